@@ -1,0 +1,68 @@
+"""The room of finished checkpoints: handles, metadata, commit, and the places that keep them.
+
+Useful alone, as a library; knows nothing of state backends or of Spark.
+"""
+
+from holdfast.storage.clock import Clock, ManualClock, SystemClock
+from holdfast.storage.entropy import Entropy, SeededEntropy, SystemEntropy
+from holdfast.storage.errors import (
+    Corrupt,
+    Fenced,
+    HoldfastError,
+    Invalid,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+from holdfast.storage.filesystem import FileSystemCheckpointStorage
+from holdfast.storage.handles import FileHandle, Handle, InlineHandle, StateSnapshot
+from holdfast.storage.interface import (
+    Buffer,
+    Capabilities,
+    CheckpointStorage,
+    ObjectInfo,
+    ObjectWriter,
+    UnfinishedWrite,
+)
+from holdfast.storage.job import JobStorage
+from holdfast.storage.memory import JobManagerCheckpointStorage
+from holdfast.storage.metadata import CheckpointMetadata, OperatorState
+from holdfast.storage.owner import JobOwner
+from holdfast.storage.registry import load_storage, registered_storages
+from holdfast.storage.segment_writer import SegmentStream, SegmentWriter
+
+__all__ = [
+    "Buffer",
+    "Capabilities",
+    "CheckpointMetadata",
+    "CheckpointStorage",
+    "Clock",
+    "Corrupt",
+    "Entropy",
+    "Fenced",
+    "FileHandle",
+    "FileSystemCheckpointStorage",
+    "Handle",
+    "HoldfastError",
+    "InlineHandle",
+    "Invalid",
+    "JobManagerCheckpointStorage",
+    "JobOwner",
+    "JobStorage",
+    "ManualClock",
+    "NotFound",
+    "ObjectInfo",
+    "ObjectWriter",
+    "OperatorState",
+    "SeededEntropy",
+    "SegmentStream",
+    "SegmentWriter",
+    "StateSnapshot",
+    "SystemClock",
+    "SystemEntropy",
+    "TooLarge",
+    "Unavailable",
+    "UnfinishedWrite",
+    "load_storage",
+    "registered_storages",
+]

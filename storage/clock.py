@@ -1,0 +1,62 @@
+"""The only module that asks the machine what time it is.
+
+Components take a `Clock`, so that a test or a simulation decides how time passes. Nothing else in
+the house calls `time.time`, `time.monotonic` or `time.sleep`; lint and `tests/test_tidy.py` see
+to that.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """What a component may ask about time. Safe to call from any thread."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch: for people and for time to live. May jump."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds since some fixed moment: for durations and deadlines. Never goes back."""
+        ...
+
+    def sleep_s(self, seconds: float) -> None:
+        """Return after `seconds` have passed on this clock."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock. Stateless, so it pickles as nothing."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def sleep_s(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it; sleeping moves it too."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_s(self) -> float:
+        return self._now_ms / 1000
+
+    def sleep_s(self, seconds: float) -> None:
+        self.advance(round(seconds * 1000))
+
+    def advance(self, milliseconds: int) -> None:
+        """Move time on by `milliseconds`."""
+        self._now_ms += milliseconds

@@ -1,0 +1,158 @@
+"""Who may commit, what counts as completed, what may be deleted: decisions, and nothing else.
+
+These functions take facts that were already read and answer what follows from them. They import
+no storage, so every combination of facts can be tested. `holdfast.storage.owner` does the reading
+and the writing, in the order that makes the answers hold:
+
+- A new owner first creates its claim, then lists the checkpoints, then records in its start
+  document which of them count, and then looks whether it is still the newest.
+- An owner that commits first creates `_metadata`, then looks whether it is still the newest, and
+  only then tells anybody.
+
+So either the new owner's listing shows the old owner's last checkpoint, and both take it to be
+completed; or the old owner sees the claim and stops before anything followed from its checkpoint.
+What it created too late is not among those that the start document accepts and has another epoch
+than its owner's, by which every reader knows that it is void.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+__all__ = [
+    "Claim",
+    "Created",
+    "Facts",
+    "Judgement",
+    "Start",
+    "fenced_by",
+    "find_orphans",
+    "judge",
+    "judge_create",
+    "next_epoch",
+    "plan_retention",
+    "unjudged",
+]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The document by which an owner claims a job. That it exists is what counts."""
+
+    epoch: int
+    owner: str
+    claimed_ms: int
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an owner found when it took over; the newest one decides for every reader."""
+
+    epoch: int
+    owner: str
+    accepted: tuple[int, ...] = ()
+    """The checkpoints of earlier owners that count."""
+
+
+class Created(Enum):
+    """What became of an attempt to create the commit point."""
+
+    COMMITTED = "committed"
+    TAKEN = "taken"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Which of the listed checkpoints count, both in ascending order."""
+
+    completed: tuple[int, ...]
+    void: tuple[int, ...]
+
+
+def next_epoch(claimed: Collection[int]) -> int:
+    """The epoch to claim when these are claimed."""
+    return max(claimed, default=0) + 1
+
+
+def fenced_by(mine: int, claimed: Collection[int]) -> int | None:
+    """The newest epoch that has taken over from `mine`, if any has."""
+    newest = max(claimed, default=mine)
+    return newest if newest > mine else None
+
+
+def unjudged(listed: Iterable[int], start: Start | None) -> list[int]:
+    """The checkpoints whose epoch must be read before `judge` can decide.
+
+    None while there has been one owner only, so that a long listing costs no reading.
+    """
+    if start is None or start.epoch == 1:
+        return []
+    accepted = frozenset(start.accepted)
+    return [checkpoint_id for checkpoint_id in listed if checkpoint_id not in accepted]
+
+
+def judge(
+    listed: Collection[int], start: Start | None, epochs: Mapping[int, int | None]
+) -> Judgement:
+    """Decide which of the listed checkpoints count.
+
+    `start` is the newest start document. `epochs` has the epoch of each `unjudged` one, None if
+    its metadata cannot be read: it is kept, so that loading it names the damage.
+    """
+    void: set[int] = set()
+    if start is not None:
+        late = unjudged(listed, start)
+        void = {number for number in late if epochs[number] not in (None, start.epoch)}
+    return Judgement(tuple(sorted(set(listed) - void)), tuple(sorted(void)))
+
+
+def judge_create(mine: bytes, existing: bytes | None) -> Created:
+    """What happened, given what `create` answered.
+
+    Finding one's own bytes is success: an earlier call took effect and its answer was lost.
+    """
+    return Created.COMMITTED if existing is None or existing == mine else Created.TAKEN
+
+
+def plan_retention(completed: Iterable[int], keep: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split into `(kept, dropped)`: the newest `keep` are kept; both in ascending order."""
+    ordered = tuple(sorted(completed))
+    split = max(len(ordered) - keep, 0)
+    return ordered[split:], ordered[:split]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was read before orphans can be told."""
+
+    epoch: int
+    completed: Collection[int]
+    referenced: Collection[str]
+    in_flight: Collection[int]
+
+
+def find_orphans(
+    objects: Iterable[tuple[str, int | None, bool, int | None]], facts: Facts
+) -> list[str]:
+    """Which objects of a job's folder nobody needs.
+
+    An object is `(name, checkpoint number if any, is its commit point, owner epoch if any)`.
+    Kept are: whatever a checkpoint in flight may be writing; commit points of completed
+    checkpoints and the files they refer to; the current owner's records and any newer one's; and
+    names that this version does not know, which are not ours to delete.
+    """
+    orphans = []
+    for name, number, is_metadata, owner_epoch in objects:
+        if owner_epoch is not None:
+            needed = owner_epoch >= facts.epoch
+        elif number is None or number in facts.in_flight:
+            needed = True
+        elif is_metadata:
+            needed = number in facts.completed
+        else:
+            needed = name in facts.referenced
+        if not needed:
+            orphans.append(name)
+    return orphans

@@ -1,0 +1,141 @@
+"""Checkpoints in a directory: of this machine, or of any file system that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+from holdfast.storage.clock import Clock
+from holdfast.storage.entropy import Entropy
+from holdfast.storage.errors import Invalid
+from holdfast.storage.fsspec_objects import FsspecObjects
+from holdfast.storage.interface import (
+    Buffer,
+    Capabilities,
+    CheckpointStorage,
+    ObjectInfo,
+    ObjectWriter,
+    UnfinishedWrite,
+)
+from holdfast.storage.local import LocalObjects
+
+__all__ = ["FileSystemCheckpointStorage"]
+
+_PASSWORD = re.compile(r"(?<=://)[^/@]*@")
+
+
+class _Objects(Protocol):
+    """What a kind of file system brings; `CheckpointStorage` says what each method owes."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+    def prepare(self) -> None: ...
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes: ...
+    def writer(self, name: str) -> ObjectWriter: ...
+    def create(self, name: str, data: Buffer) -> bytes | None: ...
+    def list(self, prefix: str) -> Iterator[ObjectInfo]: ...
+    def delete(self, names: Iterable[str]) -> None: ...
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]: ...
+
+
+class FileSystemCheckpointStorage(CheckpointStorage):
+    """Keeps checkpoints in a directory.
+
+    `url` is a path, a `file:` URL, or a URL of any file system that fsspec knows, to which
+    `storage_options` go. The directory is made when it is first written to.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        allow_unsafe_commit: bool = False,
+        inline_limit_bytes: int = 20 * 1024,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+    ) -> None:
+        """Name a directory; nothing is touched before it is used.
+
+        `allow_unsafe_commit` admits a file system on which two drivers of one job could both
+        believe that they committed; never needed for the local one.
+        """
+        super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
+        path = _local_path(url)
+        self._objects: _Objects
+        if path is not None:
+            if storage_options or allow_unsafe_commit:
+                raise Invalid(
+                    "an option does not apply to a local directory",
+                    where=url,
+                    found="storage_options" if storage_options else "allow_unsafe_commit",
+                    fix="Leave it out",
+                )
+            self._url = f"file://{path}"
+            self._objects = LocalObjects(path, self.entropy)
+        else:
+            self._url = _PASSWORD.sub("", url)
+            self._objects = FsspecObjects(
+                url,
+                dict(storage_options or {}),
+                self.entropy,
+                allow_unsafe_commit=allow_unsafe_commit,
+            )
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._objects.capabilities
+
+    def prepare(self) -> None:
+        self._objects.prepare()
+
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        return self._objects.read_range(name, offset, length)
+
+    def writer(self, name: str) -> ObjectWriter:
+        return self._objects.writer(name)
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        return self._objects.create(name, data)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self._objects.list(prefix)
+
+    def delete(self, names: Iterable[str]) -> None:
+        self._objects.delete(names)
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        return self._objects.unfinished(prefix)
+
+
+def _local_path(url: str) -> str | None:
+    """The absolute path that a path or a `file:` URL names; None for any other URL.
+
+    A `file:` URL is decoded as RFC 8089 says, so that what `Path.as_uri` answers is understood.
+    """
+    if not url:
+        raise Invalid("a checkpoint directory is empty", expected="a path or a URL", found="''")
+    if url.startswith("file:"):
+        path = unquote(url.removeprefix("file:"))
+        if path.startswith("//"):
+            host, slash, rest = path[2:].partition("/")
+            if host not in ("", "localhost") or not slash:
+                raise Invalid(
+                    "a file URL does not name an absolute path of this machine",
+                    where=url,
+                    expected="file:///absolute/path",
+                )
+            path = f"/{rest}"
+        url = path
+    elif "://" in url:
+        return None
+    if "\0" in url:
+        raise Invalid("a checkpoint directory has a NUL character in its path", where=repr(url))
+    return os.path.abspath(url)

@@ -1,0 +1,293 @@
+"""Any file system that fsspec knows, with the guarantees that it can prove.
+
+How an object becomes visible as a whole, and how `create` has one winner, differs:
+
+- `memory`: one call puts the whole object; a lock of this process makes one winner.
+- `s3`, `s3a`: parts that one request completes; the server decides a conditional put.
+- any other: written under a hidden name and moved. There is no creation with one winner in
+  fsspec's interface, so such a place is refused, unless the caller takes the risk by name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import fsspec
+
+from holdfast.storage.entropy import Entropy
+from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.storage.interface import (
+    Buffer,
+    Capabilities,
+    ObjectInfo,
+    ObjectWriter,
+    UnfinishedWrite,
+)
+from holdfast.storage.local import translated
+from holdfast.storage.names import check_name
+from holdfast.storage.ranges import check_range
+from holdfast.storage.unfinished import hidden_name, target_of
+
+__all__ = ["FsspecObjects"]
+
+_IN_MEMORY = frozenset({"memory"})
+_CONDITIONAL_PUT = frozenset({"s3", "s3a"})
+_EXTRAS = {"s3": "s3", "s3a": "s3", "hdfs": "hdfs", "viewfs": "hdfs"}
+_memory_lock = threading.Lock()
+
+
+class FsspecObjects:
+    """The verbs of `CheckpointStorage` over fsspec; the contract is described there."""
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: dict[str, Any],
+        entropy: Entropy,
+        *,
+        allow_unsafe_commit: bool,
+    ) -> None:
+        self._url = url
+        self._options = storage_options
+        self._entropy = entropy
+        self._scheme = url.partition("://")[0]
+        self._check_supported()
+        proven = self._scheme in _IN_MEMORY | _CONDITIONAL_PUT
+        if not proven and not allow_unsafe_commit:
+            raise Invalid(
+                f"a {self._scheme} file system cannot prove that one of two writers wins",
+                where=url,
+                expected="a storage with an atomic create: file://, hdfs://, s3://",
+                fix="If no second driver can ever run this job, pass allow_unsafe_commit=True",
+            )
+        self.capabilities = Capabilities(
+            shared_between_processes=self._scheme not in _IN_MEMORY,
+            durable=self._scheme not in _IN_MEMORY,
+            atomic_create=proven,
+        )
+
+    def prepare(self) -> None:
+        with self._translating("prepare", self._url):
+            self._files.makedirs(self._root, exist_ok=True)
+
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        check_name(name)
+        end = check_range(name, offset, length)
+        path = self._path(name)
+        with self._translating("read", path):
+            size = self._files.info(path)
+            if size["type"] != "file":
+                raise FileNotFoundError(path)
+            stop = size["size"] if end is None else min(end, size["size"])
+            if stop <= offset:
+                return b""
+            return bytes(self._files.cat_file(path, start=offset, end=stop))
+
+    def writer(self, name: str) -> ObjectWriter:
+        path = self._path(check_name(name))
+        if self._scheme in _IN_MEMORY:
+            return _WholeWriter(self, path)
+        with self._translating("begin to write", path):
+            if self._scheme in _CONDITIONAL_PUT:
+                parts = self._files.open(path, "wb", autocommit=False)
+                return _FileWriter(self, path, parts, finish=parts.commit, discard=parts.discard)
+            hidden = self._path(hidden_name(name, self._entropy))
+            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+            return _FileWriter(
+                self,
+                path,
+                self._files.open(hidden, "wb"),
+                finish=partial(self._files.mv, hidden, path),
+                discard=partial(self._files.rm_file, hidden),
+            )
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        path = self._path(check_name(name))
+        try:
+            with self._translating("create", path):
+                self._create(name, path, bytes(data))
+        except HoldfastError as error:
+            try:
+                return self.read_range(name, 0, None)
+            except NotFound:
+                raise error from error.__cause__
+        return None
+
+    def _create(self, name: str, path: str, data: bytes) -> None:
+        if self._scheme in _IN_MEMORY:
+            with _memory_lock:
+                self._files.pipe_file(path, data, mode="create")
+        elif self._scheme in _CONDITIONAL_PUT:
+            self._files.pipe_file(path, data, mode="create")
+        else:
+            if self._files.exists(path):
+                raise FileExistsError(path)
+            with self.writer(name) as writer:
+                writer.write(data)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        for name, size in self._walk(prefix):
+            if not name.rpartition("/")[2].startswith(".") and name.startswith(prefix):
+                yield ObjectInfo(name, size)
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        for name, size in self._walk(prefix):
+            target = target_of(name)
+            if target is not None and target.startswith(prefix):
+                yield UnfinishedWrite(name, target, size)
+
+    def delete(self, names: Iterable[str]) -> None:
+        failure: HoldfastError | None = None
+        for name in names:
+            check_name(target_of(name) or name)
+            path = self._path(name)
+            try:
+                with self._translating("delete", path):
+                    self._files.rm_file(path)
+            except NotFound:
+                continue
+            except HoldfastError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _check_supported(self) -> None:
+        try:
+            fsspec.get_filesystem_class(self._scheme)
+        except ValueError:
+            raise Invalid(
+                f"no storage is known for URLs of scheme {self._scheme!r}",
+                where=self._url,
+                expected="file, memory, hdfs, s3, or a scheme of fsspec or of a plug-in",
+            ) from None
+        except ImportError as error:
+            extra = _EXTRAS.get(self._scheme)
+            fix = f'pip install "holdfast[{extra}]"' if extra else str(error)
+            raise Invalid(
+                f"a package that {self._scheme} URLs need is not installed",
+                where=self._url,
+                found=str(error),
+                fix=fix,
+            ) from error
+
+    @property
+    def _files(self) -> Any:
+        """The client; fsspec keeps one for each process, so nothing has to be pickled."""
+        return fsspec.filesystem(self._scheme, use_listings_cache=False, **self._options)
+
+    @property
+    def _root(self) -> str:
+        root: str = self._files._strip_protocol(self._url)
+        return root.rstrip("/")
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _walk(self, prefix: str) -> Iterable[tuple[str, int]]:
+        """Every file in the prefix's folder and below, hidden ones too, in order of name."""
+        folder = prefix.rpartition("/")[0]
+        path = self._path(folder).rstrip("/")
+        start = len(self._root) + 1
+        try:
+            with self._translating("list", path):
+                found = self._files.find(path, detail=True)
+        except NotFound:
+            return []
+        return sorted(
+            (file[start:], info["size"])
+            for file, info in found.items()
+            if len(file) > start and info.get("type") == "file"
+        )
+
+    @contextmanager
+    def _translating(self, action: str, path: str) -> Iterator[None]:
+        """Let no error of a library below out."""
+        try:
+            yield
+        except HoldfastError:
+            raise
+        except FileNotFoundError as error:
+            raise NotFound("no such object", where=path) from error
+        except OSError as error:
+            raise translated(error, action, path) from error
+        except Exception as error:
+            first_line = str(error).partition("\n")[0]
+            raise Unavailable(
+                f"cannot {action}", where=path, found=f"{type(error).__name__}: {first_line}"
+            ) from error
+
+
+class _WholeWriter(ObjectWriter):
+    """Collects the object and puts it with one call."""
+
+    def __init__(self, objects: FsspecObjects, path: str) -> None:
+        self._objects = objects
+        self._path = path
+        self._data: bytearray | None = bytearray()
+
+    def write(self, data: Buffer) -> None:
+        self._open().extend(data)
+
+    def commit(self) -> None:
+        data = bytes(self._open())
+        with self._objects._translating("write", self._path), _memory_lock:
+            self._objects._files.pipe_file(self._path, data)
+        self._data = None
+
+    def abort(self) -> None:
+        self._data = None
+
+    def _open(self) -> bytearray:
+        if self._data is None:
+            raise Invalid("the object was committed or aborted before", where=self._path)
+        return self._data
+
+
+class _FileWriter(ObjectWriter):
+    """Writes to a file of fsspec, which `finish` makes visible and `discard` gives up."""
+
+    def __init__(
+        self,
+        objects: FsspecObjects,
+        path: str,
+        file: Any,
+        *,
+        finish: Callable[[], None],
+        discard: Callable[[], None],
+    ) -> None:
+        self._objects = objects
+        self._path = path
+        self._file: Any = file
+        self._finish = finish
+        self._discard = discard
+
+    def write(self, data: Buffer) -> None:
+        file = self._open()
+        with self._objects._translating("write", self._path):
+            file.write(data)
+
+    def commit(self) -> None:
+        file = self._open()
+        with self._objects._translating("finish writing", self._path):
+            file.close()
+            self._finish()
+        self._file = None
+
+    def abort(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                with self._objects._translating("give up writing", self._path):
+                    file.close()
+                    self._discard()
+            except HoldfastError:
+                return  # what is left is found by `unfinished`, or by the store's own clean-up
+
+    def _open(self) -> Any:
+        if self._file is None:
+            raise Invalid("the object was committed or aborted before", where=self._path)
+        return self._file

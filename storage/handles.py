@@ -1,0 +1,134 @@
+"""Handles: where a piece of state is, how long it is, and how to know that it is unharmed.
+
+A handle is plain data. It travels from the slot that wrote the bytes to the coordinator, into
+`_metadata`, and to whoever restores. A file is named within its job's (or savepoint's) folder, so
+the folder can be moved as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import xxhash
+
+from holdfast.storage.errors import Corrupt
+
+__all__ = [
+    "CHECKED_BLOCK_BYTES",
+    "LZ4",
+    "FileHandle",
+    "Handle",
+    "InlineHandle",
+    "StateSnapshot",
+    "block_checksum",
+    "check_block",
+]
+
+CHECKED_BLOCK_BYTES = 4 * 1024 * 1024
+"""A segment is checked in blocks of this size, so that a reader can check before it delivers,
+holding one block, and a range inside of a long segment can be checked too."""
+
+LZ4 = "lz4"
+_DIGITS = 16
+
+
+class FileHandle(msgspec.Struct, frozen=True, tag="file", forbid_unknown_fields=True):
+    """`length` bytes of `file` from `offset`.
+
+    `checksum` holds sixteen hexadecimal digits, XXH3-64, for each started block of
+    `CHECKED_BLOCK_BYTES` of the stored bytes. `compression` is empty, or `lz4`: the stored bytes
+    are one LZ4 frame that unpacks to `raw_length` bytes.
+    """
+
+    file: str
+    offset: int
+    length: int
+    checksum: str
+    compression: str = ""
+    raw_length: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What the handle takes in storage."""
+        return self.length
+
+    @property
+    def state_bytes(self) -> int:
+        """What a reader of the handle gets."""
+        return self.raw_length if self.compression else self.length
+
+
+class InlineHandle(msgspec.Struct, frozen=True, tag="inline", forbid_unknown_fields=True):
+    """Bytes that are kept in the handle itself; the checksum of `_metadata` covers them."""
+
+    data: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What the handle takes in storage."""
+        return len(self.data)
+
+    @property
+    def state_bytes(self) -> int:
+        """What a reader of the handle gets."""
+        return len(self.data)
+
+
+Handle = FileHandle | InlineHandle
+
+
+class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One writer's part of a checkpoint: named handles, and what the writer must know of them.
+
+    `kind` says who can read it. `attributes` is plain JSON that belongs to that kind alone. All
+    bytes that the part needs are in `handles`, so that whoever counts, copies, converts or
+    deletes files can do so without knowing the kind.
+    """
+
+    kind: str
+    handles: dict[str, Handle] = {}
+    attributes: dict[str, Any] = {}
+    slot: int | None = None
+    key_groups: tuple[int, int] | None = None
+    """First and last key group, both inclusive, where the part is keyed state."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What the part takes in storage."""
+        return sum(handle.size_bytes for handle in self.handles.values())
+
+
+def block_checksum(data: bytes | bytearray | memoryview) -> str:
+    """The checksum of one block."""
+    return xxhash.xxh3_64_hexdigest(data)
+
+
+def check_block(data: bytes | memoryview, handle: FileHandle, *, offset: int, place: str) -> None:
+    """Check one block of a handle's stored bytes; `offset` is within the handle, on a boundary.
+
+    Raises:
+        Corrupt: the bytes are not those that were written; names the file and the range.
+    """
+    block = offset // CHECKED_BLOCK_BYTES
+    expected = handle.checksum[block * _DIGITS : (block + 1) * _DIGITS]
+    found = block_checksum(data)
+    if found == expected:
+        return
+    first = handle.offset + offset
+    wanted = min(CHECKED_BLOCK_BYTES, handle.length - offset)
+    if len(data) != wanted:
+        raise Corrupt(
+            "a file of a checkpoint is truncated",
+            where=f"{place}/{handle.file}, bytes {first} to {first + wanted}",
+            expected=f"{wanted} bytes",
+            found=f"{len(data)} bytes",
+            fix="Restore another checkpoint, or bring the file back from a copy",
+        )
+    raise Corrupt(
+        "a file of a checkpoint was changed after it was written",
+        where=f"{place}/{handle.file}, bytes {first} to {first + wanted}",
+        expected=f"XXH3-64 {expected}",
+        found=found,
+        fix="Restore another checkpoint, or bring the file back from a copy",
+    )

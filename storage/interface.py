@@ -1,0 +1,258 @@
+"""The contract between Holdfast and a place that keeps finished checkpoints.
+
+A storage is a flat set of named, immutable-once-seen byte objects under one root. Everything
+else (checkpoints, owners, retention) is built from these verbs in `holdfast.storage.job`, so a new
+storage implements this page, passes `holdfast.storage.testing`, and is done.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from holdfast.storage.clock import Clock, SystemClock
+from holdfast.storage.entropy import Entropy, SystemEntropy
+from holdfast.storage.errors import Invalid
+from holdfast.storage.job import JobStorage
+
+__all__ = [
+    "Buffer",
+    "Capabilities",
+    "CheckpointStorage",
+    "ObjectInfo",
+    "ObjectWriter",
+    "UnfinishedWrite",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a storage can prove about itself. The runtime names at start what is missing."""
+
+    shared_between_processes: bool
+    """Other processes, given the pickled storage, see the same objects."""
+    durable: bool
+    """What a call has confirmed survives the loss of power."""
+    atomic_create: bool
+    """`create` has one winner, also among clients on different machines."""
+    keeps_segment_files: bool = True
+    """Slots may write files. If not, their state travels inline, and `inline_limit_bytes` bounds
+    each segment of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One line of a listing."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedWrite:
+    """What a writer that was neither committed nor aborted has left, or is writing now."""
+
+    name: str
+    """What `CheckpointStorage.delete` takes to be rid of it."""
+    target: str
+    """The object that would have appeared."""
+    size_bytes: int
+
+
+class ObjectWriter(ABC):
+    """Writes one object in pieces; the object appears whole at `commit`, or never.
+
+    As a context manager it commits on a normal exit and aborts on an exception.
+    One thread at a time.
+    """
+
+    @abstractmethod
+    def write(self, data: Buffer) -> None:
+        """Append `data`. The caller may reuse the buffer as soon as the call returns.
+
+        Raises:
+            Unavailable: the storage failed or is full; only `abort` may follow.
+            Invalid: the writer was committed or aborted before.
+        """
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make the object visible, whole and durable, replacing one of the same name.
+
+        Raises:
+            Unavailable: it is not known whether the object is visible; writing the same bytes
+                again under the same name is safe.
+            Invalid: the writer was committed or aborted before.
+        """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop what was written; afterwards nothing of it is visible or left over.
+
+        Never raises, and does nothing after `commit` or another `abort`.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.abort()
+            return
+        try:
+            self.commit()
+        except BaseException:
+            self.abort()
+            raise
+
+
+class CheckpointStorage(ABC):
+    """A place for finished checkpoints.
+
+    Guarantees that every storage owes, for names that `names.check_name` accepts:
+
+    - **Whole or absent.** A reader sees all bytes of an object or no object, also while it is
+      being written and after a writer was killed at any point.
+    - **Read your writes.** Once a call has returned, every later `read_range`, `create` and
+      `list`, from any process, sees its effect (within one process, if the storage is not
+      `shared_between_processes`).
+    - **Threads and processes.** All methods may be called from many threads at once. A storage is
+      light and picklable: it holds settings, and connects where it is used.
+    - **Errors.** Only errors of `holdfast.storage.errors` leave a storage, never those of a
+      library below it; each names the storage and the object. No secret appears in one.
+    """
+
+    def __init__(
+        self,
+        *,
+        inline_limit_bytes: int = 20 * 1024,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+    ) -> None:
+        """Keep the settings that every storage has.
+
+        `inline_limit_bytes`: how much of one slot's checkpoint may travel in its acknowledgement
+        and be kept in `_metadata`, instead of in a file of its own.
+        """
+        if inline_limit_bytes < 0:
+            raise Invalid(
+                "option inline_limit_bytes is out of range",
+                expected="0 or more",
+                found=str(inline_limit_bytes),
+            )
+        self.inline_limit_bytes = inline_limit_bytes
+        self.clock = clock or SystemClock()
+        self.entropy = entropy or SystemEntropy()
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """The root, as a user would write it, without secrets."""
+
+    def url_of(self, name: str) -> str:
+        """Where an object or a folder is, for people."""
+        return f"{self.url}{'' if self.url.endswith('/') else '/'}{name}"
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What this storage can prove."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make the place ready to be written to, and prove that it is. Safe to call again.
+
+        Raises:
+            Invalid: it can never work as it is set up (no permission, the root is a file, …).
+            Unavailable: it does not work now.
+        """
+
+    @abstractmethod
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        """The bytes of `name` from `offset`, at most `length` of them (None: to the end).
+
+        A range past the end answers what is there: fewer bytes, or none.
+
+        Raises:
+            NotFound: there is no such object.
+            Invalid: offset or length is negative, or the name is not legal.
+            Unavailable: the storage did not answer.
+        """
+
+    @abstractmethod
+    def writer(self, name: str) -> ObjectWriter:
+        """Begin to write `name`; memory stays bounded however much is written.
+
+        Raises:
+            Invalid: the name is not legal.
+            Unavailable: the storage did not answer.
+        """
+
+    @abstractmethod
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        """Create `name` with `data` if there is no such object; atomic, durable, one winner.
+
+        Returns None when this call created it. Otherwise nothing changed and the answer is the
+        content that is there, so that a caller who retries an ambiguous call can tell its own
+        earlier success from somebody else's.
+
+        Raises:
+            Invalid: the name is not legal.
+            Unavailable: it is not known whether the object was created; call again to find out.
+        """
+
+    @abstractmethod
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """All objects whose name begins with `prefix`, in ascending order of name.
+
+        `prefix` need not end at a `/`; the empty one lists everything. Objects that come or go
+        during the call may be missed or shown; all others are shown exactly once. Unfinished
+        writes are not objects.
+
+        Raises:
+            Unavailable: the storage did not answer.
+        """
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects, or unfinished writes by the names `unfinished` gave; absent is fine.
+
+        Goes on past a failure and reports it at the end.
+
+        Raises:
+            Unavailable: at least one could not be deleted; calling again is safe.
+            Invalid: there is no permission to delete, or a name is not legal.
+        """
+
+    @abstractmethod
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        """Writes to names under `prefix` that were begun and neither committed nor aborted.
+
+        Those under way now are among them: the caller must know which are dead.
+
+        Raises:
+            Unavailable: the storage did not answer.
+        """
+
+    def read(self, name: str) -> bytes:
+        """The whole object; raises as `read_range` does."""
+        return self.read_range(name, 0, None)
+
+    def write(self, name: str, data: Buffer) -> None:
+        """Write the whole object at once; raises as `writer` and its methods do."""
+        with self.writer(name) as writer:
+            writer.write(data)
+
+    def job(self, job_id: str) -> JobStorage:
+        """The folder of one job: its checkpoints, their files, and who owns them."""
+        return JobStorage(self, job_id)

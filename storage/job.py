@@ -1,0 +1,218 @@
+"""A job's folder: its files and its completed checkpoints, as any reader or slot sees them.
+
+Committing, retention and cleaning need the right to do so: `take_over` answers a `JobOwner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.storage import commit, names
+from holdfast.storage.envelope import unseal
+from holdfast.storage.errors import Corrupt, NotFound
+from holdfast.storage.handles import Handle
+from holdfast.storage.metadata import CheckpointMetadata, decode_metadata
+from holdfast.storage.owner import START_VERSION, JobOwner
+from holdfast.storage.segment_reader import read_segment, read_segments, stream_segment
+from holdfast.storage.segment_writer import SegmentWriter
+
+if TYPE_CHECKING:
+    from holdfast.storage.interface import CheckpointStorage
+
+__all__ = ["JobStorage"]
+
+
+class JobStorage:
+    """The folder of one job in a storage. Light, picklable, safe to use from any thread."""
+
+    def __init__(self, storage: CheckpointStorage, job_id: str) -> None:
+        self.storage = storage
+        self.job_id = job_id
+        self.folder = names.escape(job_id)
+
+    @property
+    def url(self) -> str:
+        """Where the folder is, for people."""
+        return self.storage.url_of(self.folder)
+
+    def __repr__(self) -> str:
+        return f"JobStorage({self.url!r})"
+
+    def segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """A writer for the file in which one slot puts its part of a checkpoint."""
+        file = names.exclusive_file(checkpoint_id, label, self.storage.entropy.token())
+        return SegmentWriter(self.storage, self.folder, file, compression=compression)
+
+    def shared_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """A writer for a file that later checkpoints may refer to as well.
+
+        Never inline, unless the storage keeps state in memory only.
+        """
+        file = names.shared_file(checkpoint_id, label, self.storage.entropy.token())
+        return SegmentWriter(
+            self.storage, self.folder, file, inline_limit_bytes=0, compression=compression
+        )
+
+    def read(self, handle: Handle) -> bytes:
+        """The whole segment, checked.
+
+        Raises:
+            Corrupt: the file is missing, truncated or changed; names it.
+            Unavailable: the storage did not answer.
+        """
+        return read_segment(self.storage, self.folder, handle)
+
+    def read_all(self, handles: Iterable[Handle]) -> Iterator[bytes]:
+        """Each segment, whole and checked, in order; neighbours are fetched together.
+
+        Raises as `read` does, at the segment that is harmed.
+        """
+        return read_segments(self.storage, self.folder, handles)
+
+    def stream(self, handle: Handle) -> Iterator[bytes]:
+        """The segment in pieces, each checked before it is handed out; memory stays bounded.
+
+        Raises as `read` does, at the piece that is harmed.
+        """
+        return stream_segment(self.storage, self.folder, handle)
+
+    def completed(self) -> tuple[int, ...]:
+        """The numbers of all completed checkpoints, ascending.
+
+        Raises:
+            Corrupt: an owner's record is damaged.
+            Unavailable: the storage did not answer.
+        """
+        listed = [found.checkpoint_id for found in self.checkpoint_objects() if found.is_metadata]
+        return self.judged(listed, self.newest_start()).completed
+
+    def load(self, checkpoint_id: int) -> CheckpointMetadata:
+        """What is known of one completed checkpoint.
+
+        Raises:
+            NotFound: no such checkpoint was completed.
+            Corrupt: its `_metadata` is damaged; names the file.
+            Invalid: it was written in a newer format.
+        """
+        metadata = self._read_metadata(checkpoint_id)
+        start = self.newest_start()
+        epochs: dict[int, int | None] = {checkpoint_id: metadata.epoch}
+        if checkpoint_id in commit.judge([checkpoint_id], start, epochs).void:
+            raise self._no_checkpoint(checkpoint_id)
+        return metadata
+
+    def latest(self) -> CheckpointMetadata | None:
+        """The newest completed checkpoint; None when there is none.
+
+        Raises:
+            Corrupt: its `_metadata` is damaged; names the file, and the next older checkpoint.
+            Invalid: it was written in a newer format.
+        """
+        completed = self.completed()
+        if not completed:
+            return None
+        try:
+            return self._read_metadata(completed[-1])
+        except Corrupt as error:
+            older = completed[-2] if len(completed) > 1 else None
+            raise Corrupt(
+                f"the latest checkpoint {completed[-1]} of job {self.job_id!r} is damaged",
+                where=self.url,
+                found=str(error),
+                fix=f"Restore checkpoint {older}" if older else "There is no older checkpoint",
+            ) from error
+
+    def take_over(self) -> JobOwner:
+        """Claim the job: from now on only the answer may commit, and older owners are fenced.
+
+        Raises:
+            Invalid: the storage cannot be written to as it is set up.
+            Fenced: somebody else took over at the same time.
+            Corrupt: an owner's record is damaged.
+            Unavailable: the storage did not answer; calling again is safe.
+        """
+        return JobOwner.claim(self)
+
+    def claimed_epochs(self) -> list[int]:
+        """The epochs of all claims, in ascending order."""
+        return [epoch for epoch, is_start in self._owner_records() if not is_start]
+
+    def newest_start(self) -> commit.Start | None:
+        """The newest owner's start document.
+
+        Raises:
+            Corrupt: it is damaged.
+        """
+        for epoch in sorted((e for e, is_start in self._owner_records() if is_start), reverse=True):
+            name = names.start(epoch)
+            try:
+                data = self.storage.read(f"{self.folder}/{name}")
+            except NotFound:
+                continue  # a newer owner has just cleaned it away
+            return unseal(
+                data,
+                kind="owner start",
+                version=START_VERSION,
+                body=commit.Start,
+                where=f"{self.url}/{name}",
+            )
+        return None
+
+    def judged(self, listed: list[int], start: commit.Start | None) -> commit.Judgement:
+        """Which of the listed commit points count, reading those that must be read."""
+        epochs = {number: self._epoch_of(number) for number in commit.unjudged(listed, start)}
+        present = [number for number in listed if epochs.get(number) != 0]
+        return commit.judge(present, start, epochs)
+
+    def _epoch_of(self, checkpoint_id: int) -> int | None:
+        """Who committed it; None when it cannot be read, 0 when it has just been deleted."""
+        try:
+            return self._read_metadata(checkpoint_id).epoch
+        except NotFound:
+            return 0
+        except Corrupt:
+            return None
+
+    def checkpoint_objects(self) -> Iterator[names.CheckpointObject]:
+        """What the names of the checkpoints' own objects say, in ascending order."""
+        start = len(self.folder) + 1
+        for info in self.storage.list(f"{self.folder}/{names.checkpoints_prefix()}"):
+            found = names.parse_checkpoint_object(info.name[start:])
+            if found is not None:
+                yield found
+
+    def _owner_records(self) -> Iterator[tuple[int, bool]]:
+        start = len(self.folder) + 1
+        for info in self.storage.list(f"{self.folder}/{names.owners_prefix()}"):
+            found = names.parse_owner(info.name[start:])
+            if found is not None:
+                yield found
+
+    def _read_metadata(self, checkpoint_id: int) -> CheckpointMetadata:
+        try:
+            data = self.storage.read(f"{self.folder}/{names.metadata(checkpoint_id)}")
+        except NotFound as error:
+            raise self._no_checkpoint(checkpoint_id) from error
+        where = f"{self.url}/{names.metadata(checkpoint_id)}"
+        metadata = decode_metadata(data, where=where)
+        if (metadata.job_id, metadata.checkpoint_id) != (self.job_id, checkpoint_id):
+            raise Corrupt(
+                "a checkpoint's `_metadata` lies in a place that is not its own",
+                where=where,
+                expected=f"job {self.job_id!r}, checkpoint {checkpoint_id}",
+                found=f"job {metadata.job_id!r}, checkpoint {metadata.checkpoint_id}",
+                fix="Move the folder back to where it was written",
+            )
+        return metadata
+
+    def _no_checkpoint(self, checkpoint_id: int) -> NotFound:
+        return NotFound(
+            f"job {self.job_id!r} has no completed checkpoint {checkpoint_id}",
+            where=self.url,
+            fix="List the completed ones, and restore one of those",
+        )

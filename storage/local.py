@@ -1,0 +1,288 @@
+"""A directory of the local machine, or one that the kernel mounts.
+
+An object is written under a hidden name beside its own, synced, and then moved (`write`) or
+linked (`create`: a link has one winner) into place, and the directory is synced. A killed writer
+leaves at most the hidden file, which `unfinished` finds.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from holdfast.storage.entropy import Entropy
+from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.storage.interface import (
+    Buffer,
+    Capabilities,
+    ObjectInfo,
+    ObjectWriter,
+    UnfinishedWrite,
+)
+from holdfast.storage.names import check_name
+from holdfast.storage.ranges import check_range
+from holdfast.storage.unfinished import hidden_name, target_of
+
+__all__ = ["LocalObjects"]
+
+_MKDIR_ATTEMPTS = 100
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_WRONG_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+class LocalObjects:
+    """The verbs of `CheckpointStorage` over a directory; the contract is described there."""
+
+    capabilities = Capabilities(shared_between_processes=True, durable=True, atomic_create=True)
+
+    def __init__(self, root: str, entropy: Entropy) -> None:
+        self._root = root
+        self._entropy = entropy
+
+    def prepare(self) -> None:
+        try:
+            self._make_directories(self._root)
+            descriptor, probe = self.temporary("probe")
+            os.close(descriptor)
+            os.unlink(probe)
+        except OSError as error:
+            raise translated(error, "prepare the checkpoint directory", self._root) from error
+
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        path = self.path(name)
+        end = check_range(name, offset, length)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(descriptor).st_size
+                wanted = max((size if end is None else min(end, size)) - offset, 0)
+                return _read_fully(descriptor, offset, wanted)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            raise NotFound("no such object", where=path) from None
+        except OSError as error:
+            raise translated(error, "read", path) from error
+
+    def writer(self, name: str) -> ObjectWriter:
+        return _LocalWriter(self, name)
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        writer = _LocalWriter(self, name)
+        try:
+            writer.write(data)
+            return None if writer.link() else self.read_range(name, 0, None)
+        finally:
+            writer.abort()
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        for name, entry in self._walk(prefix):
+            if not entry.name.startswith("."):
+                with suppress(FileNotFoundError):
+                    yield ObjectInfo(name, entry.stat().st_size)
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        for name, entry in self._walk(prefix):
+            target = target_of(name)
+            if target is not None and target.startswith(prefix):
+                with suppress(FileNotFoundError):
+                    yield UnfinishedWrite(name, target, entry.stat().st_size)
+
+    def delete(self, names: Iterable[str]) -> None:
+        failure: HoldfastError | None = None
+        folders = set()
+        for name in names:
+            check_name(target_of(name) or name)
+            path = os.path.join(self._root, name)
+            try:
+                os.unlink(path)
+                folders.add(os.path.dirname(path))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failure = failure or translated(error, "delete", path)
+        for folder in folders:
+            self._prune(folder)
+        if failure is not None:
+            raise failure
+
+    def temporary(self, name: str) -> tuple[int, str]:
+        """A new hidden file beside the object, open for writing; makes its directories."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        for attempt in range(_MKDIR_ATTEMPTS):
+            hidden = os.path.join(self._root, hidden_name(name, self._entropy))
+            try:
+                return os.open(hidden, flags, 0o644), hidden
+            except FileNotFoundError:
+                # This is the first object here, or the last one has just been deleted.
+                if attempt == _MKDIR_ATTEMPTS - 1:
+                    raise
+                self._make_directories(os.path.dirname(hidden))
+        raise AssertionError("the last attempt returns or raises")
+
+    def path(self, name: str) -> str:
+        """Where the object is on disk."""
+        return os.path.join(self._root, check_name(name))
+
+    def _make_directories(self, directory: str) -> None:
+        """Make the directory durable too: every new one's parent is synced."""
+        missing = []
+        while directory and not os.path.isdir(directory):
+            missing.append(directory)
+            directory = os.path.dirname(directory)
+        for path in reversed(missing):
+            with suppress(FileExistsError):
+                os.mkdir(path)
+            if not os.path.isdir(path) and os.path.lexists(path):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            sync_directory(os.path.dirname(path) or ".")
+
+    def _prune(self, folder: str) -> None:
+        """Remove directories that have become empty, up to the root."""
+        while folder != self._root and folder.startswith(self._root):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return
+            folder = os.path.dirname(folder)
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """All files whose directory can hold the prefix, in order of name, hidden ones too.
+
+        Hidden files answer to the name that they will have, so far as the prefix is concerned.
+        """
+        folder = prefix.rpartition("/")[0]
+        yield from self._walk_folder(f"{folder}/" if folder else "", prefix)
+
+    def _walk_folder(self, folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        path = os.path.join(self._root, folder)
+        try:
+            with os.scandir(path) as entries:
+                found = sorted(
+                    (entry.name + "/" if entry.is_dir() else entry.name, entry) for entry in entries
+                )
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise translated(error, "list", path) from error
+        for suffix, entry in found:
+            name = folder + suffix
+            if suffix.endswith("/"):
+                if name.startswith(prefix) or prefix.startswith(name):
+                    yield from self._walk_folder(name, prefix)
+            elif name.startswith(prefix) or (folder + suffix.lstrip(".")).startswith(prefix):
+                yield name, entry
+
+
+class _LocalWriter(ObjectWriter):
+    def __init__(self, objects: LocalObjects, name: str) -> None:
+        self._path = objects.path(name)
+        try:
+            self._descriptor, self._hidden = objects.temporary(name)
+        except OSError as error:
+            raise translated(error, "begin to write", self._path) from error
+
+    def write(self, data: Buffer) -> None:
+        self._check_open()
+        view = memoryview(data).cast("B")
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            raise translated(error, "write", self._path) from error
+
+    def commit(self) -> None:
+        self._check_open()
+        try:
+            self._sync()
+            os.replace(self._hidden, self._path)
+            sync_directory(os.path.dirname(self._path))
+        except OSError as error:
+            raise translated(error, "finish writing", self._path) from error
+
+    def link(self) -> bool:
+        """Commit if there is no such object; the hidden file is left for `abort`."""
+        self._check_open()
+        try:
+            self._sync()
+            try:
+                os.link(self._hidden, self._path)
+            except FileExistsError:
+                if os.path.isdir(self._path):
+                    raise
+                return False
+            sync_directory(os.path.dirname(self._path))
+        except OSError as error:
+            raise translated(error, "create", self._path) from error
+        return True
+
+    def abort(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        with suppress(OSError):
+            os.unlink(self._hidden)
+
+    def _sync(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _check_open(self) -> None:
+        if self._descriptor < 0:
+            raise Invalid("the object was committed or aborted before", where=self._path)
+
+
+def _read_fully(descriptor: int, offset: int, wanted: int) -> bytes:
+    data = os.pread(descriptor, wanted, offset)
+    if len(data) == wanted:
+        return data
+    pieces = [data]
+    missing = wanted - len(data)
+    while missing and data:  # the kernel reads at most 2 GiB at once
+        offset += len(data)
+        data = os.pread(descriptor, missing, offset)
+        pieces.append(data)
+        missing -= len(data)
+    return b"".join(pieces)
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory survive the loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def translated(error: OSError, action: str, path: str) -> HoldfastError:
+    """The error of the house for what the operating system said."""
+    what = f"cannot {action}"
+    found = error.strerror or str(error)
+    if error.errno in _FULL:
+        return Unavailable(
+            what, where=path, expected="room to write", found=found, fix="Free space, then retry"
+        )
+    if error.errno in _NOT_ALLOWED:
+        return Invalid(
+            what,
+            where=path,
+            expected="permission",
+            found=found,
+            fix="Give this user the right to read, write and link here, or choose another place",
+        )
+    if error.errno in _WRONG_PLACE:
+        return Invalid(
+            what,
+            where=path,
+            expected="a directory that can be written to",
+            found=f"{found} ({error.filename})" if error.filename else found,
+            fix="Choose another place for checkpoints",
+        )
+    return Unavailable(what, where=path, found=found)

@@ -1,0 +1,263 @@
+"""The owner of a job: the one process that may commit its checkpoints and delete them.
+
+This module reads facts and carries out what `holdfast.storage.commit` decides, in the order that
+its docstring gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.storage import commit, names
+from holdfast.storage.envelope import seal
+from holdfast.storage.errors import Fenced, Invalid
+from holdfast.storage.metadata import CheckpointMetadata, encode_metadata
+
+if TYPE_CHECKING:
+    from holdfast.storage.interface import CheckpointStorage
+    from holdfast.storage.job import JobStorage
+
+__all__ = ["START_VERSION", "JobOwner"]
+
+CLAIM_VERSION = 1
+START_VERSION = 1
+_CLAIM_ATTEMPTS = 100
+
+
+class JobOwner:
+    """The right to commit, from `JobStorage.take_over`. One thread at a time.
+
+    Every method that changes something raises `Fenced` once a newer owner has claimed the job;
+    whoever gets it must stop, and must not act on the checkpoint that it was about to commit.
+    """
+
+    def __init__(
+        self,
+        job: JobStorage,
+        token: str,
+        start: commit.Start,
+        highest_seen: int,
+    ) -> None:
+        self._job = job
+        self._token = token
+        self._start = start
+        self._completed = set(start.accepted)
+        self._files: dict[int, frozenset[str]] = {}
+        self._highest = highest_seen
+
+    @classmethod
+    def claim(cls, job: JobStorage) -> JobOwner:
+        """See `JobStorage.take_over`."""
+        storage = job.storage
+        storage.prepare()
+        token = storage.entropy.token()
+        epoch = _claim_epoch(job, token)
+        before = job.newest_start()
+        begun, listed = {0}, []
+        for found in job.checkpoint_objects():
+            begun.add(found.checkpoint_id)
+            if found.is_metadata:
+                listed.append(found.checkpoint_id)
+        accepted = job.judged(listed, before).completed
+        start = commit.Start(epoch=epoch, owner=token, accepted=accepted)
+        storage.create(
+            f"{job.folder}/{names.start(epoch)}", seal("owner start", START_VERSION, start)
+        )
+        owner = cls(job, token, start, max(begun))
+        owner.check()
+        return owner
+
+    @property
+    def epoch(self) -> int:
+        """The number of this claim; a higher one fences it."""
+        return self._start.epoch
+
+    @property
+    def completed(self) -> tuple[int, ...]:
+        """The numbers of the completed checkpoints that are still there, ascending."""
+        return tuple(sorted(self._completed))
+
+    @property
+    def next_checkpoint_id(self) -> int:
+        """A number above every one that this owner or an earlier one has committed or met."""
+        return self._highest + 1
+
+    def check(self) -> None:
+        """Make sure that nobody has taken over.
+
+        Raises:
+            Fenced: somebody has.
+            Unavailable: the storage did not answer.
+        """
+        newer = commit.fenced_by(self.epoch, self._job.claimed_epochs())
+        if newer is not None:
+            raise Fenced(
+                f"another process has taken over job {self._job.job_id!r}",
+                where=self._job.url,
+                expected=f"owner epoch {self.epoch} to be the newest",
+                found=f"epoch {newer}",
+                fix="This process must stop; the newer owner carries on",
+            )
+
+    def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
+        """Make a checkpoint completed: atomically, once, for good. Answers what was written.
+
+        Every file it refers to must have been closed before. A call that raised `Unavailable` may
+        be repeated with the same argument, until it is known what became of it.
+
+        Raises:
+            Fenced: a newer owner has taken over; the checkpoint is void, whatever is on disk.
+            Invalid: the number is taken by a checkpoint that an older owner committed too late:
+                use `next_checkpoint_id`; or the metadata is another job's.
+            Unavailable: it is not known whether it was committed.
+        """
+        if metadata.job_id != self._job.job_id:
+            raise Invalid(
+                "a checkpoint belongs to another job",
+                where=self._job.url,
+                expected=self._job.job_id,
+                found=metadata.job_id,
+            )
+        checkpoint_id = metadata.checkpoint_id
+        stamped = msgspec.structs.replace(metadata, epoch=self.epoch, owner=self._token)
+        mine = encode_metadata(stamped)
+        self.check()
+        existing = self._storage.create(f"{self._job.folder}/{names.metadata(checkpoint_id)}", mine)
+        self._highest = max(self._highest, checkpoint_id)
+        self.check()
+        if commit.judge_create(mine, existing) is commit.Created.TAKEN:
+            raise Invalid(
+                f"checkpoint {checkpoint_id} of job {self._job.job_id!r} exists already",
+                where=self._job.url,
+                fix=f"Go on with a number from {self.next_checkpoint_id}",
+            )
+        self._completed.add(checkpoint_id)
+        self._files[checkpoint_id] = stamped.files()
+        return stamped
+
+    def retain(self, keep: int, *, pinned: Collection[str] = ()) -> tuple[int, ...]:
+        """Delete all but the newest `keep` checkpoints; answers the numbers of those deleted.
+
+        `pinned` are files within the job's folder that checkpoints in flight will refer to.
+
+        Raises:
+            Invalid: `keep` is below one.
+            Fenced: a newer owner has taken over; nothing was deleted.
+            Unavailable: something could not be deleted; it will be found as an orphan.
+        """
+        if keep < 1:
+            raise Invalid("retention is out of range", expected="1 or more", found=str(keep))
+        _, dropped = commit.plan_retention(self._completed, keep)
+        self._drop(dropped, pinned)
+        return dropped
+
+    def delete(self, checkpoint_id: int, *, pinned: Collection[str] = ()) -> None:
+        """Delete one checkpoint and the files that no other one needs.
+
+        Raises as `retain` does; a number that is not completed is an `Invalid`.
+        """
+        if checkpoint_id not in self._completed:
+            raise Invalid(
+                f"job {self._job.job_id!r} has no completed checkpoint {checkpoint_id}",
+                where=self._job.url,
+                expected=f"one of {self.completed}",
+            )
+        self._drop((checkpoint_id,), pinned)
+
+    def orphans(self, *, in_flight: Collection[int] = ()) -> list[str]:
+        """Objects and unfinished writes in the job's folder that no completed checkpoint needs.
+
+        `in_flight` are the numbers of the checkpoints that this owner's slots are writing now.
+        Answers names within the job's folder, for `remove`.
+
+        Raises:
+            Fenced: a newer owner has taken over, so what is in flight is not known here.
+            Corrupt: a completed checkpoint cannot be read, so what it needs is not known.
+        """
+        self.check()
+        facts = commit.Facts(
+            epoch=self.epoch,
+            completed=self._completed,
+            referenced=self._referenced(self._completed),
+            in_flight=in_flight,
+        )
+        prefix = f"{self._job.folder}/"
+        objects = [(info.name, info.name) for info in self._storage.list(prefix)]
+        objects += [(write.name, write.target) for write in self._storage.unfinished(prefix)]
+        described = (
+            (name[len(prefix) :], *_describe(target[len(prefix) :], finished=name == target))
+            for name, target in objects
+        )
+        return commit.find_orphans(described, facts)
+
+    def remove(self, orphans: Iterable[str]) -> None:
+        """Delete what `orphans` answered.
+
+        Raises:
+            Fenced: a newer owner has taken over; nothing was deleted.
+            Unavailable: something could not be deleted; ask for the orphans again.
+        """
+        self.check()
+        self._storage.delete(f"{self._job.folder}/{name}" for name in orphans)
+
+    @property
+    def _storage(self) -> CheckpointStorage:
+        return self._job.storage
+
+    def _drop(self, dropped: tuple[int, ...], pinned: Collection[str]) -> None:
+        """Delete commit points first.
+
+        What a crash leaves is then an orphan, not a half checkpoint that looks whole.
+        """
+        if not dropped:
+            return
+        self.check()
+        kept = self._completed.difference(dropped)
+        unneeded = self._referenced(dropped) - self._referenced(kept) - set(pinned)
+        folder = self._job.folder
+        self._storage.delete(f"{folder}/{names.metadata(number)}" for number in dropped)
+        self._completed = kept
+        for number in dropped:
+            self._files.pop(number, None)
+        self._storage.delete([f"{folder}/{name}" for name in sorted(unneeded)])
+
+    def _referenced(self, checkpoints: Iterable[int]) -> frozenset[str]:
+        return frozenset().union(*map(self._files_of, checkpoints))
+
+    def _files_of(self, checkpoint_id: int) -> frozenset[str]:
+        files = self._files.get(checkpoint_id)
+        if files is None:
+            files = self._job.load(checkpoint_id).files()
+            self._files[checkpoint_id] = files
+        return files
+
+
+def _claim_epoch(job: JobStorage, token: str) -> int:
+    storage = job.storage
+    for _ in range(_CLAIM_ATTEMPTS):
+        epoch = commit.next_epoch(job.claimed_epochs())
+        claim = commit.Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
+        mine = seal("owner claim", CLAIM_VERSION, claim)
+        existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
+        if commit.judge_create(mine, existing) is commit.Created.COMMITTED:
+            return epoch
+    raise Fenced(
+        f"too many processes are taking over job {job.job_id!r} at the same time",
+        where=job.url,
+        expected=f"a free epoch within {_CLAIM_ATTEMPTS} attempts",
+        fix="Start one driver for each job",
+    )
+
+
+def _describe(name: str, *, finished: bool) -> tuple[int | None, bool, int | None]:
+    """`(checkpoint number, is its commit point, owner epoch)` from an object's name."""
+    owner = names.parse_owner(name)
+    if owner is not None:
+        return None, False, owner[0]
+    found = names.parse_checkpoint_object(name)
+    if found is None:
+        return None, False, None
+    return found.checkpoint_id, found.is_metadata and finished, None

@@ -1,0 +1,175 @@
+"""Reading segments: every block is checked before it is handed out.
+
+Streams hold one block at a time; many small segments that lie side by side are fetched together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import lz4.frame
+
+from holdfast.storage.errors import Corrupt, NotFound
+from holdfast.storage.handles import (
+    CHECKED_BLOCK_BYTES,
+    LZ4,
+    FileHandle,
+    Handle,
+    InlineHandle,
+    check_block,
+)
+
+if TYPE_CHECKING:
+    from holdfast.storage.interface import CheckpointStorage
+
+__all__ = ["read_segment", "read_segments", "stream_segment"]
+
+_WORTH_READING_OVER_BYTES = 64 * 1024
+
+
+def read_segment(storage: CheckpointStorage, folder: str, handle: Handle) -> bytes:
+    """The whole segment, checked.
+
+    Raises:
+        Corrupt: the file is missing, truncated or changed.
+        Unavailable: the storage did not answer.
+    """
+    if isinstance(handle, InlineHandle):
+        return handle.data
+    stored = _read_file(storage, folder, handle, 0, handle.length)
+    view = memoryview(stored)
+    for offset in range(0, handle.length, CHECKED_BLOCK_BYTES):
+        block = view[offset : offset + CHECKED_BLOCK_BYTES]
+        check_block(block, handle, offset=offset, place=_place(storage, folder))
+    if not handle.compression:
+        return stored
+    return b"".join(_unpack(iter((stored,)), handle, _place(storage, folder)))
+
+
+def stream_segment(storage: CheckpointStorage, folder: str, handle: Handle) -> Iterator[bytes]:
+    """The segment in pieces of at most a block, each checked before it is handed out.
+
+    Raises as `read_segment` does, at the piece that is harmed.
+    """
+    if isinstance(handle, InlineHandle):
+        return iter((handle.data,)) if handle.data else iter(())
+    blocks = _stored_blocks(storage, folder, handle)
+    if not handle.compression:
+        return blocks
+    return _unpack(blocks, handle, _place(storage, folder))
+
+
+def read_segments(
+    storage: CheckpointStorage, folder: str, handles: Iterable[Handle]
+) -> Iterator[bytes]:
+    """Each segment, whole, in the order of the handles; neighbours are fetched together.
+
+    Raises as `read_segment` does, at the segment that is harmed.
+    """
+    run: list[FileHandle] = []
+    for handle in handles:
+        if isinstance(handle, FileHandle) and (not run or _extends(run, handle)):
+            run.append(handle)
+            continue
+        yield from _read_run(storage, folder, run)
+        run = []
+        if isinstance(handle, FileHandle):
+            run.append(handle)
+        else:
+            yield handle.data
+    yield from _read_run(storage, folder, run)
+
+
+def _extends(run: list[FileHandle], handle: FileHandle) -> bool:
+    """Whether the handle lies close behind the run, and both fit into one block's read."""
+    first, last = run[0], run[-1]
+    gap = handle.offset - (last.offset + last.length)
+    end = handle.offset + handle.length
+    return (
+        handle.file == first.file
+        and 0 <= gap <= _WORTH_READING_OVER_BYTES
+        and end - first.offset <= CHECKED_BLOCK_BYTES
+    )
+
+
+def _read_run(storage: CheckpointStorage, folder: str, run: list[FileHandle]) -> Iterator[bytes]:
+    if len(run) == 1:
+        yield read_segment(storage, folder, run[0])
+    if len(run) <= 1:
+        return
+    start = run[0].offset
+    length = run[-1].offset + run[-1].length - start
+    stored = memoryview(_read_file(storage, folder, run[0], 0, length))
+    place = _place(storage, folder)
+    for handle in run:
+        begin = handle.offset - start
+        block = stored[begin : begin + handle.length]
+        if handle.length:
+            check_block(block, handle, offset=0, place=place)
+        if handle.compression:
+            yield b"".join(_unpack(iter((bytes(block),)), handle, place))
+        else:
+            yield bytes(block)
+
+
+def _stored_blocks(storage: CheckpointStorage, folder: str, handle: FileHandle) -> Iterator[bytes]:
+    for offset in range(0, handle.length, CHECKED_BLOCK_BYTES):
+        wanted = min(CHECKED_BLOCK_BYTES, handle.length - offset)
+        block = _read_file(storage, folder, handle, offset, wanted)
+        check_block(block, handle, offset=offset, place=_place(storage, folder))
+        yield block
+
+
+def _read_file(
+    storage: CheckpointStorage, folder: str, handle: FileHandle, offset: int, length: int
+) -> bytes:
+    try:
+        return storage.read_range(f"{folder}/{handle.file}", handle.offset + offset, length)
+    except NotFound as error:
+        raise Corrupt(
+            "a file of a checkpoint is missing",
+            where=f"{_place(storage, folder)}/{handle.file}",
+            expected=f"a file of at least {handle.offset + handle.length} bytes",
+            found="no such file",
+            fix="Restore another checkpoint, or bring the file back from a copy",
+        ) from error
+
+
+def _unpack(stored: Iterator[bytes], handle: FileHandle, place: str) -> Iterator[bytes]:
+    """Decompress in bounded pieces; the stored bytes were checked, but a handle may lie."""
+    if handle.compression != LZ4:
+        raise Corrupt(
+            "a segment is compressed in a way that this version does not know",
+            where=f"{place}/{handle.file}",
+            expected=LZ4,
+            found=handle.compression,
+            fix="Read it with the version of Holdfast that wrote it",
+        )
+    unpacker = lz4.frame.LZ4FrameDecompressor()
+    raw_length = 0
+    try:
+        for block in stored:
+            data = block
+            while not unpacker.eof:
+                piece = unpacker.decompress(data, CHECKED_BLOCK_BYTES)
+                data = b""
+                raw_length += len(piece)
+                if piece:
+                    yield piece
+                if unpacker.needs_input:
+                    break
+        failure = "" if unpacker.eof else "an incomplete frame"
+    except RuntimeError as error:
+        failure = str(error)
+    if failure or raw_length != handle.raw_length:
+        raise Corrupt(
+            "a compressed segment does not unpack",
+            where=f"{place}/{handle.file}, bytes {handle.offset} on",
+            expected=f"{handle.raw_length} bytes",
+            found=failure or f"{raw_length} bytes",
+        )
+
+
+def _place(storage: CheckpointStorage, folder: str) -> str:
+    return storage.url_of(folder)
