@@ -1,0 +1,323 @@
+"""The house rules that no linter knows, as pure functions from source text to problems.
+
+Each check takes one module and answers a line for each place that breaks its rule. There is no
+list of exceptions: what a rule allows, and where, is part of the rule.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+ROOMS = ("backends", "changelog", "runtime", "storage")
+SIDES = ("benchmarks", "examples", "tests", "tools")
+
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 70
+MAX_COLUMNS = 100
+
+CLOCK = "storage/clock.py"
+ENTROPY = "storage/entropy.py"
+STOPWATCHES = ("time.perf_counter", "time.perf_counter_ns", "time.process_time")
+CLOCKS = (
+    "time",
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "datetime.datetime.today",
+    "datetime.date.today",
+)
+CHANCES = (
+    "random",
+    "secrets",
+    "os.urandom",
+    "os.getrandom",
+    "uuid.uuid1",
+    "uuid.uuid4",
+    "uuid.uuid6",
+    "uuid.uuid7",
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file: its path from the root of the repository, and its text."""
+
+    path: str
+    source: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source, self.path)
+
+    @property
+    def top(self) -> str:
+        return self.path.partition("/")[0]
+
+    @property
+    def is_in_room(self) -> bool:
+        return self.top in ROOMS
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.endswith("/__init__.py")
+
+    def problem(self, line: int, what: str) -> str:
+        return f"{self.path}:{line}: {what}"
+
+
+Check = Callable[[Module], list[str]]
+
+
+def is_within(name: str, banned: Collection[str]) -> bool:
+    """Whether a dotted name is one of these, or inside one of them."""
+    return any(name == each or name.startswith(f"{each}.") for each in banned)
+
+
+def files_are_short(module: Module) -> list[str]:
+    lines = module.source.count("\n")
+    if lines <= MAX_FILE_LINES:
+        return []
+    return [module.problem(lines, f"{lines} lines, at most {MAX_FILE_LINES}: two things in one?")]
+
+
+def functions_are_short(module: Module) -> list[str]:
+    return [
+        module.problem(node.lineno, f"{node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+
+
+def lines_are_short(module: Module) -> list[str]:
+    return [
+        module.problem(number, f"{len(line)} columns, at most {MAX_COLUMNS}")
+        for number, line in enumerate(module.source.splitlines(), start=1)
+        if len(line) > MAX_COLUMNS
+    ]
+
+
+def imports(module: Module) -> Iterator[tuple[int, str]]:
+    """Every dotted name that a module imports, with its line, wherever the import stands."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = ast.unparse(node.func).rpartition(".")[2]
+            if called in {"import_module", "__import__"}:
+                yield node.lineno, str(node.args[0].value)
+
+
+def imports_name_the_house(module: Module) -> list[str]:
+    return [
+        module.problem(line, f"imports {name}: a second copy; import holdfast.{name.lstrip('.')}")
+        for line, name in imports(module)
+        if is_within(name, ROOMS) or name.startswith(".")
+    ]
+
+
+def spark_stays_in_its_room(module: Module) -> list[str]:
+    if module.path.startswith("runtime/spark/") or module.top in {
+        "tests",
+        "benchmarks",
+        "examples",
+    }:
+        return []
+    return [
+        module.problem(line, f"imports {name}: only runtime/spark knows Spark")
+        for line, name in imports(module)
+        if is_within(name, ("pyspark", "py4j"))
+    ]
+
+
+def local_names(module: Module) -> dict[str, str]:
+    """What each imported name stands for, by the name it has in this module."""
+    names = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                names[alias.asname or whole] = whole
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def dotted(node: ast.AST) -> list[str]:
+    """The parts of a plain dotted name; nothing for any other expression."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute) and (before := dotted(node.value)):
+        return [*before, node.attr]
+    return []
+
+
+def uses(module: Module) -> Iterator[tuple[ast.expr, str]]:
+    """Every use of something out of a module that is imported, under its full dotted name."""
+    names = local_names(module)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Name | ast.Attribute) and (parts := dotted(node)):
+            whole = ".".join([names.get(parts[0], ""), *parts[1:]])
+            if parts[0] in names and "." in whole:
+                yield node, whole
+
+
+def time_comes_from_the_clock(module: Module) -> list[str]:
+    if module.path == CLOCK:
+        return []
+    allowed = STOPWATCHES if module.top in {"benchmarks", "tools"} else ()
+    return [
+        module.problem(node.lineno, f"{name}: time comes in through holdfast.storage.clock")
+        for node, name in uses(module)
+        if is_within(name, CLOCKS) and name not in allowed
+    ]
+
+
+def chance_comes_from_entropy(module: Module) -> list[str]:
+    if module.path == ENTROPY:
+        return []
+    seeded = {
+        id(node.func)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and (node.args or node.keywords)
+    }
+    annotations = {id(part) for each in annotated(module.tree) for part in ast.walk(each)}
+    allowed = seeded | annotations if module.top in {"tests", "benchmarks"} else annotations
+    return [
+        module.problem(node.lineno, f"{name}: chance comes in through holdfast.storage.entropy")
+        for node, name in uses(module)
+        if is_within(name, CHANCES) and not (name == "random.Random" and id(node) in allowed)
+    ]
+
+
+def annotated(tree: ast.Module) -> Iterator[ast.expr]:
+    """Every annotation."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
+            yield node.annotation
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
+            yield node.returns
+
+
+def flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module's top level, those under `if`, `try` and `with` too."""
+    for node in body:
+        yield node
+        for part in ("body", "orelse", "finalbody"):
+            if isinstance(node, ast.If | ast.Try | ast.With):
+                yield from flat(getattr(node, part, []))
+        for handler in getattr(node, "handlers", []):
+            yield from flat(handler.body)
+
+
+def targets(node: ast.stmt) -> list[str]:
+    """The names that one statement of a module binds, imports left out."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.AnnAssign):
+        return [node.target.id] if isinstance(node.target, ast.Name) else []
+    if isinstance(node, ast.Assign):
+        parts = [part for target in node.targets for part in ast.walk(target)]
+        return [
+            part.id
+            for part in parts
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        ]
+    return []
+
+
+def declared(module: Module) -> list[str] | None:
+    """What `__all__` lists, or None where there is none that can be read."""
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and targets(node) == ["__all__"]:
+            try:
+                return list(ast.literal_eval(node.value)) if node.value else None
+            except ValueError:
+                return None
+    return None
+
+
+def re_exported(module: Module) -> list[str]:
+    return [
+        alias.asname or alias.name
+        for node in module.tree.body
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for alias in node.names
+    ]
+
+
+def all_is_what_is_public(module: Module) -> list[str]:
+    if not module.is_in_room:
+        return []
+    listed = declared(module)
+    if listed is None:
+        return [module.problem(1, "no __all__ that is a plain list")]
+    defined = [name for node in flat(module.tree.body) for name in targets(node)]
+    names = re_exported(module) if module.is_package else defined
+    public = {name for name in names if not name.startswith("_")}
+    wrong = [f"__all__ lists {name}, which is not public here" for name in set(listed) - public]
+    wrong += [f"{name} is public and not in __all__" for name in public - set(listed)]
+    wrong += [f"__all__ lists {name} twice" for name in set(listed) if listed.count(name) > 1]
+    return [module.problem(1, what) for what in sorted(wrong)]
+
+
+def packages_only_re_export(module: Module) -> list[str]:
+    if not (module.is_in_room and module.is_package):
+        return []
+    return [
+        module.problem(node.lineno, f"{type(node).__name__} in an __init__.py that only re-exports")
+        for place, node in enumerate(module.tree.body)
+        if not (
+            (place == 0 and ast.get_docstring(module.tree) is not None)
+            or (isinstance(node, ast.ImportFrom) and is_own(node.module or ""))
+            or targets(node) == ["__all__"]
+        )
+    ]
+
+
+def is_own(name: str) -> bool:
+    return is_within(name, ("holdfast", "__future__"))
+
+
+CHECKS: tuple[Check, ...] = (
+    files_are_short,
+    functions_are_short,
+    lines_are_short,
+    imports_name_the_house,
+    spark_stays_in_its_room,
+    time_comes_from_the_clock,
+    chance_comes_from_entropy,
+    all_is_what_is_public,
+    packages_only_re_export,
+)
+
+
+def packages_match(package_dir: Mapping[str, str], files: Collection[str]) -> list[str]:
+    """Compare what pyproject.toml lists with the files of the rooms, both ways.
+
+    A package that is not listed is missing from the wheel, and a file beside a missing
+    `__init__.py` from the checks above, without a word.
+    """
+    folders = {path.rpartition("/")[0] for path in files if path.endswith(".py")}
+    listed = set(package_dir.values())
+    problems = [f"{folder}: not listed in pyproject.toml" for folder in folders - listed]
+    problems += [f"{folder}: listed in pyproject.toml, has no code" for folder in listed - folders]
+    problems += [
+        f"{folder}: has no {needed}"
+        for folder in folders
+        for needed in ("__init__.py", "py.typed")
+        if f"{folder}/{needed}" not in files
+    ]
+    problems += [
+        f"{package}: maps to {folder}"
+        for package, folder in package_dir.items()
+        if package != f"holdfast.{folder.replace('/', '.')}"
+    ]
+    return sorted(problems)
