@@ -302,23 +302,27 @@ def take(lock: int, how: int) -> None:
         fcntl.flock(lock, how)
 
 
-def set_up(house: House, plan: Callable[[], list[Step]]) -> None:
-    """Do what is not done yet. Keeps a lock, so that nobody else sets up while this process lives.
+def set_up(house: House, plan: Callable[[], list[Step]]) -> int:
+    """Do what is not done yet. Returns an open lock: while it is open, nobody else sets up.
 
-    The process that this one becomes inherits it.
+    The program that this process becomes inherits it.
     """
     lock = os.open(house.root / ".venv.lock", os.O_RDWR | os.O_CREAT, 0o644)
     os.set_inheritable(lock, True)
-    while True:
+    try:
         take(lock, fcntl.LOCK_SH)
-        if all(is_done(house, step) for step in plan()):
-            return
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        take(lock, fcntl.LOCK_EX)
-        for step in plan():
-            if not is_done(house, step):
-                do(house, step)
-        fcntl.flock(lock, fcntl.LOCK_UN)
+        while not all(is_done(house, step) for step in plan()):
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            take(lock, fcntl.LOCK_EX)
+            for step in plan():
+                if not is_done(house, step):
+                    do(house, step)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            take(lock, fcntl.LOCK_SH)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def environment(
