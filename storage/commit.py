@@ -29,8 +29,9 @@ __all__ = [
     "Facts",
     "Judgement",
     "Start",
+    "Stored",
     "fenced_by",
-    "find_orphans",
+    "is_orphan",
     "judge",
     "judge_create",
     "next_epoch",
@@ -124,6 +125,17 @@ def plan_retention(completed: Iterable[int], keep: int) -> tuple[tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """One object or unfinished write in a job's folder, and what its name says."""
+
+    name: str
+    finished: bool
+    checkpoint_id: int | None = None
+    is_metadata: bool = False
+    owner_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What was read before orphans can be told."""
 
@@ -133,26 +145,20 @@ class Facts:
     in_flight: Collection[int]
 
 
-def find_orphans(
-    objects: Iterable[tuple[str, int | None, bool, int | None]], facts: Facts
-) -> list[str]:
-    """Which objects of a job's folder nobody needs.
+def is_orphan(stored: Stored, facts: Facts) -> bool:
+    """Whether nobody needs it.
 
-    An object is `(name, checkpoint number if any, is its commit point, owner epoch if any)`.
     Kept are: whatever a checkpoint in flight may be writing; commit points of completed
-    checkpoints and the files they refer to; the current owner's records and any newer one's; and
-    names that this version does not know, which are not ours to delete.
+    checkpoints and the files they refer to; the current owner's records and what any newer one
+    has written or is writing; and names that this version does not know, which are not ours.
     """
-    orphans = []
-    for name, number, is_metadata, owner_epoch in objects:
-        if owner_epoch is not None:
-            needed = owner_epoch >= facts.epoch
-        elif number is None or number in facts.in_flight:
-            needed = True
-        elif is_metadata:
-            needed = number in facts.completed
-        else:
-            needed = name in facts.referenced
-        if not needed:
-            orphans.append(name)
-    return orphans
+    if stored.owner_epoch is not None:
+        newest_dead = facts.epoch - 1 if stored.finished else facts.epoch
+        return stored.owner_epoch <= newest_dead
+    if stored.checkpoint_id is None or stored.checkpoint_id in facts.in_flight:
+        return False
+    if not stored.finished:
+        return True
+    if stored.is_metadata:
+        return stored.checkpoint_id not in facts.completed
+    return stored.name not in facts.referenced

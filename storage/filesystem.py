@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -11,7 +10,7 @@ from urllib.parse import unquote
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
-from holdfast.storage.fsspec_objects import FsspecObjects
+from holdfast.storage.fsspec_objects import FsspecObjects, without_password
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
@@ -23,8 +22,6 @@ from holdfast.storage.interface import (
 from holdfast.storage.local import LocalObjects
 
 __all__ = ["FileSystemCheckpointStorage"]
-
-_PASSWORD = re.compile(r"(?<=://)[^/@]*@")
 
 
 class _Objects(Protocol):
@@ -77,7 +74,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
             self._url = f"file://{path}"
             self._objects = LocalObjects(path, self.entropy)
         else:
-            self._url = _PASSWORD.sub("", url)
+            self._url = without_password(url)
             self._objects = FsspecObjects(
                 url,
                 dict(storage_options or {}),

@@ -10,10 +10,12 @@ How an object becomes visible as a whole, and how `create` has one winner, diffe
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import fsspec
@@ -32,12 +34,25 @@ from holdfast.storage.names import check_name
 from holdfast.storage.ranges import check_range
 from holdfast.storage.unfinished import hidden_name, target_of
 
-__all__ = ["FsspecObjects"]
+__all__ = ["FsspecObjects", "without_password"]
 
 _IN_MEMORY = frozenset({"memory"})
 _CONDITIONAL_PUT = frozenset({"s3", "s3a"})
-_EXTRAS = {"s3": "s3", "s3a": "s3", "hdfs": "hdfs", "viewfs": "hdfs"}
+_EXTRAS = {
+    "s3": ("s3fs", "s3"),
+    "s3a": ("s3fs", "s3"),
+    "hdfs": ("hdfs_native", "hdfs"),
+    "viewfs": ("hdfs_native", "hdfs"),
+}
 _memory_lock = threading.Lock()
+
+
+_PASSWORD = re.compile(r"(?<=://)[^/@]*@")
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    return _PASSWORD.sub("", url)
 
 
 class FsspecObjects:
@@ -52,6 +67,7 @@ class FsspecObjects:
         allow_unsafe_commit: bool,
     ) -> None:
         self._url = url
+        self._shown_url = without_password(url)
         self._options = storage_options
         self._entropy = entropy
         self._scheme = url.partition("://")[0]
@@ -60,7 +76,7 @@ class FsspecObjects:
         if not proven and not allow_unsafe_commit:
             raise Invalid(
                 f"a {self._scheme} file system cannot prove that one of two writers wins",
-                where=url,
+                where=self._shown_url,
                 expected="a storage with an atomic create: file://, hdfs://, s3://",
                 fix="If no second driver can ever run this job, pass allow_unsafe_commit=True",
             )
@@ -71,7 +87,7 @@ class FsspecObjects:
         )
 
     def prepare(self) -> None:
-        with self._translating("prepare", self._url):
+        with self._translating("prepare", self._shown_url):
             self._files.makedirs(self._root, exist_ok=True)
 
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
@@ -156,23 +172,27 @@ class FsspecObjects:
             raise failure
 
     def _check_supported(self) -> None:
+        package, extra = _EXTRAS.get(self._scheme, ("", ""))
+        if package and find_spec(package) is None:
+            raise self._not_installed(f"no package {package}", f'pip install "holdfast[{extra}]"')
         try:
             fsspec.get_filesystem_class(self._scheme)
         except ValueError:
             raise Invalid(
                 f"no storage is known for URLs of scheme {self._scheme!r}",
-                where=self._url,
+                where=self._shown_url,
                 expected="file, memory, hdfs, s3, or a scheme of fsspec or of a plug-in",
             ) from None
         except ImportError as error:
-            extra = _EXTRAS.get(self._scheme)
-            fix = f'pip install "holdfast[{extra}]"' if extra else str(error)
-            raise Invalid(
-                f"a package that {self._scheme} URLs need is not installed",
-                where=self._url,
-                found=str(error),
-                fix=fix,
-            ) from error
+            raise self._not_installed("", str(error)) from error
+
+    def _not_installed(self, found: str, fix: str) -> Invalid:
+        return Invalid(
+            f"a package that {self._scheme} URLs need is not installed",
+            where=self._shown_url,
+            found=found,
+            fix=fix,
+        )
 
     @property
     def _files(self) -> Any:

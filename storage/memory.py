@@ -68,6 +68,12 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         """`max_state_bytes` bounds each segment of state, as in Flink."""
         if not url.startswith(_SCHEME):
             raise Invalid("not the URL of a memory storage", expected="memory://", found=url)
+        if max_state_bytes < 0:
+            raise Invalid(
+                "option max_state_bytes is out of range",
+                expected="0 or more",
+                found=str(max_state_bytes),
+            )
         super().__init__(inline_limit_bytes=max_state_bytes, clock=clock, entropy=entropy)
         self._url = url
         self._kept: _Place | None = _place(url)

@@ -6,12 +6,24 @@ its docstring gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.storage import commit, names
+from holdfast.storage import names
+from holdfast.storage.commit import (
+    Claim,
+    Created,
+    Facts,
+    Start,
+    Stored,
+    fenced_by,
+    is_orphan,
+    judge_create,
+    next_epoch,
+    plan_retention,
+)
 from holdfast.storage.envelope import seal
 from holdfast.storage.errors import Fenced, Invalid
 from holdfast.storage.metadata import CheckpointMetadata, encode_metadata
@@ -38,7 +50,7 @@ class JobOwner:
         self,
         job: JobStorage,
         token: str,
-        start: commit.Start,
+        start: Start,
         highest_seen: int,
     ) -> None:
         self._job = job
@@ -62,7 +74,7 @@ class JobOwner:
             if found.is_metadata:
                 listed.append(found.checkpoint_id)
         accepted = job.judged(listed, before).completed
-        start = commit.Start(epoch=epoch, owner=token, accepted=accepted)
+        start = Start(epoch=epoch, owner=token, accepted=accepted)
         storage.create(
             f"{job.folder}/{names.start(epoch)}", seal("owner start", START_VERSION, start)
         )
@@ -92,7 +104,7 @@ class JobOwner:
             Fenced: somebody has.
             Unavailable: the storage did not answer.
         """
-        newer = commit.fenced_by(self.epoch, self._job.claimed_epochs())
+        newer = fenced_by(self.epoch, self._job.claimed_epochs())
         if newer is not None:
             raise Fenced(
                 f"another process has taken over job {self._job.job_id!r}",
@@ -128,7 +140,7 @@ class JobOwner:
         existing = self._storage.create(f"{self._job.folder}/{names.metadata(checkpoint_id)}", mine)
         self._highest = max(self._highest, checkpoint_id)
         self.check()
-        if commit.judge_create(mine, existing) is commit.Created.TAKEN:
+        if judge_create(mine, existing) is Created.TAKEN:
             raise Invalid(
                 f"checkpoint {checkpoint_id} of job {self._job.job_id!r} exists already",
                 where=self._job.url,
@@ -150,7 +162,7 @@ class JobOwner:
         """
         if keep < 1:
             raise Invalid("retention is out of range", expected="1 or more", found=str(keep))
-        _, dropped = commit.plan_retention(self._completed, keep)
+        _, dropped = plan_retention(self._completed, keep)
         self._drop(dropped, pinned)
         return dropped
 
@@ -178,20 +190,13 @@ class JobOwner:
             Corrupt: a completed checkpoint cannot be read, so what it needs is not known.
         """
         self.check()
-        facts = commit.Facts(
+        facts = Facts(
             epoch=self.epoch,
             completed=self._completed,
             referenced=self._referenced(self._completed),
             in_flight=in_flight,
         )
-        prefix = f"{self._job.folder}/"
-        objects = [(info.name, info.name) for info in self._storage.list(prefix)]
-        objects += [(write.name, write.target) for write in self._storage.unfinished(prefix)]
-        described = (
-            (name[len(prefix) :], *_describe(target[len(prefix) :], finished=name == target))
-            for name, target in objects
-        )
-        return commit.find_orphans(described, facts)
+        return [stored.name for stored in self._everything() if is_orphan(stored, facts)]
 
     def remove(self, orphans: Iterable[str]) -> None:
         """Delete what `orphans` answered.
@@ -206,6 +211,14 @@ class JobOwner:
     @property
     def _storage(self) -> CheckpointStorage:
         return self._job.storage
+
+    def _everything(self) -> Iterator[Stored]:
+        """Every object and every unfinished write in the job's folder."""
+        prefix = f"{self._job.folder}/"
+        for info in self._storage.list(prefix):
+            yield _describe(info.name[len(prefix) :], info.name[len(prefix) :])
+        for write in self._storage.unfinished(prefix):
+            yield _describe(write.name[len(prefix) :], write.target[len(prefix) :])
 
     def _drop(self, dropped: tuple[int, ...], pinned: Collection[str]) -> None:
         """Delete commit points first.
@@ -238,11 +251,11 @@ class JobOwner:
 def _claim_epoch(job: JobStorage, token: str) -> int:
     storage = job.storage
     for _ in range(_CLAIM_ATTEMPTS):
-        epoch = commit.next_epoch(job.claimed_epochs())
-        claim = commit.Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
+        epoch = next_epoch(job.claimed_epochs())
+        claim = Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
         mine = seal("owner claim", CLAIM_VERSION, claim)
         existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
-        if commit.judge_create(mine, existing) is commit.Created.COMMITTED:
+        if judge_create(mine, existing) is Created.COMMITTED:
             return epoch
     raise Fenced(
         f"too many processes are taking over job {job.job_id!r} at the same time",
@@ -252,12 +265,13 @@ def _claim_epoch(job: JobStorage, token: str) -> int:
     )
 
 
-def _describe(name: str, *, finished: bool) -> tuple[int | None, bool, int | None]:
-    """`(checkpoint number, is its commit point, owner epoch)` from an object's name."""
-    owner = names.parse_owner(name)
+def _describe(name: str, target: str) -> Stored:
+    """What the name of an object says, or the target of an unfinished write."""
+    finished = name == target
+    owner = names.parse_owner(target)
     if owner is not None:
-        return None, False, owner[0]
-    found = names.parse_checkpoint_object(name)
+        return Stored(name, finished, owner_epoch=owner[0])
+    found = names.parse_checkpoint_object(target)
     if found is None:
-        return None, False, None
-    return found.checkpoint_id, found.is_metadata and finished, None
+        return Stored(name, finished)
+    return Stored(name, finished, found.checkpoint_id, found.is_metadata)

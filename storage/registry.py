@@ -8,7 +8,7 @@ goes to the filesystem storage.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -30,29 +30,34 @@ def load_storage(url_or_name: str, **options: Any) -> CheckpointStorage:
         Invalid: an unknown scheme, name or option, two plug-ins of one name, or a missing extra
             (the message says what to install).
     """
-    scheme, separator, _ = url_or_name.partition(":")
-    is_url = bool(separator) and "/" not in scheme
-    if not is_url and any(mark in url_or_name for mark in "/\\."):
-        return FileSystemCheckpointStorage(
-            url_or_name, **_checked(FileSystemCheckpointStorage, options)
-        )
-    registered = registered_storages()
-    name = scheme if is_url else url_or_name
-    entry = registered.get(name)
-    if entry is None and not is_url:
-        raise Invalid(
-            f"no checkpoint storage is registered as {name!r}",
-            expected=f"one of {', '.join(sorted(registered))}, or a URL",
-            fix=f"Install the plug-in that registers it in {STORAGE_GROUP!r}",
-        )
-    factory = FileSystemCheckpointStorage if entry is None else _load(entry)
-    if is_url:
+    factory, is_place = _find(url_or_name)
+    if is_place:
         if "url" in options:
             raise Invalid(
                 "the root of a storage is given twice", where=url_or_name, found="option url"
             )
         options["url"] = url_or_name
-    return factory(**_checked(factory, options))
+    _check_options(factory, options)
+    return factory(**options)
+
+
+def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:
+    """What makes the storage, and whether the text names its root rather than a registered one."""
+    scheme, colon, _ = url_or_name.partition(":")
+    is_url = bool(colon) and "/" not in scheme
+    if not is_url and any(mark in url_or_name for mark in "/\\."):
+        return FileSystemCheckpointStorage, True
+    registered = registered_storages()
+    entry = registered.get(scheme if is_url else url_or_name)
+    if entry is not None:
+        return _load(entry), is_url
+    if is_url:
+        return FileSystemCheckpointStorage, True
+    raise Invalid(
+        f"no checkpoint storage is registered as {url_or_name!r}",
+        expected=f"one of {', '.join(sorted(registered))}, or a URL",
+        fix=f"Install the plug-in that registers it in {STORAGE_GROUP!r}",
+    )
 
 
 def registered_storages() -> dict[str, EntryPoint]:
@@ -95,17 +100,19 @@ def _load(entry: EntryPoint) -> Callable[..., CheckpointStorage]:
     return factory
 
 
-def _checked(factory: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options, once it is certain that the factory knows each."""
+def _check_options(factory: Callable[..., Any], options: Collection[str]) -> None:
+    """Refuse what the factory does not know, and the lack of what it needs."""
     parameters = inspect.signature(factory).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return options
+    name = getattr(factory, "__name__", repr(factory))
     known = {parameter.name for parameter in parameters}
     unknown = sorted(set(options) - known)
-    if unknown:
+    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         raise Invalid(
             f"checkpoint storage option {unknown[0]!r} is not known",
-            where=getattr(factory, "__name__", repr(factory)),
+            where=name,
             expected=f"one of {', '.join(sorted(known - {'url'}))}",
         )
-    return options
+    if "url" in known and "url" not in options:
+        url = next(parameter for parameter in parameters if parameter.name == "url")
+        if url.default is url.empty:
+            raise Invalid("a checkpoint storage needs option 'url'", where=name)

@@ -1,0 +1,1 @@
+"""What Holdfast costs, measured against peers and against the bare limit."""

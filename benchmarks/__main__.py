@@ -1,0 +1,42 @@
+"""`python -m benchmarks [--tiny] [NAME…]`: run the benchmarks, one JSON line a result.
+
+NAME is the beginning of a module's name, such as `storage`; without one, all run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+from benchmarks import storage_files
+from benchmarks.harness import Result, Scale, result_line
+
+__all__ = ["BENCHMARKS", "main"]
+
+BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
+    "storage_files": storage_files.run,
+}
+
+
+def main() -> None:
+    """Run what the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="beginning of a module's name")
+    parser.add_argument("--tiny", action="store_true", help="small inputs, one repetition")
+    arguments = parser.parse_args()
+    unknown = [
+        name
+        for name in arguments.names
+        if not any(module.startswith(name) for module in BENCHMARKS)
+    ]
+    if unknown:
+        parser.error(f"no benchmark begins with {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    scale = Scale.TINY if arguments.tiny else Scale.FULL
+    for module, run in BENCHMARKS.items():
+        if not arguments.names or any(module.startswith(name) for name in arguments.names):
+            for result in run(scale):
+                print(result_line(result, scale), flush=True)
+
+
+if __name__ == "__main__":
+    main()

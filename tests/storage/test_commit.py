@@ -1,0 +1,103 @@
+"""The decisions about commits, over every combination of small facts."""
+
+from itertools import chain, combinations, product
+
+import pytest
+
+from holdfast.storage import commit
+from holdfast.storage.commit import Created, Facts, Start, Stored
+
+NUMBERS = (1, 2, 3, 4)
+
+
+def subsets(items: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [*chain.from_iterable(combinations(items, size) for size in range(len(items) + 1))]
+
+
+def test_the_next_epoch_is_above_every_claim() -> None:
+    assert commit.next_epoch([]) == 1
+    for claimed in subsets(NUMBERS):
+        assert all(commit.next_epoch(claimed) > epoch for epoch in claimed)
+
+
+def test_an_owner_is_fenced_by_the_newest_claim_above_its_own() -> None:
+    for claimed, mine in product(subsets(NUMBERS), NUMBERS):
+        newer = [epoch for epoch in claimed if epoch > mine]
+        assert commit.fenced_by(mine, claimed) == (max(newer) if newer else None)
+
+
+def test_without_a_start_document_everything_counts() -> None:
+    for listed in subsets(NUMBERS):
+        assert commit.unjudged(listed, None) == []
+        assert commit.judge(listed, None, {}) == commit.Judgement(listed, ())
+
+
+def test_the_first_owner_s_checkpoints_need_no_reading() -> None:
+    start = Start(epoch=1, owner="a")
+    for listed in subsets(NUMBERS):
+        assert commit.unjudged(listed, start) == []
+        assert commit.judge(listed, start, {}).completed == listed
+
+
+@pytest.mark.parametrize("accepted", subsets(NUMBERS))
+def test_a_checkpoint_counts_if_accepted_or_the_owner_s_or_unreadable(
+    accepted: tuple[int, ...],
+) -> None:
+    start = Start(epoch=3, owner="c", accepted=accepted)
+    for listed in subsets(NUMBERS):
+        unjudged = commit.unjudged(listed, start)
+        assert set(unjudged) == set(listed) - set(accepted)
+        for epochs in product((None, 1, 2, 3), repeat=len(unjudged)):
+            known = dict(zip(unjudged, epochs, strict=True))
+            judgement = commit.judge(listed, start, known)
+            counts = [
+                number
+                for number in listed
+                if number in accepted or known[number] is None or known[number] == 3
+            ]
+            assert judgement.completed == tuple(counts)
+            assert sorted(judgement.completed + judgement.void) == list(listed)
+
+
+def test_an_ambiguous_create_is_told_from_a_lost_race() -> None:
+    assert commit.judge_create(b"mine", None) is Created.COMMITTED
+    assert commit.judge_create(b"mine", b"mine") is Created.COMMITTED
+    assert commit.judge_create(b"mine", b"theirs") is Created.TAKEN
+    assert commit.judge_create(b"mine", b"") is Created.TAKEN
+
+
+def test_retention_keeps_the_newest() -> None:
+    for completed, keep in product(subsets(NUMBERS), range(1, 6)):
+        kept, dropped = commit.plan_retention(reversed(completed), keep)
+        assert dropped + kept == completed
+        assert len(kept) == min(keep, len(completed))
+
+
+def stored_objects() -> list[Stored]:
+    """Every kind of object there is, finished and not."""
+    found = []
+    for finished in (True, False):
+        found += [Stored("name", finished, owner_epoch=epoch) for epoch in (1, 2, 3)]
+        found += [Stored("name", finished, 7, is_metadata=either) for either in (True, False)]
+        found.append(Stored("name", finished))
+    return found
+
+
+@pytest.mark.parametrize("stored", stored_objects())
+def test_orphans_are_exactly_what_nobody_needs(stored: Stored) -> None:
+    for referenced, completed, in_flight in product((False, True), repeat=3):
+        facts = Facts(
+            epoch=2,
+            completed={7} if completed else set(),
+            referenced={"name"} if referenced else set(),
+            in_flight={7} if in_flight else set(),
+        )
+        if stored.owner_epoch is not None:
+            needed = stored.owner_epoch >= (2 if stored.finished else 3)
+        elif stored.checkpoint_id is None or in_flight:
+            needed = True
+        elif stored.is_metadata:
+            needed = completed and stored.finished
+        else:
+            needed = referenced and stored.finished
+        assert commit.is_orphan(stored, facts) == (not needed)

@@ -1,0 +1,98 @@
+"""Writers are killed with SIGKILL at seeded moments; what they committed must be whole."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import kill_nursery
+from holdfast.storage import JobStorage, load_storage
+from holdfast.storage.handles import block_checksum
+
+KILLS = 200
+
+
+class Expected:
+    """What may and what must be there, from what the writers said."""
+
+    def __init__(self) -> None:
+        self.must: set[int] = set()
+        self.may: set[int] = set()
+
+    def hear(self, said: list[tuple[str, int]]) -> None:
+        for word, number in said:
+            if word == "committing":
+                self.may.add(number)
+            elif word == "committed":
+                self.must.add(number)
+            elif word == "retaining":
+                self.must = set(sorted(self.must)[-number:])
+            elif word == "retained":
+                self.may = set(self.must)
+            else:
+                assert word == "done", word
+
+    def meet(self, found: tuple[int, ...]) -> None:
+        assert self.must <= set(found) <= self.may | self.must
+        self.must, self.may = set(found), set(found)
+
+
+@contextmanager
+def nursery(root: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, kill_nursery.__file__, str(root)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def check_whole(job: JobStorage) -> None:
+    for number in job.completed():
+        (part,) = job.load(number).operators["operator"].parts
+        sums = [block_checksum(piece) for piece in job.read_all(part.handles.values())]
+        assert sums == part.attributes["sums"]
+
+
+def check_clean(job: JobStorage) -> int:
+    """Remove the orphans as a new owner; how many there were."""
+    owner = job.take_over()
+    orphans = owner.orphans()
+    owner.remove(orphans)
+    start = len(job.folder) + 1
+    left = {info.name[start:] for info in job.storage.list(f"{job.folder}/")}
+    needed = {name for number in job.completed() for name in job.load(number).files()}
+    commit_points = {f"chk-{number:020d}/_metadata" for number in job.completed()}
+    records = {name for name in left if name.startswith(f"owner-{owner.epoch:020d}")}
+    assert left == needed | commit_points | records
+    assert len(records) == 2
+    assert list(job.storage.unfinished("")) == []
+    return len(orphans)
+
+
+@pytest.mark.slow
+def test_killed_writers_leave_exactly_what_they_committed(tmp_path: Path) -> None:
+    job = load_storage(str(tmp_path)).job("job")
+    expected = Expected()
+    killed = orphans = 0
+    with nursery(tmp_path) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for seed in range(KILLS):
+            process.stdin.write(f"{seed}\n")
+            process.stdin.flush()
+            said = [(word, number) for word, number in json.loads(process.stdout.readline())]
+            expected.hear(said)
+            expected.meet(job.completed())
+            killed += ("done", 0) not in said
+            check_whole(job)
+            if seed % 2:
+                orphans += check_clean(job)
+                check_whole(job)
+    assert killed > KILLS * 0.8
+    assert orphans > KILLS

@@ -1,0 +1,77 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.storage import Invalid, names
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=16)
+
+
+@given(TEXT)
+def test_escaped_text_is_one_legal_part_and_comes_back(text: str) -> None:
+    part = names.escape(text)
+    assert "/" not in names.check_name(part)
+    assert names.unescape(part) == text
+
+
+@given(TEXT, TEXT)
+def test_different_texts_get_different_parts(first: str, second: str) -> None:
+    assert (names.escape(first) == names.escape(second)) == (first == second)
+
+
+@pytest.mark.parametrize("text", ["", "x" * 201, "é" * 100, "\ud800"])
+def test_text_that_cannot_be_a_part_is_refused(text: str) -> None:
+    with pytest.raises(Invalid):
+        names.escape(text)
+
+
+@pytest.mark.parametrize("name", ["a", "a/b", "chk-1/_metadata", "a.b", "~20", "x" * 200])
+def test_legal_names(name: str) -> None:
+    assert names.check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/a", "a/", "a//b", ".", "..", "a/../b", ".hidden", "a/.b", "a b", "é", "a\n", "a\\b",
+     "x" * 201, "/".join(["x" * 100] * 10)],
+)  # fmt: skip
+def test_illegal_names(name: str) -> None:
+    with pytest.raises(Invalid):
+        names.check_name(name)
+
+
+@given(st.integers(0, 10**20 - 1), st.integers(0, 10**20 - 1))
+def test_order_of_names_is_order_of_numbers(first: int, second: int) -> None:
+    assert (names.metadata(first) < names.metadata(second)) == (first < second)
+    assert (names.claim(first) < names.claim(second)) == (first < second)
+
+
+@pytest.mark.parametrize("number", [-1, 10**20])
+def test_numbers_out_of_range_are_refused(number: int) -> None:
+    with pytest.raises(Invalid):
+        names.checkpoint_folder(number)
+
+
+def test_names_are_those_of_the_layout() -> None:
+    assert names.metadata(42) == "chk-00000000000000000042/_metadata"
+    assert names.exclusive_file(42, "slot-0", "ab") == "chk-00000000000000000042/slot-0-ab"
+    assert names.shared_file(42, "slot 0", "ab") == "shared/00000000000000000042-slot~200-ab"
+    assert names.claim(7) == "owner-00000000000000000007"
+    assert names.start(7) == "owner-00000000000000000007.start"
+
+
+def test_every_built_name_is_taken_apart_again() -> None:
+    exclusive = names.parse_checkpoint_object(names.exclusive_file(3, "x", "t"))
+    assert exclusive == names.CheckpointObject(3, shared=False, is_metadata=False)
+    shared = names.parse_checkpoint_object(names.shared_file(3, "_metadata", "t"))
+    assert shared == names.CheckpointObject(3, shared=True, is_metadata=False)
+    commit_point = names.parse_checkpoint_object(names.metadata(3))
+    assert commit_point == names.CheckpointObject(3, shared=False, is_metadata=True)
+    assert names.parse_owner(names.claim(9)) == (9, False)
+    assert names.parse_owner(names.start(9)) == (9, True)
+
+
+@pytest.mark.parametrize("name", ["chk-1/x", "shared/x", "other", "owner-1", "chk-", "_metadata"])
+def test_foreign_names_are_not_taken_apart(name: str) -> None:
+    assert names.parse_checkpoint_object(name) is None
+    assert names.parse_owner(name) is None
