@@ -39,6 +39,7 @@ lock:  ## renew the lock files where pyproject.toml asks for it; UPGRADE=1 takes
 pyfiles:  ## dist/holdfast-VERSION-pyfiles.zip for spark-submit --py-files
 	@$(INSIDE) python tools/pyfiles.py
 
+# The empty .venv.lock stays: another command may be waiting for it.
 clean:  ## remove what the other targets made, .venv too
-	rm -rf .venv .venv.lock build dist holdfast.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find $(filter-out .venv,$(wildcard *)) -type d -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf .venv build dist holdfast.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
