@@ -17,7 +17,7 @@ from holdfast.storage.errors import Corrupt, Invalid
 
 __all__ = ["seal", "unseal"]
 
-Body = TypeVar("Body")
+_Body = TypeVar("_Body")
 
 _FLINK_MAGIC = b"\x49\x60\x67\x2d"
 
@@ -43,7 +43,7 @@ def seal(kind: str, version: int, body: msgspec.Struct) -> bytes:
     )
 
 
-def unseal(data: bytes, *, kind: str, version: int, body: type[Body], where: str) -> Body:
+def unseal(data: bytes, *, kind: str, version: int, body: type[_Body], where: str) -> _Body:
     """Check and decode what `seal` wrote, of this version; `where` names the file in errors.
 
     Raises:

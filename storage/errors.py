@@ -16,6 +16,16 @@ from __future__ import annotations
 
 from typing import Any
 
+__all__ = [
+    "Corrupt",
+    "Fenced",
+    "HoldfastError",
+    "Invalid",
+    "NotFound",
+    "TooLarge",
+    "Unavailable",
+]
+
 
 class HoldfastError(Exception):
     """The root: catching it catches every error that Holdfast raises on purpose."""

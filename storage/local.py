@@ -25,7 +25,7 @@ from holdfast.storage.names import check_name
 from holdfast.storage.ranges import check_range
 from holdfast.storage.unfinished import hidden_name, target_of
 
-__all__ = ["LocalObjects"]
+__all__ = ["LocalObjects", "translated"]
 
 _MKDIR_ATTEMPTS = 100
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -138,7 +138,7 @@ class LocalObjects:
                 os.mkdir(path)
             if not os.path.isdir(path) and os.path.lexists(path):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-            sync_directory(os.path.dirname(path) or ".")
+            _sync_directory(os.path.dirname(path) or ".")
 
     def _prune(self, folder: str) -> None:
         """Remove directories that have become empty, up to the root."""
@@ -199,7 +199,7 @@ class _LocalWriter(ObjectWriter):
         try:
             self._sync()
             os.replace(self._hidden, self._path)
-            sync_directory(os.path.dirname(self._path))
+            _sync_directory(os.path.dirname(self._path))
         except OSError as error:
             raise translated(error, "finish writing", self._path) from error
 
@@ -214,7 +214,7 @@ class _LocalWriter(ObjectWriter):
                 if os.path.isdir(self._path):
                     raise
                 return False
-            sync_directory(os.path.dirname(self._path))
+            _sync_directory(os.path.dirname(self._path))
         except OSError as error:
             raise translated(error, "create", self._path) from error
         return True
@@ -252,7 +252,7 @@ def _read_fully(descriptor: int, offset: int, wanted: int) -> bytes:
     return b"".join(pieces)
 
 
-def sync_directory(path: str) -> None:
+def _sync_directory(path: str) -> None:
     """Make the names in a directory survive the loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["START_VERSION", "JobOwner"]
 
-CLAIM_VERSION = 1
+_CLAIM_VERSION = 1
 START_VERSION = 1
 _CLAIM_ATTEMPTS = 100
 
@@ -253,7 +253,7 @@ def _claim_epoch(job: JobStorage, token: str) -> int:
     for _ in range(_CLAIM_ATTEMPTS):
         epoch = next_epoch(job.claimed_epochs())
         claim = Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
-        mine = seal("owner claim", CLAIM_VERSION, claim)
+        mine = seal("owner claim", _CLAIM_VERSION, claim)
         existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
         if judge_create(mine, existing) is Created.COMMITTED:
             return epoch
