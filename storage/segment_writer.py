@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 import lz4.frame
 import xxhash
 
+from holdfast.storage.buffers import flat
 from holdfast.storage.errors import Invalid, TooLarge
 from holdfast.storage.handles import (
     CHECKED_BLOCK_BYTES,
@@ -81,6 +82,7 @@ class SegmentWriter:
             TooLarge: the storage keeps state in memory only, and this is past its limit.
             Unavailable: the storage failed; the writer can only be aborted.
         """
+        data = flat(data)
         with self._lock:
             self._check_usable()
             if self._fits_inline(len(data)):
@@ -231,6 +233,7 @@ class SegmentStream:
         """Append to the segment; raises as `SegmentWriter.add` does."""
         if self._ended:
             raise Invalid("the segment has ended")
+        data = flat(data)
         self._raw_length += len(data)
         if self._start is None:
             if self._owner._fits_inline(len(self._head) + len(data)):
