@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from holdfast.storage.buffers import flat
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid, NotFound
@@ -110,8 +111,10 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         mine = bytes(data)
         place = self._here()
         with place.lock:
-            existing = place.objects.setdefault(name, mine)
-        return None if existing is mine else existing
+            existing = place.objects.get(name)
+            if existing is None:
+                place.objects[name] = mine
+        return existing
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         place = self._here()
@@ -125,9 +128,12 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     def delete(self, names: Iterable[str]) -> None:
         place = self._here()
         for name in names:
-            place.objects.pop(check_name(name), None)
+            check_name(name)
+            with place.lock:
+                place.objects.pop(name, None)
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        self._here()
         return iter(())
 
     def _here(self) -> _Place:
@@ -150,7 +156,7 @@ class _MemoryWriter(ObjectWriter):
         self._data: bytearray | None = bytearray()
 
     def write(self, data: Buffer) -> None:
-        self._open().extend(data)
+        self._open().extend(flat(data))
 
     def commit(self) -> None:
         data = bytes(self._open())
