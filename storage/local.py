@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from holdfast.storage.buffers import flat
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.storage.interface import (
@@ -21,7 +22,7 @@ from holdfast.storage.interface import (
     ObjectWriter,
     UnfinishedWrite,
 )
-from holdfast.storage.names import check_name
+from holdfast.storage.names import check_name, is_legal
 from holdfast.storage.ranges import check_range
 from holdfast.storage.unfinished import hidden_name, target_of
 
@@ -30,6 +31,7 @@ __all__ = ["LocalObjects", "translated"]
 _MKDIR_ATTEMPTS = 100
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _WRONG_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL}
+_WRONG_KINDS = (NotADirectoryError, IsADirectoryError, FileExistsError)
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -62,9 +64,9 @@ class LocalObjects:
                 return _read_fully(descriptor, offset, wanted)
             finally:
                 os.close(descriptor)
-        except FileNotFoundError:
-            raise NotFound("no such object", where=path) from None
         except OSError as error:
+            if self._is_absence(error):
+                raise NotFound("no such object", where=path) from None
             raise translated(error, "read", path) from error
 
     def writer(self, name: str) -> ObjectWriter:
@@ -74,7 +76,10 @@ class LocalObjects:
         writer = _LocalWriter(self, name)
         try:
             writer.write(data)
-            return None if writer.link() else self.read_range(name, 0, None)
+            while not writer.link():
+                with suppress(NotFound):  # somebody has just deleted it: there is room for ours
+                    return self.read_range(name, 0, None)
+            return None
         finally:
             writer.abort()
 
@@ -100,9 +105,9 @@ class LocalObjects:
             try:
                 os.unlink(path)
                 folders.add(os.path.dirname(path))
-            except FileNotFoundError:
-                continue
             except OSError as error:
+                if self._is_absence(error) or os.path.isdir(path):
+                    continue
                 failure = failure or translated(error, "delete", path)
         for folder in folders:
             self._prune(folder)
@@ -126,6 +131,15 @@ class LocalObjects:
     def path(self, name: str) -> str:
         """Where the object is on disk."""
         return os.path.join(self._root, check_name(name))
+
+    def _is_absence(self, error: OSError) -> bool:
+        """Whether it says that there is no such object, rather than that the place is wrong.
+
+        An object can lie where a longer name has a folder, and a folder where it has an object.
+        """
+        if isinstance(error, NotADirectoryError):
+            return os.path.isdir(self._root)
+        return isinstance(error, FileNotFoundError | IsADirectoryError)
 
     def _make_directories(self, directory: str) -> None:
         """Make the directory durable too: every new one's parent is synced."""
@@ -155,6 +169,8 @@ class LocalObjects:
         Hidden files answer to the name that they will have, so far as the prefix is concerned.
         """
         folder = prefix.rpartition("/")[0]
+        if folder and not is_legal(folder):
+            return  # no name begins so, and the path could lead out of the root
         yield from self._walk_folder(f"{folder}/" if folder else "", prefix)
 
     def _walk_folder(self, folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -164,9 +180,9 @@ class LocalObjects:
                 found = sorted(
                     (entry.name + "/" if entry.is_dir() else entry.name, entry) for entry in entries
                 )
-        except FileNotFoundError:
-            return
         except OSError as error:
+            if self._is_absence(error):
+                return
             raise translated(error, "list", path) from error
         for suffix, entry in found:
             name = folder + suffix
@@ -187,7 +203,7 @@ class _LocalWriter(ObjectWriter):
 
     def write(self, data: Buffer) -> None:
         self._check_open()
-        view = memoryview(data).cast("B")
+        view = memoryview(flat(data))
         try:
             while view:
                 view = view[os.write(self._descriptor, view) :]
@@ -204,10 +220,10 @@ class _LocalWriter(ObjectWriter):
             raise translated(error, "finish writing", self._path) from error
 
     def link(self) -> bool:
-        """Commit if there is no such object; the hidden file is left for `abort`."""
-        self._check_open()
+        """Commit if there is no such object, else call again; `abort` removes the hidden file."""
         try:
-            self._sync()
+            if self._descriptor >= 0:
+                self._sync()
             try:
                 os.link(self._hidden, self._path)
             except FileExistsError:
@@ -262,14 +278,17 @@ def _sync_directory(path: str) -> None:
 
 
 def translated(error: OSError, action: str, path: str) -> HoldfastError:
-    """The error of the house for what the operating system said."""
+    """The error of the house for what the operating system said, or a library in its place.
+
+    Libraries raise its kinds of error without a number.
+    """
     what = f"cannot {action}"
     found = error.strerror or str(error)
     if error.errno in _FULL:
         return Unavailable(
             what, where=path, expected="room to write", found=found, fix="Free space, then retry"
         )
-    if error.errno in _NOT_ALLOWED:
+    if error.errno in _NOT_ALLOWED or isinstance(error, PermissionError):
         return Invalid(
             what,
             where=path,
@@ -277,7 +296,7 @@ def translated(error: OSError, action: str, path: str) -> HoldfastError:
             found=found,
             fix="Give this user the right to read, write and link here, or choose another place",
         )
-    if error.errno in _WRONG_PLACE:
+    if error.errno in _WRONG_PLACE or isinstance(error, _WRONG_KINDS):
         return Invalid(
             what,
             where=path,

@@ -29,6 +29,7 @@ __all__ = [
     "claim",
     "escape",
     "exclusive_file",
+    "is_legal",
     "metadata",
     "owners_prefix",
     "parse_checkpoint_object",
@@ -70,6 +71,15 @@ def check_name(name: str) -> str:
                 fix="Build names with holdfast.storage.names, which escapes",
             )
     return name
+
+
+def is_legal(name: str) -> bool:
+    """Whether an object, or the folder of one, can have this name."""
+    try:
+        check_name(name)
+    except Invalid:
+        return False
+    return True
 
 
 def escape(text: str) -> str:
