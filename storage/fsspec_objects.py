@@ -10,16 +10,19 @@ How an object becomes visible as a whole, and how `create` has one winner, diffe
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import fsspec
 
+from holdfast.storage.buffers import flat
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.storage.interface import (
@@ -30,7 +33,7 @@ from holdfast.storage.interface import (
     UnfinishedWrite,
 )
 from holdfast.storage.local import translated
-from holdfast.storage.names import check_name
+from holdfast.storage.names import check_name, is_legal
 from holdfast.storage.ranges import check_range
 from holdfast.storage.unfinished import hidden_name, target_of
 
@@ -44,6 +47,7 @@ _EXTRAS = {
     "hdfs": ("hdfs_native", "hdfs"),
     "viewfs": ("hdfs_native", "hdfs"),
 }
+_CREATE_ATTEMPTS = 10
 _memory_lock = threading.Lock()
 
 
@@ -95,13 +99,15 @@ class FsspecObjects:
         end = check_range(name, offset, length)
         path = self._path(name)
         with self._translating("read", path):
-            size = self._files.info(path)
-            if size["type"] != "file":
+            with self._folders_are_absent(path):
+                info = self._files.info(path)
+            if info["type"] != "file":
                 raise FileNotFoundError(path)
-            stop = size["size"] if end is None else min(end, size["size"])
-            if stop <= offset:
+            if offset >= info["size"] or (end is not None and end <= offset):
                 return b""
-            return bytes(self._files.cat_file(path, start=offset, end=stop))
+            # Not cut at the size that was seen: a longer object may have come in its place.
+            stop = end if end is not None and end < info["size"] else None
+            return bytes(self._files.cat_file(path, start=offset or None, end=stop))[:length]
 
     def writer(self, name: str) -> ObjectWriter:
         path = self._path(check_name(name))
@@ -117,25 +123,31 @@ class FsspecObjects:
                 self,
                 path,
                 self._files.open(hidden, "wb"),
-                finish=partial(self._files.mv, hidden, path),
+                finish=partial(self._move, hidden, path),
                 discard=partial(self._files.rm_file, hidden),
             )
 
     def create(self, name: str, data: Buffer) -> bytes | None:
         path = self._path(check_name(name))
-        try:
-            with self._translating("create", path):
-                self._create(name, path, bytes(data))
-        except HoldfastError as error:
+        mine = bytes(data)
+        attempt = 1
+        while True:
             try:
-                return self.read_range(name, 0, None)
-            except NotFound:
-                raise error from error.__cause__
-        return None
+                with self._translating("create", path):
+                    self._create(name, path, mine)
+                return None
+            except HoldfastError as error:
+                with suppress(NotFound):
+                    return self.read_range(name, 0, None)
+                gone = isinstance(error.__cause__, FileExistsError)
+                if not gone or attempt == _CREATE_ATTEMPTS:
+                    raise
+            attempt += 1
 
     def _create(self, name: str, path: str, data: bytes) -> None:
         if self._scheme in _IN_MEMORY:
             with _memory_lock:
+                self._check_no_folder(path)
                 self._files.pipe_file(path, data, mode="create")
         elif self._scheme in _CONDITIONAL_PUT:
             self._files.pipe_file(path, data, mode="create")
@@ -162,7 +174,7 @@ class FsspecObjects:
             check_name(target_of(name) or name)
             path = self._path(name)
             try:
-                with self._translating("delete", path):
+                with self._translating("delete", path), self._folders_are_absent(path):
                     self._files.rm_file(path)
             except NotFound:
                 continue
@@ -210,11 +222,13 @@ class FsspecObjects:
     def _walk(self, prefix: str) -> Iterable[tuple[str, int]]:
         """Every file in the prefix's folder and below, hidden ones too, in order of name."""
         folder = prefix.rpartition("/")[0]
+        if folder and not is_legal(folder):
+            return []  # no name begins so, and the path could lead out of the root
         path = self._path(folder).rstrip("/")
         start = len(self._root) + 1
         try:
-            with self._translating("list", path):
-                found = self._files.find(path, detail=True)
+            with self._translating("list", path), self._folders_are_absent(path):
+                found = self._files.find(path, detail=True, **self._walk_options)
         except NotFound:
             return []
         return sorted(
@@ -222,6 +236,36 @@ class FsspecObjects:
             for file, info in found.items()
             if len(file) > start and info.get("type") == "file"
         )
+
+    @property
+    def _walk_options(self) -> dict[str, Any]:
+        """What makes fsspec's own walk, which leaves out folders that it cannot read, fail there.
+
+        Else an owner could take a listing that failed for one that shows no newer owner.
+        """
+        own_listing = self._scheme in _IN_MEMORY | _CONDITIONAL_PUT
+        return {} if own_listing else {"on_error": _unless_absent}
+
+    def _move(self, hidden: str, path: str) -> None:
+        self._check_no_folder(path)
+        self._files.mv(hidden, path)
+
+    def _check_no_folder(self, path: str) -> None:
+        """Some file systems would move the object into the folder, others would lose it."""
+        if self._files.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+
+    @contextmanager
+    def _folders_are_absent(self, path: str) -> Iterator[None]:
+        """An object can lie where a longer name has a folder, and a folder where it has one."""
+        try:
+            yield
+        except IsADirectoryError as error:
+            raise FileNotFoundError(path) from error
+        except NotADirectoryError as error:
+            if not self._files.isdir(self._root):
+                raise
+            raise FileNotFoundError(path) from error
 
     @contextmanager
     def _translating(self, action: str, path: str) -> Iterator[None]:
@@ -250,11 +294,12 @@ class _WholeWriter(ObjectWriter):
         self._data: bytearray | None = bytearray()
 
     def write(self, data: Buffer) -> None:
-        self._open().extend(data)
+        self._open().extend(flat(data))
 
     def commit(self) -> None:
         data = bytes(self._open())
         with self._objects._translating("write", self._path), _memory_lock:
+            self._objects._check_no_folder(self._path)
             self._objects._files.pipe_file(self._path, data)
         self._data = None
 
@@ -288,7 +333,7 @@ class _FileWriter(ObjectWriter):
     def write(self, data: Buffer) -> None:
         file = self._open()
         with self._objects._translating("write", self._path):
-            file.write(data)
+            file.write(flat(data))
 
     def commit(self) -> None:
         file = self._open()
@@ -311,3 +356,8 @@ class _FileWriter(ObjectWriter):
         if self._file is None:
             raise Invalid("the object was committed or aborted before", where=self._path)
         return self._file
+
+
+def _unless_absent(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
