@@ -25,7 +25,7 @@ from holdfast.storage.commit import (
     plan_retention,
 )
 from holdfast.storage.envelope import seal
-from holdfast.storage.errors import Fenced, Invalid
+from holdfast.storage.errors import Fenced, Invalid, NotFound
 from holdfast.storage.metadata import CheckpointMetadata, encode_metadata
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ class JobOwner:
             Corrupt: a completed checkpoint cannot be read, so what it needs is not known.
         """
         self.check()
+        self._let_go_of_deleted()
         facts = Facts(
             epoch=self.epoch,
             completed=self._completed,
@@ -228,8 +229,10 @@ class JobOwner:
         if not dropped:
             return
         self.check()
+        self._let_go_of_deleted()
         kept = self._completed.difference(dropped)
-        unneeded = self._referenced(dropped) - self._referenced(kept) - set(pinned)
+        lost = self._referenced(self._completed.intersection(dropped))
+        unneeded = lost - self._referenced(kept) - set(pinned)
         folder = self._job.folder
         self._storage.delete(f"{folder}/{names.metadata(number)}" for number in dropped)
         self._completed = kept
@@ -238,14 +241,19 @@ class JobOwner:
         self._storage.delete([f"{folder}/{name}" for name in sorted(unneeded)])
 
     def _referenced(self, checkpoints: Iterable[int]) -> frozenset[str]:
-        return frozenset().union(*map(self._files_of, checkpoints))
+        return frozenset().union(*(self._files[number] for number in checkpoints))
 
-    def _files_of(self, checkpoint_id: int) -> frozenset[str]:
-        files = self._files.get(checkpoint_id)
-        if files is None:
-            files = self._job.load(checkpoint_id).files()
-            self._files[checkpoint_id] = files
-        return files
+    def _let_go_of_deleted(self) -> None:
+        """Learn which files each completed checkpoint has; forget those that are gone.
+
+        An older owner that was fenced in the midst of deleting may have ended it after this one
+        had listed what is there.
+        """
+        for number in self._completed.difference(self._files):
+            try:
+                self._files[number] = self._job.load(number).files()
+            except NotFound:
+                self._completed.discard(number)
 
 
 def _claim_epoch(job: JobStorage, token: str) -> int:
