@@ -1,0 +1,28 @@
+"""All clauses together: the class that the tests of a storage inherit from."""
+
+from __future__ import annotations
+
+from holdfast.storage.testing.creating import CreateClauses
+from holdfast.storage.testing.deleting import DeleteClauses, UnfinishedClauses
+from holdfast.storage.testing.listing import ListClauses
+from holdfast.storage.testing.naming import NameClauses
+from holdfast.storage.testing.reading import ReadingClauses
+from holdfast.storage.testing.sharing import SharingClauses
+from holdfast.storage.testing.visibility import VisibilityClauses
+from holdfast.storage.testing.writing import WritingClauses
+
+__all__ = ["CheckpointStorageConformance"]
+
+
+class CheckpointStorageConformance(
+    ReadingClauses,
+    WritingClauses,
+    VisibilityClauses,
+    CreateClauses,
+    NameClauses,
+    ListClauses,
+    DeleteClauses,
+    UnfinishedClauses,
+    SharingClauses,
+):
+    """Inherit, and define the fixture `place`, which answers a `Place`; nothing else is needed."""

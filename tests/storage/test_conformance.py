@@ -1,0 +1,87 @@
+"""Every storage of the house passes the suite that it ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from holdfast.storage import (
+    CheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
+from holdfast.storage.testing import CheckpointStorageConformance, Place
+
+
+def files_below(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.rglob("*"))
+
+
+def below_a_file(folder: Path) -> str:
+    """A path at which no directory can be."""
+    file = folder / "a file"
+    file.write_bytes(b"")
+    return str(file / "checkpoints")
+
+
+class TestMemory(CheckpointStorageConformance):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        url = f"memory://{tmp_path.name}"
+
+        def unusable() -> CheckpointStorage:
+            import pickle  # noqa: PLC0415
+
+            copy: CheckpointStorage = pickle.loads(pickle.dumps(JobManagerCheckpointStorage(url)))
+            return copy
+
+        return Place(open=lambda: JobManagerCheckpointStorage(url), unusable=unusable)
+
+
+class TestUnnamedMemory(CheckpointStorageConformance):
+    @pytest.fixture
+    def place(self) -> Place:
+        storage = JobManagerCheckpointStorage()
+        return Place(open=lambda: storage)
+
+
+class TestLocal(CheckpointStorageConformance):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        root = tmp_path / "übung der kontrollpunkte 部" / "100% #1?"
+        return Place(
+            open=lambda: FileSystemCheckpointStorage(str(root)),
+            count=lambda: files_below(root),
+            unusable=lambda: FileSystemCheckpointStorage(below_a_file(tmp_path)),
+        )
+
+
+class TestFsspecMemory(CheckpointStorageConformance):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        files = fsspec.filesystem("memory")
+        files.store.clear()
+        root = f"/{tmp_path.name}/a place"
+        return Place(
+            open=lambda: FileSystemCheckpointStorage(f"memory://{root}"),
+            count=lambda: len(files.find(root)),
+        )
+
+
+class TestFsspecLocal(CheckpointStorageConformance):
+    """A file system of which fsspec knows no atomic create, taken at the user's own risk."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        root = tmp_path / "übung 部"
+
+        def at(path: str) -> CheckpointStorage:
+            return FileSystemCheckpointStorage(f"local://{path}", allow_unsafe_commit=True)
+
+        return Place(
+            open=lambda: at(str(root)),
+            count=lambda: files_below(root),
+            unusable=lambda: at(below_a_file(tmp_path)),
+        )
