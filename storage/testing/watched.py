@@ -1,0 +1,170 @@
+"""A storage that asks a hook before and after every call: the test decides what happens there.
+
+A deletion of many is many calls, and a listing is read in full at its call: a hook can stop the
+caller at every point at which a kill could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from holdfast.storage.errors import Unavailable
+from holdfast.storage.interface import (
+    Buffer,
+    Capabilities,
+    CheckpointStorage,
+    ObjectInfo,
+    ObjectWriter,
+    UnfinishedWrite,
+)
+
+__all__ = ["Call", "Hook", "Kill", "Killed", "Recorder", "WatchedStorage", "lose_answer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: the verb, or what is done to a writer, and the object or prefix it is about."""
+
+    verb: str
+    name: str
+
+
+Hook = Callable[[Call], None]
+
+
+def _pass(_: Call) -> None:
+    """The hook that does nothing."""
+
+
+class Killed(BaseException):
+    """What ends a caller at a call, as a kill would; nobody handles it."""
+
+
+class Kill:
+    """A hook that lets so many calls through and no more, not even those of cleaning up."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def __call__(self, call: Call) -> None:
+        if self._left == 0:
+            raise Killed(call)
+        self._left -= 1
+
+
+class Recorder:
+    """A hook that keeps what was called."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def __call__(self, call: Call) -> None:
+        self.calls.append(call)
+
+
+def lose_answer(verb: str, part_of_name: str) -> Hook:
+    """A hook that raises Unavailable once, at the first such call; for use after it took effect."""
+    left = [None]
+
+    def lose(call: Call) -> None:
+        if call.verb == verb and part_of_name in call.name and left:
+            left.clear()
+            raise Unavailable("the answer was lost", where=call.name)
+
+    return lose
+
+
+class WatchedStorage(CheckpointStorage):
+    """Another storage, with a hook `before` each call and one `after` it took effect."""
+
+    def __init__(
+        self, inner: CheckpointStorage, *, before: Hook = _pass, after: Hook = _pass
+    ) -> None:
+        super().__init__(
+            inline_limit_bytes=inner.inline_limit_bytes, clock=inner.clock, entropy=inner.entropy
+        )
+        self._inner = inner
+        self.before = before
+        self.after = after
+
+    @contextmanager
+    def asking(self, before: Hook) -> Iterator[None]:
+        """Ask this hook before each call, within the block."""
+        outside, self.before = self.before, before
+        try:
+            yield
+        finally:
+            self.before = outside
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._inner.capabilities
+
+    def prepare(self) -> None:
+        self.before(Call("prepare", ""))
+        self._inner.prepare()
+        self.after(Call("prepare", ""))
+
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        self.before(Call("read_range", name))
+        data = self._inner.read_range(name, offset, length)
+        self.after(Call("read_range", name))
+        return data
+
+    def writer(self, name: str) -> ObjectWriter:
+        self.before(Call("writer", name))
+        writer = _WatchedWriter(self, name, self._inner.writer(name))
+        self.after(Call("writer", name))
+        return writer
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        self.before(Call("create", name))
+        existing = self._inner.create(name, data)
+        self.after(Call("create", name))
+        return existing
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self.before(Call("list", prefix))
+        found = [*self._inner.list(prefix)]
+        self.after(Call("list", prefix))
+        return iter(found)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.before(Call("delete", name))
+            self._inner.delete([name])
+            self.after(Call("delete", name))
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        self.before(Call("unfinished", prefix))
+        found = [*self._inner.unfinished(prefix)]
+        self.after(Call("unfinished", prefix))
+        return iter(found)
+
+
+class _WatchedWriter(ObjectWriter):
+    def __init__(self, storage: WatchedStorage, name: str, inner: ObjectWriter) -> None:
+        self._storage = storage
+        self._name = name
+        self._inner = inner
+
+    def write(self, data: Buffer) -> None:
+        self._storage.before(Call("write", self._name))
+        self._inner.write(data)
+        self._storage.after(Call("write", self._name))
+
+    def commit(self) -> None:
+        self._storage.before(Call("commit", self._name))
+        self._inner.commit()
+        self._storage.after(Call("commit", self._name))
+
+    def abort(self) -> None:
+        self._storage.before(Call("abort", self._name))
+        self._inner.abort()
+        self._storage.after(Call("abort", self._name))
