@@ -53,7 +53,7 @@ class OptionalKey(KeyCodec[K | None]):
         return hash_bytes(b"") if _is_none(key) else self._inner.hash(key)
 
     def describe(self) -> dict[str, Any]:
-        return {"type": "optional", "of": self._inner.describe()}
+        return {"type": "union", "members": [self._inner.describe(), {"type": "none"}]}
 
     def _read(self, data: bytes, offset: int) -> tuple[K | None, int]:
         if (None, _SOME)[data[offset]] is None:

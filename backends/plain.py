@@ -38,7 +38,10 @@ def to_plain(value: Any) -> Any:
 
 def shown(value: object) -> str:
     """A value for an error's message: its type, and the beginning of how it prints."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - any class may have any `__repr__`
+        text = f"that cannot be shown ({error!r})"
     if len(text) > _SHOWN_CHARACTERS:
         text = f"{text[:_SHOWN_CHARACTERS]}…"
     return f"{full_name(type(value))} {text}"

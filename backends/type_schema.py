@@ -1,0 +1,109 @@
+"""The description of a type of values as JSON, for a snapshot's metadata.
+
+| description | types |
+|---|---|
+| `{"type": "int"}`, likewise none, bool, float, str, … | those without parts; `any` for no type |
+| `{"type": "enum" or "literal", "values": […]}` | what is written of them |
+| `{"type": "list", "items": …}`, set, frozenset, sequence | `sequence` is `tuple[T, ...]` |
+| `{"type": "tuple", "items": […]}` | tuples of a fixed length |
+| `{"type": "dict", "keys": …, "values": …}` | |
+| `{"type": "union", "members": […]}` | unions, Optional |
+| `{"type": "record", "name": …, "layout": "map" or "array", "fields": […]}` | classes with fields |
+| `{"type": "recursive", "name": …}` | a record inside of itself |
+
+A field has its name as it is written, a schema, and whether it is required. A Struct's tag is there
+as `tag`, a list of the tag's field and its value; `closed` says that a record refuses fields that
+it does not know. Keys are described in the same words, with less about records.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+from msgspec import inspect
+
+from holdfast.backends.plain import full_name
+
+__all__ = ["Schema", "describe_type"]
+
+Schema = dict[str, Any]
+
+_SIMPLE: dict[type[inspect.Type], str] = {
+    inspect.AnyType: "any",
+    inspect.NoneType: "none",
+    inspect.BoolType: "bool",
+    inspect.IntType: "int",
+    inspect.FloatType: "float",
+    inspect.StrType: "str",
+    inspect.BytesType: "bytes",
+    inspect.ByteArrayType: "bytearray",
+    inspect.DateTimeType: "datetime",
+    inspect.DateType: "date",
+    inspect.TimeType: "time",
+    inspect.TimeDeltaType: "timedelta",
+    inspect.DecimalType: "decimal",
+    inspect.UUIDType: "uuid",
+}
+_COLLECTIONS: dict[type[inspect.Type], str] = {
+    inspect.ListType: "list",
+    inspect.SetType: "set",
+    inspect.FrozenSetType: "frozenset",
+    inspect.VarTupleType: "sequence",
+}
+
+
+def describe_type(node: inspect.Type) -> Schema:
+    """The description of a type for which there is a check (`holdfast.backends.value_parts`)."""
+    return _describe(node, ())
+
+
+def _describe(node: inspect.Type, outer: tuple[str, ...]) -> Schema:
+    if type(node) in _SIMPLE:
+        return {"type": _SIMPLE[type(node)]}
+    match node:
+        case inspect.LiteralType(values=values):
+            return {"type": "literal", "values": sorted(values, key=repr)}
+        case inspect.EnumType(cls=cls):
+            values = tuple(member.value for member in cls)
+            return {"type": "enum", "name": full_name(cls), "values": sorted(values)}
+        case inspect.CollectionType(item_type=item):
+            return {"type": _COLLECTIONS[type(node)], "items": _describe(item, outer)}
+    return _describe_parts(node, outer)
+
+
+def _describe_parts(node: Any, outer: tuple[str, ...]) -> Schema:
+    match node:
+        case inspect.UnionType(types=types):
+            return {"type": "union", "members": [_describe(each, outer) for each in types]}
+        case inspect.TupleType(item_types=types):
+            return {"type": "tuple", "items": [_describe(each, outer) for each in types]}
+        case inspect.DictType(key_type=keys, value_type=values):
+            described = {"keys": _describe(keys, outer), "values": _describe(values, outer)}
+            return {"type": "dict", **described}
+    name = full_name(typing.get_origin(node.cls) or node.cls)
+    if name in outer:
+        return {"type": "recursive", "name": name}
+    return _describe_record(node, name, (*outer, name))
+
+
+def _describe_record(node: Any, name: str, outer: tuple[str, ...]) -> Schema:
+    is_array = isinstance(node, inspect.NamedTupleType) or getattr(node, "array_like", False)
+    described: Schema = {
+        "type": "record",
+        "name": name,
+        "layout": "array" if is_array else "map",
+        "fields": [
+            {
+                "name": field.encode_name,
+                "schema": _describe(field.type, outer),
+                "required": field.required,
+            }
+            for field in node.fields
+        ],
+    }
+    if getattr(node, "tag_field", None) is not None:
+        described["tag"] = [node.tag_field, node.tag]
+    if getattr(node, "forbid_unknown_fields", False):
+        described["closed"] = True
+    return described

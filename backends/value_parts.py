@@ -1,0 +1,312 @@
+"""The checks of values that have parts: containers, records, unions; compiled from msgspec's view.
+
+A container of which no part had to be converted is answered as it is, else a new one is.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from holdfast.backends.plain import full_name, to_plain
+from holdfast.backends.value_checks import (
+    SCALAR_CHECKS,
+    Check,
+    Misfit,
+    any_check,
+    are_same,
+    never_many,
+    one_by_one,
+)
+
+__all__ = ["Unsupported", "check_for"]
+
+
+class Unsupported(Exception):
+    """There is no check for a type, or for a part of it; says which."""
+
+
+def check_for(node: inspect.Type) -> Check:
+    """The check of a type.
+
+    Raises:
+        Unsupported: the type, or a part of it, is not supported.
+    """
+    return _Compiler().check(node)
+
+
+class _Compiler:
+    """Makes the checks of one type and its parts. A record can contain itself."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, Check] = {}
+        self._begun: set[int] = set()
+
+    def check(self, node: inspect.Type) -> Check:
+        simple = any_check if isinstance(node, inspect.AnyType) else SCALAR_CHECKS.get(type(node))
+        if simple is not None:
+            if node != type(node)():
+                raise Unsupported(f"values are not checked for constraints, as in {node}")
+            return simple
+        if id(node) in self._begun and id(node) not in self._done:
+            return self._later(node)
+        self._begun.add(id(node))
+        self._done[id(node)] = self._made(node)
+        return self._done[id(node)]
+
+    def _later(self, node: inspect.Type) -> Check:
+        """For a record inside of itself: its check is looked up when it is used."""
+        cls = getattr(node, "cls", object)
+
+        def one(value: Any) -> Any:
+            return self._done[id(node)].one(value)
+
+        return Check(full_name(cls), frozenset({cls}), one, never_many, is_immutable=False)
+
+    def _made(self, node: inspect.Type) -> Check:
+        match node:
+            case inspect.LiteralType(values=values):
+                return _literal(values)
+            case inspect.EnumType(cls=cls):
+                return _enum(cls)
+        return self._container(node)
+
+    def _container(self, node: inspect.Type) -> Check:
+        match node:
+            case inspect.UnionType(types=types):
+                return _union([self.check(each) for each in types])
+            case inspect.TupleType(item_types=types):
+                return _tuple([self.check(each) for each in types])
+            case inspect.DictType(key_type=keys, value_type=values):
+                _refuse_lengths(node)
+                return _dict(self.check(keys), self.check(values))
+            case inspect.CollectionType(item_type=item):
+                _refuse_lengths(node)
+                return _collection(_COLLECTIONS[type(node)], self.check(item))
+        return self._record(node)
+
+    def _record(self, node: inspect.Type) -> Check:
+        if not isinstance(node, _RECORDS):
+            name = getattr(node, "cls", type(node)).__name__
+            raise Unsupported(f"{name} cannot be a value, or part of one")
+        cls: Any = typing.get_origin(node.cls) or node.cls
+        fields = {field.name: self.check(field.type) for field in node.fields}
+        if isinstance(node, inspect.TypedDictType):
+            return _typed_dict(cls, fields, {each.name for each in node.fields if each.required})
+        if isinstance(node, inspect.NamedTupleType):
+            return _named_tuple(cls, list(fields.values()))
+        return _object(cls, fields)
+
+
+_RECORDS = (
+    inspect.DataclassType,
+    inspect.StructType,
+    inspect.NamedTupleType,
+    inspect.TypedDictType,
+)
+_COLLECTIONS: dict[type[inspect.Type], type] = {
+    inspect.ListType: list,
+    inspect.SetType: set,
+    inspect.FrozenSetType: frozenset,
+    inspect.VarTupleType: tuple,
+}
+
+
+def _refuse_lengths(node: inspect.CollectionType | inspect.DictType) -> None:
+    if node.min_length is not None or node.max_length is not None:
+        raise Unsupported(f"values are not checked for constraints, as in {node}")
+
+
+def _collection(cls: Any, item: Check) -> Check:
+    name = f"tuple[{item.name}, ...]" if cls is tuple else f"{cls.__name__}[{item.name}]"
+    is_immutable = cls in {tuple, frozenset} and item.is_immutable
+    check, many = item.one, item.many
+
+    def one(value: Any) -> Any:
+        values = value if type(value) is cls else _as_instance(cls, name, value)
+        if many(values):
+            return values
+        checked = one_by_one(check, values)
+        return values if are_same(checked, values) else cls(checked)
+
+    return Check(name, frozenset({cls}), one, never_many, is_immutable)
+
+
+def _as_instance(cls: Any, name: str, value: Any) -> Any:
+    plain = to_plain(value)
+    if isinstance(plain, cls) and not _is_record(plain):
+        return cls(plain)
+    raise Misfit(name, value)
+
+
+def _is_record(value: Any) -> bool:
+    """A NamedTuple is a tuple too, but its names would be lost."""
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
+def _tuple(items: list[Check]) -> Check:
+    name = f"tuple[{', '.join(item.name for item in items) or '()'}]"
+    checks = [item.one for item in items]
+
+    def one(value: Any) -> Any:
+        values = value if type(value) is tuple else _as_instance(tuple, name, value)
+        if len(values) != len(checks):
+            raise Misfit(name, value)
+        return _fields_of(values, checks, tuple)
+
+    is_immutable = all(item.is_immutable for item in items)
+    return Check(name, frozenset({tuple}), one, never_many, is_immutable)
+
+
+def _fields_of(
+    values: tuple[Any, ...], checks: list[Callable[[Any], Any]], build: Callable[[Any], Any]
+) -> Any:
+    """The fields of a tuple, each checked by its own check."""
+    pairs = zip(checks, values, strict=True)
+    checked = one_by_one(lambda pair: pair[0](pair[1]), pairs)
+    return values if are_same(checked, values) else build(checked)
+
+
+def _dict(keys: Check, values: Check) -> Check:
+    name = f"dict[{keys.name}, {values.name}]"
+
+    def one(value: Any) -> Any:
+        entries = value if type(value) is dict else _as_instance(dict, name, value)
+        if keys.many(entries.keys()) and values.many(entries.values()):
+            return entries
+        checked = {}
+        for key, each in entries.items():
+            try:
+                checked[keys.one(key)] = values.one(each)
+            except Misfit as misfit:
+                raise misfit.inside(f"[{key!r}]") from None
+        is_same = are_same(checked, entries) and are_same(checked.values(), entries.values())
+        return entries if is_same else checked
+
+    return Check(name, frozenset({dict}), one, never_many, is_immutable=False)
+
+
+def _typed_dict(cls: Any, fields: dict[str, Check], required: set[str]) -> Check:
+    name = full_name(cls)
+
+    def one(value: Any) -> Any:
+        entries = value if type(value) is dict else _as_instance(dict, name, value)
+        if not required <= entries.keys() <= fields.keys():
+            raise Misfit(f"{name} with the keys {', '.join(map(repr, fields))}", value)
+        checked = {}
+        for key, each in entries.items():
+            try:
+                checked[key] = fields[key].one(each)
+            except Misfit as misfit:
+                raise misfit.inside(f"[{key!r}]") from None
+        return entries if are_same(checked.values(), entries.values()) else checked
+
+    return Check(name, frozenset({dict}), one, never_many, is_immutable=False)
+
+
+def _named_tuple(cls: Any, fields: list[Check]) -> Check:
+    name = full_name(cls)
+    checks = [field.one for field in fields]
+
+    def one(value: Any) -> Any:
+        if type(value) is not cls:
+            raise Misfit(name, value)
+        return _fields_of(value, checks, cls._make)
+
+    is_immutable = all(field.is_immutable for field in fields)
+    return Check(name, frozenset({cls}), one, never_many, is_immutable)
+
+
+def _object(cls: Any, fields: dict[str, Check]) -> Check:
+    """A dataclass or a Struct. A subclass is refused: what it adds would be lost."""
+    name = full_name(cls)
+    checks = [(field, check.one) for field, check in fields.items()]
+
+    def one(value: Any) -> Any:
+        if type(value) is not cls:
+            raise Misfit(name, value)
+        changed = {}
+        field = ""
+        try:
+            for field, check in checks:
+                part = getattr(value, field)
+                checked = check(part)
+                if checked is not part:
+                    changed[field] = checked
+        except Misfit as misfit:
+            raise misfit.inside(f".{field}") from None
+        except AttributeError:
+            raise Misfit(f"{name} with a field {field!r}", value) from None
+        return _with_fields(value, changed) if changed else value
+
+    return Check(
+        name,
+        frozenset({cls}),
+        one,
+        never_many,
+        _is_frozen(cls) and all(check.is_immutable for check in fields.values()),
+    )
+
+
+def _is_frozen(cls: Any) -> bool:
+    if issubclass(cls, msgspec.Struct):
+        return bool(cls.__struct_config__.frozen)
+    return bool(cls.__dataclass_params__.frozen)
+
+
+def _with_fields(value: Any, changed: dict[str, Any]) -> Any:
+    """A copy with other values in some fields, made without a call of the class."""
+    changed_copy = copy.copy(value)
+    is_struct = isinstance(value, msgspec.Struct)
+    put = msgspec.structs.force_setattr if is_struct else object.__setattr__
+    for field, part in changed.items():
+        put(changed_copy, field, part)
+    return changed_copy
+
+
+def _enum(cls: Any) -> Check:
+    members = frozenset(cls)
+
+    def one(value: Any) -> Any:
+        if type(value) is not cls or value not in members:
+            raise Misfit(full_name(cls), value)
+        return value
+
+    return Check(full_name(cls), frozenset({cls}), one, never_many)
+
+
+def _literal(values: tuple[Any, ...]) -> Check:
+    name = f"one of {', '.join(map(repr, values))}"
+    allowed = {(type(value), value) for value in values}
+
+    def one(value: Any) -> Any:
+        plain = to_plain(value)
+        if (type(plain), plain) not in allowed:
+            raise Misfit(name, value)
+        return plain
+
+    return Check(name, frozenset(map(type, values)), one, never_many)
+
+
+def _union(members: list[Check]) -> Check:
+    name = " | ".join(member.name for member in members)
+    by_type = {each: member.one for member in members for each in member.types}
+
+    def one(value: Any) -> Any:
+        check = by_type.get(type(value))
+        if check is not None:
+            return check(value)
+        for member in members:
+            try:
+                return member.one(value)
+            except Misfit:
+                continue
+        raise Misfit(name, value)
+
+    is_immutable = all(member.is_immutable for member in members)
+    return Check(name, frozenset(by_type), one, never_many, is_immutable)
