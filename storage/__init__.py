@@ -11,6 +11,7 @@ from holdfast.storage.errors import (
     HoldfastError,
     Invalid,
     NotFound,
+    Taken,
     TooLarge,
     Unavailable,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "StateSnapshot",
     "SystemClock",
     "SystemEntropy",
+    "Taken",
     "TooLarge",
     "Unavailable",
     "UnfinishedWrite",

@@ -3,6 +3,7 @@
     HoldfastError
     ├── Unavailable   the place or service did not answer; the same call may succeed later: retry
     ├── Fenced        a newer owner has taken over; nothing you write counts any more: stop
+    ├── Taken         something else has this name already: go on under another one
     ├── Corrupt       stored bytes are not what was written; an operator must look: names the file
     ├── Invalid       the code, a setting or an argument is wrong; retrying cannot help: fix it
     │   └── TooLarge  a value is past a limit that can be raised or avoided
@@ -22,6 +23,7 @@ __all__ = [
     "HoldfastError",
     "Invalid",
     "NotFound",
+    "Taken",
     "TooLarge",
     "Unavailable",
 ]
@@ -82,6 +84,10 @@ class Unavailable(HoldfastError):
 
 class Fenced(HoldfastError):
     """Somebody with a newer right to write has taken over. Stop; what you write is void."""
+
+
+class Taken(HoldfastError):
+    """Something else has this name already. Nothing was changed; go on under another one."""
 
 
 class Corrupt(HoldfastError):

@@ -25,7 +25,7 @@ from holdfast.storage.commit import (
     plan_retention,
 )
 from holdfast.storage.envelope import seal
-from holdfast.storage.errors import Fenced, Invalid, NotFound
+from holdfast.storage.errors import Fenced, Invalid, NotFound, Taken
 from holdfast.storage.metadata import CheckpointMetadata, encode_metadata
 
 if TYPE_CHECKING:
@@ -122,8 +122,9 @@ class JobOwner:
 
         Raises:
             Fenced: a newer owner has taken over; the checkpoint is void, whatever is on disk.
-            Invalid: the number is taken by a checkpoint that an older owner committed too late:
-                use `next_checkpoint_id`; or the metadata is another job's.
+            Taken: an older owner has committed this number too late; go on with
+                `next_checkpoint_id`.
+            Invalid: the metadata is another job's.
             Unavailable: it is not known whether it was committed.
         """
         if metadata.job_id != self._job.job_id:
@@ -141,7 +142,7 @@ class JobOwner:
         self._highest = max(self._highest, checkpoint_id)
         self.check()
         if judge_create(mine, existing) is Created.TAKEN:
-            raise Invalid(
+            raise Taken(
                 f"checkpoint {checkpoint_id} of job {self._job.job_id!r} exists already",
                 where=self._job.url,
                 fix=f"Go on with a number from {self.next_checkpoint_id}",

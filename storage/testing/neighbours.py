@@ -9,13 +9,13 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any, TypeVar
 
-from holdfast.storage.errors import Fenced
+from holdfast.storage.errors import Fenced, Taken
 from holdfast.storage.handles import Handle
 from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.metadata import CheckpointMetadata
@@ -139,7 +139,8 @@ def commit_until_fenced(
                     triggered_ms=number,
                     completed_ms=number,
                 )
-                held[owner.commit(checkpoint).checkpoint_id] = owner.epoch
+                with suppress(Taken):  # by one who was fenced: the next number is free again
+                    held[owner.commit(checkpoint).checkpoint_id] = owner.epoch
         except Fenced:
             continue
     return held

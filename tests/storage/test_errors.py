@@ -18,7 +18,7 @@ def test_message_leaves_out_what_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [errors.Unavailable, errors.Fenced, Corrupt, Invalid, TooLarge, errors.NotFound]
+    "kind", [errors.Unavailable, errors.Fenced, errors.Taken, Corrupt, Invalid, TooLarge, errors.NotFound]
 )
 def test_errors_keep_kind_and_parts_through_pickle(kind: type[HoldfastError]) -> None:
     error = kind("what", where="where", expected="one", found="two", fix="do")
@@ -30,6 +30,6 @@ def test_errors_keep_kind_and_parts_through_pickle(kind: type[HoldfastError]) ->
 def test_docstring_draws_every_kind() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     drawn = [kind for kind in kinds if issubclass(kind, HoldfastError)]
-    assert len(drawn) == 7
+    assert len(drawn) == 8
     for kind in drawn:
         assert kind.__name__ in str(errors.__doc__)
