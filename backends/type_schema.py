@@ -13,7 +13,8 @@
 
 A field has its name as it is written, a schema, and whether it is required. A Struct's tag is there
 as `tag`, a list of the tag's field and its value; `closed` says that a record refuses fields that
-it does not know. Keys are described in the same words, with less about records.
+it does not know, `sparse` that fields which are not required may be left out. Keys are described in
+the same words, with less about records.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from msgspec import inspect
 
 from holdfast.backends.plain import full_name
 
-__all__ = ["Schema", "describe_type"]
+__all__ = ["SIMPLE_TYPES", "Schema", "describe_type"]
 
 Schema = dict[str, Any]
 
-_SIMPLE: dict[type[inspect.Type], str] = {
+SIMPLE_TYPES: dict[type[inspect.Type], str] = {
     inspect.AnyType: "any",
     inspect.NoneType: "none",
     inspect.BoolType: "bool",
@@ -45,6 +46,7 @@ _SIMPLE: dict[type[inspect.Type], str] = {
     inspect.DecimalType: "decimal",
     inspect.UUIDType: "uuid",
 }
+"""Types without parts, and their names in descriptions."""
 _COLLECTIONS: dict[type[inspect.Type], str] = {
     inspect.ListType: "list",
     inspect.SetType: "set",
@@ -59,8 +61,8 @@ def describe_type(node: inspect.Type) -> Schema:
 
 
 def _describe(node: inspect.Type, outer: tuple[str, ...]) -> Schema:
-    if type(node) in _SIMPLE:
-        return {"type": _SIMPLE[type(node)]}
+    if type(node) in SIMPLE_TYPES:
+        return {"type": SIMPLE_TYPES[type(node)]}
     match node:
         case inspect.LiteralType(values=values):
             return {"type": "literal", "values": sorted(values, key=repr)}
@@ -106,4 +108,7 @@ def _describe_record(node: Any, name: str, outer: tuple[str, ...]) -> Schema:
         described["tag"] = [node.tag_field, node.tag]
     if getattr(node, "forbid_unknown_fields", False):
         described["closed"] = True
+    config = getattr(node.cls, "__struct_config__", None)
+    if isinstance(node, inspect.TypedDictType) or (config is not None and config.omit_defaults):
+        described["sparse"] = True
     return described

@@ -18,7 +18,8 @@ def test_message_leaves_out_what_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [errors.Unavailable, errors.Fenced, errors.Taken, Corrupt, Invalid, TooLarge, errors.NotFound]
+    "kind",
+    [errors.Unavailable, errors.Fenced, errors.Taken, Corrupt, Invalid, TooLarge, errors.NotFound],
 )
 def test_errors_keep_kind_and_parts_through_pickle(kind: type[HoldfastError]) -> None:
     error = kind("what", where="where", expected="one", found="two", fix="do")
