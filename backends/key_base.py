@@ -21,10 +21,10 @@ from holdfast.storage.errors import Corrupt, Invalid
 
 __all__ = ["KeyCodec", "binary_of_rows", "is_any_of"]
 
-K = TypeVar("K")
+_K = TypeVar("_K")
 
 
-class KeyCodec(ABC, Generic[K]):
+class KeyCodec(ABC, Generic[_K]):
     """One type of key.
 
     Guarantees, for keys of one codec:
@@ -43,7 +43,7 @@ class KeyCodec(ABC, Generic[K]):
     """The type, as errors name it."""
 
     @abstractmethod
-    def canonical(self, key: object) -> K:
+    def canonical(self, key: object) -> _K:
         """The one key that stands for all that are equal to this one, of the exact type.
 
         Converts scalars of NumPy and Arrow, and subclasses of builtins.
@@ -72,7 +72,7 @@ class KeyCodec(ABC, Generic[K]):
     def describe(self) -> dict[str, Any]:
         """The type as JSON, for a snapshot's metadata."""
 
-    def decode(self, data: bytes) -> K:
+    def decode(self, data: bytes) -> _K:
         """The canonical key that these bytes stand for.
 
         Raises:
@@ -87,7 +87,7 @@ class KeyCodec(ABC, Generic[K]):
             )
         return key
 
-    def read(self, data: bytes, offset: int) -> tuple[K, int]:
+    def read(self, data: bytes, offset: int) -> tuple[_K, int]:
         """The key whose bytes begin at `offset`, and the offset after them.
 
         Raises:
@@ -106,7 +106,7 @@ class KeyCodec(ABC, Generic[K]):
         """`encode` for each key."""
         return list(map(self.encode, keys))
 
-    def hash_many(self, keys: Sequence[K]) -> Hashes:
+    def hash_many(self, keys: Sequence[_K]) -> Hashes:
         """The hash of each of many canonical keys, which are not checked."""
         return np.fromiter(map(self.hash, keys), np.uint32, len(keys))
 
@@ -127,7 +127,7 @@ class KeyCodec(ABC, Generic[K]):
         return _by_part(self._hash_array, column, _take_hashes, _concat_hashes)
 
     @abstractmethod
-    def _read(self, data: bytes, offset: int) -> tuple[K, int]:
+    def _read(self, data: bytes, offset: int) -> tuple[_K, int]:
         """`read`; errors that Python raises for bad bytes may pass."""
 
     @abstractmethod
@@ -186,18 +186,18 @@ def binary_of_rows(rows: npt.NDArray[np.uint8]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), count, buffers)
 
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Layouts that Arrow's kernels mostly refuse, and what they become."""
 
 
 def _by_part(
-    each: Callable[[pa.Array], R],
+    each: Callable[[pa.Array], _R],
     column: pa.Array | pa.ChunkedArray,
-    take: Callable[[R, pa.Array], R],
-    concat: Callable[[list[R]], R],
-) -> R:
+    take: Callable[[_R, pa.Array], _R],
+    concat: Callable[[list[_R]], _R],
+) -> _R:
     """Work on plain arrays: by chunk, and of a dictionary-encoded array only on its dictionary."""
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks != 1:

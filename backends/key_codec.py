@@ -19,7 +19,7 @@ from holdfast.storage.errors import Invalid
 
 __all__ = ["key_codec_for"]
 
-K = TypeVar("K")
+_K = TypeVar("_K")
 
 _SIMPLE: dict[type[inspect.Type], Callable[[], KeyCodec[Any]]] = {
     inspect.NoneType: NoneKey,
@@ -39,7 +39,7 @@ _SUPPORTED = (
 
 
 @typing.overload
-def key_codec_for(annotation: type[K]) -> KeyCodec[K]: ...
+def key_codec_for(annotation: type[_K]) -> KeyCodec[_K]: ...
 @typing.overload
 def key_codec_for(annotation: Any) -> KeyCodec[Any]: ...
 

@@ -28,7 +28,7 @@ from holdfast.storage.errors import Invalid
 
 __all__ = ["OptionalKey", "RecordKey", "SequenceKey", "TupleKey"]
 
-K = TypeVar("K")
+_K = TypeVar("_K")
 
 _NONE, _SOME = b"\x00", b"\x01"
 _NONE_SCALAR = pa.scalar(_NONE, pa.large_binary())
@@ -36,14 +36,14 @@ _SOME_SCALAR = pa.scalar(_SOME, pa.large_binary())
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
 
-class OptionalKey(KeyCodec[K | None]):
+class OptionalKey(KeyCodec[_K | None]):
     """`T | None`."""
 
-    def __init__(self, inner: KeyCodec[K]) -> None:
+    def __init__(self, inner: KeyCodec[_K]) -> None:
         self._inner = inner
         self.name = f"{inner.name} or None"
 
-    def canonical(self, key: object) -> K | None:
+    def canonical(self, key: object) -> _K | None:
         return None if _is_none(key) else self._inner.canonical(key)
 
     def encode(self, key: object) -> bytes:
@@ -55,7 +55,7 @@ class OptionalKey(KeyCodec[K | None]):
     def describe(self) -> dict[str, Any]:
         return {"type": "union", "members": [self._inner.describe(), {"type": "none"}]}
 
-    def _read(self, data: bytes, offset: int) -> tuple[K | None, int]:
+    def _read(self, data: bytes, offset: int) -> tuple[_K | None, int]:
         if (None, _SOME)[data[offset]] is None:
             return None, offset + 1
         return self._inner.read(data, offset + 1)
@@ -84,7 +84,7 @@ def _is_none(key: object) -> bool:
     return key is None or (isinstance(key, pa.Scalar) and not key.is_valid)
 
 
-class _FieldsKey(KeyCodec[K]):
+class _FieldsKey(KeyCodec[_K]):
     """What keys of a fixed number of fields have in common."""
 
     def __init__(self, name: str, fields: Sequence[KeyCodec[Any]]) -> None:
@@ -92,7 +92,7 @@ class _FieldsKey(KeyCodec[K]):
         self._fields = tuple(fields)
         self._pack = struct.Struct(f"<{len(self._fields)}I").pack
 
-    def canonical(self, key: object) -> K:
+    def canonical(self, key: object) -> _K:
         values = self._values(key)
         return self._built(
             [field.canonical(value) for field, value in zip(self._fields, values, strict=True)]
@@ -112,7 +112,7 @@ class _FieldsKey(KeyCodec[K]):
             )
         )
 
-    def hash_many(self, keys: Sequence[K]) -> Hashes:
+    def hash_many(self, keys: Sequence[_K]) -> Hashes:
         columns = list(zip(*map(self._values, keys), strict=True)) or [()] * len(self._fields)
         return _combined(
             [field.hash_many(column) for field, column in zip(self._fields, columns, strict=True)],
@@ -124,14 +124,14 @@ class _FieldsKey(KeyCodec[K]):
         """The values of the fields, not yet checked."""
 
     @abstractmethod
-    def _built(self, values: list[Any]) -> K:
+    def _built(self, values: list[Any]) -> _K:
         """The key with these values."""
 
     @abstractmethod
     def _child(self, column: pa.StructArray, place: int) -> pa.Array:
         """The column of one field."""
 
-    def _read(self, data: bytes, offset: int) -> tuple[K, int]:
+    def _read(self, data: bytes, offset: int) -> tuple[_K, int]:
         values = []
         for field in self._fields:
             value, offset = field.read(data, offset)
@@ -190,10 +190,10 @@ class TupleKey(_FieldsKey[tuple[Any, ...]]):
         return column.flatten()[place]
 
 
-class RecordKey(_FieldsKey[K]):
+class RecordKey(_FieldsKey[_K]):
     """A NamedTuple or a frozen dataclass; a column has a struct of fields of the same names."""
 
-    def __init__(self, cls: type[K], fields: dict[str, KeyCodec[Any]]) -> None:
+    def __init__(self, cls: type[_K], fields: dict[str, KeyCodec[Any]]) -> None:
         parts = ", ".join(f"{name}: {field.name}" for name, field in fields.items())
         super().__init__(f"{full_name(cls)}({parts})", list(fields.values()))
         self._cls = cls
@@ -216,7 +216,7 @@ class RecordKey(_FieldsKey[K]):
             return key
         raise self._refused(key)
 
-    def _built(self, values: list[Any]) -> K:
+    def _built(self, values: list[Any]) -> _K:
         return self._cls(**dict(zip(self._names, values, strict=True)))
 
     def _child(self, column: pa.StructArray, place: int) -> pa.Array:

@@ -25,10 +25,10 @@ _END = b"\x00"
 _END_SCALAR = pa.scalar(_END, pa.large_binary())
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
-S = TypeVar("S", str, bytes)
+_S = TypeVar("_S", str, bytes)
 
 
-class _TextKey(KeyCodec[S]):
+class _TextKey(KeyCodec[_S]):
     """What keys that are strings of bytes have in common."""
 
     accepted: ClassVar[Callable[[pa.DataType], bool]]

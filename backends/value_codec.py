@@ -25,7 +25,7 @@ from holdfast.storage.errors import Corrupt, Invalid
 
 __all__ = ["PICKLE", "ValueCodec", "pack_value", "value_codec_for"]
 
-V = TypeVar("V")
+_V = TypeVar("_V")
 
 PICKLE = "pickle"
 """The type of a schema whose bytes are pickles: what reads it must be allowed to."""
@@ -37,7 +37,7 @@ pack_value = msgspec.msgpack.Encoder(uuid_format="bytes", decimal_format="string
 """Checked values to msgpack, the same way for every type."""
 
 
-class ValueCodec(ABC, Generic[V]):
+class ValueCodec(ABC, Generic[_V]):
     """One type of value. An object has no state beside its type, and is safe in several threads."""
 
     name: str
@@ -51,7 +51,7 @@ class ValueCodec(ABC, Generic[V]):
     too large, and a str can hold half of a surrogate pair, so they have none."""
 
     @abstractmethod
-    def check(self, value: object) -> V:
+    def check(self, value: object) -> _V:
         """The value, converted to the exact types that come back from bytes.
 
         Answers the very object where nothing had to be converted.
@@ -69,7 +69,7 @@ class ValueCodec(ABC, Generic[V]):
         """
 
     @abstractmethod
-    def decode(self, data: bytes) -> V:
+    def decode(self, data: bytes) -> _V:
         """The value that was written.
 
         Raises:
@@ -81,7 +81,7 @@ class ValueCodec(ABC, Generic[V]):
     def describe(self) -> Schema:
         """The type as JSON, for a snapshot's metadata."""
 
-    def check_many(self, values: Iterable[object]) -> list[V]:
+    def check_many(self, values: Iterable[object]) -> list[_V]:
         """`check` for each value."""
         return list(map(self.check, values))
 
@@ -89,15 +89,15 @@ class ValueCodec(ABC, Generic[V]):
         """`encode` for each value."""
         return list(map(self.encode, values))
 
-    def decode_many(self, data: Iterable[bytes]) -> list[V]:
+    def decode_many(self, data: Iterable[bytes]) -> list[_V]:
         """`decode` for each."""
         return list(map(self.decode, data))
 
 
 @typing.overload
 def value_codec_for(
-    annotation: type[V], *, pickle: bool = False, allow_pickle: bool = False
-) -> ValueCodec[V]: ...
+    annotation: type[_V], *, pickle: bool = False, allow_pickle: bool = False
+) -> ValueCodec[_V]: ...
 @typing.overload
 def value_codec_for(
     annotation: Any, *, pickle: bool = False, allow_pickle: bool = False
@@ -133,10 +133,10 @@ def value_codec_for(
     return _MsgpackCodec(check, describe_type(node), decoder)
 
 
-class _MsgpackCodec(ValueCodec[V]):
+class _MsgpackCodec(ValueCodec[_V]):
     """msgpack by declared type."""
 
-    def __init__(self, check: Check, schema: Schema, decoder: msgspec.msgpack.Decoder[V]) -> None:
+    def __init__(self, check: Check, schema: Schema, decoder: msgspec.msgpack.Decoder[_V]) -> None:
         self.name = check.name
         self.is_immutable = check.is_immutable
         self.exact = check.exact
@@ -145,9 +145,9 @@ class _MsgpackCodec(ValueCodec[V]):
         self._schema = schema
         self._decode = decoder.decode
 
-    def check(self, value: object) -> V:
+    def check(self, value: object) -> _V:
         try:
-            checked: V = self._check(value)
+            checked: _V = self._check(value)
             return checked
         except (Misfit, RecursionError) as error:
             raise self._refused(value, error) from None
@@ -158,7 +158,7 @@ class _MsgpackCodec(ValueCodec[V]):
         except (Misfit, RecursionError) as error:
             raise self._refused(value, error) from None
 
-    def decode(self, data: bytes) -> V:
+    def decode(self, data: bytes) -> _V:
         try:
             return self._decode(data)
         except _READ_ERRORS as error:
@@ -167,7 +167,7 @@ class _MsgpackCodec(ValueCodec[V]):
     def describe(self) -> Schema:
         return self._schema
 
-    def check_many(self, values: Iterable[object]) -> list[V]:
+    def check_many(self, values: Iterable[object]) -> list[_V]:
         listed: list[Any] = list(values)
         return listed if self._fit(listed) else super().check_many(listed)
 
@@ -177,7 +177,7 @@ class _MsgpackCodec(ValueCodec[V]):
             return list(map(pack_value, values))
         return super().encode_many(values)
 
-    def decode_many(self, data: Iterable[bytes]) -> list[V]:
+    def decode_many(self, data: Iterable[bytes]) -> list[_V]:
         data = list(data)
         try:
             return list(map(self._decode, data))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -30,6 +31,7 @@ from state_values import (
     Node,
     Options,
     Pair,
+    Row,
     Square,
 )
 
@@ -154,6 +156,7 @@ def test_scalars_and_subclasses_are_converted(annotation: Any, given: Any, expec
 NAIVE = dt.datetime.fromisoformat("2024-01-01")
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
+WRONG: Any = "x"
 REFUSED: list[tuple[Any, Any, str]] = [
     (None, 0, ""),
     (bool, 1, ""),
@@ -199,7 +202,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (dict[str, list[int]], {"a": [1, "b"]}, "at ['a'][1]"),
     (Item, {"name": "a", "price": Decimal(1)}, ""),
     (Item, Item("a", Decimal(1), ["b", 5]), "at .tags[1]"),  # type: ignore[list-item]
-    (Node, Node(1, [Node(2, [Node("x")])]), "at .children[0].children[0].value"),  # type: ignore[arg-type]
+    (Node, Node(1, [Node(2, [Node(WRONG)])]), "at .children[0].children[0].value"),
     (Pair, (1, 2.0), ""),
     (Pair, Pair("a"), "at [0]"),  # type: ignore[arg-type]
     (Options, {}, ""),
@@ -295,7 +298,61 @@ def test_damaged_bytes_are_read_or_refused(
     encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(encoded[: data.draw(st.integers(0, len(encoded)))])
     with suppress(Corrupt):
-        assert codec.decode_many([damaged]) == [codec.decode(damaged)]
+        assert repr(codec.decode_many([damaged])) == repr([codec.decode(damaged)])
+
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "values-v1.json"
+FROZEN: list[tuple[Any, Any]] = [
+    (None, None),
+    (bool, True),
+    (int, -(2**63)),
+    (float, 1.5),
+    (str, "größe"),
+    (bytes, b"\x00\xff"),
+    (bytearray, bytearray(b"a")),
+    (dt.datetime, dt.datetime.fromisoformat("2024-02-29T01:02:03.000004")),
+    (dt.datetime, dt.datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=dt.UTC)),
+    (dt.date, dt.date(2024, 2, 29)),
+    (dt.time, dt.time(1, 2, 3, 4)),
+    (dt.timedelta, dt.timedelta(days=-1, microseconds=5)),
+    (Decimal, Decimal("-1.500")),
+    (uuid.UUID, uuid.UUID(int=5)),
+    (Color, Color.RED),
+    (Level, Level.HIGH),
+    (int | str | None, "a"),
+    (list[int], [1, 2]),
+    (set[int], {1}),
+    (frozenset[str], frozenset({"a"})),
+    (tuple[int, ...], (1, 2)),
+    (tuple[int, str], (1, "a")),
+    (dict[str, list[int | None]], {"a": [1, None]}),
+    (Item, Item("a", Decimal(1), ["b"])),
+    (Node, Node(1, [Node(2)])),
+    (Pair, Pair(1, 2.0)),
+    (Options, {"limit": 1}),
+    (Circle | Square, Square(1.0, [1])),
+    (Row, Row(1, "a")),
+    (Any, [1, {"a": b"b"}]),
+]
+
+
+def frozen() -> list[dict[str, Any]]:
+    """Every frozen value with its schema and its bytes."""
+    return [
+        {
+            "value": repr(value),
+            "schema": value_codec_for(annotation).describe(),
+            "bytes": value_codec_for(annotation).encode(value).hex(),
+        }
+        for annotation, value in FROZEN
+    ]
+
+
+def test_bytes_and_schemas_are_those_of_the_first_release() -> None:
+    golden = json.loads(GOLDEN.read_text("utf-8"))
+    assert frozen() == golden
+    for (annotation, value), stored in zip(FROZEN, golden, strict=True):
+        assert value_codec_for(annotation).decode(bytes.fromhex(stored["bytes"])) == value
 
 
 class Odd:
