@@ -1,0 +1,135 @@
+"""Schema evolution: whether state that was written by one version of a job can be read by another.
+
+Compares the descriptions that snapshots carry. A verdict that is not good names both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.backends.schema_steps import Step, Verdict, step_between
+from holdfast.backends.type_schema import Schema
+from holdfast.backends.value_codec import PICKLE, ValueCodec, pack_value
+from holdfast.storage.errors import Corrupt, Invalid
+
+__all__ = [
+    "SchemaChange",
+    "check_pickle_allowed",
+    "compare_keys",
+    "compare_values",
+    "migration_for",
+]
+
+_V = TypeVar("_V")
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """The verdict on a schema that was written and one that is declared now.
+
+    `reasons` says what changed, and where in the value.
+    """
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    writer: Schema
+    reader: Schema
+
+    def require(self, what: str, *, where: str = "") -> None:
+        """Refuse what cannot be read; `what` and `where` name the state.
+
+        Raises:
+            Invalid: the schemas are incompatible; has both, and why.
+        """
+        if self.verdict is Verdict.INCOMPATIBLE:
+            raise Invalid(
+                f"{what} cannot be read as it is declared now",
+                where=where,
+                expected=f"something that can become {_text(self.reader)}",
+                found=f"{_text(self.writer)} ({'; '.join(self.reasons)})",
+                fix="Declare it as it was, or under another name",
+            )
+
+
+def compare_values(writer: Schema, reader: Schema) -> SchemaChange:
+    """Whether values of the schema `writer` can be read as those of `reader`."""
+    return _change(step_between(writer, reader), writer, reader)
+
+
+def _change(step: Step, writer: Schema, reader: Schema) -> SchemaChange:
+    return SchemaChange(step.verdict, step.reasons, writer, reader)
+
+
+def compare_keys(writer: Schema, reader: Schema) -> SchemaChange:
+    """Whether keys are the same; only the names of classes may differ.
+
+    The bytes and the hash of a key decide where its state is, so a key's type cannot change.
+    """
+    if _without_class_names(writer) == _without_class_names(reader):
+        return SchemaChange(Verdict.COMPATIBLE_AS_IS, (), writer, reader)
+    reasons = ("the type of a key cannot change",)
+    return SchemaChange(Verdict.INCOMPATIBLE, reasons, writer, reader)
+
+
+def migration_for(writer: Schema, reader: ValueCodec[_V]) -> Callable[[bytes], _V]:
+    """A function from bytes that were written under `writer` to values of the reader's type.
+
+    It raises as `ValueCodec.decode` does, and `Invalid` for a value that cannot be converted.
+
+    Raises:
+        Invalid: the schemas are incompatible; has both, and why.
+    """
+    step = step_between(writer, reader.describe())
+    _change(step, writer, reader.describe()).require(f"a value of type {reader.name}")
+    convert = step.convert
+    if step.verdict is Verdict.COMPATIBLE_AS_IS or convert is None:
+        return reader.decode
+
+    def migrate(data: bytes) -> _V:
+        try:
+            plain = convert(msgspec.msgpack.decode(data))
+        except (msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            raise Corrupt(
+                "the bytes of a value cannot be migrated",
+                expected=f"a value written as {_text(writer)}",
+                found=f"{len(data)} bytes ({error!r})",
+            ) from error
+        return reader.decode(pack_value(plain))
+
+    return migrate
+
+
+def check_pickle_allowed(schema: Schema, *, allowed: bool, what: str, where: str = "") -> None:
+    """Refuse state whose values are pickles, before any is read, unless the reader allows it.
+
+    Raises:
+        Invalid: the values are pickles, and `allowed` is not set.
+    """
+    if schema["type"] == PICKLE and not allowed:
+        raise Invalid(
+            f"{what} is pickled, and reading pickles is not allowed",
+            where=where,
+            expected="values of a declared type",
+            found=_text(schema),
+            fix="Allow pickle, if you trust everyone who could write this snapshot",
+        )
+
+
+def _text(schema: Schema) -> str:
+    return msgspec.json.encode(schema).decode()
+
+
+def _without_class_names(schema: Any) -> Any:
+    match schema:
+        case {"type": "record", "fields": fields}:
+            names = [(field["name"], _without_class_names(field["schema"])) for field in fields]
+            return ("record", names)
+        case dict():
+            return {name: _without_class_names(part) for name, part in schema.items()}
+        case list():
+            return list(map(_without_class_names, schema))
+    return schema
