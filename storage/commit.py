@@ -78,9 +78,13 @@ def next_epoch(claimed: Collection[int]) -> int:
 
 
 def fenced_by(mine: int, claimed: Collection[int]) -> int | None:
-    """The newest epoch that has taken over from `mine`, if any has."""
-    newest = max(claimed, default=mine)
-    return newest if newest > mine else None
+    """The newest epoch claimed, if it is not `mine`; 0 when none is claimed.
+
+    An owner whose own claim has gone may not go on: somebody has deleted the folder, or the file
+    system is no longer mounted, and the next owner would count its epochs from one again.
+    """
+    newest = max(claimed, default=0)
+    return newest if newest != mine else None
 
 
 def unjudged(listed: Iterable[int], start: Start | None) -> list[int]:

@@ -98,21 +98,26 @@ class JobOwner:
         return self._highest + 1
 
     def check(self) -> None:
-        """Make sure that nobody has taken over.
+        """Make sure that nobody has taken over, and that this owner's claim is still there.
 
         Raises:
-            Fenced: somebody has.
+            Fenced: it is not so.
             Unavailable: the storage did not answer.
         """
-        newer = fenced_by(self.epoch, self._job.claimed_epochs())
-        if newer is not None:
-            raise Fenced(
-                f"another process has taken over job {self._job.job_id!r}",
-                where=self._job.url,
-                expected=f"owner epoch {self.epoch} to be the newest",
-                found=f"epoch {newer}",
-                fix="This process must stop; the newer owner carries on",
-            )
+        other = fenced_by(self.epoch, self._job.claimed_epochs())
+        if other is None:
+            return
+        taken_over = other > self.epoch
+        raise Fenced(
+            f"another process has taken over job {self._job.job_id!r}"
+            if taken_over
+            else f"the claim to job {self._job.job_id!r} has been deleted",
+            where=self._job.url,
+            expected=f"owner epoch {self.epoch} to be the newest",
+            found=f"epoch {other}" if other else "no claim at all",
+            fix="This process must stop; "
+            + ("the newer owner carries on" if taken_over else "take the job over anew"),
+        )
 
     def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """Make a checkpoint completed: atomically, once, for good. Answers what was written.
@@ -180,10 +185,13 @@ class JobOwner:
             )
         self._drop((checkpoint_id,), pinned)
 
-    def orphans(self, *, in_flight: Collection[int] = ()) -> list[str]:
+    def orphans(
+        self, *, in_flight: Collection[int] = (), pinned: Collection[str] = ()
+    ) -> list[str]:
         """Objects and unfinished writes in the job's folder that no completed checkpoint needs.
 
-        `in_flight` are the numbers of the checkpoints that this owner's slots are writing now.
+        `in_flight` are the numbers of the checkpoints that this owner's slots are writing now,
+        `pinned` the files that these will refer to though another one wrote them, as in `retain`.
         Answers names within the job's folder, for `remove`.
 
         Raises:
@@ -195,7 +203,7 @@ class JobOwner:
         facts = Facts(
             epoch=self.epoch,
             completed=self._completed,
-            referenced=self._referenced(self._completed),
+            referenced=self._referenced(self._completed).union(pinned),
             in_flight=in_flight,
         )
         return [stored.name for stored in self._everything() if is_orphan(stored, facts)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.storage.errors import Fenced, Invalid, NotFound
+from holdfast.storage.errors import Fenced, NotFound, Taken
 from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.job import JobStorage
 from holdfast.storage.metadata import CheckpointMetadata
@@ -64,6 +64,23 @@ class OwnerClauses:
         newer.check()
         number = checkpoint(newer, job, newer.next_checkpoint_id).checkpoint_id
         is_whole(job, (1, 2, 3, number), "with the newer owner's checkpoint")
+
+    def test_an_owner_without_its_claim_stops(self, place: Place) -> None:
+        """Somebody has deleted all that the job had: its owner neither commits nor deletes.
+
+        Whoever takes the job over then counts epochs from one again.
+        """
+        job = opened(place).job("job")
+        for _ in range(2):
+            owner = job.take_over()
+        job.storage.delete([info.name for info in job.storage.list(f"{job.folder}/")])
+        for what in ("nobody", "an owner of a lower epoch"):
+            with owed(Fenced, f"commit without a claim, where {what} has taken over"):
+                commit(owner, job, 1)
+            same(files_kept(job), [], f"files after that commit, where {what} has taken over")
+            newer = job.take_over()
+        commit(newer, job, 1)
+        same(job.completed(), (1,), "completed by who took over")
 
     def test_a_commit_and_a_take_over_agree_in_every_order(self, place: Place) -> None:
         """A commit beside a take-over, in each order of their calls: all agree on the outcome.
@@ -133,7 +150,7 @@ class OwnerClauses:
             is_whole(job, (1, 2), "the number used again")
 
     def test_a_number_with_a_late_commit_is_not_used(self, place: Place) -> None:
-        """The newer owner could not know of the late commit, and gets Invalid for its number.
+        """The newer owner could not know of the late commit, and gets Taken for its number.
 
         It goes on with the next one, and what it then commits counts.
         """
@@ -141,7 +158,7 @@ class OwnerClauses:
         commit(job.take_over(), job, 1)
         newer = _commit_late(place, job, 1, state=False)
         same(newer.next_checkpoint_id, 2, "the number that the newer owner would use")
-        with owed(Invalid, "commit under a number that a late commit has taken"):
+        with owed(Taken, "commit under a number that a late commit has taken"):
             commit(newer, job, 2)
         same(job.completed(), (1,), "completed after it was refused")
         number = newer.next_checkpoint_id

@@ -79,6 +79,8 @@ class RetentionClauses:
         owner.retain(1, pinned=pinned)
         for file in pinned:
             require(storage.read(f"{job.folder}/{file}"), f"the pinned file {file} must be kept")
+        orphans = owner.orphans(in_flight=[3], pinned=pinned)
+        same(without_owners(orphans), [], "orphans: the pinned file will be needed")
         owner.commit(document(job, 3, {**write_files(job, 3), **shared}))
         is_whole(place.open().job("job"), (2, 3), "with what was pinned")
 

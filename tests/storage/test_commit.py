@@ -20,10 +20,11 @@ def test_the_next_epoch_is_above_every_claim() -> None:
         assert all(commit.next_epoch(claimed) > epoch for epoch in claimed)
 
 
-def test_an_owner_is_fenced_by_the_newest_claim_above_its_own() -> None:
+def test_an_owner_is_fenced_by_a_newer_claim_and_by_the_loss_of_its_own() -> None:
     for claimed, mine in product(subsets(NUMBERS), NUMBERS):
-        newer = [epoch for epoch in claimed if epoch > mine]
-        assert commit.fenced_by(mine, claimed) == (max(newer) if newer else None)
+        may_go_on = mine in claimed and not any(epoch > mine for epoch in claimed)
+        expected = None if may_go_on else max(claimed, default=0)
+        assert commit.fenced_by(mine, claimed) == expected
 
 
 def test_without_a_start_document_everything_counts() -> None:
