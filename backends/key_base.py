@@ -23,6 +23,9 @@ __all__ = ["KeyCodec", "binary_of_rows", "is_any_of"]
 
 _K = TypeVar("_K")
 
+_READ_ERRORS = (struct.error, LookupError, ValueError, ArithmeticError)
+"""What Python raises for bytes that are not those of a key."""
+
 
 class KeyCodec(ABC, Generic[_K]):
     """One type of key.
@@ -78,7 +81,10 @@ class KeyCodec(ABC, Generic[_K]):
         Raises:
             Corrupt: the bytes are not those of one key of this type.
         """
-        key, end = self.read(data, 0)
+        try:
+            key, end = self._read(data, 0)
+        except _READ_ERRORS as error:
+            raise self._unreadable(data, 0, error) from error
         if end != len(data):
             raise Corrupt(
                 "the bytes of a key go on after its end",
@@ -95,12 +101,8 @@ class KeyCodec(ABC, Generic[_K]):
         """
         try:
             return self._read(data, offset)
-        except (struct.error, LookupError, ValueError, ArithmeticError) as error:
-            raise Corrupt(
-                "the bytes of a key cannot be read",
-                expected=f"a key of type {self.name} at byte {offset}",
-                found=data[offset : offset + 32].hex(" ") or "the end",
-            ) from error
+        except _READ_ERRORS as error:
+            raise self._unreadable(data, offset, error) from error
 
     def encode_many(self, keys: Iterable[object]) -> list[bytes]:
         """`encode` for each key."""
@@ -137,6 +139,14 @@ class KeyCodec(ABC, Generic[_K]):
     @abstractmethod
     def _hash_array(self, column: pa.Array) -> Hashes:
         """`hash_column` of an array that is not dictionary-encoded."""
+
+    def _unreadable(self, data: bytes, offset: int, error: Exception) -> Corrupt:
+        found = data[offset : offset + 32].hex(" ") or "the end"
+        return Corrupt(
+            "the bytes of a key cannot be read",
+            expected=f"a key of type {self.name} at byte {offset}",
+            found=f"{found} ({error})",
+        )
 
     def _refused(self, key: object, fix: str = "") -> Invalid:
         return Invalid("a key does not fit its type", expected=self.name, found=shown(key), fix=fix)

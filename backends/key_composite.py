@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from collections.abc import Sequence
+from operator import call
 from typing import Any, TypeVar
 
 import numpy as np
@@ -90,27 +91,19 @@ class _FieldsKey(KeyCodec[_K]):
     def __init__(self, name: str, fields: Sequence[KeyCodec[Any]]) -> None:
         self.name = name
         self._fields = tuple(fields)
+        self._canonicals = [field.canonical for field in fields]
+        self._encodes = [field.encode for field in fields]
+        self._hashes = [field.hash for field in fields]
         self._pack = struct.Struct(f"<{len(self._fields)}I").pack
 
     def canonical(self, key: object) -> _K:
-        values = self._values(key)
-        return self._built(
-            [field.canonical(value) for field, value in zip(self._fields, values, strict=True)]
-        )
+        return self._built(tuple(map(call, self._canonicals, self._values(key))))
 
     def encode(self, key: object) -> bytes:
-        values = self._values(key)
-        return b"".join(
-            [field.encode(value) for field, value in zip(self._fields, values, strict=True)]
-        )
+        return b"".join(map(call, self._encodes, self._values(key)))
 
     def hash(self, key: object) -> int:
-        values = self._values(key)
-        return hash_bytes(
-            self._pack(
-                *[field.hash(value) for field, value in zip(self._fields, values, strict=True)]
-            )
-        )
+        return hash_bytes(self._pack(*map(call, self._hashes, self._values(key))))
 
     def hash_many(self, keys: Sequence[_K]) -> Hashes:
         columns = list(zip(*map(self._values, keys), strict=True)) or [()] * len(self._fields)
@@ -124,7 +117,7 @@ class _FieldsKey(KeyCodec[_K]):
         """The values of the fields, not yet checked."""
 
     @abstractmethod
-    def _built(self, values: list[Any]) -> _K:
+    def _built(self, values: Sequence[Any]) -> _K:
         """The key with these values."""
 
     @abstractmethod
@@ -178,12 +171,14 @@ class TupleKey(_FieldsKey[tuple[Any, ...]]):
         return {"type": "tuple", "items": [field.describe() for field in self._fields]}
 
     def _values(self, key: object) -> tuple[Any, ...]:
-        values = tuple(key.values()) if isinstance(key, pa.StructScalar) else key
+        values = key
+        if type(key) is not tuple and isinstance(key, pa.StructScalar):
+            values = tuple(key.values())
         if isinstance(values, tuple) and len(values) == len(self._fields):
             return values
         raise self._refused(key)
 
-    def _built(self, values: list[Any]) -> tuple[Any, ...]:
+    def _built(self, values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(values)
 
     def _child(self, column: pa.StructArray, place: int) -> pa.Array:
@@ -216,7 +211,7 @@ class RecordKey(_FieldsKey[_K]):
             return key
         raise self._refused(key)
 
-    def _built(self, values: list[Any]) -> _K:
+    def _built(self, values: Sequence[Any]) -> _K:
         return self._cls(**dict(zip(self._names, values, strict=True)))
 
     def _child(self, column: pa.StructArray, place: int) -> pa.Array:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from holdfast.backends.key_base import KeyCodec, binary_of_rows, is_any_of
 from holdfast.backends.key_hash import Hashes, hash_bytes, hash_fixed
-from holdfast.backends.plain import to_plain
+from holdfast.backends.plain import INT64_MAX, INT64_MIN, to_plain
 
 __all__ = ["BoolKey", "FloatKey", "IntKey", "NoneKey", "ordered_rows"]
 
@@ -113,9 +113,10 @@ class IntKey(KeyCodec[int]):
     name = "int of 64 bits"
 
     def canonical(self, key: object) -> int:
-        self.encode(key)
-        plain: int = to_plain(key)
-        return plain
+        plain = key if type(key) is int else self._converted(key)
+        if INT64_MIN <= plain <= INT64_MAX:
+            return plain
+        raise self._refused(key)
 
     def encode(self, key: object) -> bytes:
         if type(key) is not int:

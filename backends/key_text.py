@@ -36,7 +36,7 @@ class _TextKey(KeyCodec[_S]):
 
     def encode(self, key: object) -> bytes:
         data = self._data(key)
-        if b"\x00" in data or b"\x01" in data:
+        if 0 in data or 1 in data:
             data = _escaped(data)
         return data + _END
 
@@ -48,9 +48,9 @@ class _TextKey(KeyCodec[_S]):
         """The bytes of the string."""
 
     def _read_data(self, data: bytes, offset: int) -> tuple[bytes, int]:
-        end = data.index(_END, offset)
+        end = data.index(0, offset)
         found = data[offset:end]
-        return _unescaped(found) if b"\x01" in found else found, end + 1
+        return _unescaped(found) if 1 in found else found, end + 1
 
     def _encode_array(self, column: pa.Array) -> pa.Array:
         binary = self._binary(column)
