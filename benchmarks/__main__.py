@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from benchmarks import storage_files
+from benchmarks import state_primitives, storage_files
 from benchmarks.harness import Result, Scale, result_line
 
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
+    "state_primitives": state_primitives.run,
     "storage_files": storage_files.run,
 }
 

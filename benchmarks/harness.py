@@ -26,7 +26,7 @@ import msgspec
 __all__ = ["Result", "Scale", "compare", "peak_memory_bytes", "rate", "result_line", "seconds"]
 
 _REPETITIONS = 5
-_VERSIONS = ("pyarrow", "msgspec", "xxhash", "lz4", "rocksdict", "pyspark")
+_VERSIONS = ("numpy", "pyarrow", "msgspec", "xxhash", "lz4", "rocksdict", "pyspark")
 
 
 class Scale(Enum):
