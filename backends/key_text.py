@@ -138,6 +138,8 @@ def _unescaped(data: bytes) -> bytes:
 
 
 def _needs_escapes(column: pa.Array) -> bool:
+    if not len(column):
+        return False  # Arrow allows an empty array to come without offsets
     _, offsets, data = column.buffers()
     bounds = np.frombuffer(offsets, np.int64, len(column) + 1, column.offset * 8)
     used = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]]

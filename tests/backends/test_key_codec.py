@@ -293,6 +293,13 @@ def test_columns_of_related_types_are_converted() -> None:
         assert times.encode_column(column).to_pylist() == [times.encode(moment)]
 
 
+def test_an_empty_column_without_offsets() -> None:
+    codec = key_codec_for(bytes)
+    bare = pa.Array.from_buffers(pa.large_binary(), 0, [None, pa.py_buffer(b""), None])
+    assert codec.encode_column(bare).to_pylist() == []
+    assert codec.hash_column(bare).tolist() == []
+
+
 @dataclass
 class Changeable:
     a: int
