@@ -48,6 +48,7 @@ _EXTRAS = {
     "viewfs": ("hdfs_native", "hdfs"),
 }
 _CREATE_ATTEMPTS = 10
+_LOOKING = frozenset({"read", "list", "delete"})
 _memory_lock = threading.Lock()
 
 
@@ -86,7 +87,7 @@ class FsspecObjects:
             )
         self.capabilities = Capabilities(
             shared_between_processes=self._scheme not in _IN_MEMORY,
-            durable=self._scheme not in _IN_MEMORY,
+            durable=self._scheme in _CONDITIONAL_PUT,  # elsewhere fsspec knows of no sync
             atomic_create=proven,
         )
 
@@ -275,7 +276,9 @@ class FsspecObjects:
         except HoldfastError:
             raise
         except FileNotFoundError as error:
-            raise NotFound("no such object", where=path) from error
+            if action in _LOOKING:
+                raise NotFound("no such object", where=path) from error
+            raise Unavailable(f"cannot {action}", where=path, found=str(error)) from error
         except OSError as error:
             raise translated(error, action, path) from error
         except Exception as error:

@@ -31,6 +31,7 @@ __all__ = ["LocalObjects", "translated"]
 _MKDIR_ATTEMPTS = 100
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _WRONG_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL}
+_WRONG_PLACE |= {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # no links, no sync
 _WRONG_KINDS = (NotADirectoryError, IsADirectoryError, FileExistsError)
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -86,15 +87,17 @@ class LocalObjects:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         for name, entry in self._walk(prefix):
             if not entry.name.startswith("."):
-                with suppress(FileNotFoundError):
-                    yield ObjectInfo(name, entry.stat().st_size)
+                size_bytes = _size_of(entry)
+                if size_bytes is not None:
+                    yield ObjectInfo(name, size_bytes)
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
         for name, entry in self._walk(prefix):
             target = target_of(name)
             if target is not None and target.startswith(prefix):
-                with suppress(FileNotFoundError):
-                    yield UnfinishedWrite(name, target, entry.stat().st_size)
+                size_bytes = _size_of(entry)
+                if size_bytes is not None:
+                    yield UnfinishedWrite(name, target, size_bytes)
 
     def delete(self, names: Iterable[str]) -> None:
         failure: HoldfastError | None = None
@@ -110,7 +113,10 @@ class LocalObjects:
                     continue
                 failure = failure or translated(error, "delete", path)
         for folder in folders:
-            self._prune(folder)
+            try:
+                self._prune(folder)
+            except OSError as error:
+                failure = failure or translated(error, "finish deleting", folder)
         if failure is not None:
             raise failure
 
@@ -155,13 +161,18 @@ class LocalObjects:
             _sync_directory(os.path.dirname(path) or ".")
 
     def _prune(self, folder: str) -> None:
-        """Remove directories that have become empty, up to the root."""
+        """Remove directories that have become empty, up to the root, and make that durable.
+
+        Else a commit point could come back after the files that were deleted behind it.
+        """
         while folder != self._root and folder.startswith(self._root):
             try:
                 os.rmdir(folder)
             except OSError:
-                return
+                break
             folder = os.path.dirname(folder)
+        with suppress(FileNotFoundError):  # somebody else has removed it, and syncs what is above
+            _sync_directory(folder)
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """All files whose directory can hold the prefix, in order of name, hidden ones too.
@@ -220,7 +231,12 @@ class _LocalWriter(ObjectWriter):
             raise translated(error, "finish writing", self._path) from error
 
     def link(self) -> bool:
-        """Commit if there is no such object, else call again; `abort` removes the hidden file."""
+        """Commit if there is no such object, else call again; `abort` removes the hidden file.
+
+        The directory is synced also when the object is there: it may be by a call of the same
+        caller that could not sync it.
+        """
+        created = True
         try:
             if self._descriptor >= 0:
                 self._sync()
@@ -229,11 +245,11 @@ class _LocalWriter(ObjectWriter):
             except FileExistsError:
                 if os.path.isdir(self._path):
                     raise
-                return False
+                created = False
             _sync_directory(os.path.dirname(self._path))
         except OSError as error:
             raise translated(error, "create", self._path) from error
-        return True
+        return created
 
     def abort(self) -> None:
         if self._descriptor >= 0:
@@ -254,7 +270,19 @@ class _LocalWriter(ObjectWriter):
             raise Invalid("the object was committed or aborted before", where=self._path)
 
 
+def _size_of(entry: os.DirEntry[str]) -> int | None:
+    """None when it has just been deleted."""
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise translated(error, "list", entry.path) from error
+
+
 def _read_fully(descriptor: int, offset: int, wanted: int) -> bytes:
+    if not wanted:
+        offset = 0  # past the end it may be more than the kernel counts; a folder still answers so
     data = os.pread(descriptor, wanted, offset)
     if len(data) == wanted:
         return data
