@@ -7,6 +7,7 @@ its docstring gives.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,7 +26,7 @@ from holdfast.storage.commit import (
     plan_retention,
 )
 from holdfast.storage.envelope import seal
-from holdfast.storage.errors import Fenced, Invalid, NotFound, Taken
+from holdfast.storage.errors import Corrupt, Fenced, Invalid, NotFound, Taken
 from holdfast.storage.metadata import CheckpointMetadata, encode_metadata
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ class JobOwner:
         Raises:
             Invalid: `keep` is below one.
             Fenced: a newer owner has taken over; nothing was deleted.
+            Corrupt: a checkpoint that would be kept cannot be read, so what it needs is not known;
+                nothing was deleted.
             Unavailable: something could not be deleted; it will be found as an orphan.
         """
         if keep < 1:
@@ -199,7 +202,7 @@ class JobOwner:
             Corrupt: a completed checkpoint cannot be read, so what it needs is not known.
         """
         self.check()
-        self._let_go_of_deleted()
+        self._learn_files(self._completed)
         facts = Facts(
             epoch=self.epoch,
             completed=self._completed,
@@ -233,14 +236,18 @@ class JobOwner:
     def _drop(self, dropped: tuple[int, ...], pinned: Collection[str]) -> None:
         """Delete commit points first.
 
-        What a crash leaves is then an orphan, not a half checkpoint that looks whole.
+        What a crash leaves is then an orphan, not a half checkpoint that looks whole. So are the
+        files of one that is dropped and cannot be read.
         """
         if not dropped:
             return
         self.check()
-        self._let_go_of_deleted()
+        self._learn_files(self._completed.difference(dropped))
+        for number in dropped:
+            with suppress(Corrupt):
+                self._learn_files((number,))
         kept = self._completed.difference(dropped)
-        lost = self._referenced(self._completed.intersection(dropped))
+        lost = self._referenced(self._files.keys() & set(dropped))
         unneeded = lost - self._referenced(kept) - set(pinned)
         folder = self._job.folder
         self._storage.delete(f"{folder}/{names.metadata(number)}" for number in dropped)
@@ -252,13 +259,13 @@ class JobOwner:
     def _referenced(self, checkpoints: Iterable[int]) -> frozenset[str]:
         return frozenset().union(*(self._files[number] for number in checkpoints))
 
-    def _let_go_of_deleted(self) -> None:
-        """Learn which files each completed checkpoint has; forget those that are gone.
+    def _learn_files(self, numbers: Collection[int]) -> None:
+        """Learn which files these completed checkpoints have; forget those that are gone.
 
         An older owner that was fenced in the midst of deleting may have ended it after this one
         had listed what is there.
         """
-        for number in self._completed.difference(self._files):
+        for number in set(numbers).difference(self._files):
             try:
                 self._files[number] = self._job.load(number).files()
             except NotFound:

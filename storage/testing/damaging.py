@@ -19,6 +19,7 @@ from holdfast.storage.testing.scenes import (
     commit,
     document,
     exclusive_segments,
+    files_kept,
     metadata_name,
 )
 
@@ -192,8 +193,14 @@ class DamageClauses:
         with owed(Corrupt, "orphans, with a damaged checkpoint") as caught:
             newer.orphans()
         _names(caught, names.metadata(2), "damaged")
-        checkpoint(newer, job, newer.next_checkpoint_id)
+        last = checkpoint(newer, job, newer.next_checkpoint_id)
         same(job.completed(), (1, 2, 3), "completed after the next commit")
+        with owed(Corrupt, "retention that would keep the damaged checkpoint") as caught:
+            newer.retain(2)
+        _names(caught, names.metadata(2), "damaged")
+        same(newer.retain(1), (1, 2), "deleted, the damaged one among them")
+        newer.remove(newer.orphans())
+        same(files_kept(job), sorted({*last.files(), names.metadata(3)}), "files in the end")
 
 
 def _damaged(sound: bytes, step: int = 13) -> Iterator[tuple[str, bytes]]:
