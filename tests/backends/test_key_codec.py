@@ -295,7 +295,8 @@ def test_columns_of_related_types_are_converted() -> None:
 
 def test_an_empty_column_without_offsets() -> None:
     codec = key_codec_for(bytes)
-    bare = pa.Array.from_buffers(pa.large_binary(), 0, [None, pa.py_buffer(b""), None])
+    nothing = pa.py_buffer(b"")
+    bare = pa.Array.from_buffers(pa.large_binary(), 0, [None, nothing, nothing])
     assert codec.encode_column(bare).to_pylist() == []
     assert codec.hash_column(bare).tolist() == []
 
