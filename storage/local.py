@@ -131,7 +131,8 @@ class LocalObjects:
                 # This is the first object here, or the last one has just been deleted.
                 if attempt == _MKDIR_ATTEMPTS - 1:
                     raise
-                self._make_directories(os.path.dirname(hidden))
+                with suppress(FileNotFoundError):  # it is being deleted at this moment: once more
+                    self._make_directories(os.path.dirname(hidden))
         raise AssertionError("the last attempt returns or raises")
 
     def path(self, name: str) -> str:
