@@ -1,0 +1,20 @@
+"""For each clause of the suite a storage that breaks it, each in one way.
+
+They lie here and not beside the tests because other processes have to import them.
+"""
+
+from broken_storages import creating, deleting, jobs, listing, naming, reading, sharing, writing
+from broken_storages.register import BROKEN, Broken
+
+__all__ = [
+    "BROKEN",
+    "Broken",
+    "creating",
+    "deleting",
+    "jobs",
+    "listing",
+    "naming",
+    "reading",
+    "sharing",
+    "writing",
+]
