@@ -168,6 +168,8 @@ def _is_sound_after_a_kill(place: Place, job_id: str, held: list[int], what: str
     same(list(job.storage.unfinished(f"{job.folder}/")), [], f"{what}: unfinished writes")
     same(without_owners(owner.orphans()), [], f"{what}: orphans after they were removed")
     is_whole(job, completed, f"{what}, after the orphans were removed")
+    if place.count is not None:
+        same(place.count(), len(names_in(job.storage)), f"{what}: files at the place")
     needed = {file for number in completed for file in job.load(number).files()}
     points = {names.metadata(number) for number in completed}
     same(files_kept(job), sorted(needed | points), f"{what}: files that are kept")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
@@ -28,23 +30,15 @@ def below_a_file(folder: Path) -> str:
 
 class TestMemory(CheckpointStorageConformance):
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Place:
-        url = f"memory://{tmp_path.name}"
+    def place(self, tmp_path: Path) -> Iterator[Place]:
+        storage = JobManagerCheckpointStorage(f"memory://{tmp_path.name}")
 
         def unusable() -> CheckpointStorage:
-            import pickle  # noqa: PLC0415
-
-            copy: CheckpointStorage = pickle.loads(pickle.dumps(JobManagerCheckpointStorage(url)))
+            copy: CheckpointStorage = pickle.loads(pickle.dumps(storage))
             return copy
 
-        return Place(open=lambda: JobManagerCheckpointStorage(url), unusable=unusable)
-
-
-class TestUnnamedMemory(CheckpointStorageConformance):
-    @pytest.fixture
-    def place(self) -> Place:
-        storage = JobManagerCheckpointStorage()
-        return Place(open=lambda: storage)
+        yield Place(open=lambda: JobManagerCheckpointStorage(storage.url), unusable=unusable)
+        storage.delete(info.name for info in storage.list(""))
 
 
 class TestLocal(CheckpointStorageConformance):
@@ -60,14 +54,14 @@ class TestLocal(CheckpointStorageConformance):
 
 class TestFsspecMemory(CheckpointStorageConformance):
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Place:
+    def place(self, tmp_path: Path) -> Iterator[Place]:
         files = fsspec.filesystem("memory")
-        files.store.clear()
         root = f"/{tmp_path.name}/a place"
-        return Place(
+        yield Place(
             open=lambda: FileSystemCheckpointStorage(f"memory://{root}"),
             count=lambda: len(files.find(root)),
         )
+        files.store.clear()
 
 
 class TestFsspecLocal(CheckpointStorageConformance):
