@@ -144,11 +144,11 @@ class CheckpointStorage(ABC):
         `inline_limit_bytes`: how much of one slot's checkpoint may travel in its acknowledgement
         and be kept in `_metadata`, instead of in a file of its own.
         """
-        if inline_limit_bytes < 0:
+        if type(inline_limit_bytes) is not int or inline_limit_bytes < 0:
             raise Invalid(
                 "option inline_limit_bytes is out of range",
-                expected="0 or more",
-                found=str(inline_limit_bytes),
+                expected="a whole number, 0 or more",
+                found=repr(inline_limit_bytes),
             )
         self.inline_limit_bytes = inline_limit_bytes
         self.clock = clock or SystemClock()

@@ -86,6 +86,7 @@ class JobStorage:
 
         Raises:
             Corrupt: an owner's record is damaged.
+            Invalid: an owner's record, or a checkpoint after a takeover, is of a newer format.
             Unavailable: the storage did not answer.
         """
         listed = [found.checkpoint_id for found in self.checkpoint_objects() if found.is_metadata]
@@ -99,7 +100,7 @@ class JobStorage:
             Corrupt: its `_metadata` is damaged; names the file.
             Invalid: it was written in a newer format.
         """
-        metadata = self._read_metadata(checkpoint_id)
+        metadata = self.read_metadata(checkpoint_id)
         start = self.newest_start()
         epochs: dict[int, int | None] = {checkpoint_id: metadata.epoch}
         if checkpoint_id in commit.judge([checkpoint_id], start, epochs).void:
@@ -117,7 +118,7 @@ class JobStorage:
         if not completed:
             return None
         try:
-            return self._read_metadata(completed[-1])
+            return self.read_metadata(completed[-1])
         except Corrupt as error:
             older = completed[-2] if len(completed) > 1 else None
             raise Corrupt(
@@ -131,25 +132,32 @@ class JobStorage:
         """Claim the job: from now on only the answer may commit, and older owners are fenced.
 
         Raises:
-            Invalid: the storage cannot be written to as it is set up.
+            Invalid: the storage cannot be written to as it is set up, or what is in the folder was
+                written in a newer format; the older owner goes on.
             Fenced: somebody else took over at the same time.
-            Corrupt: an owner's record is damaged.
+            Corrupt: an owner's record is damaged; the older owner goes on.
             Unavailable: the storage did not answer; calling again is safe.
         """
         return JobOwner.claim(self)
 
-    def claimed_epochs(self) -> list[int]:
-        """The epochs of all claims, in ascending order."""
-        return [epoch for epoch, is_start in self._owner_records() if not is_start]
+    def owner_records(self) -> list[names.OwnerRecord]:
+        """What the names of all claims and start documents say, by ascending epoch."""
+        start = len(self.folder) + 1
+        listed = self.storage.list(f"{self.folder}/{names.owners_prefix()}")
+        found = (names.parse_owner(info.name[start:]) for info in listed)
+        return [record for record in found if record is not None]
 
     def newest_start(self) -> commit.Start | None:
         """The newest owner's start document.
 
         Raises:
             Corrupt: it is damaged.
+            Invalid: it was written in a newer format.
         """
-        for epoch in sorted((e for e, is_start in self._owner_records() if is_start), reverse=True):
-            name = names.start(epoch)
+        for record in reversed(self.owner_records()):
+            if record.token is None:
+                continue
+            name = names.start(record.epoch, record.token)
             try:
                 data = self.storage.read(f"{self.folder}/{name}")
             except NotFound:
@@ -172,7 +180,7 @@ class JobStorage:
     def _epoch_of(self, checkpoint_id: int) -> int | None:
         """Who committed it; None when it cannot be read, 0 when it has just been deleted."""
         try:
-            return self._read_metadata(checkpoint_id).epoch
+            return self.read_metadata(checkpoint_id).epoch
         except NotFound:
             return 0
         except Corrupt:
@@ -186,14 +194,8 @@ class JobStorage:
             if found is not None:
                 yield found
 
-    def _owner_records(self) -> Iterator[tuple[int, bool]]:
-        start = len(self.folder) + 1
-        for info in self.storage.list(f"{self.folder}/{names.owners_prefix()}"):
-            found = names.parse_owner(info.name[start:])
-            if found is not None:
-                yield found
-
-    def _read_metadata(self, checkpoint_id: int) -> CheckpointMetadata:
+    def read_metadata(self, checkpoint_id: int) -> CheckpointMetadata:
+        """The commit point of this number, whether or not it counts; raises as `load` does."""
         try:
             data = self.storage.read(f"{self.folder}/{names.metadata(checkpoint_id)}")
         except NotFound as error:

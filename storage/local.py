@@ -29,6 +29,7 @@ from holdfast.storage.unfinished import hidden_name, target_of
 __all__ = ["LocalObjects", "translated"]
 
 _MKDIR_ATTEMPTS = 100
+_PROBE = "probe"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _WRONG_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL}
 _WRONG_PLACE |= {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # no links, no sync
@@ -48,9 +49,8 @@ class LocalObjects:
     def prepare(self) -> None:
         try:
             self._make_directories(self._root)
-            descriptor, probe = self.temporary("probe")
-            os.close(descriptor)
-            os.unlink(probe)
+            while not self._can_link():
+                pass  # somebody else cleared the probe away
         except OSError as error:
             raise translated(error, "prepare the checkpoint directory", self._root) from error
 
@@ -135,6 +135,19 @@ class LocalObjects:
                     self._make_directories(os.path.dirname(hidden))
         raise AssertionError("the last attempt returns or raises")
 
+    def sync_names(self, path: str) -> None:
+        """Make the names durable that lead from the root to an object.
+
+        All of them: a directory above may have been made by somebody who was killed before the
+        sync.
+        """
+        folder = os.path.dirname(path)
+        while True:
+            _sync_directory(folder)
+            if len(folder) <= len(self._root):
+                return
+            folder = os.path.dirname(folder)
+
     def path(self, name: str) -> str:
         """Where the object is on disk."""
         return os.path.join(self._root, check_name(name))
@@ -147,6 +160,21 @@ class LocalObjects:
         if isinstance(error, NotADirectoryError):
             return os.path.isdir(self._root)
         return isinstance(error, FileNotFoundError | IsADirectoryError)
+
+    def _can_link(self) -> bool:
+        """Try what a create needs; clear away the probes, also those of killed processes."""
+        descriptor, probe = self.temporary(_PROBE)
+        os.close(descriptor)
+        try:
+            os.link(probe, f"{probe}.linked")
+        except FileNotFoundError:
+            return False
+        finally:
+            for left in os.listdir(self._root):
+                if left.startswith(f".{_PROBE}."):
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(self._root, left))
+        return True
 
     def _make_directories(self, directory: str) -> None:
         """Make the directory durable too: every new one's parent is synced."""
@@ -207,6 +235,7 @@ class LocalObjects:
 
 class _LocalWriter(ObjectWriter):
     def __init__(self, objects: LocalObjects, name: str) -> None:
+        self._objects = objects
         self._path = objects.path(name)
         try:
             self._descriptor, self._hidden = objects.temporary(name)
@@ -227,7 +256,7 @@ class _LocalWriter(ObjectWriter):
         try:
             self._sync()
             os.replace(self._hidden, self._path)
-            _sync_directory(os.path.dirname(self._path))
+            self._objects.sync_names(self._path)
         except OSError as error:
             raise translated(error, "finish writing", self._path) from error
 
@@ -247,7 +276,7 @@ class _LocalWriter(ObjectWriter):
                 if os.path.isdir(self._path):
                     raise
                 created = False
-            _sync_directory(os.path.dirname(self._path))
+            self._objects.sync_names(self._path)
         except OSError as error:
             raise translated(error, "create", self._path) from error
         return created

@@ -69,11 +69,11 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         """`max_state_bytes` bounds each segment of state, as in Flink."""
         if not url.startswith(_SCHEME):
             raise Invalid("not the URL of a memory storage", expected="memory://", found=url)
-        if max_state_bytes < 0:
+        if type(max_state_bytes) is not int or max_state_bytes < 0:
             raise Invalid(
                 "option max_state_bytes is out of range",
-                expected="0 or more",
-                found=str(max_state_bytes),
+                expected="a whole number, 0 or more",
+                found=repr(max_state_bytes),
             )
         super().__init__(inline_limit_bytes=max_state_bytes, clock=clock, entropy=entropy)
         self._url = url

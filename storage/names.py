@@ -4,7 +4,7 @@
     <job>/chk-00000000000000000042/<label>-<token>   a file that one checkpoint owns
     <job>/shared/00000000000000000042-<label>-<token>   a file that several may use; 42 wrote it
     <job>/owner-00000000000000000007                 a claim: who may commit from now on
-    <job>/owner-00000000000000000007.start           what that owner found when it took over
+    <job>/owner-00000000000000000007.start-<token>   what that owner found when it took over
 
 Numbers are padded to twenty digits, so that the order of a listing is the order of numbers.
 A legal name is one or more parts joined by `/`; a part is 1 to 200 of the characters
@@ -23,6 +23,7 @@ from holdfast.storage.errors import Invalid
 __all__ = [
     "LEGAL_CHARACTERS",
     "CheckpointObject",
+    "OwnerRecord",
     "check_name",
     "checkpoint_folder",
     "checkpoints_prefix",
@@ -46,7 +47,7 @@ _MAX_PART = 200
 _MAX_NAME = 900
 _PART = re.compile(rf"(?!\.)[A-Za-z0-9._=~-]{{1,{_MAX_PART}}}")
 _CHECKPOINT_OBJECT = re.compile(rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)")
-_OWNER = re.compile(rf"owner-(\d{{{_DIGITS}}})(\.start)?")
+_OWNER = re.compile(rf"owner-(\d{{{_DIGITS}}})(?:\.start-([0-9a-f]+))?")
 
 
 def check_name(name: str) -> str:
@@ -163,9 +164,9 @@ def claim(epoch: int) -> str:
     return f"{owners_prefix()}{_number(epoch, 'owner epoch')}"
 
 
-def start(epoch: int) -> str:
-    """The record of what an owner found when it took over."""
-    return f"{claim(epoch)}.start"
+def start(epoch: int, token: str) -> str:
+    """The record of what an owner found when it took over; the token is the owner's."""
+    return f"{claim(epoch)}.start-{token}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,15 @@ def parse_checkpoint_object(name: str) -> CheckpointObject | None:
     )
 
 
-def parse_owner(name: str) -> tuple[int, bool] | None:
-    """`(epoch, is_start_record)` of an owner record's name within a job's folder, or None."""
+@dataclass(frozen=True, slots=True)
+class OwnerRecord:
+    """What the name of an owner's record says: a claim, or with a token a start document."""
+
+    epoch: int
+    token: str | None
+
+
+def parse_owner(name: str) -> OwnerRecord | None:
+    """Take the name of an owner's record within a job's folder apart; None if it is no such."""
     match = _OWNER.fullmatch(name)
-    return None if match is None else (int(match[1]), match[2] is not None)
+    return None if match is None else OwnerRecord(int(match[1]), match[2])

@@ -60,26 +60,23 @@ class JobOwner:
         self._completed = set(start.accepted)
         self._files: dict[int, frozenset[str]] = {}
         self._highest = highest_seen
+        self._undecided: bytes | None = None
+        """The `_metadata` of a commit of which it is not known whether it took effect."""
 
     @classmethod
     def claim(cls, job: JobStorage) -> JobOwner:
         """See `JobStorage.take_over`."""
         storage = job.storage
         storage.prepare()
+        _survey(job)  # what cannot be read here must not fence the owner that there is
         token = storage.entropy.token()
         epoch = _claim_epoch(job, token)
-        before = job.newest_start()
-        begun, listed = {0}, []
-        for found in job.checkpoint_objects():
-            begun.add(found.checkpoint_id)
-            if found.is_metadata:
-                listed.append(found.checkpoint_id)
-        accepted = job.judged(listed, before).completed
+        accepted, highest_begun = _survey(job)
         start = Start(epoch=epoch, owner=token, accepted=accepted)
         storage.create(
-            f"{job.folder}/{names.start(epoch)}", seal("owner start", START_VERSION, start)
+            f"{job.folder}/{names.start(epoch, token)}", seal("owner start", START_VERSION, start)
         )
-        owner = cls(job, token, start, max(begun))
+        owner = cls(job, token, start, highest_begun)
         owner.check()
         return owner
 
@@ -105,7 +102,10 @@ class JobOwner:
             Fenced: it is not so.
             Unavailable: the storage did not answer.
         """
-        other = fenced_by(self.epoch, self._job.claimed_epochs())
+        records = self._job.owner_records()
+        other = fenced_by(self.epoch, _claimed(records))
+        if other is None and names.OwnerRecord(self.epoch, self._token) not in records:
+            other = 0  # the folder was emptied, and somebody counts epochs from one again
         if other is None:
             return
         taken_over = other > self.epoch
@@ -115,7 +115,7 @@ class JobOwner:
             else f"the claim to job {self._job.job_id!r} has been deleted",
             where=self._job.url,
             expected=f"owner epoch {self.epoch} to be the newest",
-            found=f"epoch {other}" if other else "no claim at all",
+            found=f"epoch {other}" if other else "no record of this owner",
             fix="This process must stop; "
             + ("the newer owner carries on" if taken_over else "take the job over anew"),
         )
@@ -123,14 +123,15 @@ class JobOwner:
     def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """Make a checkpoint completed: atomically, once, for good. Answers what was written.
 
-        Every file it refers to must have been closed before. A call that raised `Unavailable` may
-        be repeated with the same argument, until it is known what became of it.
+        Every file it refers to must have been closed before. After a call that raised
+        `Unavailable` the checkpoint may be completed, for all readers: the call must be repeated
+        with the same argument until it is decided, and nothing else can be committed before.
 
         Raises:
             Fenced: a newer owner has taken over; the checkpoint is void, whatever is on disk.
             Taken: an older owner has committed this number too late; go on with
                 `next_checkpoint_id`.
-            Invalid: the metadata is another job's.
+            Invalid: the metadata is another job's, or another commit is not decided yet.
             Unavailable: it is not known whether it was committed.
         """
         if metadata.job_id != self._job.job_id:
@@ -143,10 +144,19 @@ class JobOwner:
         checkpoint_id = metadata.checkpoint_id
         stamped = msgspec.structs.replace(metadata, epoch=self.epoch, owner=self._token)
         mine = encode_metadata(stamped)
+        if self._undecided not in (None, mine):
+            raise Invalid(
+                f"an earlier commit of job {self._job.job_id!r} is not decided",
+                where=self._job.url,
+                expected="the same checkpoint again, until it is known what became of it",
+                found=f"checkpoint {checkpoint_id}",
+            )
         self.check()
-        existing = self._storage.create(f"{self._job.folder}/{names.metadata(checkpoint_id)}", mine)
+        self._undecided = mine
         self._highest = max(self._highest, checkpoint_id)
+        existing = self._storage.create(f"{self._job.folder}/{names.metadata(checkpoint_id)}", mine)
         self.check()
+        self._undecided = None
         if judge_create(mine, existing) is Created.TAKEN:
             raise Taken(
                 f"checkpoint {checkpoint_id} of job {self._job.job_id!r} exists already",
@@ -200,8 +210,15 @@ class JobOwner:
         Raises:
             Fenced: a newer owner has taken over, so what is in flight is not known here.
             Corrupt: a completed checkpoint cannot be read, so what it needs is not known.
+            Invalid: a commit is not decided, so what it needs is not known.
         """
         self.check()
+        if self._undecided is not None:
+            raise Invalid(
+                f"a commit of job {self._job.job_id!r} is not decided",
+                where=self._job.url,
+                fix="Repeat it first",
+            )
         self._learn_files(self._completed)
         facts = Facts(
             epoch=self.epoch,
@@ -254,6 +271,7 @@ class JobOwner:
         self._completed = kept
         for number in dropped:
             self._files.pop(number, None)
+        self.check()  # a new owner may have chosen one of these: leave it the files
         self._storage.delete([f"{folder}/{name}" for name in sorted(unneeded)])
 
     def _referenced(self, checkpoints: Iterable[int]) -> frozenset[str]:
@@ -267,15 +285,30 @@ class JobOwner:
         """
         for number in set(numbers).difference(self._files):
             try:
-                self._files[number] = self._job.load(number).files()
+                self._files[number] = self._job.read_metadata(number).files()
             except NotFound:
                 self._completed.discard(number)
+
+
+def _claimed(records: Iterable[names.OwnerRecord]) -> list[int]:
+    return [record.epoch for record in records if record.token is None]
+
+
+def _survey(job: JobStorage) -> tuple[tuple[int, ...], int]:
+    """The checkpoints that count, and the highest number that anybody has begun."""
+    start = job.newest_start()
+    begun, listed = 0, []
+    for found in job.checkpoint_objects():
+        begun = max(begun, found.checkpoint_id)
+        if found.is_metadata:
+            listed.append(found.checkpoint_id)
+    return job.judged(listed, start).completed, begun
 
 
 def _claim_epoch(job: JobStorage, token: str) -> int:
     storage = job.storage
     for _ in range(_CLAIM_ATTEMPTS):
-        epoch = next_epoch(job.claimed_epochs())
+        epoch = next_epoch(_claimed(job.owner_records()))
         claim = Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
         mine = seal("owner claim", _CLAIM_VERSION, claim)
         existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
@@ -294,7 +327,7 @@ def _describe(name: str, target: str) -> Stored:
     finished = name == target
     owner = names.parse_owner(target)
     if owner is not None:
-        return Stored(name, finished, owner_epoch=owner[0])
+        return Stored(name, finished, owner_epoch=owner.epoch)
     found = names.parse_checkpoint_object(target)
     if found is None:
         return Stored(name, finished)

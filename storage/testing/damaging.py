@@ -94,8 +94,13 @@ class DamageClauses:
         storage = opened(place)
         job = storage.job("job")
         commit(job.take_over(), job, 1)
-        commit(job.take_over(), job, 2)
-        record = names.start(2)
+        healthy = job.take_over()
+        commit(healthy, job, 2)
+        (record,) = (
+            names.start(found.epoch, found.token)
+            for found in job.owner_records()
+            if found.epoch == healthy.epoch and found.token is not None
+        )
         sound = storage.read(f"{job.folder}/{record}")
         calls: dict[str, Callable[[], object]] = {
             "completed": job.completed,
@@ -110,6 +115,7 @@ class DamageClauses:
                 _names(caught, record, what)
         storage.write(f"{job.folder}/{record}", sound)
         same(job.completed(), (1, 2), "completed, with the sound record put back")
+        healthy.check()  # a takeover that cannot succeed must not fence the owner that there is
 
     def test_damaged_segments_are_named(self, place: Place) -> None:
         """Flipped bytes and truncations: Corrupt with the name of the file, however it is read.

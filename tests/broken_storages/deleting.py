@@ -49,7 +49,7 @@ class DeletesTheWholeFolder(DeletesMore):
 class DeletesByNumber(DeletesMore):
     def also(self, name: str) -> list[str]:
         number = re.search(r"\d{20}", name)
-        return [each for each in self.names("") if number and number[0] in each]
+        return [each for each in self.names("") if number and f"shared/{number[0]}" in each]
 
 
 @breaks("delete_takes_many_names_at_once", says="left of 300 after deleting 100")

@@ -82,9 +82,11 @@ class CreatesAlways(Local):
 
 
 @breaks("a_late_commit_is_void", says="completed for a reader, with a late commit there")
-class HidesStarts(Local):
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return (info for info in super().list(prefix) if not info.name.endswith(".start"))
+class LosesStarts(Local):
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        if ".start-" in name:
+            raise NotFound("no such object", where=name)
+        return super().read_range(name, offset, length)
 
 
 @breaks("a_kill_in_retention_leaves_no_half", says="is not whole")

@@ -1,0 +1,85 @@
+"""Finding what is registered by entry point: storages, state backends, and those of plug-ins."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from holdfast.storage.errors import Invalid
+
+__all__ = ["check_options", "load", "registered", "unknown_name"]
+
+
+def registered(group: str, what: str) -> dict[str, EntryPoint]:
+    """Every name in an entry point group; `what` is what errors call such a thing.
+
+    Raises:
+        Invalid: two distributions register one name.
+    """
+    return _unique(entry_points(group=group), what)
+
+
+def _unique(entries: Iterable[EntryPoint], what: str) -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for entry in entries:
+        other = found.setdefault(entry.name, entry)
+        if other.value != entry.value:
+            raise Invalid(
+                f"two {what}s are registered as {entry.name!r}",
+                found=f"{other.value} of {_distribution(other)} and "
+                f"{entry.value} of {_distribution(entry)}",
+                fix="Uninstall one of them",
+            )
+    return found
+
+
+def unknown_name(
+    name: str, names: Collection[str], group: str, what: str, also: str = ""
+) -> Invalid:
+    """The error for a name that nothing is registered under."""
+    return Invalid(
+        f"no {what} is registered as {name!r}",
+        expected=f"one of {', '.join(sorted(names))}{also}",
+        fix=f"Install the plug-in that registers it in {group!r}",
+    )
+
+
+def load(entry: EntryPoint, what: str) -> Callable[..., Any]:
+    """What the entry point names.
+
+    Raises:
+        Invalid: it cannot be imported; says what to install, if the entry point names an extra.
+    """
+    try:
+        factory: Callable[..., Any] = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise Invalid(
+            f"{what} {entry.name!r} cannot be imported",
+            where=f"{entry.value} of {_distribution(entry)}",
+            found=str(error),
+            fix=f'pip install "{_distribution(entry)}[{entry.extras[0]}]"' if entry.extras else "",
+        ) from error
+    return factory
+
+
+def check_options(factory: Callable[..., Any], options: Collection[str], what: str) -> None:
+    """Refuse options that the factory does not know.
+
+    Raises:
+        Invalid: there is one; names those that exist.
+    """
+    parameters = inspect.signature(factory).parameters.values()
+    known = {parameter.name for parameter in parameters}
+    unknown = sorted(set(options) - known)
+    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        raise Invalid(
+            f"{what} option {unknown[0]!r} is not known",
+            where=getattr(factory, "__name__", repr(factory)),
+            expected=f"one of {', '.join(sorted(known - {'url'})) or 'none: it has no options'}",
+        )
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "an unknown distribution"

@@ -1,0 +1,81 @@
+"""What an owner does when it does not know what became of its commit, or of its claim."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from holdfast.storage import (
+    Buffer,
+    CheckpointMetadata,
+    Fenced,
+    FileSystemCheckpointStorage,
+    Invalid,
+    Unavailable,
+)
+
+
+class LosesAnswers(FileSystemCheckpointStorage):
+    """Creates commit points, and then says that it is not known."""
+
+    lossy = True
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        existing = super().create(name, data)
+        if self.lossy and name.endswith("/_metadata"):
+            raise Unavailable("the answer was lost", where=name)
+        return existing
+
+
+def checkpoint(number: int, completed_ms: int = 0) -> CheckpointMetadata:
+    return CheckpointMetadata(
+        job_id="job", checkpoint_id=number, triggered_ms=0, completed_ms=completed_ms
+    )
+
+
+def test_a_commit_that_is_not_decided_must_be_decided_first(tmp_path: Path) -> None:
+    storage = LosesAnswers(str(tmp_path))
+    owner = storage.job("job").take_over()
+    with pytest.raises(Unavailable):
+        owner.commit(checkpoint(1))
+    assert owner.next_checkpoint_id == 2
+    for other in (checkpoint(2), checkpoint(1, completed_ms=7)):
+        with pytest.raises(Invalid, match="an earlier commit of job 'job' is not decided"):
+            owner.commit(other)
+    with pytest.raises(Invalid, match="a commit of job 'job' is not decided"):
+        owner.orphans()
+    storage.lossy = False
+    owner.commit(checkpoint(1))
+    owner.commit(checkpoint(2))
+    assert owner.completed == storage.job("job").completed() == (1, 2)
+    assert owner.orphans() == []
+
+
+def test_a_commit_that_is_not_decided_is_settled_by_the_next_owner(tmp_path: Path) -> None:
+    storage = LosesAnswers(str(tmp_path))
+    job = storage.job("job")
+    owner = job.take_over()
+    with pytest.raises(Unavailable):
+        owner.commit(checkpoint(1))
+    assert job.take_over().completed == (1,)
+    with pytest.raises(Fenced):
+        owner.commit(checkpoint(1))
+
+
+def test_an_owner_whose_folder_was_emptied_and_taken_by_another_stops(tmp_path: Path) -> None:
+    job = FileSystemCheckpointStorage(str(tmp_path)).job("job")
+    first = job.take_over()
+    shutil.rmtree(tmp_path / "job")
+    second = job.take_over()
+    assert (first.epoch, second.epoch) == (1, 1)
+    second.commit(checkpoint(1))
+    with pytest.raises(Fenced, match="has been deleted"):
+        first.commit(checkpoint(2))
+    assert job.completed() == (1,)
+
+
+def test_what_a_killed_process_left_of_a_probe_is_cleared(tmp_path: Path) -> None:
+    left = tmp_path / ".probe.00aa.unfinished"
+    left.write_text("")
+    FileSystemCheckpointStorage(str(tmp_path)).prepare()
+    assert list(tmp_path.iterdir()) == []
