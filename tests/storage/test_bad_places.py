@@ -185,6 +185,7 @@ def test_a_call_that_fails_half_way_leaves_nothing_visible(
     )
 
 
+@pytest.mark.slow
 def test_ten_thousand_checkpoints_in_one_folder(tmp_path: Path) -> None:
     job = load_storage(str(tmp_path)).job("job")
     owner = job.take_over()

@@ -52,6 +52,7 @@ class TestLocal(CheckpointStorageConformance):
         )
 
 
+@pytest.mark.slow
 class TestFsspecMemory(CheckpointStorageConformance):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Iterator[Place]:
@@ -64,6 +65,7 @@ class TestFsspecMemory(CheckpointStorageConformance):
         files.store.clear()
 
 
+@pytest.mark.slow
 class TestFsspecLocal(CheckpointStorageConformance):
     """A file system of which fsspec knows no atomic create, taken at the user's own risk."""
 
