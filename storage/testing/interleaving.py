@@ -2,12 +2,18 @@
 
 Each caller has a thread, of which only one ever runs: it stops before each of its calls until it
 is that caller's turn. So an order that fails once fails always, and nothing sleeps.
+
+Orders that differ only in calls that cannot notice each other are the same to every caller, and
+one of them is run: by dynamic partial order reduction (Flanagan and Godefroid) with sleep sets. Two
+calls can notice each other when one of them changes an object that the other reads, lists or
+changes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from holdfast.storage.errors import HoldfastError
 from holdfast.storage.testing.watched import Call, Hook
@@ -17,60 +23,100 @@ __all__ = ["Caller", "Order", "orders"]
 Caller = Callable[[Hook], object]
 """What runs side by side with others; it has to give the hook to the storage that it uses."""
 
+_READING = frozenset({"list", "prepare", "read_range", "unfinished"})
+_BY_PREFIX = frozenset({"list", "unfinished"})
+
+_Turns = tuple[int, ...]
+
+
+@dataclass
+class _State:
+    """Where the callers stand after some turns, and whose turn next was or will be tried."""
+
+    ready: dict[int, Call]
+    asleep: frozenset[int]
+    """Those that need not come next: what follows from it is the same as an order run elsewhere."""
+    tried: set[int] = field(default_factory=set)
+
+    def asleep_after(self, chosen: int) -> frozenset[int]:
+        """Those still asleep once it was this one's turn: whom that call did not concern."""
+        call = self.ready[chosen]
+        resting = self.asleep | self.tried - {chosen}
+        return frozenset(i for i in resting if not _notice(self.ready[i], call))
+
 
 class Order:
     """One order of calls; `run` is to be called once."""
 
-    def __init__(self, planned: Sequence[int], switches: int) -> None:
+    def __init__(self, planned: _Turns, states: dict[_Turns, _State]) -> None:
         self._planned = planned
-        self._switches = switches
-        self._taken: list[int] = []
-        self._untried: list[list[int]] = []
-        self.calls: list[str] = []
+        self._states = states
+        self.turns: _Turns = ()
+        """Whose turn it was, by the caller's place among the arguments."""
+        self._asleep: frozenset[int] = frozenset()
+        self._calls: list[Call] = []
+        self._is_known = False
 
     def __str__(self) -> str:
-        return " → ".join(self.calls)
+        turns = zip(self.turns, self._calls, strict=True)
+        return " → ".join(f"{'ABCDEFGH'[index]} {c.verb} {c.name}".rstrip() for index, c in turns)
 
     def run(self, *callers: Caller) -> list[object]:
         """What each caller answered, or the error of the house that it raised."""
         running = [_Running(caller) for caller in callers]
-        while ready := [index for index, each in enumerate(running) if each.next is not None]:
-            index = self._choose(ready)
-            call = running[index].next
-            self.calls.append(f"{'ABCDEFGH'[index]} {call.verb} {call.name}" if call else "")
+        while ready := {i: each.next for i, each in enumerate(running) if each.next is not None}:
+            state = self._states.setdefault(self.turns, _State(ready, self._asleep))
+            index = self._choose(state)
+            self._asleep = state.asleep_after(index)
+            state.tried.add(index)
+            self.turns += (index,)
+            self._calls.append(ready[index])
             running[index].step()
         return [each.outcome() for each in running]
 
-    def next_orders(self) -> list[list[int]]:
-        """The orders that part from this one after the planned turns, within the switches."""
-        return self._untried
+    def others(self) -> Iterator[_Turns]:
+        """The turns after which an order differs from this one for some caller."""
+        for later, call in enumerate([] if self._is_known else self._calls):
+            index = self.turns[later]
+            for earlier in reversed(range(later)):
+                if self.turns[earlier] != index and _notice(self._calls[earlier], call):
+                    state = self._states[self.turns[:earlier]]
+                    if index not in state.tried | state.asleep:
+                        state.tried.add(index)
+                        yield (*self.turns[:earlier], index)
+                    break
 
-    def _choose(self, ready: list[int]) -> int:
-        turn = len(self._taken)
-        before = self._taken[-1] if self._taken and self._taken[-1] in ready else None
-        if turn < len(self._planned):
-            chosen = self._planned[turn]
-        else:
-            chosen = ready[0] if before is None else before
-            if before is None or self._switches > 0:
-                others = [index for index in ready if index != chosen]
-                self._untried += [[*self._taken, other] for other in others]
-        if before is not None and chosen != before:
-            self._switches -= 1
-        self._taken.append(chosen)
-        return chosen
+    def _choose(self, state: _State) -> int:
+        if len(self.turns) < len(self._planned):
+            return self._planned[len(self.turns)]
+        awake = state.ready.keys() - state.asleep
+        self._is_known |= not awake  # was run elsewhere, but has to come to its end
+        return min(awake or state.ready)
 
 
-def orders(switches: int = 1_000_000) -> Iterator[Order]:
-    """Every order in which a caller that could go on is interrupted at most so many times.
+def orders() -> Iterator[Order]:
+    """Every order that some caller can tell from the others.
 
     The body of the loop sets up a new scene, runs the order in it, and looks at the outcome.
     """
-    waiting: list[list[int]] = [[]]
+    states: dict[_Turns, _State] = {}
+    waiting: list[_Turns] = [()]
     while waiting:
-        order = Order(waiting.pop(), switches)
+        order = Order(waiting.pop(), states)
         yield order
-        waiting += order.next_orders()
+        waiting += order.others()
+
+
+def _notice(one: Call, other: Call) -> bool:
+    return _changes(one, other) or _changes(other, one)
+
+
+def _changes(change: Call, seen: Call) -> bool:
+    if change.verb in _READING:
+        return False
+    if seen.verb in _BY_PREFIX:
+        return change.name.startswith(seen.name)
+    return change.name == seen.name
 
 
 class _Running:

@@ -100,12 +100,12 @@ class OwnerClauses:
             _agree(place, job, outcomes, str(order))
 
     def test_take_overs_agree_in_every_order(self, place: Place) -> None:
-        """Two take over at once, in each order with up to two interruptions: one owns the job.
+        """Two take over at once, in each order of their calls: one owns the job.
 
         It is the one with the newer epoch; the other is fenced at once or at its first commit.
         """
         storage = opened(place)
-        for number, order in enumerate(orders(switches=2)):
+        for number, order in enumerate(orders()):
             job = storage.job(f"job-{number}")
             take_over = partial(_take_over, storage, job)
             outcomes = order.run(take_over, take_over)

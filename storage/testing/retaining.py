@@ -125,7 +125,7 @@ class RetentionClauses:
         Then what is completed is whole, and the newer owner can go on.
         """
         storage = opened(place)
-        for number, order in enumerate(orders(switches=3)):
+        for number, order in enumerate(orders()):
             job = storage.job(f"job-{number}")
             watched = WatchedStorage(storage)
             older = watched.job(job.job_id).take_over()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import comb
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from broken_storages import BROKEN, Broken
 from holdfast.storage import HoldfastError, JobManagerCheckpointStorage
 from holdfast.storage.testing import CheckpointStorageConformance, Place
-from holdfast.storage.testing.interleaving import Caller, orders
-from holdfast.storage.testing.watched import Call, Hook
 
 CLAUSES = [name for name in dir(CheckpointStorageConformance) if name.startswith("test")]
 
@@ -48,38 +45,3 @@ def test_what_is_not_declared_is_skipped_with_its_reason() -> None:
         suite.test_another_process_sees_every_write(place)
     with pytest.raises(pytest.skip.Exception, match="offers no storage that cannot work"):
         suite.test_only_errors_of_the_house_get_out(place)
-
-
-def caller(calls: int) -> Caller:
-    def run(pause: Hook) -> int:
-        for number in range(calls):
-            pause(Call("verb", str(number)))
-        return calls
-
-    return run
-
-
-def test_every_order_is_tried_once() -> None:
-    tried = []
-    for order in orders():
-        assert order.run(caller(3), caller(4)) == [3, 4]
-        tried.append(str(order))
-    assert len(tried) == len(set(tried)) == comb(7, 3)
-
-
-@pytest.mark.parametrize(("switches", "expected"), [(0, 2), (1, 2 + 2 * 2), (6, comb(6, 3))])
-def test_orders_are_bounded_by_interruptions(switches: int, expected: int) -> None:
-    tried = 0
-    for order in orders(switches):
-        order.run(caller(3), caller(3))
-        tried += 1
-    assert tried == expected
-
-
-def test_an_error_that_is_not_of_the_house_gets_out_of_an_order() -> None:
-    def fails(pause: Hook) -> None:
-        pause(Call("verb", ""))
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        next(orders()).run(caller(1), fails)
