@@ -172,9 +172,9 @@ class FsspecObjects:
     def delete(self, names: Iterable[str]) -> None:
         failure: HoldfastError | None = None
         for name in names:
-            check_name(target_of(name) or name)
             path = self._path(name)
             try:
+                check_name(target_of(name) or name)
                 with self._translating("delete", path), self._folders_are_absent(path):
                     self._files.rm_file(path)
             except NotFound:

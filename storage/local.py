@@ -103,11 +103,13 @@ class LocalObjects:
         failure: HoldfastError | None = None
         folders = set()
         for name in names:
-            check_name(target_of(name) or name)
             path = os.path.join(self._root, name)
             try:
+                check_name(target_of(name) or name)
                 os.unlink(path)
                 folders.add(os.path.dirname(path))
+            except Invalid as error:
+                failure = failure or error
             except OSError as error:
                 if self._is_absence(error) or os.path.isdir(path):
                     continue

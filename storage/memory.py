@@ -127,10 +127,17 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def delete(self, names: Iterable[str]) -> None:
         place = self._here()
+        failure: Invalid | None = None
         for name in names:
-            check_name(name)
+            try:
+                check_name(name)
+            except Invalid as error:
+                failure = failure or error
+                continue
             with place.lock:
                 place.objects.pop(name, None)
+        if failure is not None:
+            raise failure
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
         self._here()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.storage.errors import Invalid
 from holdfast.storage.interface import CheckpointStorage, ObjectWriter
 from holdfast.storage.testing import neighbours
 from holdfast.storage.testing.checks import (
     is_absent,
     names_in,
     nothing_left,
+    owed,
     pattern,
     reads,
     require,
@@ -62,6 +64,20 @@ class DeleteClauses:
         for name in ("folder", "folder/one", "folder/one/object/below", "folder/one/object/b/c"):
             storage.delete([name])
             reads(storage, "folder/one/object", b"kept", f"after deleting {name}")
+
+    def test_delete_goes_on_past_a_failure(self, place: Place) -> None:
+        """What can be deleted is, whatever comes before or behind it; then the failure is told.
+
+        Else one name that fails would keep all those behind it, each time it is tried again.
+        """
+        storage = opened(place)
+        names = ["folder/first", "folder/second", "third"]
+        for name in names:
+            storage.write(name, b"x")
+        with owed(Invalid, "delete of legal names and illegal ones"):
+            storage.delete([".illegal", names[0], "il legal", *names[1:], "illegal/"])
+        same(names_in(storage), [], "the listing after a delete that failed for other names")
+        nothing_left(storage, place.count, "after a delete that failed for other names")
 
     def test_delete_of_the_last_object_leaves_the_place_usable(self, place: Place) -> None:
         """A folder that goes with its last object comes back with its next.

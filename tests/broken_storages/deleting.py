@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from broken_storages.register import Local, breaks
 from holdfast.storage import ObjectWriter, UnfinishedWrite
+from holdfast.storage.names import check_name
 
 
 class DeletesMore(Local):
@@ -56,6 +57,12 @@ class DeletesByNumber(DeletesMore):
 class DeletesOneBatch(Local):
     def delete(self, names: Iterable[str]) -> None:
         super().delete([*names][:64])
+
+
+@breaks("delete_goes_on_past_a_failure", says="that failed for other names")
+class ChecksBeforeItDeletes(Local):
+    def delete(self, names: Iterable[str]) -> None:
+        super().delete([check_name(name) for name in names])
 
 
 @breaks("retention_keeps_the_newest", says="completed after retention")
