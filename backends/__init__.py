@@ -1,3 +1,62 @@
-"""The room of live state: where the keyed state of a task is while the task runs."""
+"""The room of live state: state types, key groups, time to live, timers, and the backends.
 
-__all__: list[str] = []
+Useful alone, as a library; knows nothing of Spark.
+"""
+
+from holdfast.backends.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateTtlConfig,
+    StateVisibility,
+    TtlUpdateType,
+    ValueStateDescriptor,
+)
+from holdfast.backends.hashmap import HashMapStateBackend
+from holdfast.backends.interface import StateBackend
+from holdfast.backends.key_groups import KeyGroupRange, default_max_parallelism, key_groups_of_slots
+from holdfast.backends.keyed import KeyedStateBackend
+from holdfast.backends.registry import load_backend, registered_backends
+from holdfast.backends.snapshots import SnapshotFuture
+from holdfast.backends.states import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from holdfast.backends.timers import Timer, TimerService
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "HashMapStateBackend",
+    "KeyGroupRange",
+    "KeyedStateBackend",
+    "ListState",
+    "ListStateDescriptor",
+    "MapState",
+    "MapStateDescriptor",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "SnapshotFuture",
+    "State",
+    "StateBackend",
+    "StateDescriptor",
+    "StateTtlConfig",
+    "StateVisibility",
+    "Timer",
+    "TimerService",
+    "TtlUpdateType",
+    "ValueState",
+    "ValueStateDescriptor",
+    "default_max_parallelism",
+    "key_groups_of_slots",
+    "load_backend",
+    "registered_backends",
+]

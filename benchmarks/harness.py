@@ -23,7 +23,16 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Result", "Scale", "compare", "peak_memory_bytes", "rate", "result_line", "seconds"]
+__all__ = [
+    "Result",
+    "Scale",
+    "compare",
+    "peak_memory_bytes",
+    "rate",
+    "reset_peak_memory",
+    "result_line",
+    "seconds",
+]
 
 _REPETITIONS = 5
 _VERSIONS = ("numpy", "pyarrow", "msgspec", "xxhash", "lz4", "rocksdict", "pyspark")
@@ -109,6 +118,13 @@ def peak_memory_bytes() -> int:
             return int(found[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def reset_peak_memory() -> None:
+    """Let the peak begin anew from what is resident now, where the system can."""
+    switch = Path("/proc/self/clear_refs")
+    if switch.exists():
+        switch.write_text("5")
 
 
 def result_line(result: Result, scale: Scale) -> str:

@@ -1,0 +1,124 @@
+"""Columns of blocks from keys and values, and back: by the column where the type allows it.
+
+Values of a column are one MessagePack array. Its items are the bytes that the codec writes for one
+value, so a column can be split and joined without decoding; pickles are items of type bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from holdfast.backends.entries import Column
+from holdfast.backends.key_base import KeyCodec
+from holdfast.backends.key_scalars import IntKey
+from holdfast.backends.key_text import StrKey
+from holdfast.backends.value_codec import PICKLE, ValueCodec, pack_value
+from holdfast.storage.errors import Corrupt
+
+__all__ = [
+    "decode_keys",
+    "decode_values",
+    "encode_keys",
+    "encode_values",
+    "join_values",
+    "split_values",
+]
+
+_SIGN_64 = np.uint64(1 << 63)
+_END, _ESCAPE = b"\x00", b"\x01"
+_ARRAY_32 = struct.Struct(">BI")
+_ARRAY_32_TAG = 0xDD
+_raw_items = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_bytes_items = msgspec.msgpack.Decoder(list[bytes])
+_TYPED_ITEMS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    "int": msgspec.msgpack.Decoder(list[int]),
+    "float": msgspec.msgpack.Decoder(list[float]),
+    "str": msgspec.msgpack.Decoder(list[str]),
+    "bytes": msgspec.msgpack.Decoder(list[bytes]),
+    "bool": msgspec.msgpack.Decoder(list[bool]),
+}
+
+
+def encode_keys(codec: KeyCodec[Any], keys: Sequence[Any]) -> Column:
+    """The ordered bytes of canonical keys."""
+    if isinstance(codec, IntKey):
+        return Column.of_arrow(codec.encode_column(pa.array(keys, pa.int64())))
+    if isinstance(codec, StrKey):
+        return Column.of_arrow(codec.encode_column(pa.array(keys, pa.large_string())))
+    return Column.of(codec.encode_many(keys))
+
+
+def decode_keys(codec: KeyCodec[Any], column: Column, count: int) -> list[Any]:
+    """The keys of which these are the bytes.
+
+    Raises:
+        Corrupt: they are not those of keys of this type.
+    """
+    if isinstance(codec, IntKey) and column.width == struct.calcsize("q"):
+        numbers = np.frombuffer(column.data, ">u8").astype(np.uint64) ^ _SIGN_64
+        listed: list[Any] = numbers.view(np.int64).tolist()
+        return listed
+    if isinstance(codec, StrKey) and _ESCAPE not in column.data:
+        strings: list[Any] = column.data.decode().split(_END.decode())[:-1]
+        if len(strings) == count:
+            return strings
+    return list(map(codec.decode, column.to_list(count)))
+
+
+def encode_values(codec: ValueCodec[Any], values: Sequence[Any]) -> bytes:
+    """The column of values that their codec has checked."""
+    if _is_pickled(codec):
+        return msgspec.msgpack.encode(codec.encode_many(values))
+    return pack_value(values)
+
+
+def decode_values(codec: ValueCodec[Any], data: bytes, where: str) -> list[Any]:
+    """The values of a column.
+
+    Raises:
+        Corrupt: the bytes are not those of values of this type.
+    """
+    typed = _TYPED_ITEMS.get(codec.describe()["type"])
+    if typed is None:
+        return codec.decode_many(split_values(codec, data, where))
+    return _decoded(typed, data, where)
+
+
+def join_values(codec: ValueCodec[Any], items: Sequence[bytes]) -> bytes:
+    """The column of encoded values."""
+    if _is_pickled(codec):
+        return msgspec.msgpack.encode(items)
+    return _ARRAY_32.pack(_ARRAY_32_TAG, len(items)) + b"".join(items)
+
+
+def split_values(codec: ValueCodec[Any], data: bytes, where: str) -> list[bytes]:
+    """The bytes of each value of a column.
+
+    Raises:
+        Corrupt: the bytes are not those of a column.
+    """
+    if _is_pickled(codec):
+        return _decoded(_bytes_items, data, where)
+    return list(map(bytes, _decoded(_raw_items, data, where)))
+
+
+def _is_pickled(codec: ValueCodec[Any]) -> bool:
+    return bool(codec.describe()["type"] == PICKLE)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[list[Any]], data: bytes, where: str) -> list[Any]:
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise Corrupt(
+            "a column of values cannot be read",
+            where=where,
+            expected="values of the type that the snapshot names",
+            found=str(error),
+        ) from error

@@ -1,0 +1,70 @@
+"""What a state backend is: a light, picklable factory of keyed state, registered by a name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.keyed import KeyedStateBackend, Opening
+from holdfast.backends.tables import TableStore
+from holdfast.storage import Clock, JobStorage, StateSnapshot, SystemClock
+
+__all__ = ["StateBackend"]
+
+
+class StateBackend(ABC):
+    """Makes keyed state for one operator in one slot.
+
+    A backend holds settings only; it travels to the slots by pickle. It supplies a `TableStore`;
+    everything else is built on that, the same for every backend.
+    """
+
+    @abstractmethod
+    def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
+        """An empty store for the state of operator `uid` in these key groups.
+
+        Raises:
+            Invalid: a setting cannot be honoured.
+            Unavailable: the machine lacks what it takes.
+        """
+
+    def open(
+        self,
+        *,
+        uid: str,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+        key_type: Any = None,
+        restore: Sequence[StateSnapshot] = (),
+        storage: JobStorage | None = None,
+        clock: Clock | None = None,
+        allow_pickle: bool = False,
+    ) -> KeyedStateBackend:
+        """Open keyed state, empty or as it was in snapshots of any key groups.
+
+        Without `key_type` the type of keys is that of the snapshot, or of the first key.
+        `restore` needs the `storage` that the snapshots were written to. `allow_pickle` admits
+        values that are pickles, which can run any code when they are read.
+
+        Raises:
+            Invalid: the arguments do not fit each other, or the snapshots: another uid, max
+                parallelism or key type.
+            Corrupt: a file of a snapshot is missing or damaged; names it.
+            Unavailable: the storage did not answer.
+        """
+        return KeyedStateBackend(
+            partial(self.open_store, uid, key_groups, max_parallelism),
+            Opening(
+                uid=uid,
+                key_groups=key_groups,
+                max_parallelism=max_parallelism,
+                key_type=key_type,
+                restore=restore,
+                storage=storage,
+                clock=clock or SystemClock(),
+                allow_pickle=allow_pickle,
+            ),
+        )

@@ -1,0 +1,329 @@
+"""Keyed state of one operator in one slot: written once, over the tables of any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from threading import get_ident
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.backends.descriptors import StateDescriptor, StateTtlConfig
+from holdfast.backends.key_codec import key_codec_for
+from holdfast.backends.key_groups import KeyGroupRange, check_max_parallelism
+from holdfast.backends.keys import NoKey, OperatorKeys
+from holdfast.backends.kinds import Shape, make_state, make_table, shape_of
+from holdfast.backends.loading import Loader
+from holdfast.backends.restores import PendingTable, read_snapshots
+from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
+from holdfast.backends.snapshotter import FrozenTable, Snapshotter
+from holdfast.backends.states import State
+from holdfast.backends.tables import NO_NAMESPACE, MapTable, Table, TableSpec, TableStore
+from holdfast.backends.timers import TimerService, timer_specs
+from holdfast.backends.ttl import oldest_alive_ms
+from holdfast.storage import Clock, Invalid, JobStorage, StateSnapshot
+
+__all__ = ["KeyedStateBackend", "Opening"]
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """A state that the job has asked for."""
+
+    descriptor: StateDescriptor
+    namespace_type: Any
+    shape: Shape
+    spec: TableSpec
+    table: Table
+    state: State[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How keyed state is opened; `StateBackend.open` says what each part means."""
+
+    uid: str
+    key_groups: KeyGroupRange
+    max_parallelism: int
+    key_type: Any
+    restore: Sequence[StateSnapshot]
+    storage: JobStorage | None
+    clock: Clock
+    allow_pickle: bool
+
+
+class KeyedStateBackend:
+    """Live keyed state. One thread, that which opened it, may use it and its states.
+
+    From `StateBackend.open`. As a context manager it closes on exit.
+    """
+
+    def __init__(
+        self,
+        make_store: Callable[[], TableStore],
+        opening: Opening,
+    ) -> None:
+        uid, key_groups = opening.uid, opening.key_groups
+        max_parallelism = opening.max_parallelism
+        check_max_parallelism(max_parallelism)
+        self._uid = uid
+        self._where = f"operator {uid!r}"
+        if key_groups.last >= max_parallelism:
+            raise Invalid(
+                "key groups are out of range",
+                where=self._where,
+                expected=f"below {max_parallelism}, the max parallelism",
+                found=str(key_groups),
+            )
+        self._keys = OperatorKeys(uid, key_groups, max_parallelism, opening.key_type)
+        restored = read_snapshots(
+            opening.restore,
+            opening.storage,
+            uid=uid,
+            key_groups=key_groups,
+            max_parallelism=max_parallelism,
+        )
+        if restored.keys is not None:
+            self._keys.written(restored.keys)
+        self._pending: dict[str, PendingTable] = restored.tables
+        self._clock = opening.clock
+        self._allow_pickle = opening.allow_pickle
+        self._states: dict[str, _Registered] = {}
+        self._timers: dict[str, TimerService] = {}
+        self._timer_specs: list[TableSpec] = []
+        self.store = make_store()
+        self._snapshotter = Snapshotter(self.store, uid, key_groups, max_parallelism)
+        self._thread = get_ident()
+        self._is_closed = False
+        self.key: Any = NoKey(
+            "there is no current key", where=self._where, fix="Call set_current_key first"
+        )
+
+    @property
+    def uid(self) -> str:
+        """The operator's uid."""
+        return self._uid
+
+    @property
+    def key_groups(self) -> KeyGroupRange:
+        """The key groups whose state this is."""
+        return self._keys.key_groups
+
+    def set_current_key(self, key: Any) -> None:
+        """Choose the key for the calls that follow.
+
+        Raises:
+            Invalid: the key is not of the operator's type of keys, or of another slot's key
+                groups; the current key is as before.
+        """
+        if get_ident() != self._thread:
+            self.check_thread()
+        kind = key.__class__
+        if kind is self._keys.plain and (
+            key.isascii() if kind is str else _INT64_MIN <= key <= _INT64_MAX
+        ):
+            self.key = key
+        else:
+            self.check_thread()
+            self.key = self._keys.admit(key)
+
+    def get_state(self, descriptor: StateDescriptor, *, namespace_type: Any = None) -> Any:
+        """The state of a descriptor: the same object for the same descriptor.
+
+        With `namespace_type` each key has the state once for every namespace of that type.
+
+        Raises:
+            Invalid: there is a state of this name and another descriptor; a type is not
+                supported; or what a snapshot has of this name cannot be read as declared.
+            Corrupt: a file of the snapshot is missing or damaged; names it.
+        """
+        self.check_thread()
+        there = self._states.get(descriptor.name)
+        if there is not None:
+            if (there.descriptor, there.namespace_type) != (descriptor, namespace_type):
+                raise Invalid(
+                    f"state {descriptor.name!r} is declared twice, differently",
+                    where=self._where,
+                    expected=f"{there.descriptor}, namespaces {there.namespace_type}",
+                    found=f"{descriptor}, namespaces {namespace_type}",
+                )
+            return there.state
+        shape = shape_of(descriptor, allow_pickle=self._allow_pickle)
+        spec = TableSpec(
+            name=descriptor.name,
+            kind=shape.table,
+            key_type=self._keys,
+            namespaces=None if namespace_type is None else key_codec_for(namespace_type),
+            map_keys=shape.map_keys,
+            values=shape.values,
+            stamped=descriptor.ttl is not None,
+        )
+        inner, table = self._made(spec, shape.kind, descriptor.ttl, descriptor.aliases)
+        state = make_state(self, descriptor, spec, table)
+        self._states[descriptor.name] = _Registered(
+            descriptor, namespace_type, shape, spec, inner, state
+        )
+        return state
+
+    def timers(self, name: str, *, namespace_type: Any = None) -> TimerService:
+        """The timers of a service, of event and of processing time; the same for the same name.
+
+        Raises:
+            Invalid: what a snapshot has of these timers cannot be read as declared.
+            Corrupt: a file of the snapshot is missing or damaged; names it.
+        """
+        self.check_thread()
+        if name not in self._timers:
+            namespaces = None if namespace_type is None else key_codec_for(namespace_type)
+            tables = []
+            for spec in timer_specs(name, self._keys, namespaces):
+                table, _ = self._made(spec, "timers", None)
+                if not isinstance(table, MapTable):
+                    raise AssertionError("timers are kept in a map")
+                tables.append((spec, table))
+            self._timer_specs += [spec for spec, _ in tables]
+            self._timers[name] = TimerService(self, *tables)
+        return self._timers[name]
+
+    def keys(self, state_name: str, namespace: Any = NO_NAMESPACE) -> Iterator[Any]:
+        """The keys that have this state, in one namespace if it has namespaces.
+
+        Keys of entries that are past their time to live may be among them.
+
+        Raises:
+            Invalid: no such state was asked for.
+        """
+        self.check_thread()
+        registered = self._states.get(state_name)
+        if registered is None:
+            raise Invalid(
+                f"there is no state {state_name!r}",
+                where=self._where,
+                expected=f"one of {', '.join(sorted(self._states)) or 'none so far'}",
+            )
+        for key, its_namespace in registered.table.addresses():
+            if its_namespace == namespace:
+                yield key
+
+    def apply_to_all_keys(
+        self,
+        descriptor: StateDescriptor,
+        function: Callable[[Any, Any], None],
+        *,
+        namespace: Any = NO_NAMESPACE,
+        namespace_type: Any = None,
+    ) -> None:
+        """Call `function(key, state)` under each key that has the state; it may change state."""
+        state = self.get_state(descriptor, namespace_type=namespace_type)
+        before = self.key
+        if namespace is not NO_NAMESPACE:
+            state.set_current_namespace(namespace)
+        try:
+            for key in list(self.keys(descriptor.name, namespace)):
+                self.key = key
+                function(key, state)
+        finally:
+            self.key = before
+
+    def snapshot(
+        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str = ""
+    ) -> SnapshotFuture:
+        """Begin a snapshot of the state as it is now.
+
+        The call is the part that processing waits for. The rest is done in the background; the
+        future has the snapshot, and can be cancelled.
+
+        Raises:
+            Invalid: the backend is closed, or the call is another thread's.
+        """
+        self.check_thread()
+        for pending in self._pending.values():
+            pending.hold()
+        now_ms = self._clock.now_ms()
+        tables = []
+        for each in self._states.values():
+            ttl = each.descriptor.ttl
+            keep_from = oldest_alive_ms(ttl, now_ms) if ttl and ttl.cleanup_in_snapshot else None
+            tables.append(FrozenTable(each.spec, each.shape.kind, keep_from))
+        tables += [FrozenTable(spec, "timers", None) for spec in self._timer_specs]
+        return self._snapshotter.begin(
+            checkpoint_id,
+            target,
+            tables,
+            list(self._pending.values()),
+            keys=self._keys.description,
+            compression=compression,
+        )
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is completed: what it holds may be built on."""
+        self.check_thread()
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will not be completed: what was written for it will be deleted."""
+        self.check_thread()
+
+    def close(self) -> None:
+        """Give up the snapshots on their way and everything that is not in one. Any thread."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._thread = 0
+        self.key = NoKey("the state backend is closed", where=self._where, fix="Open another one")
+        self._snapshotter.close()
+        self.store.close()
+
+    def check_thread(self) -> None:
+        """Refuse the call of another thread, and any call after `close`.
+
+        Raises:
+            Invalid: it is such a call.
+        """
+        if self._is_closed:
+            raise Invalid("the state backend is closed", where=self._where, fix="Open another one")
+        if get_ident() != self._thread:
+            raise Invalid(
+                "a state backend is used from a second thread",
+                where=self._where,
+                expected="the thread that opened it",
+                fix="Pass values between threads, not state",
+            )
+
+    def keys_of(self, keys: Any) -> Sequence[Any]:
+        """Canonical keys of a column or a sequence; see `OperatorKeys.admit_many`."""
+        return self._keys.admit_many(keys)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _made(
+        self, spec: TableSpec, kind: str, ttl: StateTtlConfig | None, aliases: Sequence[str] = ()
+    ) -> tuple[Table, Table]:
+        """The table of a spec, with what the snapshots have under its name or under an alias.
+
+        The store's own, and the same with time to live. Nothing is left of it on a failure.
+        """
+        found = next((name for name in (spec.name, *aliases) if name in self._pending), None)
+        loader = Loader(spec, kind, self._where, self._allow_pickle, self._clock.now_ms())
+        if found is not None:
+            loader.check(self._pending[found].info)
+        inner, table = make_table(self.store, spec, ttl, self._clock)
+        if found is not None:
+            try:
+                for block in loader.blocks(self._pending[found]):
+                    inner.load(block)
+            except BaseException:
+                self.store.drop_table(spec)
+                raise
+            del self._pending[found]
+        return inner, table

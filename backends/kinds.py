@@ -1,0 +1,122 @@
+"""From a descriptor to its table and its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.backends.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from holdfast.backends.key_base import KeyCodec
+from holdfast.backends.key_codec import key_codec_for
+from holdfast.backends.states import (
+    AggregatingState,
+    DirectValueState,
+    KeyContext,
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from holdfast.backends.tables import (
+    ListTable,
+    MapTable,
+    StateKind,
+    Table,
+    TableSpec,
+    TableStore,
+    ValueTable,
+)
+from holdfast.backends.ttl import TtlListTable, TtlMapTable, TtlValueTable
+from holdfast.backends.value_codec import ValueCodec, value_codec_for
+from holdfast.storage import Clock, Invalid
+
+__all__ = ["Shape", "make_state", "make_table", "shape_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What follows from a descriptor: the kind of state, its table, and its types."""
+
+    kind: str
+    table: StateKind
+    values: ValueCodec[Any]
+    map_keys: KeyCodec[Any] | None = None
+
+
+def shape_of(descriptor: StateDescriptor, *, allow_pickle: bool) -> Shape:
+    """The shape of a descriptor's state.
+
+    Raises:
+        Invalid: a type is not supported, or it is no descriptor of ours.
+    """
+
+    def codec(annotation: Any) -> ValueCodec[Any]:
+        return value_codec_for(annotation, pickle=descriptor.pickle, allow_pickle=allow_pickle)
+
+    match descriptor:
+        case ValueStateDescriptor(value_type=annotation):
+            return Shape("value", StateKind.VALUE, codec(annotation))
+        case ListStateDescriptor(element_type=annotation):
+            return Shape("list", StateKind.LIST, codec(annotation))
+        case MapStateDescriptor(key_type=key, value_type=annotation):
+            values = codec(annotation if descriptor.pickle else annotation | None)
+            return Shape("map", StateKind.MAP, values, key_codec_for(key))
+        case ReducingStateDescriptor(value_type=annotation):
+            return Shape("reducing", StateKind.VALUE, codec(annotation))
+        case AggregatingStateDescriptor(accumulator_type=annotation):
+            return Shape("aggregating", StateKind.VALUE, codec(annotation))
+    raise Invalid(
+        "this is no descriptor of state",
+        expected="a Value-, List-, Map-, Reducing- or AggregatingStateDescriptor",
+        found=repr(descriptor),
+    )
+
+
+def make_table(
+    store: TableStore, spec: TableSpec, ttl: StateTtlConfig | None, clock: Clock
+) -> tuple[Table, Table]:
+    """The store's table, and the same as states see it: with time to live, if there is one."""
+    form = store.form(spec)
+    match spec.kind:
+        case StateKind.VALUE:
+            values = store.value_table(spec)
+            return values, values if ttl is None else TtlValueTable(values, form, ttl, clock)
+        case StateKind.LIST:
+            lists = store.list_table(spec)
+            return lists, lists if ttl is None else TtlListTable(lists, form, ttl, clock)
+        case StateKind.MAP:
+            maps = store.map_table(spec)
+            return maps, maps if ttl is None else TtlMapTable(maps, form, ttl, clock)
+
+
+def make_state(
+    context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: Table
+) -> State[Any]:
+    """The state that a user works with."""
+    match descriptor, table:
+        case ValueStateDescriptor(), ValueTable(direct=entries) if (
+            entries is not None
+            and spec.namespaces is None
+            and context.store.form(spec).exact is not None
+        ):
+            return DirectValueState(context, descriptor, spec, table, entries)
+        case ValueStateDescriptor(), ValueTable():
+            return ValueState(context, descriptor, spec, table)
+        case ListStateDescriptor(), ListTable():
+            return ListState(context, descriptor, spec, table)
+        case MapStateDescriptor(), MapTable():
+            return MapState(context, descriptor, spec, table)
+        case ReducingStateDescriptor(), ValueTable():
+            return ReducingState(context, descriptor, spec, table)
+        case AggregatingStateDescriptor(), ValueTable():
+            return AggregatingState(context, descriptor, spec, table)
+    raise AssertionError("a table is of the kind that its descriptor asks for")

@@ -1,0 +1,166 @@
+"""A dict that is frozen in constant time, however large it is.
+
+The newest layer, `hot`, takes all writes. To freeze is to begin a new layer: those below are then
+read only, so a background thread can walk them while the owner goes on. Later that thread folds
+the layers into one again. Folding moves what an upper layer says into a lower one, which changes
+nothing for a reader, who asks the upper one first.
+
+A stored None marks an entry that a lower layer has and that was removed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+__all__ = ["FrozenDict", "LayeredDict"]
+
+_FOLD_ENTRIES = 4096
+_Entry = tuple[Any, Any]
+
+
+class LayeredDict:
+    """Entries of any hashable address and any value but None.
+
+    One thread, the owner, calls everything but `FrozenDict`'s methods and `fold`, which belong to
+    one background thread.
+    """
+
+    __slots__ = ("_frozen", "_lock", "_views", "hot")
+
+    def __init__(self) -> None:
+        self.hot: dict[Any, Any] = {}
+        """The newest layer. The owner may write to it directly; a miss says nothing."""
+        self._frozen: tuple[dict[Any, Any], ...] = ()
+        self._views = 0
+        self._lock = threading.Lock()
+
+    def get(self, address: Any) -> Any:
+        """The value, or None."""
+        value = self.hot.get(address)
+        if value is None and self._frozen and address not in self.hot:
+            return self._below(address)
+        return value
+
+    def get_many(self, addresses: Iterable[Any]) -> list[Any]:
+        """The value or None for each address."""
+        addresses = list(addresses)
+        layers = (*self._frozen, self.hot)
+        found: Iterable[Any] = map(layers[0].get, addresses)
+        for layer in layers[1:]:
+            found = map(layer.get, addresses, found)
+        return list(found)
+
+    def put(self, address: Any, value: Any) -> None:
+        """Set the value."""
+        self.hot[address] = value
+
+    def put_many(self, entries: Iterable[_Entry]) -> None:
+        """Set many values."""
+        self.hot.update(entries)
+
+    def remove(self, address: Any) -> None:
+        """Remove the entry, if there is one."""
+        if self._frozen and self._below(address) is not None:
+            self.hot[address] = None
+        else:
+            self.hot.pop(address, None)
+
+    def own(self, address: Any, copy: Callable[[Any], Any]) -> Any:
+        """The value, such that the owner may change it in place; None if there is none."""
+        value = self.hot.get(address)
+        if value is None and self._frozen and address not in self.hot:
+            value = self._below(address)
+            if value is not None and self._views:
+                value = self.hot[address] = copy(value)
+        return value
+
+    def items(self) -> Iterator[_Entry]:
+        """Every entry, for the owner; entries must not come or go meanwhile."""
+        return _merged((*self._frozen, self.hot))
+
+    def __len__(self) -> int:
+        """At least the number of entries; more while layers overlap."""
+        return sum(map(len, self._frozen)) + len(self.hot)
+
+    def freeze(self) -> FrozenDict:
+        """A view of the entries as they are now. Constant time; release it when it is done."""
+        with self._lock:
+            if self.hot:
+                self._frozen = (*self._frozen, self.hot)
+                self.hot = {}
+            self._views += 1
+            return FrozenDict(self, self._frozen)
+
+    def fold(self, stop: Callable[[], bool]) -> None:
+        """Fold the frozen layers into one, unless a view needs them; give up when told to."""
+        while not stop():
+            with self._lock:
+                if self._views or len(self._frozen) < 2:
+                    return
+                base, upper = self._frozen[:2]
+            items = iter(upper.items())
+            while chunk := dict(islice(items, _FOLD_ENTRIES)):
+                base.update(chunk)
+                for address in [address for address, value in chunk.items() if value is None]:
+                    base.pop(address, None)
+                if stop():
+                    return
+            with self._lock:
+                self._frozen = (base, *self._frozen[2:])
+
+    def _below(self, address: Any) -> Any:
+        for layer in reversed(self._frozen):
+            value = layer.get(address)
+            if value is not None or address in layer:
+                return value
+        return None
+
+    def _release(self) -> None:
+        with self._lock:
+            self._views -= 1
+
+
+class FrozenDict:
+    """The entries at one moment. One thread reads it; release it exactly once."""
+
+    __slots__ = ("_layers", "_owner")
+
+    def __init__(self, owner: LayeredDict, layers: tuple[dict[Any, Any], ...]) -> None:
+        self._owner = owner
+        self._layers = layers
+
+    def items(self) -> Iterator[_Entry]:
+        """Every entry."""
+        return _merged(self._layers)
+
+    def pieces(self, rows: int) -> Iterator[tuple[list[Any], list[Any]]]:
+        """All addresses and all values in the same order, `rows` at a time."""
+        if len(self._layers) == 1:
+            (layer,) = self._layers
+            addresses, values = iter(layer), iter(layer.values())
+            while piece := list(islice(addresses, rows)):
+                yield piece, list(islice(values, rows))
+            return
+        items = self.items()
+        while chunk := list(islice(items, rows)):
+            yield [address for address, _ in chunk], [value for _, value in chunk]
+
+    def release(self) -> None:
+        """Let go of the view, so that layers can be folded."""
+        self._layers = ()
+        self._owner._release()
+
+
+def _merged(layers: tuple[dict[Any, Any], ...]) -> Iterator[_Entry]:
+    """The entries that upper layers do not hide and that are not removed."""
+    for number, layer in enumerate(layers):
+        above = layers[number + 1 :]
+        if not above and number == 0:
+            yield from layer.items()
+            continue
+        for address, value in layer.items():
+            if value is not None and not any(address in other for other in above):
+                yield address, value

@@ -1,0 +1,228 @@
+"""From dicts of objects to blocks and back.
+
+Rows leave in order of key group. To have that order, the background thread lists addresses and
+cells, hashes the keys by the column and sorts row numbers by group; blocks are then gathered in
+that order. The work is done in pieces of a few thousand rows, between which the thread that
+processes can have the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import chain, compress, repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.backends.columns import (
+    decode_keys,
+    decode_values,
+    encode_keys,
+    encode_values,
+    join_values,
+    split_values,
+)
+from holdfast.backends.entries import Block
+from holdfast.backends.key_groups import key_groups
+from holdfast.backends.layered import FrozenDict
+from holdfast.backends.tables import StateKind, TableSpec
+
+__all__ = ["NULL", "ObjectRows", "blocks_of", "load_rows"]
+
+
+class _Null(Enum):
+    NULL = "null"
+
+
+NULL = _Null.NULL
+"""The cell of a map's entry whose value is None: a None in a table means absent."""
+
+_PIECE_ROWS = 16 * 1024
+_FIRST_BLOCK_ROWS = 256
+_MOST_BLOCK_ROWS = 8 * 1024
+_BLOCK_BYTES = 256 * 1024
+
+
+@dataclass(slots=True)
+class ObjectRows:
+    """Some rows, in columns of Python objects. Stamped cells are pairs of stamp and cell."""
+
+    addresses: Sequence[Any]
+    cells: Sequence[Any]
+    map_keys: Sequence[Any] | None = None
+
+
+def blocks_of(
+    view: FrozenDict, spec: TableSpec, *, max_parallelism: int, keep_from_ms: int | None
+) -> Iterator[Block]:
+    """The entries of a frozen table as blocks; see `FrozenTables.blocks`."""
+    addresses, values = _gather(view)
+    groups = _groups(spec, addresses, max_parallelism)
+    order = np.argsort(groups, kind="stable").astype(np.uint32)
+    writer = _BlockWriter(spec, keep_from_ms)
+    start = 0
+    while start < len(order):
+        piece = order[start : start + writer.addresses]
+        numbers = piece.tolist()
+        rows = _FLAT[spec.kind](
+            list(map(addresses.__getitem__, numbers)), list(map(values.__getitem__, numbers))
+        )
+        yield from writer.write(groups[piece], *rows)
+        start += len(piece)
+
+
+def load_rows(spec: TableSpec, block: Block) -> ObjectRows:
+    """The rows of a block, as the table of objects keeps them."""
+    addresses: Sequence[Any] = decode_keys(spec.keys, block.keys, block.count)
+    if spec.namespaces is not None and block.namespaces is not None:
+        namespaces = decode_keys(spec.namespaces, block.namespaces, block.count)
+        addresses = list(zip(addresses, namespaces, strict=True))
+    map_keys = None
+    if spec.map_keys is not None and block.map_keys is not None:
+        map_keys = decode_keys(spec.map_keys, block.map_keys, block.count)
+    where = f"state {spec.name!r}"
+    cells: Sequence[Any]
+    if spec.values.is_immutable:
+        cells = decode_values(spec.values, block.values, where)
+        if None in cells:
+            cells = [NULL if cell is None else cell for cell in cells]
+    else:
+        cells = split_values(spec.values, block.values, where)
+    stamps = block.stamp_array
+    if stamps is not None:
+        cells = list(zip(stamps.tolist(), cells, strict=True))
+    return ObjectRows(addresses, cells, map_keys)
+
+
+def _gather(view: FrozenDict) -> tuple[list[Any], list[Any]]:
+    """All addresses and values. By pieces: one call for all would hold the interpreter."""
+    addresses: list[Any] = []
+    values: list[Any] = []
+    for columns in view.pieces(_PIECE_ROWS):
+        addresses.extend(columns[0])
+        values.extend(columns[1])
+    return addresses, values
+
+
+def _groups(spec: TableSpec, addresses: list[Any], max_parallelism: int) -> npt.NDArray[np.uint16]:
+    groups = np.empty(len(addresses), np.uint16)
+    for start in range(0, len(addresses), _PIECE_ROWS):
+        keys: Sequence[Any] = addresses[start : start + _PIECE_ROWS]
+        if spec.namespaces is not None:
+            keys = [address[0] for address in keys]
+        hashes = spec.keys.hash_many(keys)
+        groups[start : start + len(keys)] = key_groups(hashes, max_parallelism)
+    return groups
+
+
+_Flat = tuple[list[int] | None, list[Any], list[Any] | None, list[Any]]
+
+
+def _flat_values(addresses: list[Any], values: list[Any]) -> _Flat:
+    return None, addresses, None, values
+
+
+def _flat_lists(addresses: list[Any], values: list[Any]) -> _Flat:
+    lengths = list(map(len, values))
+    rows = list(chain.from_iterable(map(repeat, addresses, lengths)))
+    return lengths, rows, None, list(chain.from_iterable(values))
+
+
+def _flat_maps(addresses: list[Any], values: list[Any]) -> _Flat:
+    lengths = list(map(len, values))
+    rows = list(chain.from_iterable(map(repeat, addresses, lengths)))
+    map_keys = list(chain.from_iterable(values))
+    return lengths, rows, map_keys, list(chain.from_iterable(map(dict.values, values)))
+
+
+_FLAT: dict[StateKind, Callable[[list[Any], list[Any]], _Flat]] = {
+    StateKind.VALUE: _flat_values,
+    StateKind.LIST: _flat_lists,
+    StateKind.MAP: _flat_maps,
+}
+
+
+class _BlockWriter:
+    """Makes blocks of about the same number of bytes, learning how long rows are."""
+
+    def __init__(self, spec: TableSpec, keep_from_ms: int | None) -> None:
+        self._spec = spec
+        self._keep_from_ms = keep_from_ms
+        self._rows = _FIRST_BLOCK_ROWS
+        self._rows_of_an_address = 1
+
+    @property
+    def addresses(self) -> int:
+        """How many addresses make about a block."""
+        return max(1, self._rows // self._rows_of_an_address)
+
+    def write(
+        self,
+        groups: npt.NDArray[np.uint16],
+        lengths: list[int] | None,
+        addresses: list[Any],
+        map_keys: list[Any] | None,
+        cells: list[Any],
+    ) -> Iterator[Block]:
+        if lengths is not None:
+            groups = np.repeat(groups, lengths)
+            self._rows_of_an_address = max(1, len(groups) // len(lengths))
+        if self._spec.stamped and self._keep_from_ms is not None:
+            kept = [cell[0] >= self._keep_from_ms for cell in cells]
+            groups = groups[kept]
+            addresses, cells = list(compress(addresses, kept)), list(compress(cells, kept))
+            map_keys = None if map_keys is None else list(compress(map_keys, kept))
+        start = 0
+        while start < len(cells):
+            part = slice(start, start + self._rows)
+            block = self._block(
+                groups[part],
+                addresses[part],
+                None if map_keys is None else map_keys[part],
+                cells[part],
+            )
+            start += block.count
+            yield block
+            self._learn(block)
+
+    def _block(
+        self,
+        groups: npt.NDArray[np.uint16],
+        addresses: list[Any],
+        map_keys: list[Any] | None,
+        cells: list[Any],
+    ) -> Block:
+        spec = self._spec
+        keys, namespaces = addresses, None
+        if spec.namespaces is not None:
+            keys = [address[0] for address in addresses]
+            namespaces = encode_keys(spec.namespaces, [address[1] for address in addresses])
+        stamps = None
+        if spec.stamped:
+            stamps = np.array([stamp for stamp, _ in cells], np.int64).tobytes()
+            cells = [cell for _, cell in cells]
+        return Block(
+            count=len(cells),
+            groups=groups.tobytes(),
+            keys=encode_keys(spec.keys, keys),
+            namespaces=namespaces,
+            map_keys=None if spec.map_keys is None else encode_keys(spec.map_keys, map_keys or []),
+            values=_values_of(spec, cells),
+            stamps=stamps,
+        )
+
+    def _learn(self, block: Block) -> None:
+        size_bytes = len(block.values) + len(block.keys.data) + 1
+        fitting = block.count * _BLOCK_BYTES // size_bytes
+        self._rows = max(1, min(fitting, self._rows * 4, _MOST_BLOCK_ROWS))
+
+
+def _values_of(spec: TableSpec, cells: list[Any]) -> bytes:
+    if not spec.values.is_immutable:
+        return join_values(spec.values, cells)
+    if NULL in cells:
+        cells = [None if cell is NULL else cell for cell in cells]
+    return encode_values(spec.values, cells)

@@ -1,0 +1,158 @@
+"""Reading snapshots of keyed state: what is in them, and the blocks of some key groups.
+
+State is loaded when the job asks for it by name, since only then its types are known. Until then it
+is pending; what nobody asks for stays so, and goes unread into the next snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from holdfast.backends.entries import Block, decode_blocks
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.snapshots import ENTRIES_KIND, KeyedAttributes, TableInfo
+from holdfast.storage import Corrupt, Handle, Invalid, JobStorage, StateSnapshot
+
+__all__ = ["PendingTable", "Restored", "read_snapshots"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One table in one snapshot."""
+
+    info: TableInfo
+    handles: dict[str, Handle]
+
+
+@dataclass(slots=True)
+class PendingTable:
+    """A table that was in the snapshots and that the job has not asked for yet."""
+
+    info: TableInfo
+    storage: JobStorage
+    key_groups: KeyGroupRange
+    sources: list[_Source] = field(default_factory=list)
+    held: list[Block] | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks, with the rows of the key groups that are wanted, in order of key group."""
+        if self.held is not None:
+            yield from self.held
+            return
+        for source in self.sources:
+            for segment in source.info.segments:
+                if segment.first_group > self.key_groups.last:
+                    continue
+                if segment.last_group < self.key_groups.first:
+                    continue
+                pieces = self.storage.stream(source.handles[segment.handle])
+                where = f"{self.storage.url}: table {self.info.name!r}"
+                for block in decode_blocks(pieces, where=where):
+                    yield from _within(block, self.key_groups)
+
+    def hold(self) -> None:
+        """Keep the blocks in memory: the files may be deleted from now on."""
+        if self.held is None:
+            self.held = sorted(self.blocks(), key=lambda block: int(block.group_array[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What the snapshots say: the description of keys, and the tables by name."""
+
+    keys: dict[str, object] | None
+    tables: dict[str, PendingTable]
+
+
+def read_snapshots(
+    snapshots: Sequence[StateSnapshot],
+    storage: JobStorage | None,
+    *,
+    uid: str,
+    key_groups: KeyGroupRange,
+    max_parallelism: int,
+) -> Restored:
+    """What these snapshots hold of the key groups; nothing is read from storage yet.
+
+    Raises:
+        Invalid: they are no snapshots of keyed state of this operator, or do not fit each other.
+    """
+    keys: dict[str, object] | None = None
+    tables: dict[str, PendingTable] = {}
+    for snapshot in snapshots:
+        if storage is None:
+            raise Invalid(
+                f"operator {uid!r} is restored without a storage",
+                expected="the job's folder that the snapshot was written to",
+                fix="Pass storage=",
+            )
+        attributes = _attributes(snapshot, uid)
+        _check_fit(attributes, uid, max_parallelism)
+        if attributes.keys is not None:
+            if keys is not None and keys != attributes.keys:
+                raise Invalid(
+                    f"snapshots of operator {uid!r} differ in the type of keys",
+                    expected=str(keys),
+                    found=str(attributes.keys),
+                )
+            keys = attributes.keys
+        for info in attributes.tables:
+            pending = tables.setdefault(info.name, PendingTable(info, storage, key_groups))
+            if _shape(pending.info) != _shape(info):
+                raise Invalid(
+                    f"snapshots of operator {uid!r} differ in the types of state {info.name!r}",
+                    expected=str(_shape(pending.info)),
+                    found=str(_shape(info)),
+                )
+            pending.sources.append(_Source(info, snapshot.handles))
+    return Restored(keys, tables)
+
+
+def _attributes(snapshot: StateSnapshot, uid: str) -> KeyedAttributes:
+    if snapshot.kind != ENTRIES_KIND:
+        raise Invalid(
+            f"operator {uid!r} cannot be restored from a snapshot of this kind",
+            expected=ENTRIES_KIND,
+            found=snapshot.kind,
+        )
+    try:
+        return msgspec.convert(snapshot.attributes, KeyedAttributes)
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"the attributes of a snapshot of operator {uid!r} have not the shape of their kind",
+            expected=ENTRIES_KIND,
+            found=str(error),
+        ) from error
+
+
+def _check_fit(attributes: KeyedAttributes, uid: str, max_parallelism: int) -> None:
+    if attributes.uid != uid:
+        raise Invalid(
+            "a snapshot belongs to another operator", expected=f"uid {uid!r}", found=attributes.uid
+        )
+    if attributes.max_parallelism != max_parallelism:
+        raise Invalid(
+            f"the max parallelism of operator {uid!r} is not that of its snapshot",
+            expected=str(attributes.max_parallelism),
+            found=str(max_parallelism),
+            fix="It decides to which key group a key belongs: keep it, or restore from a savepoint",
+        )
+
+
+def _shape(info: TableInfo) -> TableInfo:
+    return msgspec.structs.replace(info, segments=())
+
+
+def _within(block: Block, key_groups: KeyGroupRange) -> Iterator[Block]:
+    """The rows of a block that are in the key groups."""
+    groups = block.group_array
+    first = int(np.searchsorted(groups, key_groups.first, "left"))
+    end = int(np.searchsorted(groups, key_groups.last, "right"))
+    if (first, end) == (0, block.count):
+        yield block
+    elif first < end:
+        yield block.rows(first, end)

@@ -1,0 +1,140 @@
+"""Writing a snapshot of keyed state: blocks of each table into segments, and what is in them.
+
+Segments are cut where a key group ends, so that a restore of some key groups fetches little that it
+does not need.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Protocol
+
+import msgspec
+
+from holdfast.backends.entries import Block, encode_block
+from holdfast.backends.type_schema import Schema
+from holdfast.storage import Handle, SegmentWriter, StateSnapshot
+
+__all__ = [
+    "ENTRIES_KIND",
+    "KeyedAttributes",
+    "SegmentInfo",
+    "SnapshotFuture",
+    "SnapshotTarget",
+    "TableInfo",
+    "write_table",
+]
+
+ENTRIES_KIND = "holdfast.keyed-entries/1"
+"""The kind of a snapshot in the backend-neutral form."""
+
+_SEGMENT_BYTES = 4 * 1024 * 1024
+
+
+class SnapshotTarget(Protocol):
+    """Where a snapshot is written: a job's folder, or what a slot puts before it."""
+
+    def segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """A writer of segments for this checkpoint."""
+        ...
+
+
+class SegmentInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One segment: the name of its handle, and what is in it."""
+
+    handle: str
+    first_group: int
+    last_group: int
+    rows: int
+
+
+class TableInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table: how it is written, and its segments in ascending order of key group."""
+
+    name: str
+    kind: str
+    namespaces: Schema | None = None
+    map_keys: Schema | None = None
+    values: Schema
+    stamped: bool = False
+    segments: tuple[SegmentInfo, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(segment.rows for segment in self.segments)
+
+
+class KeyedAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The attributes of a snapshot of keyed state in the neutral form."""
+
+    uid: str
+    max_parallelism: int
+    keys: Schema | None
+    tables: tuple[TableInfo, ...]
+
+
+class SnapshotFuture(Future[StateSnapshot]):
+    """A snapshot on its way. Unlike others of its kind it can be cancelled while it is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given_up = threading.Event()
+
+    def cancel(self) -> bool:
+        """Give the snapshot up; what was written of it is dropped. False if it is done."""
+        self._given_up.set()
+        return super().cancel() or not self.done()
+
+    def check(self) -> None:
+        """For the writer: stop here if the snapshot was given up.
+
+        Raises:
+            CancelledError: it was.
+        """
+        if self._given_up.is_set():
+            raise CancelledError
+
+
+def write_table(
+    writer: SegmentWriter, blocks: Iterable[Block], name: str, future: SnapshotFuture
+) -> tuple[dict[str, Handle], tuple[SegmentInfo, ...]]:
+    """Write the blocks of one table; answers the handles by name, and what is in each."""
+    handles: dict[str, Handle] = {}
+    infos: list[SegmentInfo] = []
+    remaining = _Peekable(blocks)
+    while remaining.next is not None:
+        first = int(remaining.next.group_array[0])
+        last, rows, size_bytes = first, 0, 0
+        with writer.stream() as segment:
+            while (block := remaining.next) is not None:
+                groups = block.group_array
+                if size_bytes >= _SEGMENT_BYTES and int(groups[0]) != last:
+                    break
+                future.check()
+                data = encode_block(block)
+                segment.write(data)
+                size_bytes += len(data)
+                rows += block.count
+                last = int(groups[-1])
+                remaining.advance()
+        handle = f"{name}/{len(infos)}"
+        handles[handle] = segment.handle
+        infos.append(SegmentInfo(handle, first, last, rows))
+    return handles, tuple(infos)
+
+
+class _Peekable:
+    """The blocks that have rows, with a look at the next one."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self._blocks: Iterator[Block] = (block for block in blocks if block.count)
+        self.next: Block | None = None
+        self.advance()
+
+    def advance(self) -> None:
+        self.next = next(self._blocks, None)

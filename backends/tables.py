@@ -1,0 +1,273 @@
+"""The table contract: all that a state backend must supply, and all that state is built on.
+
+State types, time to live, timers, snapshots and restore are written once, over tables. A table
+holds *cells* at *addresses*. What an address and a cell are is the store's own business: objects
+for a store of Python dicts, bytes for a store of bytes. Others only hand them around.
+
+| kind | what is at an address | used by |
+|---|---|---|
+| `ValueTable` | a cell | value, reducing and aggregating state |
+| `ListTable` | cells in order | list state |
+| `MapTable` | cells by map key | map state, timers |
+
+Everything here is called by the one thread that owns the backend, but for `FrozenTables`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from holdfast.backends.entries import Block
+from holdfast.backends.key_base import KeyCodec
+from holdfast.backends.value_codec import ValueCodec
+
+__all__ = [
+    "NO_NAMESPACE",
+    "CellForm",
+    "FrozenTables",
+    "HotEntries",
+    "KeyType",
+    "ListTable",
+    "MapTable",
+    "StateKind",
+    "Table",
+    "TableSpec",
+    "TableStore",
+    "ValueTable",
+]
+
+
+class _NoNamespace(Enum):
+    NO_NAMESPACE = "no namespace"
+
+
+NO_NAMESPACE = _NoNamespace.NO_NAMESPACE
+"""The namespace of state that has none."""
+
+
+class StateKind(Enum):
+    """What is at an address of a table."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+
+
+class KeyType(Protocol):
+    """The type of an operator's keys, which may become known only with the first key."""
+
+    @property
+    def codec(self) -> KeyCodec[Any]:
+        """The codec of the keys.
+
+        Raises:
+            Invalid: the type is not known yet.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """One table: its name, what is in it, and how that is written."""
+
+    name: str
+    kind: StateKind
+    key_type: KeyType
+    namespaces: KeyCodec[Any] | None
+    map_keys: KeyCodec[Any] | None
+    values: ValueCodec[Any]
+    stamped: bool
+    """Each cell carries the millisecond of its last use, for time to live."""
+
+    @property
+    def keys(self) -> KeyCodec[Any]:
+        """The codec of the operator's keys."""
+        return self.key_type.codec
+
+
+@dataclass(frozen=True, slots=True)
+class CellForm:
+    """How values become cells and come back.
+
+    `encode` refuses what does not fit the type. `exact` is the type whose instances are cells as
+    they are, if there is one, which then need not be passed through `encode` and `decode`.
+    """
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+    encode_many: Callable[[Sequence[Any]], list[Any]]
+    decode_many: Callable[[Sequence[Any]], list[Any]]
+    exact: type | None
+    stamp: Callable[[int, Any], Any]
+    """A stamped cell of milliseconds and a cell."""
+    unstamp: Callable[[Any], tuple[int, Any]]
+
+
+class Table(ABC):
+    """What tables of every kind can do."""
+
+    @abstractmethod
+    def remove(self, address: Any) -> None:
+        """Remove everything at the address."""
+
+    @abstractmethod
+    def addresses(self) -> Iterator[tuple[Any, Any]]:
+        """`(key, namespace)` of everything in the table, each once, in no particular order.
+
+        The caller may change the table between two steps; what comes or goes meanwhile may be
+        missed or shown.
+        """
+
+    @abstractmethod
+    def sweep(self, limit: int) -> Iterable[Any]:
+        """The next at most `limit` addresses of a round through the table, for a clean-up."""
+
+    @abstractmethod
+    def load(self, block: Block) -> None:
+        """Add the entries of a block, whose stamps are as the table's spec asks."""
+
+
+class HotEntries(Protocol):
+    """An optional power of a value table: cells that may be read and set without a call to it."""
+
+    @property
+    def hot(self) -> dict[Any, Any]:
+        """Cells by address. Another dict after a freeze; a miss says nothing."""
+        ...
+
+
+class ValueTable(Table):
+    """One cell at each address."""
+
+    direct: HotEntries | None = None
+    """Where cells may be read and set directly, if the table can offer that."""
+
+    @abstractmethod
+    def get(self, address: Any) -> Any:
+        """The cell, or None."""
+
+    @abstractmethod
+    def put(self, address: Any, cell: Any) -> None:
+        """Set the cell."""
+
+    @abstractmethod
+    def get_many(self, addresses: Sequence[Any]) -> list[Any]:
+        """The cell or None for each address."""
+
+    @abstractmethod
+    def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
+        """Set many cells; of several for one address the last counts."""
+
+    @abstractmethod
+    def remove_many(self, addresses: Sequence[Any]) -> None:
+        """Remove many."""
+
+
+class ListTable(Table):
+    """Cells in order at each address. An empty list is the same as none."""
+
+    @abstractmethod
+    def get(self, address: Any) -> list[Any]:
+        """The cells, in a list that the caller may keep."""
+
+    @abstractmethod
+    def put(self, address: Any, cells: Sequence[Any]) -> None:
+        """Replace the list."""
+
+    @abstractmethod
+    def extend(self, address: Any, cells: Sequence[Any]) -> None:
+        """Append to the list."""
+
+
+class MapTable(Table):
+    """Cells by map key at each address. An empty map is the same as none."""
+
+    @abstractmethod
+    def get(self, address: Any, map_key: Any) -> Any:
+        """The cell, or None."""
+
+    @abstractmethod
+    def put(self, address: Any, map_key: Any, cell: Any) -> None:
+        """Set the cell."""
+
+    @abstractmethod
+    def put_all(self, address: Any, cells: Iterable[tuple[Any, Any]]) -> None:
+        """Set many cells, each with its map key."""
+
+    @abstractmethod
+    def remove_entry(self, address: Any, map_key: Any) -> None:
+        """Remove the cell, if there is one."""
+
+    @abstractmethod
+    def items(self, address: Any) -> list[tuple[Any, Any]]:
+        """`(map key, cell)` of everything at the address, in a list that the caller may keep."""
+
+
+class FrozenTables(ABC):
+    """The tables as they were at one moment.
+
+    One background thread reads it, while the owner goes on; what it reads does not change.
+    """
+
+    @abstractmethod
+    def blocks(self, spec: TableSpec, keep_from_ms: int | None) -> Iterator[Block]:
+        """The entries of one table, in ascending order of key group.
+
+        A list has a row for each element, in order; a map one for each entry. Rows whose stamp is
+        below `keep_from_ms` are left out.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of it; called exactly once."""
+
+
+class TableStore(ABC):
+    """Where the tables of one operator in one slot are kept."""
+
+    @abstractmethod
+    def form(self, spec: TableSpec) -> CellForm:
+        """How values of this table become cells."""
+
+    @abstractmethod
+    def address(self, spec: TableSpec, key: Any, namespace: Any) -> Any:
+        """The address of a key that its codec answered as canonical. Hashable."""
+
+    @abstractmethod
+    def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
+        """The address of each of many canonical keys in one namespace."""
+
+    @abstractmethod
+    def value_table(self, spec: TableSpec) -> ValueTable:
+        """Make a table of this name, or open the one that there is."""
+
+    @abstractmethod
+    def list_table(self, spec: TableSpec) -> ListTable:
+        """Make a table of this name, or open the one that there is."""
+
+    @abstractmethod
+    def map_table(self, spec: TableSpec) -> MapTable:
+        """Make a table of this name, or open the one that there is."""
+
+    @abstractmethod
+    def drop_table(self, spec: TableSpec) -> None:
+        """Remove a table with all that is in it, as if it had never been made."""
+
+    @abstractmethod
+    def freeze(self) -> FrozenTables:
+        """All tables as they are now; the only part of a snapshot that processing waits for."""
+
+    @abstractmethod
+    def settle(self, stop: Callable[[], bool]) -> None:
+        """Do what is better done in the background, when no frozen tables are being read.
+
+        Called by the thread that reads them. Gives up soon when `stop` says so.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back; what was not in a snapshot is gone."""
