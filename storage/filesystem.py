@@ -58,7 +58,8 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         """Name a directory; nothing is touched before it is used.
 
         `allow_unsafe_commit` admits a file system on which two drivers of one job could both
-        believe that they committed; never needed for the local one.
+        believe that they committed, and on which a move may show half a file if it is a copy in
+        truth; never needed for the local one.
         """
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
         path = _local_path(url)

@@ -129,7 +129,11 @@ class CheckpointStorage(ABC):
     - **Threads and processes.** All methods may be called from many threads at once. A storage is
       light and picklable: it holds settings, and connects where it is used.
     - **Errors.** Only errors of `holdfast.storage.errors` leave a storage, never those of a
-      library below it; each names the storage and the object. No secret appears in one.
+      library below it; each names the place or the object. No secret appears in one.
+    - **Buffers.** Any view of bytes is written as what its `tobytes` answers.
+
+    A name and a longer one that begins with it and `/` never both exist: of `a` and `a/b` the
+    second may be refused as `Invalid`, and neither is lost.
     """
 
     def __init__(
@@ -191,7 +195,9 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def writer(self, name: str) -> ObjectWriter:
-        """Begin to write `name`; memory stays bounded however much is written.
+        """Begin to write `name`.
+
+        Memory stays bounded however much is written, unless the storage keeps it in memory.
 
         Raises:
             Invalid: the name is not legal.
@@ -204,7 +210,7 @@ class CheckpointStorage(ABC):
 
         Returns None when this call created it. Otherwise nothing changed and the answer is the
         content that is there, so that a caller who retries an ambiguous call can tell its own
-        earlier success from somebody else's.
+        earlier success from somebody else's. An object that is deleted meanwhile makes room.
 
         Raises:
             Invalid: the name is not legal.
@@ -217,7 +223,7 @@ class CheckpointStorage(ABC):
 
         `prefix` need not end at a `/`; the empty one lists everything. Objects that come or go
         during the call may be missed or shown; all others are shown exactly once. Unfinished
-        writes are not objects.
+        writes are not objects. What no name can begin with has no objects.
 
         Raises:
             Unavailable: the storage did not answer.
@@ -238,7 +244,8 @@ class CheckpointStorage(ABC):
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
         """Writes to names under `prefix` that were begun and neither committed nor aborted.
 
-        Those under way now are among them: the caller must know which are dead.
+        Only those that have left something at the place. Those under way now are among them: the
+        caller must know which are dead.
 
         Raises:
             Unavailable: the storage did not answer.

@@ -84,6 +84,9 @@ class JobStorage:
     def completed(self) -> tuple[int, ...]:
         """The numbers of all completed checkpoints, ascending.
 
+        While somebody takes over, the last one of the older owner may be among them and turn out
+        void a moment later. What an owner answers is final.
+
         Raises:
             Corrupt: an owner's record is damaged.
             Invalid: an owner's record, or a checkpoint after a takeover, is of a newer format.
