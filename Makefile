@@ -22,6 +22,7 @@ setup:  ## .venv and nothing else
 
 demo:  ## a tour of what works, in a minute
 	@$(INSIDE) python examples/storage_tour.py
+	@$(INSIDE) python examples/state_tour.py
 
 test:  ## every test
 	@$(INSIDE) pytest
