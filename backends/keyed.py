@@ -25,8 +25,6 @@ from holdfast.storage import Clock, Invalid, JobStorage, StateSnapshot
 
 __all__ = ["KeyedStateBackend", "Opening"]
 
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
@@ -96,6 +94,7 @@ class KeyedStateBackend:
         self.store = make_store()
         self._snapshotter = Snapshotter(self.store, uid, key_groups, max_parallelism)
         self._thread = get_ident()
+        self._plain_key: Any = self._keys.plain
         self._is_closed = False
         self.key: Any = NoKey(
             "there is no current key", where=self._where, fix="Call set_current_key first"
@@ -118,16 +117,18 @@ class KeyedStateBackend:
             Invalid: the key is not of the operator's type of keys, or of another slot's key
                 groups; the current key is as before.
         """
-        if get_ident() != self._thread:
-            self.check_thread()
-        kind = key.__class__
-        if kind is self._keys.plain and (
-            key.isascii() if kind is str else _INT64_MIN <= key <= _INT64_MAX
-        ):
-            self.key = key
-        else:
-            self.check_thread()
-            self.key = self._keys.admit(key)
+        if key.__class__ is self._plain_key and get_ident() == self._thread:
+            # By far the most calls end here. Literals: a name would be looked up each time.
+            if key.__class__ is int:
+                if -0x8000_0000_0000_0000 <= key <= 0x7FFF_FFFF_FFFF_FFFF:
+                    self.key = key
+                    return
+            elif key.isascii():
+                self.key = key
+                return
+        self.check_thread()
+        self.key = self._keys.admit(key)
+        self._plain_key = self._keys.plain
 
     def get_state(self, descriptor: StateDescriptor, *, namespace_type: Any = None) -> Any:
         """The state of a descriptor: the same object for the same descriptor.

@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 _V = TypeVar("_V")
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _Keys: TypeAlias = Any
 """A column of Arrow, or a sequence."""
 
@@ -254,7 +253,11 @@ class DirectValueState(ValueState[_V]):
         return super().value() if found is None else found
 
     def update(self, value: Any) -> None:
-        if value.__class__ is int and self._is_int and _INT64_MIN <= value <= _INT64_MAX:
+        if (
+            value.__class__ is int
+            and self._is_int
+            and -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF
+        ):
             self._entries.hot[self._context.key] = value
         else:
             super().update(value)
