@@ -10,12 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from holdfast.storage.clock import Clock, SystemClock
 from holdfast.storage.entropy import Entropy, SystemEntropy
 from holdfast.storage.errors import Invalid
+from holdfast.storage.finishing import FinishedOnExit
 from holdfast.storage.job import JobStorage
 
 __all__ = [
@@ -64,7 +63,7 @@ class UnfinishedWrite:
     size_bytes: int
 
 
-class ObjectWriter(ABC):
+class ObjectWriter(FinishedOnExit):
     """Writes one object in pieces; the object appears whole at `commit`, or never.
 
     As a context manager it commits on a normal exit and aborts on an exception.
@@ -97,23 +96,8 @@ class ObjectWriter(ABC):
         Never raises, and does nothing after `commit` or another `abort`.
         """
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self.abort()
-            return
-        try:
-            self.commit()
-        except BaseException:
-            self.abort()
-            raise
+    def _end_well(self) -> None:
+        self.commit()
 
 
 class CheckpointStorage(ABC):

@@ -16,6 +16,7 @@ import xxhash
 
 from holdfast.storage.buffers import flat
 from holdfast.storage.errors import Invalid, TooLarge
+from holdfast.storage.finishing import FinishedOnExit
 from holdfast.storage.handles import (
     CHECKED_BLOCK_BYTES,
     LZ4,
@@ -34,7 +35,7 @@ _BUFFER_BYTES = 1024 * 1024
 _WORTH_COMPRESSING_BYTES = 128
 
 
-class SegmentWriter:
+class SegmentWriter(FinishedOnExit):
     """Writes segments into one file of a checkpoint and answers a handle for each.
 
     `add` and `stream` may be called from several threads; each segment is written as a whole. The
@@ -69,11 +70,6 @@ class SegmentWriter:
         self._buffer = bytearray()
         self._length = 0
         self._closed = False
-
-    @property
-    def stored_bytes(self) -> int:
-        """How much has been written to the file so far."""
-        return self._length
 
     def add(self, data: Buffer) -> Handle:
         """Write one segment that is already in memory.
@@ -130,23 +126,8 @@ class SegmentWriter:
                 self._writer.abort()
             self._closed = True
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self.abort()
-            return
-        try:
-            self.close()
-        except BaseException:
-            self.abort()
-            raise
+    def _end_well(self) -> None:
+        self.close()
 
     def _check_usable(self) -> None:
         if self._closed:
