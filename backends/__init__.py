@@ -16,7 +16,7 @@ from holdfast.backends.descriptors import (
     ValueStateDescriptor,
 )
 from holdfast.backends.hashmap import HashMapStateBackend
-from holdfast.backends.interface import StateBackend
+from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.key_groups import KeyGroupRange, default_max_parallelism, key_groups_of_slots
 from holdfast.backends.keyed import KeyedStateBackend
 from holdfast.backends.registry import load_backend, registered_backends
@@ -35,6 +35,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingState",
     "AggregatingStateDescriptor",
+    "BackendCapabilities",
     "HashMapStateBackend",
     "KeyGroupRange",
     "KeyedStateBackend",

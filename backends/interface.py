@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,16 @@ from holdfast.backends.keyed import KeyedStateBackend, Opening
 from holdfast.backends.tables import TableStore
 from holdfast.storage import Clock, JobStorage, StateSnapshot, SystemClock
 
-__all__ = ["StateBackend"]
+__all__ = ["BackendCapabilities", "StateBackend"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendCapabilities:
+    """What a backend says about itself beyond the contract."""
+
+    keeps_files: bool = False
+    """While a store is open it keeps files of its own on this machine; after `close` they are
+    gone, and files of a process that was killed are in nobody's way."""
 
 
 class StateBackend(ABC):
@@ -21,6 +31,11 @@ class StateBackend(ABC):
     A backend holds settings only; it travels to the slots by pickle. It supplies a `TableStore`;
     everything else is built on that, the same for every backend.
     """
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        """What this backend declares."""
+        return BackendCapabilities()
 
     @abstractmethod
     def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
