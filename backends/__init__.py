@@ -3,6 +3,8 @@
 Useful alone, as a library; knows nothing of Spark.
 """
 
+from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
+from holdfast.backends.byte_tables import ByteTableStore
 from holdfast.backends.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -29,6 +31,7 @@ from holdfast.backends.states import (
     State,
     ValueState,
 )
+from holdfast.backends.tables import TableStore
 from holdfast.backends.timers import Timer, TimerService
 
 __all__ = [
@@ -36,6 +39,11 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "BackendCapabilities",
+    "ByteEntry",
+    "ByteStore",
+    "ByteTable",
+    "ByteTableStore",
+    "FrozenBytes",
     "HashMapStateBackend",
     "KeyGroupRange",
     "KeyedStateBackend",
@@ -51,6 +59,7 @@ __all__ = [
     "StateDescriptor",
     "StateTtlConfig",
     "StateVisibility",
+    "TableStore",
     "Timer",
     "TimerService",
     "TtlUpdateType",

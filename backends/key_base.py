@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,8 @@ class KeyCodec(ABC, Generic[_K]):
 
     name: str
     """The type, as errors name it."""
+    width: ClassVar[int | None] = None
+    """How many bytes every key has, if it is always the same number."""
 
     @abstractmethod
     def canonical(self, key: object) -> _K:
@@ -103,6 +105,10 @@ class KeyCodec(ABC, Generic[_K]):
             return self._read(data, offset)
         except _READ_ERRORS as error:
             raise self._unreadable(data, offset, error) from error
+
+    def end(self, data: bytes, offset: int) -> int:
+        """Where the key ends whose bytes begin at `offset`; they are those of a key."""
+        return self.read(data, offset)[1] if self.width is None else offset + self.width
 
     def encode_many(self, keys: Iterable[object]) -> list[bytes]:
         """`encode` for each key."""

@@ -111,6 +111,7 @@ class IntKey(KeyCodec[int]):
     """`int` of 64 bits with sign, as Arrow, Parquet and Spark have it."""
 
     name = "int of 64 bits"
+    width = 8
 
     def canonical(self, key: object) -> int:
         plain = key if type(key) is int else self._converted(key)
@@ -165,6 +166,7 @@ class FloatKey(KeyCodec[float]):
     """`float`."""
 
     name = "float"
+    width = 8
 
     def canonical(self, key: object) -> float:
         plain = key if type(key) is float else self._converted(key)

@@ -43,6 +43,9 @@ class _TextKey(KeyCodec[_S]):
     def hash(self, key: object) -> int:
         return hash_bytes(self._data(key))
 
+    def end(self, data: bytes, offset: int) -> int:
+        return data.index(0, offset) + 1
+
     @abstractmethod
     def _data(self, key: object) -> bytes:
         """The bytes of the string."""

@@ -13,6 +13,7 @@ from holdfast.storage import (
     load_storage,
     registered_storages,
 )
+from installing import install_entries
 
 Install = Callable[..., None]
 
@@ -21,15 +22,9 @@ Install = Callable[..., None]
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Installs a distribution that registers storages, as pip would."""
 
-    def add(distribution: str, *entries: str) -> None:
-        folder = tmp_path / distribution / f"{distribution}-1.0.dist-info"
-        folder.mkdir(parents=True)
-        (folder / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
-        )
-        lines = "\n".join(("[holdfast.checkpoint_storages]", *entries))
-        (folder / "entry_points.txt").write_text(lines)
-        monkeypatch.syspath_prepend(str(folder.parent))
+    def add(distribution: str, **entries: str) -> None:
+        group = "holdfast.checkpoint_storages"
+        monkeypatch.syspath_prepend(install_entries(tmp_path, distribution, group, entries))
 
     return add
 
@@ -78,14 +73,14 @@ def test_any_file_system_of_fsspec_serves(tmp_path: Path) -> None:
 
 
 def test_a_plug_in_registers_a_scheme(install: Install) -> None:
-    install("plug", "plugged = holdfast.storage.memory:JobManagerCheckpointStorage")
+    install("plug", plugged="holdfast.storage.memory:JobManagerCheckpointStorage")
     assert "plugged" in registered_storages()
     assert isinstance(load_storage("plugged", max_state_bytes=3), CheckpointStorage)
 
 
 def test_one_name_by_two_plug_ins_is_an_error(install: Install) -> None:
-    install("one", "same = one:Storage")
-    install("two", "same = two:Storage")
+    install("one", same="one:Storage")
+    install("two", same="two:Storage")
     with pytest.raises(Invalid, match=r"'same'.*of one|'same'.*of two") as caught:
         load_storage("memory://")
     assert "one:Storage of one" in caught.value.found
@@ -94,13 +89,13 @@ def test_one_name_by_two_plug_ins_is_an_error(install: Install) -> None:
 
 
 def test_a_plug_in_cannot_replace_a_built_in_silently(install: Install) -> None:
-    install("rival", "file = rival:Storage")
+    install("rival", file="rival:Storage")
     with pytest.raises(Invalid, match="'file'"):
         load_storage("file:///tmp/x")
 
 
 def test_a_plug_in_that_does_not_import_names_its_extra(install: Install) -> None:
-    install("plug", "plugged = plug_missing:Storage [fast]")
+    install("plug", plugged="plug_missing:Storage [fast]")
     with pytest.raises(Invalid, match=r'pip install "plug\[fast\]"'):
         load_storage("plugged://x")
 

@@ -1,0 +1,114 @@
+"""Keys of byte tables: how the parts of an address become one byte string, and come back.
+
+A key is `key group (2 bytes, big-endian) | key | namespace | rest`. The rest is nothing for a
+value, the map key for an entry of a map, and for an element of a list its number, 8 bytes,
+big-endian. All but the number are ordered bytes, of which none is the beginning of another. So key
+groups lie one after the other, and what is at one address is a range of keys.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import add
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.backends.columns import encode_keys
+from holdfast.backends.entries import Block, Column
+from holdfast.backends.key_groups import key_group, key_groups
+from holdfast.backends.tables import NO_NAMESPACE, StateKind, TableSpec
+
+__all__ = ["KeyLayout", "KeyParts", "past"]
+
+_GROUP_BYTES = 2
+_group = struct.Struct(">H").pack
+
+
+@dataclass(frozen=True, slots=True)
+class KeyParts:
+    """The parts of many keys, in columns as blocks have them."""
+
+    groups: npt.NDArray[np.uint16]
+    keys: Column
+    namespaces: Column | None
+    map_keys: Column | None
+
+
+class KeyLayout:
+    """The keys of one table."""
+
+    def __init__(self, spec: TableSpec, max_parallelism: int) -> None:
+        self._spec = spec
+        self._max_parallelism = max_parallelism
+        self._groups = [_group(group) for group in range(max_parallelism)]
+
+    def address(self, key: Any, namespace: Any) -> bytes:
+        """The beginning of all that is kept for a canonical key in a namespace."""
+        codec = self._spec.keys
+        group = self._groups[key_group(codec.hash(key), self._max_parallelism)]
+        return group + codec.encode(key) + self._namespace(namespace)
+
+    def addresses(self, keys: Sequence[Any], namespace: Any) -> list[bytes]:
+        """The address of each of many canonical keys."""
+        codec = self._spec.keys
+        groups = key_groups(codec.hash_many(keys), self._max_parallelism)
+        addresses = self._joined(groups, encode_keys(codec, keys).to_list(len(keys)))
+        end = self._namespace(namespace)
+        return [address + end for address in addresses] if end else addresses
+
+    def of_block(self, block: Block) -> list[bytes]:
+        """The address of each row of a block, with its map key if there is one."""
+        found = self._joined(block.group_array, block.keys.to_list(block.count))
+        for column in (block.namespaces, block.map_keys):
+            if column is not None:
+                found = list(map(add, found, column.to_list(block.count)))
+        return found
+
+    def read(self, stored: bytes) -> tuple[Any, Any, int]:
+        """The key, the namespace, and where the rest begins."""
+        key, end = self._spec.keys.read(stored, _GROUP_BYTES)
+        if self._spec.namespaces is None:
+            return key, NO_NAMESPACE, end
+        return key, *self._spec.namespaces.read(stored, end)
+
+    def split(self, stored: Sequence[bytes]) -> KeyParts:
+        """The parts of many keys, as bytes."""
+        spec = self._spec
+        groups = np.frombuffer(b"".join([key[:_GROUP_BYTES] for key in stored]), ">u2")
+        starts: Iterable[int] = [_GROUP_BYTES] * len(stored)
+        parts: list[Column] = []
+        for codec in (spec.keys, spec.namespaces):
+            if codec is not None:
+                ends = list(map(codec.end, stored, starts))
+                parts.append(_cut(stored, starts, ends))
+                starts = ends
+        map_keys = None
+        if spec.kind is StateKind.MAP:
+            map_keys = _cut(stored, starts, map(len, stored))
+        namespaces = parts[1] if spec.namespaces is not None else None
+        return KeyParts(groups.astype(np.uint16), parts[0], namespaces, map_keys)
+
+    def _joined(self, groups: npt.NDArray[Any], keys: Iterable[bytes]) -> list[bytes]:
+        return list(map(add, map(self._groups.__getitem__, groups.tolist()), keys))
+
+    def _namespace(self, namespace: Any) -> bytes:
+        codec = self._spec.namespaces
+        return b"" if codec is None else codec.encode(namespace)
+
+
+def past(address: bytes) -> bytes:
+    """The least byte string after all that begin with this one.
+
+    There is one: the first byte of a key group is never the highest.
+    """
+    kept = address.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,))
+
+
+def _cut(stored: Sequence[bytes], starts: Iterable[int], ends: Iterable[int]) -> Column:
+    parts = zip(stored, starts, ends, strict=True)
+    return Column.of([key[start:end] for key, start, end in parts])

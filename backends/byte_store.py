@@ -1,0 +1,92 @@
+"""The small contract for a key-value store: implement this, and the house makes tables of it.
+
+A store of bytes is a set of tables, each an ordered map from byte strings to byte strings. Which
+bytes stand for which state is the business of `holdfast.backends.byte_tables`: an implementation
+never looks into a key or a value.
+
+Everything is called by the one thread that owns the backend, but for `FrozenBytes`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeAlias
+
+__all__ = ["ByteEntry", "ByteStore", "ByteTable", "FrozenBytes"]
+
+ByteEntry: TypeAlias = tuple[bytes, bytes]
+"""A key and its value."""
+
+
+class ByteTable(ABC):
+    """One ordered map. Keys are ordered as Python orders bytes; keys and values may be empty."""
+
+    @abstractmethod
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The value or None for each key; keys may repeat."""
+
+    @abstractmethod
+    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Set a value for each key; of several for one key the last counts."""
+
+    @abstractmethod
+    def remove_many(self, keys: Sequence[bytes]) -> None:
+        """Remove each key that is there; keys may repeat."""
+
+    @abstractmethod
+    def remove_range(self, first: bytes, end: bytes) -> None:
+        """Remove every key from `first` to before `end`."""
+
+    @abstractmethod
+    def page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
+        """The first `limit` entries from `first` to before `end` (None: to the last), in order.
+
+        Fewer only where there are no more.
+        """
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None. Override it where one key has a shorter way than many."""
+        return self.get_many((key,))[0]
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value. Override it where one key has a shorter way than many."""
+        self.put_many((key,), (value,))
+
+
+class FrozenBytes(ABC):
+    """All tables as they were at one moment.
+
+    One background thread reads it, while the owner goes on; what it reads does not change.
+    """
+
+    @abstractmethod
+    def page(self, table: str, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
+        """As `ByteTable.page`, of a table that was there at that moment."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of it; called exactly once, and before `ByteStore.close` comes to its end."""
+
+
+class ByteStore(ABC):
+    """The tables of one operator in one slot. Nothing in it has to survive `close` or a crash."""
+
+    @abstractmethod
+    def table(self, name: str) -> ByteTable:
+        """Make a table of this name, or open the one that there is. Any text is a name."""
+
+    @abstractmethod
+    def drop(self, name: str) -> None:
+        """Remove a table with all that is in it, if there is one."""
+
+    @abstractmethod
+    def freeze(self) -> FrozenBytes:
+        """All tables as they are now; processing waits for this call, so it has to be short.
+
+        Several may be held at once.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back, files and memory."""

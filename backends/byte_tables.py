@@ -1,0 +1,311 @@
+"""Tables over a store of ordered bytes: what key-value backends keep their state in.
+
+Cells are the bytes that the codec of values writes, after 8 bytes of milliseconds where cells are
+stamped. To append to a list is to write new keys, and reads nothing; a map is read by its range.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, islice
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from holdfast.backends.byte_keys import KeyLayout, past
+from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
+from holdfast.backends.columns import join_values, split_values
+from holdfast.backends.entries import Block
+from holdfast.backends.tables import (
+    CellForm,
+    FrozenTables,
+    ListTable,
+    MapTable,
+    StateKind,
+    Table,
+    TableSpec,
+    TableStore,
+    ValueTable,
+)
+
+__all__ = ["ByteTableStore"]
+
+_PAGE_ENTRIES = 1024
+_FIRST_BLOCK_ROWS = 256
+_MOST_BLOCK_ROWS = 8 * 1024
+_BLOCK_BYTES = 256 * 1024
+_element = struct.Struct(">Q").pack
+_stamp = struct.Struct(">q")
+
+
+class _BytesTable(Table):
+    """What tables of all kinds have: an ordered map, and the layout of its keys."""
+
+    def __init__(self, spec: TableSpec, layout: KeyLayout, entries: ByteTable) -> None:
+        self.spec = spec
+        self.layout = layout
+        self.entries = entries
+        self._round = b""
+
+    def remove(self, address: Any) -> None:
+        self.entries.remove_range(address, past(address))
+
+    def addresses(self) -> Iterator[tuple[Any, Any]]:
+        before: bytes | None = None
+        for key, _ in _entries(self.entries.page, b"", None):
+            if before is None or not key.startswith(before):
+                found, namespace, end = self.layout.read(key)
+                before = key[:end]
+                yield found, namespace
+
+    def sweep(self, limit: int) -> Iterable[Any]:
+        found: list[bytes] = []
+        while len(found) < limit:
+            page = self.entries.page(self._round, None, 1)
+            if not page:
+                self._round = b""
+                break
+            (key, _), *_ = page
+            address = key[: self.layout.read(key)[2]]
+            self._round = past(address)
+            found.append(address)
+        return found
+
+    def load(self, block: Block) -> None:
+        cells = split_values(self.spec.values, block.values, f"state {self.spec.name!r}")
+        stamps = block.stamp_array
+        if stamps is not None:
+            cells = list(map(add, map(_stamp.pack, stamps.tolist()), cells))
+        self.entries.put_many(self._keys(block), cells)
+
+    @abstractmethod
+    def _keys(self, block: Block) -> list[bytes]:
+        """The key under which each row of the block is kept."""
+
+
+class _BytesValueTable(_BytesTable, ValueTable):
+    """A key for each address."""
+
+    def get(self, address: Any) -> Any:
+        return self.entries.get(address)
+
+    def put(self, address: Any, cell: Any) -> None:
+        self.entries.put(address, cell)
+
+    def get_many(self, addresses: Sequence[Any]) -> list[Any]:
+        return self.entries.get_many(addresses)
+
+    def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
+        self.entries.put_many(addresses, cells)
+
+    def remove(self, address: Any) -> None:
+        self.entries.remove_many((address,))
+
+    def remove_many(self, addresses: Sequence[Any]) -> None:
+        self.entries.remove_many(addresses)
+
+    def _keys(self, block: Block) -> list[bytes]:
+        return self.layout.of_block(block)
+
+
+class _BytesListTable(_BytesTable, ListTable):
+    """A key for each element. Its number is that of its append among all appends to the table."""
+
+    def __init__(self, spec: TableSpec, layout: KeyLayout, entries: ByteTable) -> None:
+        super().__init__(spec, layout, entries)
+        self._numbers = map(_element, count())
+
+    def get(self, address: Any) -> list[Any]:
+        return [cell for _, cell in _entries(self.entries.page, address, past(address))]
+
+    def put(self, address: Any, cells: Sequence[Any]) -> None:
+        self.remove(address)
+        self.extend(address, cells)
+
+    def extend(self, address: Any, cells: Sequence[Any]) -> None:
+        numbers = islice(self._numbers, len(cells))
+        self.entries.put_many([address + number for number in numbers], cells)
+
+    def _keys(self, block: Block) -> list[bytes]:
+        return list(map(add, self.layout.of_block(block), self._numbers))
+
+
+class _BytesMapTable(_BytesTable, MapTable):
+    """A key for each map key."""
+
+    def get(self, address: Any, map_key: Any) -> Any:
+        return self.entries.get(address + self._encode(map_key))
+
+    def put(self, address: Any, map_key: Any, cell: Any) -> None:
+        self.entries.put(address + self._encode(map_key), cell)
+
+    def put_all(self, address: Any, cells: Iterable[tuple[Any, Any]]) -> None:
+        listed = list(cells)
+        keys = [address + self._encode(map_key) for map_key, _ in listed]
+        self.entries.put_many(keys, [cell for _, cell in listed])
+
+    def remove_entry(self, address: Any, map_key: Any) -> None:
+        self.entries.remove_many((address + self._encode(map_key),))
+
+    def items(self, address: Any) -> list[tuple[Any, Any]]:
+        codec, start = self.spec.map_keys, len(address)
+        assert codec is not None
+        entries = _entries(self.entries.page, address, past(address))
+        return [(codec.decode(key[start:]), cell) for key, cell in entries]
+
+    def _encode(self, map_key: Any) -> bytes:
+        assert self.spec.map_keys is not None
+        return self.spec.map_keys.encode(map_key)
+
+    def _keys(self, block: Block) -> list[bytes]:
+        return self.layout.of_block(block)
+
+
+_TABLES: dict[StateKind, type[_BytesTable]] = {
+    StateKind.VALUE: _BytesValueTable,
+    StateKind.LIST: _BytesListTable,
+    StateKind.MAP: _BytesMapTable,
+}
+
+
+class ByteTableStore(TableStore):
+    """All tables of one operator in one slot, in a store of bytes, which it closes in the end."""
+
+    def __init__(self, store: ByteStore, max_parallelism: int) -> None:
+        self._store = store
+        self._max_parallelism = max_parallelism
+        self._tables: dict[str, _BytesTable] = {}
+        self._layouts: dict[str, KeyLayout] = {}
+
+    def form(self, spec: TableSpec) -> CellForm:
+        codec = spec.values
+        return CellForm(
+            encode=codec.encode,
+            decode=codec.decode,
+            encode_many=codec.encode_many,
+            decode_many=codec.decode_many,
+            exact=None,
+            stamp=_stamped,
+            unstamp=_unstamped,
+        )
+
+    def address(self, spec: TableSpec, key: Any, namespace: Any) -> Any:
+        return self._layout(spec).address(key, namespace)
+
+    def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
+        return self._layout(spec).addresses(keys, namespace)
+
+    def value_table(self, spec: TableSpec) -> ValueTable:
+        table = self._table(spec)
+        assert isinstance(table, ValueTable)
+        return table
+
+    def list_table(self, spec: TableSpec) -> ListTable:
+        table = self._table(spec)
+        assert isinstance(table, ListTable)
+        return table
+
+    def map_table(self, spec: TableSpec) -> MapTable:
+        table = self._table(spec)
+        assert isinstance(table, MapTable)
+        return table
+
+    def drop_table(self, spec: TableSpec) -> None:
+        if self._tables.pop(spec.name, None) is not None:
+            self._store.drop(spec.name)
+
+    def freeze(self) -> FrozenTables:
+        return _FrozenTables(self._store.freeze(), dict(self._layouts))
+
+    def settle(self, stop: Callable[[], bool]) -> None:
+        """The store of bytes has its own ways."""
+
+    def close(self) -> None:
+        self._tables.clear()
+        self._store.close()
+
+    def _layout(self, spec: TableSpec) -> KeyLayout:
+        layout = self._layouts.get(spec.name)
+        if layout is None:
+            layout = self._layouts[spec.name] = KeyLayout(spec, self._max_parallelism)
+        return layout
+
+    def _table(self, spec: TableSpec) -> _BytesTable:
+        table = self._tables.get(spec.name)
+        if table is None:
+            entries = self._store.table(spec.name)
+            table = _TABLES[spec.kind](spec, self._layout(spec), entries)
+            self._tables[spec.name] = table
+        return table
+
+
+class _FrozenTables(FrozenTables):
+    def __init__(self, frozen: FrozenBytes, layouts: dict[str, KeyLayout]) -> None:
+        self._frozen = frozen
+        self._layouts = layouts
+
+    def blocks(self, spec: TableSpec, keep_from_ms: int | None) -> Iterator[Block]:
+        rows, first = _FIRST_BLOCK_ROWS, b""
+        while page := self._frozen.page(spec.name, first, None, rows):
+            block = _block(spec, self._layouts[spec.name], page, keep_from_ms)
+            if block.count:
+                yield block
+            if len(page) < rows:
+                return
+            first = page[-1][0] + b"\x00"
+            size_bytes = sum(map(len, page[0])) + len(block.values) + len(block.keys.data)
+            fitting = len(page) * _BLOCK_BYTES // size_bytes
+            rows = max(1, min(fitting, rows * 4, _MOST_BLOCK_ROWS))
+
+    def release(self) -> None:
+        self._frozen.release()
+
+
+def _block(
+    spec: TableSpec, layout: KeyLayout, page: Sequence[ByteEntry], keep_from_ms: int | None
+) -> Block:
+    stamps = None
+    if spec.stamped:
+        raw = b"".join([cell[: _stamp.size] for _, cell in page])
+        numbers = np.frombuffer(raw, ">i8").astype(np.int64)
+        if keep_from_ms is not None:
+            kept = numbers >= keep_from_ms
+            numbers = numbers[kept]
+            page = [page[row] for row in np.flatnonzero(kept).tolist()]
+        stamps = numbers.tobytes()
+    start = _stamp.size if spec.stamped else 0
+    cells = [cell[start:] for _, cell in page] if start else [cell for _, cell in page]
+    parts = layout.split([key for key, _ in page])
+    return Block(
+        count=len(page),
+        groups=parts.groups.tobytes(),
+        keys=parts.keys,
+        namespaces=parts.namespaces,
+        map_keys=parts.map_keys,
+        values=join_values(spec.values, cells),
+        stamps=stamps,
+    )
+
+
+def _entries(
+    page: Callable[[bytes, bytes | None, int], Sequence[ByteEntry]],
+    first: bytes,
+    end: bytes | None,
+) -> Iterator[ByteEntry]:
+    """The entries of a range, page by page: between two, the table may change."""
+    while entries := page(first, end, _PAGE_ENTRIES):
+        yield from entries
+        if len(entries) < _PAGE_ENTRIES:
+            return
+        first = entries[-1][0] + b"\x00"
+
+
+def _stamped(milliseconds: int, cell: bytes) -> bytes:
+    return _stamp.pack(milliseconds) + cell
+
+
+def _unstamped(cell: bytes) -> tuple[int, bytes]:
+    return _stamp.unpack_from(cell)[0], cell[_stamp.size :]
