@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import get_ident
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from holdfast.backends.descriptors import StateDescriptor, StateTtlConfig
 from holdfast.backends.key_codec import key_codec_for
@@ -14,6 +13,7 @@ from holdfast.backends.key_groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.keys import NoKey, OperatorKeys
 from holdfast.backends.kinds import Shape, make_state, make_table, shape_of
 from holdfast.backends.loading import Loader
+from holdfast.backends.ownership import OwnedByOneThread
 from holdfast.backends.restores import PendingTable, read_snapshots
 from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
 from holdfast.backends.snapshotter import FrozenTable, Snapshotter
@@ -52,11 +52,8 @@ class Opening:
     allow_pickle: bool
 
 
-class KeyedStateBackend:
-    """Live keyed state. One thread, that which opened it, may use it and its states.
-
-    From `StateBackend.open`. As a context manager it closes on exit.
-    """
+class KeyedStateBackend(OwnedByOneThread):
+    """Live keyed state of one operator in one slot; from `StateBackend.open`."""
 
     def __init__(
         self,
@@ -66,8 +63,8 @@ class KeyedStateBackend:
         uid, key_groups = opening.uid, opening.key_groups
         max_parallelism = opening.max_parallelism
         check_max_parallelism(max_parallelism)
+        super().__init__(f"operator {uid!r}")
         self._uid = uid
-        self._where = f"operator {uid!r}"
         if key_groups.last >= max_parallelism:
             raise Invalid(
                 "key groups are out of range",
@@ -93,9 +90,7 @@ class KeyedStateBackend:
         self._timer_specs: list[TableSpec] = []
         self.store = make_store()
         self._snapshotter = Snapshotter(self.store, uid, key_groups, max_parallelism)
-        self._thread = get_ident()
         self._plain_key: Any = self._keys.plain
-        self._is_closed = False
         self.key: Any = NoKey(
             "there is no current key", where=self._where, fix="Call set_current_key first"
         )
@@ -266,46 +261,14 @@ class KeyedStateBackend:
         """The checkpoint will not be completed: what was written for it will be deleted."""
         self.check_thread()
 
-    def close(self) -> None:
-        """Give up the snapshots on their way and everything that is not in one. Any thread."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._thread = 0
-        self.key = NoKey("the state backend is closed", where=self._where, fix="Open another one")
-        self._snapshotter.close()
-        self.store.close()
-
-    def check_thread(self) -> None:
-        """Refuse the call of another thread, and any call after `close`.
-
-        Raises:
-            Invalid: it is such a call.
-        """
-        if self._is_closed:
-            raise Invalid("the state backend is closed", where=self._where, fix="Open another one")
-        if get_ident() != self._thread:
-            raise Invalid(
-                "a state backend is used from a second thread",
-                where=self._where,
-                expected="the thread that opened it",
-                fix="Pass values between threads, not state",
-            )
-
     def keys_of(self, keys: Any) -> Sequence[Any]:
         """Canonical keys of a column or a sequence; see `OperatorKeys.admit_many`."""
         return self._keys.admit_many(keys)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _release(self) -> None:
+        self.key = NoKey("the state backend is closed", where=self._where, fix="Open another one")
+        self._snapshotter.close()
+        self.store.close()
 
     def _made(
         self, spec: TableSpec, kind: str, ttl: StateTtlConfig | None, aliases: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""From pending state to tables: checks what was written against what is declared, and migrates."""
+"""From what was written to what is declared now: checks that it can be read, and migrates."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from holdfast.backends.columns import join_values, split_values
 from holdfast.backends.entries import Block
+from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.restores import PendingTable
 from holdfast.backends.schema import (
     check_pickle_allowed,
@@ -21,9 +22,70 @@ from holdfast.backends.schema import (
 from holdfast.backends.schema_steps import Verdict
 from holdfast.backends.snapshots import TableInfo
 from holdfast.backends.tables import TableSpec
+from holdfast.backends.type_schema import Schema
+from holdfast.backends.value_codec import ValueCodec
 from holdfast.storage import Invalid
 
-__all__ = ["Loader"]
+__all__ = ["Loader", "Reading"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads one state as it is declared now; `where` names the operator.
+
+    Each method raises `Invalid` for what cannot be read, with what was written and what is
+    declared.
+    """
+
+    name: str
+    where: str
+    allow_pickle: bool
+
+    def check_kind(self, written: str, declared: str) -> None:
+        """Make sure that it is the same kind of state."""
+        if written != declared:
+            raise Invalid(
+                f"{self._what} is of another kind in the snapshot",
+                where=self.where,
+                expected=written,
+                found=declared,
+                fix="Declare it as it was, or under another name",
+            )
+
+    def check_keys(self, part: str, written: Schema | None, codec: KeyCodec[Any] | None) -> None:
+        """Make sure that its map keys, or its namespaces, are what they were."""
+        declared = None if codec is None else codec.describe()
+        if (written is None) != (declared is None):
+            raise Invalid(
+                f"{part} of {self._what} are not as in the snapshot",
+                where=self.where,
+                expected=str(written or "none"),
+                found=str(declared or "none"),
+            )
+        if written is not None and declared is not None:
+            compare_keys(written, declared).require(f"{part} of {self._what}", where=self.where)
+
+    def check_values(self, written: Schema, codec: ValueCodec[Any]) -> None:
+        """Make sure that its values may be read, and can become what is declared."""
+        check_pickle_allowed(written, allowed=self.allow_pickle, what=self._what, where=self.where)
+        compare_values(written, codec.describe()).require(self._what, where=self.where)
+
+    def migration(self, written: Schema, codec: ValueCodec[Any]) -> Callable[[Block], Block] | None:
+        """What makes a block of values as they are declared; None where they are so already."""
+        if compare_values(written, codec.describe()).verdict is Verdict.COMPATIBLE_AS_IS:
+            return None
+        convert = migration_for(written, codec)
+
+        def migrate(block: Block) -> Block:
+            items: list[Any] = list(map(convert, split_values(codec, block.values, self._what)))
+            values = join_values(codec, codec.encode_many(items))
+            return msgspec.structs.replace(block, values=values)
+
+        return migrate
+
+    @property
+    def _what(self) -> str:
+        return f"state {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +105,9 @@ class Loader:
             Invalid: a value cannot be converted to what is declared.
             Corrupt: a file is damaged.
         """
-        migrate = self._migration(pending.info)
+        migrate = self._reading.migration(pending.info.values, self.spec.values)
         for block in pending.blocks():
             yield self._stamped(block if migrate is None else migrate(block))
-
-    @property
-    def _what(self) -> str:
-        return f"state {self.spec.name!r}"
 
     def check(self, info: TableInfo) -> None:
         """Make sure that what was written can be read as what is declared.
@@ -57,47 +115,15 @@ class Loader:
         Raises:
             Invalid: it cannot; names both.
         """
-        if info.kind != self.kind:
-            raise Invalid(
-                f"{self._what} is of another kind in the snapshot",
-                where=self.where,
-                expected=info.kind,
-                found=self.kind,
-                fix="Declare it as it was, or under another name",
-            )
-        pairs = (
-            ("the namespaces", info.namespaces, self.spec.namespaces),
-            ("the map keys", info.map_keys, self.spec.map_keys),
-        )
-        for part, written, codec in pairs:
-            declared = None if codec is None else codec.describe()
-            if (written is None) != (declared is None):
-                raise Invalid(
-                    f"{part} of {self._what} are not as in the snapshot",
-                    where=self.where,
-                    expected=str(written or "none"),
-                    found=str(declared or "none"),
-                )
-            if written is not None and declared is not None:
-                compare_keys(written, declared).require(f"{part} of {self._what}", where=self.where)
-        check_pickle_allowed(
-            info.values, allowed=self.allow_pickle, what=self._what, where=self.where
-        )
-        change = compare_values(info.values, self.spec.values.describe())
-        change.require(self._what, where=self.where)
+        spec, reading = self.spec, self._reading
+        reading.check_kind(info.kind, self.kind)
+        reading.check_keys("the namespaces", info.namespaces, spec.namespaces)
+        reading.check_keys("the map keys", info.map_keys, spec.map_keys)
+        reading.check_values(info.values, spec.values)
 
-    def _migration(self, info: TableInfo) -> Callable[[Block], Block] | None:
-        codec = self.spec.values
-        if compare_values(info.values, codec.describe()).verdict is Verdict.COMPATIBLE_AS_IS:
-            return None
-        convert = migration_for(info.values, codec)
-
-        def migrate(block: Block) -> Block:
-            items: list[Any] = list(map(convert, split_values(codec, block.values, self._what)))
-            values = join_values(codec, codec.encode_many(items))
-            return msgspec.structs.replace(block, values=values)
-
-        return migrate
+    @property
+    def _reading(self) -> Reading:
+        return Reading(self.spec.name, self.where, self.allow_pickle)
 
     def _stamped(self, block: Block) -> Block:
         """With stamps if there is time to live now, without if there is none."""

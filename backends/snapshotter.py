@@ -1,9 +1,8 @@
-"""The background thread of a backend: writes snapshots one after the other, and settles between."""
+"""The snapshots of keyed state: frozen and pending tables into segments, in the background."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +10,18 @@ import msgspec
 
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.restores import PendingTable
+from holdfast.backends.snapshot_worker import SnapshotWorker
 from holdfast.backends.snapshots import (
     ENTRIES_KIND,
     KeyedAttributes,
+    SegmentInfo,
     SnapshotFuture,
     SnapshotTarget,
     TableInfo,
     write_table,
 )
 from holdfast.backends.tables import FrozenTables, TableSpec, TableStore
-from holdfast.storage import Handle, SegmentWriter, StateSnapshot
+from holdfast.storage import Handle, StateSnapshot
 
 __all__ = ["FrozenTable", "Snapshotter"]
 
@@ -36,7 +37,6 @@ class FrozenTable:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    future: SnapshotFuture
     frozen: FrozenTables
     checkpoint_id: int
     target: SnapshotTarget
@@ -56,8 +56,7 @@ class Snapshotter:
         self._uid = uid
         self._key_groups = key_groups
         self._max_parallelism = max_parallelism
-        self._worker: ThreadPoolExecutor | None = None
-        self._waiting: list[SnapshotFuture] = []
+        self._worker = SnapshotWorker(uid)
 
     def begin(
         self,
@@ -70,58 +69,37 @@ class Snapshotter:
         compression: str,
     ) -> SnapshotFuture:
         """Freeze the tables and leave the rest to the background."""
-        future = SnapshotFuture()
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, f"snapshots of {self._uid}")
-        self._waiting.append(future)
-        task = _Task(
-            future,
-            self._store.freeze(),
-            checkpoint_id,
-            target,
-            tables,
-            pending,
-            keys,
-            compression,
-        )
-        self._worker.submit(self._run, task)
-        return future
+        frozen = self._store.freeze()
+        task = _Task(frozen, checkpoint_id, target, tables, pending, keys, compression)
+
+        def ended(stop: Callable[[], bool]) -> None:
+            frozen.release()
+            self._store.settle(stop)
+
+        return self._worker.submit(lambda future: self._write(task, future), ended)
 
     def close(self) -> None:
         """Give up what is on its way, and wait until nothing is touched any more."""
-        for future in list(self._waiting):
-            future.cancel()
-        if self._worker is not None:
-            self._worker.shutdown(wait=True)
+        self._worker.close()
 
-    def _run(self, task: _Task) -> None:
-        future = task.future
-        try:
-            if future.set_running_or_notify_cancel():
-                future.set_result(self._write(task))
-        except CancelledError as error:
-            future.set_exception(error)
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
-            future.set_exception(error)
-        finally:
-            task.frozen.release()
-            self._waiting.remove(future)
-        self._store.settle(lambda: bool(self._waiting))
-
-    def _write(self, task: _Task) -> StateSnapshot:
+    def _write(self, task: _Task, future: SnapshotFuture) -> StateSnapshot:
         handles: dict[str, Handle] = {}
         infos: list[TableInfo] = []
         with task.target.segments(
             task.checkpoint_id, self._uid, compression=task.compression
         ) as writer:
-            infos.extend(self._write_frozen(task, table, writer, handles) for table in task.tables)
+            for table in task.tables:
+                blocks = task.frozen.blocks(table.spec, table.keep_from_ms)
+                its_handles, segments = write_table(writer, blocks, table.spec.name, future)
+                handles |= its_handles
+                infos.append(_info(table, segments))
             for pending in task.pending:
                 its_handles, segments = write_table(
-                    writer, pending.blocks(), pending.info.name, task.future
+                    writer, pending.blocks(), pending.info.name, future
                 )
                 handles |= its_handles
                 infos.append(msgspec.structs.replace(pending.info, segments=segments))
-            task.future.check()
+            future.check()
         attributes = KeyedAttributes(
             uid=self._uid,
             max_parallelism=self._max_parallelism,
@@ -135,23 +113,15 @@ class Snapshotter:
             key_groups=(self._key_groups.first, self._key_groups.last),
         )
 
-    def _write_frozen(
-        self,
-        task: _Task,
-        table: FrozenTable,
-        writer: SegmentWriter,
-        handles: dict[str, Handle],
-    ) -> TableInfo:
-        spec = table.spec
-        blocks = task.frozen.blocks(spec, table.keep_from_ms)
-        its_handles, segments = write_table(writer, blocks, spec.name, task.future)
-        handles |= its_handles
-        return TableInfo(
-            name=spec.name,
-            kind=table.kind,
-            namespaces=None if spec.namespaces is None else spec.namespaces.describe(),
-            map_keys=None if spec.map_keys is None else spec.map_keys.describe(),
-            values=spec.values.describe(),
-            stamped=spec.stamped,
-            segments=segments,
-        )
+
+def _info(table: FrozenTable, segments: tuple[SegmentInfo, ...]) -> TableInfo:
+    spec = table.spec
+    return TableInfo(
+        name=spec.name,
+        kind=table.kind,
+        namespaces=None if spec.namespaces is None else spec.namespaces.describe(),
+        map_keys=None if spec.map_keys is None else spec.map_keys.describe(),
+        values=spec.values.describe(),
+        stamped=spec.stamped,
+        segments=segments,
+    )
