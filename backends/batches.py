@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from holdfast.backends.plain import INT64_MAX
 from holdfast.backends.value_codec import ValueCodec
 from holdfast.storage.errors import Invalid
 
-__all__ = ["grouped", "to_arrow", "to_list"]
+__all__ = ["Numbers", "grouped", "reduced_numbers", "to_arrow", "to_list"]
+
+Numbers: TypeAlias = npt.NDArray[Any]
+"""An array of 64-bit integers or floats."""
 
 _ARROW_TYPES: dict[str, pa.DataType] = {
     "int": pa.int64(),
@@ -45,8 +52,8 @@ def to_arrow(values: list[Any], codec: ValueCodec[Any]) -> pa.Array | list[Any]:
 
 def grouped(
     keys: Any, values: Any, reduce: Callable[[Any, Any], Any]
-) -> tuple[Any, Sequence[Any], bool]:
-    """The distinct keys, for each its values reduced to one, and whether these are plain numbers.
+) -> tuple[Any, Sequence[Any] | Numbers]:
+    """The distinct keys, and for each its values reduced to one; numbers where Arrow did that.
 
     Raises:
         Invalid: the columns are not of one length, or a value is null.
@@ -58,28 +65,53 @@ def grouped(
             found=str(len(values)),
         )
     kernel = _KERNELS.get(reduce)
-    if kernel is not None and isinstance(keys, _ARROW) and _is_number(values):
-        return *_by_kernel(keys, values, kernel), True
+    if kernel is not None and isinstance(keys, _ARROW) and _is_safe(values, kernel):
+        return _by_kernel(keys, values, kernel)
     reduced: dict[Any, Any] = {}
     for key, value in zip(to_list(keys), to_list(values), strict=True):
         if value is None:
             raise Invalid("a value to be reduced is null", fix="Drop such rows first")
         reduced[key] = reduce(reduced[key], value) if key in reduced else value
-    return list(reduced), list(reduced.values()), False
+    return list(reduced), list(reduced.values())
+
+
+def reduced_numbers(
+    there: list[Any], added: Numbers, reduce: Callable[[Any, Any], Any]
+) -> Numbers | None:
+    """What is there, or None, reduced with what is added; None if that is not one of 64 bits."""
+    if None in there:
+        pairs = zip(there, added.tolist(), strict=True)
+        unit = {operator.add: 0}.get(reduce)
+        there = [(new if unit is None else unit) if old is None else old for old, new in pairs]
+    before = np.fromiter(there, added.dtype, len(there))
+    after: Numbers = _UFUNCS[reduce](before, added)
+    if reduce is operator.add and added.dtype == np.int64:
+        has_overflown = ((before ^ after) & (added ^ after)) < 0
+        if has_overflown.any():
+            return None
+    return after
 
 
 _ARROW = (pa.Array, pa.ChunkedArray)
+_UFUNCS: dict[Any, Any] = {operator.add: np.add, min: np.minimum, max: np.maximum}
 
 
-def _is_number(values: Any) -> bool:
-    return (
-        isinstance(values, _ARROW)
-        and values.null_count == 0
-        and (pa.types.is_integer(values.type) or pa.types.is_floating(values.type))
-    )
+def _is_safe(values: Any, kernel: str) -> bool:
+    """Whether Arrow reduces these values to what Python would: no nulls, no overflow."""
+    if not isinstance(values, _ARROW) or values.null_count or not len(values):
+        return False
+    if values.type == pa.float64():
+        return kernel == "sum"  # of zeros with sign and of NaN Python has the first
+    if not pa.types.is_signed_integer(values.type):
+        return False
+    ends = pc.min_max(values).as_py()
+    largest = max(-ends["min"], ends["max"])
+    return kernel != "sum" or largest * len(values) <= INT64_MAX
 
 
-def _by_kernel(keys: Any, values: Any, kernel: str) -> tuple[pa.Array, list[Any]]:
+def _by_kernel(keys: Any, values: Any, kernel: str) -> tuple[pa.Array, Numbers]:
     table = pa.table({"key": keys, "value": values})
-    sums = table.group_by("key", use_threads=False).aggregate([("value", kernel)])
-    return sums["key"].combine_chunks(), to_list(sums[f"value_{kernel}"])
+    reduced = table.group_by("key", use_threads=False).aggregate([("value", kernel)])
+    column = reduced[f"value_{kernel}"].combine_chunks()
+    kind = np.float64 if pa.types.is_floating(column.type) else np.int64
+    return reduced["key"].combine_chunks(), column.to_numpy().astype(kind, copy=False)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from holdfast.backends.batches import grouped, to_arrow, to_list
+from holdfast.backends.batches import grouped, reduced_numbers, to_arrow, to_list
 from holdfast.backends.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -49,6 +50,8 @@ __all__ = [
 _V = TypeVar("_V")
 _Keys: TypeAlias = Any
 """A column of Arrow, or a sequence."""
+_NUMBERS: dict[str, type] = {"i": int, "f": float}
+"""Python's type for the kinds of NumPy's."""
 
 
 class KeyContext(Protocol):
@@ -166,7 +169,9 @@ class _SingleState(State[_V]):
         self._table.put(self._address(), self._encode(value))
 
     def _read_many(self, addresses: Sequence[Any]) -> list[Any]:
-        cells = self._table.get_many(addresses)
+        return self._decoded(self._table.get_many(addresses))
+
+    def _decoded(self, cells: list[Any]) -> list[Any]:
         if None not in cells:
             return self._form.decode_many(cells)
         decode = self._form.decode
@@ -291,16 +296,19 @@ class ReducingState(_SingleState[_V]):
         """
         self._context.check_thread()
         reduce = self._descriptor.reduce
-        unique, added, are_numbers = grouped(keys, values, reduce)
+        unique, added = grouped(keys, values, reduce)
         addresses = self._addresses(unique)
-        if not are_numbers:
-            added = self._form.decode_many(self._encode_many(added))
-        there = self._read_many(addresses)
-        if None in there:
-            pairs = zip(there, added, strict=True)
-            reduced = [new if old is None else reduce(old, new) for old, new in pairs]
-        else:
-            reduced = list(map(reduce, there, added))
+        there = self._table.get_many(addresses)
+        if isinstance(added, np.ndarray):
+            if self._form.exact is _NUMBERS[added.dtype.kind]:
+                numbers = reduced_numbers(there, added, reduce)
+                if numbers is not None:
+                    self._table.put_many(addresses, numbers.tolist())
+                    return
+            added = added.tolist()
+        added = self._form.decode_many(self._encode_many(added))
+        pairs = zip(self._decoded(there), added, strict=True)
+        reduced = [new if old is None else reduce(old, new) for old, new in pairs]
         self._table.put_many(addresses, self._encode_many(reduced))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:

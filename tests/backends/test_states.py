@@ -294,3 +294,49 @@ def test_backends_are_light_and_registered() -> None:
 def test_key_groups_past_max_parallelism_are_refused() -> None:
     with pytest.raises(Invalid, match=r"key groups are out of range.*'op'.*below 64"):
         load_backend("hashmap").open(uid="op", key_groups=ALL, max_parallelism=64)
+
+
+_NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("reduce", "kind", "columns"),
+    [
+        (operator.add, int, [pa.array([2**62, 2**62 - 1]), pa.array([-(2**62), 5])]),
+        (operator.add, int, [pa.array([3, 4], pa.int8()), pa.array([100, 100], pa.int8())]),
+        (operator.add, int, [pa.array([3, 4], pa.uint64()), pa.array([2**62, 0], pa.uint64())]),
+        (min, int, [pa.array([-(2**63), 4]), pa.array([2**63 - 1, 0])]),
+        (max, float, [pa.array([_NAN, 4.0]), pa.array([1.0, _NAN])]),
+        (min, float, [pa.array([-0.0, 4.0]), pa.array([0.0, 2.5])]),
+        (operator.add, float, [pa.array([3, 4]), pa.array([2**40, 0])]),
+        (operator.add, float, [pa.array([0.5, 4.0], pa.float32()), pa.array([1.0, 2.0])]),
+    ],
+)
+def test_numbers_are_reduced_in_columns_as_in_rows(
+    backend: KeyedStateBackend, reduce: Any, kind: type, columns: list[pa.Array]
+) -> None:
+    batch = backend.get_state(ReducingStateDescriptor("batch", reduce, kind))
+    row = backend.get_state(ReducingStateDescriptor("row", reduce, kind))
+    keys = pa.array(["a", "a"])
+    for column in columns:
+        batch.reduce_many(keys, column)
+        for value in column.to_pylist():
+            backend.set_current_key("a")
+            row.add(value)
+    assert repr(batch.get()) == repr(row.get())
+    assert type(batch.get()) is kind
+
+
+@pytest.mark.parametrize("columns", [[[2**62, 2**62]], [[2**62], [2**62]], [[-(2**63)], [-1]]])
+def test_a_sum_that_leaves_64_bits_is_refused(
+    backend: KeyedStateBackend, columns: list[list[int]]
+) -> None:
+    state = backend.get_state(ReducingStateDescriptor("sum", operator.add, int))
+    *before, last = columns
+    for column in before:
+        state.reduce_many(pa.array(["a"] * len(column)), pa.array(column))
+    backend.set_current_key("a")
+    was = state.get()
+    with pytest.raises(Invalid, match=r"a value does not fit state 'sum'.*int of 64 bits"):
+        state.reduce_many(pa.array(["a"] * len(last)), pa.array(last))
+    assert state.get() == was
