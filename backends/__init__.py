@@ -21,6 +21,12 @@ from holdfast.backends.hashmap import HashMapStateBackend
 from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.key_groups import KeyGroupRange, default_max_parallelism, key_groups_of_slots
 from holdfast.backends.keyed import KeyedStateBackend
+from holdfast.backends.operator_backend import OperatorStateBackend
+from holdfast.backends.operator_states import (
+    BroadcastState,
+    OperatorListState,
+    ReadOnlyBroadcastState,
+)
 from holdfast.backends.registry import load_backend, registered_backends
 from holdfast.backends.snapshots import SnapshotFuture
 from holdfast.backends.states import (
@@ -39,6 +45,7 @@ __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "BackendCapabilities",
+    "BroadcastState",
     "ByteEntry",
     "ByteStore",
     "ByteTable",
@@ -51,6 +58,9 @@ __all__ = [
     "ListStateDescriptor",
     "MapState",
     "MapStateDescriptor",
+    "OperatorListState",
+    "OperatorStateBackend",
+    "ReadOnlyBroadcastState",
     "ReducingState",
     "ReducingStateDescriptor",
     "SnapshotFuture",

@@ -2,7 +2,6 @@
 
 import operator
 import random
-import threading
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +21,12 @@ from holdfast.backends import (
 )
 from holdfast.storage import (
     Corrupt,
-    FileHandle,
     Invalid,
     JobStorage,
-    SegmentWriter,
     StateSnapshot,
     load_storage,
 )
+from state_targets import Failing, Gate, files_of
 
 ALL = KeyGroupRange(0, 127)
 DESCRIPTORS = {
@@ -170,25 +168,6 @@ def test_state_that_nobody_asks_for_is_carried_on(job: JobStorage) -> None:
             assert content(backend) == expected
 
 
-def files_of(snapshot: StateSnapshot) -> set[str]:
-    return {each.file for each in snapshot.handles.values() if isinstance(each, FileHandle)}
-
-
-class Gate:
-    """A target whose writer waits until it is let go."""
-
-    def __init__(self, job: JobStorage) -> None:
-        self.job = job
-        self.entered, self.open = threading.Event(), threading.Event()
-
-    def segments(
-        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> SegmentWriter:
-        self.entered.set()
-        assert self.open.wait(30)
-        return self.job.segments(checkpoint_id, label, compression=compression)
-
-
 def test_a_snapshot_can_be_cancelled_while_it_is_written(job: JobStorage) -> None:
     gate = Gate(job)
     with opened() as backend:
@@ -224,10 +203,6 @@ def test_closing_gives_up_what_is_on_its_way(job: JobStorage) -> None:
 
 
 def test_a_failed_snapshot_harms_nothing(job: JobStorage) -> None:
-    class Failing:
-        def segments(self, *_: Any, **__: Any) -> SegmentWriter:
-            raise Corrupt("the disk is on fire")
-
     with opened() as backend:
         churn(backend, random.Random(1), KEYS["int"], 300)
         expected = content(backend)
