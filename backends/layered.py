@@ -28,7 +28,7 @@ class LayeredDict:
     one background thread.
     """
 
-    __slots__ = ("_frozen", "_lock", "_views", "hot")
+    __slots__ = ("_frozen", "_lock", "_views", "_walk", "hot")
 
     def __init__(self) -> None:
         self.hot: dict[Any, Any] = {}
@@ -36,6 +36,7 @@ class LayeredDict:
         self._frozen: tuple[dict[Any, Any], ...] = ()
         self._views = 0
         self._lock = threading.Lock()
+        self._walk = threading.Lock()  # no entry may come or go in a layer that is walked
 
     def get(self, address: Any) -> Any:
         """The value, or None."""
@@ -77,9 +78,15 @@ class LayeredDict:
                 value = self.hot[address] = copy(value)
         return value
 
-    def items(self) -> Iterator[_Entry]:
-        """Every entry, for the owner; entries must not come or go meanwhile."""
-        return _merged((*self._frozen, self.hot))
+    def items(self) -> list[_Entry]:
+        """Every entry, for the owner. A fold waits meanwhile, for one chunk the owner for it."""
+        with self._walk:
+            return list(_merged((*self._frozen, self.hot)))
+
+    def addresses(self) -> list[Any]:
+        """The address of every entry, likewise."""
+        with self._walk:
+            return [address for address, _ in _merged((*self._frozen, self.hot))]
 
     def __len__(self) -> int:
         """At least the number of entries; more while layers overlap."""
@@ -103,9 +110,10 @@ class LayeredDict:
                 base, upper = self._frozen[:2]
             items = iter(upper.items())
             while chunk := dict(islice(items, _FOLD_ENTRIES)):
-                base.update(chunk)
-                for address in [address for address, value in chunk.items() if value is None]:
-                    base.pop(address, None)
+                with self._walk:
+                    base.update(chunk)
+                    for address in [address for address, value in chunk.items() if value is None]:
+                        base.pop(address, None)
                 if stop():
                     return
             with self._lock:
