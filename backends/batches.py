@@ -51,9 +51,14 @@ def to_arrow(values: list[Any], codec: ValueCodec[Any]) -> pa.Array | list[Any]:
 
 
 def grouped(
-    keys: Any, values: Any, reduce: Callable[[Any, Any], Any]
+    keys: Any,
+    values: Any,
+    reduce: Callable[[Any, Any], Any],
+    canonical: Callable[[Any], Sequence[Any]],
 ) -> tuple[Any, Sequence[Any] | Numbers]:
     """The distinct keys, and for each its values reduced to one; numbers where Arrow did that.
+
+    `canonical` makes one of keys that are equal: 0.0 and -0.0 are, and every NaN.
 
     Raises:
         Invalid: the columns are not of one length, or a value is null.
@@ -65,10 +70,10 @@ def grouped(
             found=str(len(values)),
         )
     kernel = _KERNELS.get(reduce)
-    if kernel is not None and isinstance(keys, _ARROW) and _is_safe(values, kernel):
+    if kernel is not None and _is_told_apart(keys) and _is_safe(values, kernel):
         return _by_kernel(keys, values, kernel)
     reduced: dict[Any, Any] = {}
-    for key, value in zip(to_list(keys), to_list(values), strict=True):
+    for key, value in zip(canonical(keys), to_list(values), strict=True):
         if value is None:
             raise Invalid("a value to be reduced is null", fix="Drop such rows first")
         reduced[key] = reduce(reduced[key], value) if key in reduced else value
@@ -94,6 +99,23 @@ def reduced_numbers(
 
 _ARROW = (pa.Array, pa.ChunkedArray)
 _UFUNCS: dict[Any, Any] = {operator.add: np.add, min: np.minimum, max: np.maximum}
+
+
+def _is_told_apart(keys: Any) -> bool:
+    """Whether Arrow groups these keys, and takes for equal just those that are."""
+    return isinstance(keys, _ARROW) and any(test(keys.type) for test in _GROUPED_TYPES)
+
+
+_GROUPED_TYPES = (
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_boolean,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+)
 
 
 def _is_safe(values: Any, kernel: str) -> bool:

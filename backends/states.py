@@ -296,7 +296,7 @@ class ReducingState(_SingleState[_V]):
         """
         self._context.check_thread()
         reduce = self._descriptor.reduce
-        unique, added = grouped(keys, values, reduce)
+        unique, added = grouped(keys, values, reduce, self._context.keys_of)
         addresses = self._addresses(unique)
         there = self._table.get_many(addresses)
         if isinstance(added, np.ndarray):
