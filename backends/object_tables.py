@@ -48,7 +48,7 @@ class _ObjectTable(Table):
         self.entries.remove(address)
 
     def addresses(self) -> Iterator[tuple[Any, Any]]:
-        found = [address for address, _ in self.entries.items()]
+        found = self.entries.addresses()
         if self.spec.namespaces is None:
             return zip(found, repeat(NO_NAMESPACE), strict=False)
         return iter(found)
@@ -56,7 +56,7 @@ class _ObjectTable(Table):
     def sweep(self, limit: int) -> Iterable[Any]:
         batch = list(islice(self._round, limit))
         if len(batch) < limit:
-            self._round = iter([address for address, _ in self.entries.items()])
+            self._round = iter(self.entries.addresses())
         return batch
 
 
@@ -184,7 +184,7 @@ class ObjectTableStore(TableStore):
             encode=partial(_checked, codec.check) if is_map else codec.check,
             decode=_not_null if is_map else _same,
             encode_many=partial(_all_checked, codec.check_many) if is_map else codec.check_many,
-            decode_many=_same,
+            decode_many=_all_not_null if is_map else _same,
             exact=None if is_map or spec.stamped else _EXACT.get(codec.describe()["type"]),
             stamp=_stamp,
             unstamp=_same,
@@ -252,6 +252,10 @@ def _same(value: Any) -> Any:
 
 def _not_null(cell: Any) -> Any:
     return None if cell is NULL else cell
+
+
+def _all_not_null(cells: Sequence[Any]) -> list[Any]:
+    return list(map(_not_null, cells))
 
 
 def _checked(check: Callable[[Any], Any], value: Any) -> Any:
