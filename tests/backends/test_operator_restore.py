@@ -77,6 +77,27 @@ def test_only_some_slots_ask_for_state_and_migrate_it(job: JobStorage) -> None:
         slot.close()
 
 
+def test_elements_of_several_types_are_carried_in_one_slot(job: JobStorage) -> None:
+    numbers, fractions = ListStateDescriptor("n", int), ListStateDescriptor("n", float)
+    slots = started(4, [], job)
+    for index, slot in enumerate(slots):
+        slot.get_list_state(numbers).add_all([index, index])
+    slots = started(4, stopped(slots, 1, job), job)
+    for slot in slots[1:3]:
+        slot.get_list_state(fractions).add(0.5)
+    one = stopped(started(1, stopped(slots, 2, job), job), 3, job)
+    assert [state["values"]["type"] for state in one[0].attributes["states"]] == [
+        "int",
+        "float",
+        "int",
+    ]
+    slots = started(2, one, job)
+    found = [slot.get_list_state(fractions).get() for slot in slots]
+    assert found == [[0.0, 0.0, 1.0, 1.0, 0.5], [2.0, 2.0, 0.5, 3.0, 3.0]]
+    for slot in slots:
+        slot.close()
+
+
 @pytest.mark.parametrize(
     ("method", "descriptor", "message"),
     [

@@ -379,11 +379,14 @@ def test_closing_gives_up_what_is_on_its_way(job: JobStorage) -> None:
     gate = Gate(job)
     backend = opened()
     backend.get_list_state(LIST).add_all("abc")
-    future = backend.snapshot(1, gate)
+    running, waiting = backend.snapshot(1, gate), backend.snapshot(2, job)
+    waiting.add_done_callback(lambda _: gate.open.set())
     assert gate.entered.wait(30)
-    gate.open.set()
     backend.close()
-    assert future.done()
+    for future in (running, waiting):
+        with pytest.raises(CancelledError):
+            future.result(0)
+    assert list(job.storage.list("")) == []
     assert list(job.storage.unfinished("")) == []
 
 
