@@ -22,7 +22,7 @@ from holdfast.backends.entries import Block, Column
 from holdfast.backends.key_groups import key_group, key_groups
 from holdfast.backends.tables import NO_NAMESPACE, StateKind, TableSpec
 
-__all__ = ["KeyLayout", "KeyParts", "past"]
+__all__ = ["KeyLayout", "KeyParts", "group_prefixes", "past"]
 
 _GROUP_BYTES = 2
 _group = struct.Struct(">H").pack
@@ -38,24 +38,28 @@ class KeyParts:
     map_keys: Column | None
 
 
-class KeyLayout:
-    """The keys of one table."""
+def group_prefixes(max_parallelism: int) -> list[bytes]:
+    """How keys of each key group begin."""
+    return [_group(group) for group in range(max_parallelism)]
 
-    def __init__(self, spec: TableSpec, max_parallelism: int) -> None:
-        self._spec = spec
-        self._max_parallelism = max_parallelism
-        self._groups = [_group(group) for group in range(max_parallelism)]
+
+class KeyLayout:
+    """The keys of one table; `groups` are the prefixes of all key groups."""
+
+    def __init__(self, spec: TableSpec, groups: Sequence[bytes]) -> None:
+        self.spec = spec
+        self._groups = groups
 
     def address(self, key: Any, namespace: Any) -> bytes:
         """The beginning of all that is kept for a canonical key in a namespace."""
-        codec = self._spec.keys
-        group = self._groups[key_group(codec.hash(key), self._max_parallelism)]
+        codec = self.spec.keys
+        group = self._groups[key_group(codec.hash(key), len(self._groups))]
         return group + codec.encode(key) + self._namespace(namespace)
 
     def addresses(self, keys: Sequence[Any], namespace: Any) -> list[bytes]:
         """The address of each of many canonical keys."""
-        codec = self._spec.keys
-        groups = key_groups(codec.hash_many(keys), self._max_parallelism)
+        codec = self.spec.keys
+        groups = key_groups(codec.hash_many(keys), len(self._groups))
         addresses = self._joined(groups, encode_keys(codec, keys).to_list(len(keys)))
         end = self._namespace(namespace)
         return [address + end for address in addresses] if end else addresses
@@ -70,14 +74,14 @@ class KeyLayout:
 
     def read(self, stored: bytes) -> tuple[Any, Any, int]:
         """The key, the namespace, and where the rest begins."""
-        key, end = self._spec.keys.read(stored, _GROUP_BYTES)
-        if self._spec.namespaces is None:
+        key, end = self.spec.keys.read(stored, _GROUP_BYTES)
+        if self.spec.namespaces is None:
             return key, NO_NAMESPACE, end
-        return key, *self._spec.namespaces.read(stored, end)
+        return key, *self.spec.namespaces.read(stored, end)
 
     def split(self, stored: Sequence[bytes]) -> KeyParts:
         """The parts of many keys, as bytes."""
-        spec = self._spec
+        spec = self.spec
         groups = np.frombuffer(b"".join([key[:_GROUP_BYTES] for key in stored]), ">u2")
         starts: Iterable[int] = [_GROUP_BYTES] * len(stored)
         parts: list[Column] = []
@@ -96,7 +100,7 @@ class KeyLayout:
         return list(map(add, map(self._groups.__getitem__, groups.tolist()), keys))
 
     def _namespace(self, namespace: Any) -> bytes:
-        codec = self._spec.namespaces
+        codec = self.spec.namespaces
         return b"" if codec is None else codec.encode(namespace)
 
 

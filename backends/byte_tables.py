@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.backends.byte_keys import KeyLayout, past
+from holdfast.backends.byte_keys import KeyLayout, group_prefixes, past
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.columns import join_values, split_values
 from holdfast.backends.entries import Block
@@ -176,7 +176,7 @@ class ByteTableStore(TableStore):
 
     def __init__(self, store: ByteStore, max_parallelism: int) -> None:
         self._store = store
-        self._max_parallelism = max_parallelism
+        self._groups = group_prefixes(max_parallelism)
         self._tables: dict[str, _BytesTable] = {}
         self._layouts: dict[str, KeyLayout] = {}
 
@@ -229,8 +229,8 @@ class ByteTableStore(TableStore):
 
     def _layout(self, spec: TableSpec) -> KeyLayout:
         layout = self._layouts.get(spec.name)
-        if layout is None:
-            layout = self._layouts[spec.name] = KeyLayout(spec, self._max_parallelism)
+        if layout is None or layout.spec is not spec:
+            layout = self._layouts[spec.name] = KeyLayout(spec, self._groups)
         return layout
 
     def _table(self, spec: TableSpec) -> _BytesTable:

@@ -11,7 +11,7 @@ __all__ = ["install_entries", "install_project"]
 
 def install_entries(folder: Path, distribution: str, group: str, entries: Mapping[str, str]) -> str:
     """Make a distribution below the folder; answers what must be on the path."""
-    info = folder / distribution / f"{distribution}-1.0.dist-info"
+    info = folder / distribution / f"{distribution.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
     lines = [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
