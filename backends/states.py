@@ -112,15 +112,19 @@ class State(Generic[_V]):
         key = self._context.key
         hash(key)  # raises when there is no current key
         if self._namespace is NO_NAMESPACE and self._spec.namespaces is not None:
-            raise Invalid(
-                f"state {self.name!r} has no current namespace",
-                fix="Call set_current_namespace first",
-            )
+            raise self._no_namespace()
         return self._context.store.address(self._spec, key, self._namespace)
 
     def _addresses(self, keys: _Keys) -> Sequence[Any]:
+        if self._namespace is NO_NAMESPACE and self._spec.namespaces is not None:
+            raise self._no_namespace()
         canonical = self._context.keys_of(keys)
         return self._context.store.addresses(self._spec, canonical, self._namespace)
+
+    def _no_namespace(self) -> Invalid:
+        return Invalid(
+            f"state {self.name!r} has no current namespace", fix="Call set_current_namespace first"
+        )
 
     def _wrong(self, error: Invalid) -> Invalid:
         """The error of a value that does not fit, with the state's name."""

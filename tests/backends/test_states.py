@@ -165,6 +165,8 @@ def test_namespaces(backend: KeyedStateBackend) -> None:
     backend.set_current_key(1)
     with pytest.raises(Invalid, match="no current namespace"):
         total.get()
+    with pytest.raises(Invalid, match="no current namespace"):
+        total.reduce_many([1], [1])
     for namespace, value in (("a", 1), ("b", 2), ("c", 4)):
         for state in (lists, total):
             state.set_current_namespace(namespace)
