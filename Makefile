@@ -12,7 +12,7 @@ COMPILE = env UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --uni
 	--generate-hashes --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench lock pyfiles clean
+.PHONY: help setup demo test soak check bench lock pyfiles clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):  *## /  make \1\t/p' Makefile
@@ -26,6 +26,9 @@ demo:  ## a tour of what works, in a minute
 
 test:  ## every test
 	@$(INSIDE) pytest
+
+soak:  ## the long searches that no other target runs: for a night
+	@$(INSIDE) pytest -m soak
 
 check:  ## format, lint, types, imports and the quick tests: before every commit
 	@$(INSIDE) python tools/check.py

@@ -16,7 +16,7 @@ CHECKS: dict[str, list[str]] = {
     "types of the rooms": ["mypy"],
     "types around them": ["mypy", *SIDES],
     "imports": ["lint-imports", "--no-cache"],
-    "quick tests": ["pytest", "--quiet", "-m", "not slow"],
+    "quick tests": ["pytest", "--quiet", "-m", "not slow and not soak"],
 }
 
 

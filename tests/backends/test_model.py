@@ -1,0 +1,60 @@
+"""Whole backends against a model of dicts; and the machine finds every loss that it should."""
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from holdfast.backends import StateBackend, load_backend
+from holdfast.backends.testing.machine import StateBackendMachine
+from lossy_backends import LOSSES, LossyBackend
+
+BACKENDS = ("hashmap",)
+USUAL = settings(
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],  # to shrink takes minutes: `make soak` does it
+)
+
+
+def run_machine(backend: StateBackend, chosen: settings) -> None:
+    class Machine(StateBackendMachine):
+        def open_backend(self) -> StateBackend:
+            return backend
+
+    run_state_machine_as_test(Machine, settings=chosen)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_is_a_dict_that_survives(name: str) -> None:
+    run_machine(load_backend(name), settings(USUAL, max_examples=25))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_is_a_dict_that_survives_in_many_runs(name: str) -> None:
+    run_machine(load_backend(name), settings(USUAL, max_examples=60))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_is_a_dict_that_survives_all_night(name: str) -> None:
+    soaking = settings(
+        USUAL,
+        max_examples=1000,
+        derandomize=False,
+        print_blob=True,
+        phases=[Phase.generate, Phase.shrink],
+    )
+    run_machine(load_backend(name), soaking)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_machine_finds_a_loss(loss: str) -> None:
+    searching = settings(USUAL, max_examples=200)
+    with pytest.raises(AssertionError):
+        run_machine(LossyBackend(loss), searching)
