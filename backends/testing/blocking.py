@@ -6,9 +6,10 @@ from itertools import pairwise
 
 from holdfast.backends.entries import Block
 from holdfast.backends.key_groups import key_group
-from holdfast.backends.testing.cells import GROUPS, Cells, blocks_of, rows_of, tables
+from holdfast.backends.testing.cells import Cells, rows_of
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS, PREFIXES
+from holdfast.backends.testing.tables import GROUPS, blocks_of, tables
 from holdfast.storage.testing.checks import same
 
 __all__ = ["BlockClauses"]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from holdfast.backends.testing.batching import BatchClauses
 from holdfast.backends.testing.blocking import BlockClauses
+from holdfast.backends.testing.evolving import DamageClauses, EvolutionClauses
+from holdfast.backends.testing.filing import FileClauses
 from holdfast.backends.testing.forming import FormClauses
 from holdfast.backends.testing.freezing import FreezeClauses
 from holdfast.backends.testing.keeping import ListTableClauses, MapTableClauses, ValueTableClauses
+from holdfast.backends.testing.lifecycle import LifecycleClauses
 from holdfast.backends.testing.living import TimeToLiveClauses
 from holdfast.backends.testing.merging import KeyClauses, NamespaceClauses
+from holdfast.backends.testing.restoring import ExchangeClauses, RestoreClauses
 from holdfast.backends.testing.scanning import NeighbourClauses, ScanClauses
 from holdfast.backends.testing.snapshotting import SnapshotClauses
 from holdfast.backends.testing.stating import StateClauses
@@ -33,5 +37,11 @@ class StateBackendConformance(
     TimeToLiveClauses,
     TimerClauses,
     SnapshotClauses,
+    RestoreClauses,
+    ExchangeClauses,
+    EvolutionClauses,
+    DamageClauses,
+    LifecycleClauses,
+    FileClauses,
 ):
     """Inherit, and define the fixture `place`, which answers a `Place`; nothing else is needed."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.tables import NO_NAMESPACE, StateKind
-from holdfast.backends.testing.cells import tables
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS, PREFIXES, VALUES
+from holdfast.backends.testing.tables import tables
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, require, same
 

@@ -8,9 +8,10 @@ from threading import Event, Thread
 from typing import Any
 
 from holdfast.backends.tables import FrozenTables, StateKind
-from holdfast.backends.testing.cells import Cells, tables
+from holdfast.backends.testing.cells import Cells
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import PREFIXES
+from holdfast.backends.testing.tables import tables
 from holdfast.storage.testing.checks import require, same
 
 __all__ = ["FreezeClauses"]

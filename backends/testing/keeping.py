@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.backends.testing.cells import tables
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import KEYS
+from holdfast.backends.testing.tables import tables
 from holdfast.storage.testing.checks import require, same
 
 __all__ = ["ListTableClauses", "MapTableClauses", "ValueTableClauses"]

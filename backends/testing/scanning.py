@@ -8,9 +8,10 @@ from itertools import islice
 from typing import Any
 
 from holdfast.backends.tables import NO_NAMESPACE, StateKind
-from holdfast.backends.testing.cells import Cells, Tables, tables
+from holdfast.backends.testing.cells import Cells
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import KEYS, PREFIXES
+from holdfast.backends.testing.tables import Tables, tables
 from holdfast.storage.testing.checks import require, same
 
 __all__ = ["NeighbourClauses", "ScanClauses"]
