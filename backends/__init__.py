@@ -28,7 +28,7 @@ from holdfast.backends.operator_states import (
     ReadOnlyBroadcastState,
 )
 from holdfast.backends.registry import load_backend, registered_backends
-from holdfast.backends.snapshots import SnapshotFuture
+from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
 from holdfast.backends.states import (
     AggregatingState,
     ListState,
@@ -64,6 +64,7 @@ __all__ = [
     "ReducingState",
     "ReducingStateDescriptor",
     "SnapshotFuture",
+    "SnapshotTarget",
     "State",
     "StateBackend",
     "StateDescriptor",

@@ -1,0 +1,128 @@
+"""Where the channels of an operator chain meet: order, alignment, event time and the end.
+
+Pure: no threads, no clock. The slot takes elements from the channels that `may_read` allows and
+hands them in; the gate says what they mean for the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from holdfast.runtime.elements import Barrier, Element, EndOfInput, Idle, Watermark
+from holdfast.runtime.watermarks import WatermarkMerge
+
+__all__ = ["Aligned", "Ended", "Event", "Gate", "Quiet", "Rows", "TimeAdvanced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows to process, that came by one channel."""
+
+    channel: int
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAdvanced:
+    """The watermark of all channels has got to `timestamp`."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """All channels are idle; whoever is downstream shall not wait for this chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """The barrier has come by every channel: take the snapshot, then pass it on."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Every channel has ended."""
+
+
+Event: TypeAlias = Rows | TimeAdvanced | Quiet | Aligned | Ended
+
+
+class Gate:
+    """Exactly once, aligned: a channel whose barrier has come waits for the others.
+
+    Barriers come in ascending order and by every channel, also by those that have ended.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self._watermarks = WatermarkMerge(channels)
+        self._has_barrier = [False] * channels
+        self._has_ended = [False] * channels
+        self._aligning: int | None = None
+        self._is_quiet = False
+
+    @property
+    def aligning(self) -> int | None:
+        """The checkpoint whose barrier has come by some channels and not by others."""
+        return self._aligning
+
+    @property
+    def watermark(self) -> int:
+        """The watermark of all channels together."""
+        return self._watermarks.current
+
+    def may_read(self, channel: int) -> bool:
+        """Whether the next element of the channel may be taken."""
+        return not self._has_barrier[channel]
+
+    def receive(self, channel: int, element: Element) -> Sequence[Event]:
+        """What an element that was taken from a channel means for the chain, in order."""
+        match element:
+            case Barrier(checkpoint_id):
+                return self._barrier(channel, checkpoint_id)
+            case Watermark(timestamp):
+                self._is_quiet = False
+                return _advanced(self._watermarks.advance(channel, timestamp))
+            case Idle():
+                return self._idle(channel)
+            case EndOfInput():
+                return self._end(channel)
+        self._watermarks.active(channel)
+        self._is_quiet = False
+        return (Rows(channel, element),)
+
+    def _barrier(self, channel: int, checkpoint_id: int) -> Sequence[Event]:
+        if self._aligning not in (None, checkpoint_id):
+            raise AssertionError(f"barrier {checkpoint_id} while {self._aligning} is aligned")
+        self._aligning = checkpoint_id
+        self._has_barrier[channel] = True
+        if not all(self._has_barrier):
+            return ()
+        self._has_barrier = [False] * len(self._has_barrier)
+        self._aligning = None
+        return (Aligned(checkpoint_id),)
+
+    def _idle(self, channel: int) -> Sequence[Event]:
+        events = list(_advanced(self._watermarks.idle(channel)))
+        if self._watermarks.all_idle and not self._is_quiet:
+            self._is_quiet = True
+            events.append(Quiet())
+        return events
+
+    def _end(self, channel: int) -> Sequence[Event]:
+        if self._has_ended[channel]:
+            raise AssertionError(f"channel {channel} has ended twice")
+        self._has_ended[channel] = True
+        events = list(_advanced(self._watermarks.end(channel)))
+        if all(self._has_ended):
+            events.append(Ended())
+        return events
+
+
+def _advanced(timestamp: int | None) -> tuple[Event, ...]:
+    return () if timestamp is None else (TimeAdvanced(timestamp),)

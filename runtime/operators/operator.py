@@ -1,0 +1,128 @@
+"""The contract between an operator in a slot and the chain that it is part of.
+
+An operator is described on the driver by an `OperatorSpec`, plain data that is pickled once, and
+built in each slot. One thread calls everything, in this order: `open`, then as the stream has it
+`process`, `advance`, `tick` and, for each checkpoint, `prepare`, `snapshot` and later `completed`
+or `aborted`; `finish` after the last row; `close` in any case.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from holdfast.backends import KeyGroupRange, SnapshotTarget, StateBackend
+from holdfast.storage import Clock, JobStorage, StateSnapshot
+
+__all__ = ["Collector", "Operator", "OperatorContext", "OperatorSpec", "Output"]
+
+
+class Output(Protocol):
+    """Where an operator's results go: the next in the chain, or channels to other chains."""
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """Pass rows on, in the operator's output schema (and event time, if the stream has it)."""
+        ...
+
+    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
+        """Pass rows of a side output on; they are dropped where nobody reads it."""
+        ...
+
+
+class Collector(Protocol):
+    """What a collecting sink hands its rows to: the driver."""
+
+    def collect(self, uid: str, part: str, rows: bytes) -> None:
+        """Hand over one part, once for good: a second part of the same name is the same one."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorContext:
+    """What an operator is opened with."""
+
+    uid: str
+    slot: int
+    parallelism: int
+    max_parallelism: int
+    attempt: int
+    key_groups: KeyGroupRange
+    job: JobStorage
+    backend: StateBackend
+    restored: Sequence[StateSnapshot] = ()
+    """What all slots of the checkpoint have left of this operator, keyed state and other."""
+    allow_pickle: bool = False
+    clock: Clock
+    output: Output
+    collector: Collector
+
+
+class Operator(ABC):
+    """One operator in one slot."""
+
+    @abstractmethod
+    def open(self, context: OperatorContext) -> None:
+        """Restore state, and get ready."""
+
+    @abstractmethod
+    def process(self, batch: pa.RecordBatch) -> None:
+        """Process rows of the operator's input schema."""
+
+    def advance(self, watermark: int) -> None:
+        """Event time has got to here; the chain passes the watermark on afterwards."""
+
+    def idle(self) -> None:
+        """Nothing comes for a while; the chain passes that on afterwards."""
+
+    def tick(self, now_ms: int) -> None:
+        """The clock has got to here; called about when `next_tick_ms` says, or later."""
+
+    def next_tick_ms(self) -> int | None:
+        """When `tick` has something to do; None when it has not."""
+        return None
+
+    def finish(self) -> None:
+        """All input has ended: the last chance to emit. A final checkpoint follows."""
+
+    def prepare(self, checkpoint_id: int) -> None:
+        """Before the snapshot: emit what belongs before the barrier."""
+
+    def snapshot(
+        self, checkpoint_id: int, target: SnapshotTarget
+    ) -> Sequence[Future[StateSnapshot]]:
+        """Begin a snapshot of all state; the call is what processing waits for."""
+        return ()
+
+    def completed(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete; of several, perhaps only the last is told."""
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will not be completed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back; what is not in a checkpoint is gone. Also after a failed `open`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSpec(ABC):
+    """An operator as the driver plans it. Plain data; functions of users are pickled in it.
+
+    Schemas are as users see them, without the column of event time.
+    """
+
+    uid: str
+    name: str
+    input_schema: pa.Schema
+    output_schema: pa.Schema
+    side_schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
+    has_event_time: bool = False
+
+    @abstractmethod
+    def build(self) -> Operator:
+        """The operator, not yet opened."""
