@@ -8,6 +8,7 @@ operating system that its seed chose.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -42,20 +43,20 @@ def arm(chance: random.Random) -> None:
     """Count calls to the operating system, and die at one of them."""
     fatal = chance.randrange(HIGHEST_CALL)
     before = chance.random() < 0.5
-    counter = 0
+    numbers = itertools.count(1)  # of which no two threads get the same
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            nonlocal counter
-            counter += 1
-            if counter != fatal:
+            if next(numbers) != fatal:
                 return real(*arguments, **options)
-            if name == "write":  # a torn write
-                descriptor, data = arguments
-                real(descriptor, memoryview(data)[: chance.randrange(len(data) + 1)])
-            elif not before:
-                real(*arguments, **options)
-            return die()
+            try:
+                if name == "write":  # a torn write
+                    descriptor, data = arguments
+                    real(descriptor, memoryview(data)[: chance.randrange(len(data) + 1)])
+                elif not before:
+                    real(*arguments, **options)
+            finally:
+                die()
 
         return call
 

@@ -27,6 +27,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.backends.interface import StateBackend
 from holdfast.backends.snapshots import SnapshotFuture
+from holdfast.backends.testing.comparing import (
+    DOMAINS,
+    compare_fired,
+    compare_moments,
+    compare_reading,
+    compare_states,
+)
 from holdfast.backends.testing.fleet import UID, Fleet, Gate, Settings, comparable
 from holdfast.backends.testing.model import Model, ModelTimer
 from holdfast.backends.testing.subjects import (
@@ -56,7 +63,6 @@ _RETAINED = 3
 _IN_FLIGHT = 3
 _START_MS = 1_000_000
 _ALWAYS_MS = 1_000_000
-_DOMAINS = ("event", "processing")
 _NUMBERS = st.integers(0, 23)
 _PICKS = st.builds(
     Picks,
@@ -72,7 +78,7 @@ _PARALLELISM = st.integers(1, 3)
 _PAUSES = st.sampled_from((0, 400, 1000, 2000))
 _SOME_TTLS = st.lists(st.sampled_from(TTLS), min_size=SUBJECT_COUNT, max_size=SUBJECT_COUNT)
 _TIMERS = st.tuples(
-    st.sampled_from(_DOMAINS),
+    st.sampled_from(DOMAINS),
     st.integers(-3, 20),
     st.integers(0, 7),
     st.sampled_from(TIMER_NAMESPACES),
@@ -297,14 +303,14 @@ class StateBackendMachine(RuleBasedStateMachine):
     def fire_timers(self, *, until: int, again: int) -> None:
         """Let a watermark and the clock reach a moment."""
         self._load_timers()
-        self._fire(self.fleet, self.model, until, again)
+        compare_fired(self.fleet, self.model, until=until, again=again)
 
     @rule()
     def read_everything(self) -> None:
         """Compare all state with the model, loading what nobody asked for yet."""
-        self._compare(self.fleet, self.model, self.subjects)
+        compare_states(self.fleet, self.model, self.subjects, self.keys)
         self._load_timers()
-        self._compare_moments()
+        compare_moments(self.fleet, self.model)
 
     @invariant()
     def agrees(self) -> None:
@@ -321,9 +327,11 @@ class StateBackendMachine(RuleBasedStateMachine):
                 assert must <= set(found) <= may, f"a scan of {name} shows {found}"
                 if subject.ttl is None:
                     for key in found:
-                        self._read(self.fleet, self.model, subject, key, namespace)
+                        compare_reading(
+                            self.fleet, self.model, subject, key=key, namespace=namespace
+                        )
         if self.has_timers:
-            self._compare_moments()
+            compare_moments(self.fleet, self.model)
 
     def teardown(self) -> None:
         """Look at everything once more, and clean up."""
@@ -419,31 +427,7 @@ class StateBackendMachine(RuleBasedStateMachine):
         fleet = Fleet(self.settings, self.subjects, parallelism, parts)
         model = self.completed[number].restored(self.subjects, self.clock.now_ms())
         try:
-            self._compare(fleet, model, self.subjects)
-            self._fire(fleet, model, _ALWAYS_MS, again=0)
+            compare_states(fleet, model, self.subjects, self.keys)
+            compare_fired(fleet, model, until=_ALWAYS_MS)
         finally:
             fleet.close()
-
-    def _compare(self, fleet: Fleet, model: Model, subjects: dict[str, Subject]) -> None:
-        for name, subject in subjects.items():
-            fleet.declare(name)
-            model.declare(name)
-            for namespace in subject.namespaces:
-                for key in self.keys:
-                    self._read(fleet, model, subject, key, namespace)
-
-    def _read(self, fleet: Fleet, model: Model, subject: Subject, key: Any, namespace: Any) -> None:
-        action = reading_of(subject, key, namespace)
-        expected = model.do(action)
-        assert fleet.do(action) == comparable(action.verb, expected), action
-
-    def _fire(self, fleet: Fleet, model: Model, until: int, again: int) -> None:
-        for domain in _DOMAINS:
-            fired = fleet.fire(domain, until, again)
-            expected = model.fire(domain, until, again)
-            assert sorted(fired, key=repr) == sorted(expected, key=repr), domain
-
-    def _compare_moments(self) -> None:
-        for domain in _DOMAINS:
-            moments = (timer.timestamp for timer in self.model.timers(domain))
-            assert self.fleet.next_timer(domain) == min(moments, default=None), domain
