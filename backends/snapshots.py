@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from holdfast.backends.entries import Block, encode_block
 from holdfast.backends.type_schema import Schema
@@ -106,35 +107,40 @@ def write_table(
     """Write the blocks of one table; answers the handles by name, and what is in each."""
     handles: dict[str, Handle] = {}
     infos: list[SegmentInfo] = []
-    remaining = _Peekable(blocks)
-    while remaining.next is not None:
-        first = int(remaining.next.group_array[0])
-        last, rows, size_bytes = first, 0, 0
+    remaining = _Remaining(blocks)
+    while (block := remaining.take(None)) is not None:
+        first = last = int(block.group_array[0])
+        rows = size_bytes = 0
         with writer.stream() as segment:
-            while (block := remaining.next) is not None:
-                groups = block.group_array
-                if size_bytes >= _SEGMENT_BYTES and int(groups[0]) != last:
-                    break
+            while block is not None:
                 future.check()
                 data = encode_block(block)
                 segment.write(data)
                 size_bytes += len(data)
                 rows += block.count
-                last = int(groups[-1])
-                remaining.advance()
+                last = int(block.group_array[-1])
+                block = remaining.take(last if size_bytes >= _SEGMENT_BYTES else None)
         handle = f"{name}/{len(infos)}"
         handles[handle] = segment.handle
         infos.append(SegmentInfo(handle, first, last, rows))
     return handles, tuple(infos)
 
 
-class _Peekable:
-    """The blocks that have rows, with a look at the next one."""
+class _Remaining:
+    """The blocks that have rows, to be taken one by one or up to the end of a key group."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._blocks: Iterator[Block] = (block for block in blocks if block.count)
-        self.next: Block | None = None
-        self.advance()
+        self._rest: Block | None = None
 
-    def advance(self) -> None:
-        self.next = next(self._blocks, None)
+    def take(self, group: int | None) -> Block | None:
+        """The next block, or only what it has of one key group; None when that is nothing."""
+        block, self._rest = self._rest or next(self._blocks, None), None
+        if block is None or group is None or int(block.group_array[-1]) == group:
+            return block
+        end = int(np.searchsorted(block.group_array, group, "right"))
+        if end == 0:
+            self._rest = block
+            return None
+        self._rest = block.rows(end, block.count)
+        return block.rows(0, end)

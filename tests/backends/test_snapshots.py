@@ -4,6 +4,7 @@ import operator
 import random
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,23 @@ def test_any_key_groups_from_many_snapshots(job: JobStorage, parallelism: int) -
             assert not parts.keys() & part.keys()
             parts |= part
     assert parts == everything
+
+
+def test_segments_end_where_a_key_group_ends(
+    job: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.backends.snapshots._SEGMENT_BYTES", 4096)
+    with opened() as backend:
+        state = backend.get_state(ValueStateDescriptor("v", int))
+        state.put_many(list(range(20_000)), list(range(20_000)))
+        snapshot = backend.snapshot(1, job).result(30)
+    (table,) = snapshot.attributes["tables"]
+    ends = [(segment["first_group"], segment["last_group"]) for segment in table["segments"]]
+    assert len(ends) > 2
+    assert all(before[1] < after[0] for before, after in pairwise(ends))
+    with opened(snapshot, job=job, key_groups=KeyGroupRange(100, 100)) as backend:
+        backend.get_state(ValueStateDescriptor("v", int))
+        assert 100 < len(list(backend.keys("v"))) < 250
 
 
 def test_state_that_nobody_asks_for_is_carried_on(job: JobStorage) -> None:
