@@ -1,0 +1,228 @@
+"""All that driver, slots and pushing tasks say to each other, but for the rows themselves.
+
+A message is answered by truth or falsehood; its docstring says what that means, and where it says
+nothing the answer is True. Each may come twice, when an answer was lost: whoever handles it does
+nothing a second time.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.runtime.staging import PushKey, Winner
+from holdfast.storage import StateSnapshot
+
+__all__ = [
+    "Acknowledge",
+    "Admit",
+    "Cancel",
+    "CheckpointAborted",
+    "CheckpointCompleted",
+    "Collect",
+    "Credentials",
+    "Decline",
+    "EndSource",
+    "Exchange",
+    "Failed",
+    "Finish",
+    "Finished",
+    "Heartbeat",
+    "IdleSource",
+    "InjectBarrier",
+    "Push",
+    "Register",
+    "RoomFor",
+    "SnapshotStatistics",
+    "Start",
+    "ToDriver",
+    "ToSlot",
+]
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What every call carries beside its message: who may speak, and for which life of the job.
+
+    The token is the job's secret, in ASCII. The attempt is the number of the job's attempt: what
+    comes from an earlier or a later one is refused.
+    """
+
+    token: str
+    attempt: int
+
+    def __repr__(self) -> str:
+        """Without the secret: this ends up in logs."""
+        return f"Credentials(attempt={self.attempt})"
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """All slots have registered. `peers` has the address of each slot, by slot."""
+
+    peers: dict[int, str]
+
+
+class Admit(msgspec.Struct, frozen=True, kw_only=True, tag="admit"):
+    """Let a batch in, of which these attempts count: `Staging.admit`."""
+
+    source: str
+    sequence: int
+    batch: int
+    winners: list[Winner]
+    watermark: int | None = None
+
+
+class InjectBarrier(msgspec.Struct, frozen=True, kw_only=True, tag="inject_barrier"):
+    """Cut the source here: `Staging.barrier`."""
+
+    source: str
+    sequence: int
+    checkpoint_id: int
+
+
+class IdleSource(msgspec.Struct, frozen=True, kw_only=True, tag="idle_source"):
+    """The source is silent for now: `Staging.idle`."""
+
+    source: str
+    sequence: int
+
+
+class EndSource(msgspec.Struct, frozen=True, kw_only=True, tag="end_source"):
+    """The source has ended: `Staging.end`."""
+
+    source: str
+    sequence: int
+
+
+class CheckpointCompleted(msgspec.Struct, frozen=True, tag="checkpoint_completed"):
+    """The checkpoint is committed: sinks may commit what belongs to it."""
+
+    checkpoint_id: int
+
+
+class CheckpointAborted(msgspec.Struct, frozen=True, tag="checkpoint_aborted"):
+    """The checkpoint will not be committed."""
+
+    checkpoint_id: int
+
+
+class Finish(msgspec.Struct, frozen=True, tag="finish"):
+    """The final checkpoint is done, or none was wanted: close everything and return."""
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """The attempt is over: stop without finishing."""
+
+    reason: str
+
+
+class RoomFor(msgspec.Struct, frozen=True, kw_only=True, tag="room_for"):
+    """Wait until no more than this is left of the source, and say whether it is so."""
+
+    source: str
+    limit_bytes: int
+    timeout_s: float
+
+
+ToSlot: TypeAlias = (
+    Start
+    | Admit
+    | InjectBarrier
+    | IdleSource
+    | EndSource
+    | CheckpointCompleted
+    | CheckpointAborted
+    | Finish
+    | Cancel
+    | RoomFor
+)
+
+
+class Register(msgspec.Struct, frozen=True, kw_only=True, tag="register"):
+    """A slot is there, at this address. False: its attempt is not wanted; it shall stop."""
+
+    slot: int
+    address: str
+    holdfast_version: str
+    python_version: str
+    pid: int
+    host: str
+
+
+class SnapshotStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a slot's part of a checkpoint took, and what it takes in storage."""
+
+    alignment_ms: float
+    sync_ms: float
+    async_ms: float
+    size_bytes: int
+
+
+class Acknowledge(msgspec.Struct, frozen=True, kw_only=True, tag="acknowledge"):
+    """A slot's whole part of a checkpoint is in storage: `parts` by uid of the operator.
+
+    False: nobody waits for it any more.
+    """
+
+    checkpoint_id: int
+    slot: int
+    parts: dict[str, list[StateSnapshot]]
+    statistics: SnapshotStatistics
+
+
+class Decline(msgspec.Struct, frozen=True, kw_only=True, tag="decline"):
+    """A slot cannot do its part of a checkpoint, and goes on."""
+
+    checkpoint_id: int
+    slot: int
+    reason: str
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """A slot has failed: with it the attempt, and the job too if it is fatal.
+
+    `uid` is that of the operator which failed, if it was one.
+    """
+
+    slot: int
+    uid: str | None
+    summary: str
+    traceback: str
+    is_fatal: bool
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """All chains of the slot have ended; a final checkpoint may follow."""
+
+    slot: int
+
+
+class Collect(msgspec.Struct, frozen=True, kw_only=True, tag="collect"):
+    """Rows of a collecting sink: one part, once for good."""
+
+    uid: str
+    part: str
+    rows: bytes
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
+    """The slot lives. False: its attempt is not wanted any more; it shall stop."""
+
+    slot: int
+    metrics: dict[str, float] = {}
+
+
+ToDriver: TypeAlias = Register | Acknowledge | Decline | Failed | Finished | Collect | Heartbeat
+
+
+class Push(msgspec.Struct, frozen=True, tag="push"):
+    """The stream that this opens brings rows of a source, to be staged."""
+
+    key: PushKey
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag="exchange"):
+    """The stream that this opens brings all elements of an edge from one upstream slot."""
+
+    edge: str
+    sender: int
