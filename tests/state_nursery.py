@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from holdfast.backends import SnapshotFuture, StateVisibility, load_backend
+from holdfast.backends import SnapshotFuture, StateVisibility
 from holdfast.backends.testing.fleet import UID, Fleet, Settings
 from holdfast.backends.testing.model import Model, ModelTimer
 from holdfast.backends.testing.subjects import (
@@ -39,7 +39,7 @@ from holdfast.storage import (
     load_storage,
 )
 from kill_nursery import arm, die
-from lossy_backends import LOSSES, LossyBackend
+from tried_backends import backend_named
 
 STEPS = 10_000
 LONGEST_LIFE = 250
@@ -94,7 +94,7 @@ class Story:
     def settings(self, backend: str, job: JobStorage, clock: ManualClock) -> Settings:
         """How its operator is opened."""
         return Settings(
-            backend=LossyBackend(backend) if backend in LOSSES else load_backend(backend),
+            backend=backend_named(backend),
             key_kind=self.key_kind,
             max_parallelism=self.max_parallelism,
             clock=clock,

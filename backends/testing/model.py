@@ -341,14 +341,11 @@ class Model:
         """The timers that are due, which go; those at even moments come back `again` later."""
         fired: list[ModelTimer] = []
         while due := [each for each in self.timers(domain) if each.timestamp <= until]:
-            fired += due
-            self._timers -= set(due)
-            if again:
-                self._timers |= {
-                    replace(each, timestamp=each.timestamp + again)
-                    for each in due
-                    if each.timestamp % 2 == 0
-                }
+            first = min(due, key=lambda each: each.timestamp)
+            fired.append(first)
+            self._timers.remove(first)
+            if again and first.timestamp % 2 == 0:
+                self._timers.add(replace(first, timestamp=first.timestamp + again))
         return fired
 
     def timers(self, domain: str) -> list[ModelTimer]:

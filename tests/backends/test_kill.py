@@ -1,6 +1,7 @@
 """Operators are killed with SIGKILL at seeded moments; each goes on from its last checkpoint."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,8 +15,8 @@ from holdfast.backends.testing.comparing import compare_fired, compare_states
 from holdfast.backends.testing.fleet import UID, Fleet
 from holdfast.storage import ManualClock
 from state_nursery import STEPS, Telling, job_of
+from tried_backends import TRIED
 
-BACKENDS = ("hashmap",)
 KILLS = 200
 LIVES_OF_A_STORY = 10
 Said = list[tuple[str, int]]
@@ -24,8 +25,9 @@ Said = list[tuple[str, int]]
 @contextmanager
 def nursery(root: Path, backend: str) -> Iterator[Callable[[int, int], Said]]:
     command = [sys.executable, state_nursery.__file__, str(root), backend]
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=path
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -96,7 +98,7 @@ def live_and_die(root: Path, backend: str, *, stories: int) -> list[Witness]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TRIED)
 def test_a_killed_operator_goes_on_from_its_last_checkpoint(tmp_path: Path, backend: str) -> None:
     witnesses = live_and_die(tmp_path, backend, stories=KILLS // LIVES_OF_A_STORY)
     assert sum(witness.killed for witness in witnesses) > KILLS * 0.9

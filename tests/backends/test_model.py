@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.backends import StateBackend, load_backend
+from holdfast.backends import StateBackend
 from holdfast.backends.testing.machine import StateBackendMachine
 from lossy_backends import LOSSES, LossyBackend
+from tried_backends import TRIED, backend_named
 
-BACKENDS = ("hashmap",)
 USUAL = settings(
     stateful_step_count=40,
     deadline=None,
@@ -27,20 +27,20 @@ def run_machine(backend: StateBackend, chosen: settings) -> None:
     run_state_machine_as_test(Machine, settings=chosen)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", TRIED)
 def test_a_backend_is_a_dict_that_survives(name: str) -> None:
-    run_machine(load_backend(name), settings(USUAL, max_examples=25))
+    run_machine(backend_named(name), settings(USUAL, max_examples=25))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", TRIED)
 def test_a_backend_is_a_dict_that_survives_in_many_runs(name: str) -> None:
-    run_machine(load_backend(name), settings(USUAL, max_examples=60))
+    run_machine(backend_named(name), settings(USUAL, max_examples=60))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("name", TRIED)
 def test_a_backend_is_a_dict_that_survives_all_night(name: str) -> None:
     soaking = settings(
         USUAL,
@@ -49,7 +49,7 @@ def test_a_backend_is_a_dict_that_survives_all_night(name: str) -> None:
         print_blob=True,
         phases=[Phase.generate, Phase.shrink],
     )
-    run_machine(load_backend(name), soaking)
+    run_machine(backend_named(name), soaking)
 
 
 @pytest.mark.slow
