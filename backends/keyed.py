@@ -13,6 +13,7 @@ from holdfast.backends.key_groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.keys import NoKey, OperatorKeys
 from holdfast.backends.kinds import Shape, make_state, make_table, shape_of
 from holdfast.backends.loading import Loader
+from holdfast.backends.naming import restoring
 from holdfast.backends.ownership import OwnedByOneThread
 from holdfast.backends.restores import PendingTable, read_snapshots
 from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
@@ -235,8 +236,9 @@ class KeyedStateBackend(OwnedByOneThread):
             Invalid: the backend is closed, or the call is another thread's.
         """
         self.check_thread()
-        for pending in self._pending.values():
-            pending.hold()
+        for name, pending in self._pending.items():
+            with restoring(f"state {name!r} of {self._where}"):
+                pending.hold()
         now_ms = self._clock.now_ms()
         tables = []
         for each in self._states.values():
@@ -284,8 +286,9 @@ class KeyedStateBackend(OwnedByOneThread):
         inner, table = make_table(self.store, spec, ttl, self._clock)
         if found is not None:
             try:
-                for block in loader.blocks(self._pending[found]):
-                    inner.load(block)
+                with restoring(f"state {spec.name!r} of {self._where}"):
+                    for block in loader.blocks(self._pending[found]):
+                        inner.load(block)
             except BaseException:
                 self.store.drop_table(spec)
                 raise

@@ -14,6 +14,7 @@ from itertools import groupby
 import msgspec
 
 from holdfast.backends.entries import Block, decode_blocks
+from holdfast.backends.naming import restoring
 from holdfast.backends.operator_snapshots import (
     OPERATOR_KIND,
     OperatorAttributes,
@@ -73,16 +74,8 @@ class PendingPiece:
     @contextmanager
     def naming(self) -> Iterator[None]:
         """Errors from inside say of which state and operator they are."""
-        try:
+        with restoring(f"state {self.table.name!r} of {self.place}"):
             yield
-        except (Corrupt, Invalid) as error:
-            raise type(error)(
-                f"state {self.table.name!r} of {self.place} cannot be restored: {error.what}",
-                where=error.where,
-                expected=error.expected,
-                found=error.found,
-                fix=error.fix,
-            ) from error
 
     def _read(self, handle: str, wanted: range) -> Iterator[Block]:
         count = 0
