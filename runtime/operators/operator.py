@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -30,7 +30,19 @@ class Output(Protocol):
         ...
 
     def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        """Pass rows of a side output on; they are dropped where nobody reads it."""
+        """Pass rows of a side output on, likewise; they are dropped where nobody reads it."""
+        ...
+
+    def advance(self, watermark: int) -> None:
+        """Tell all that follow how far event time has got; for operators that make it."""
+        ...
+
+    def idle(self) -> None:
+        """Tell all that follow not to wait for this operator; likewise.
+
+        It is waited for again after the next rows or the next `advance`, also one that says what
+        the last one said.
+        """
         ...
 
 
@@ -64,6 +76,10 @@ class OperatorContext:
 
 class Operator(ABC):
     """One operator in one slot."""
+
+    makes_event_time: ClassVar[bool] = False
+    """Whether watermarks begin here: then `advance` and `idle` are not passed on by the chain, but
+    by the operator where it sees fit, through its output."""
 
     @abstractmethod
     def open(self, context: OperatorContext) -> None:
@@ -113,7 +129,9 @@ class Operator(ABC):
 class OperatorSpec(ABC):
     """An operator as the driver plans it. Plain data; functions of users are pickled in it.
 
-    Schemas are as users see them, without the column of event time.
+    Schemas are as users see them, without the column of event time. `has_event_time` says whether
+    the batches that come in have it; those that go out have it then too, and always where the
+    operator makes event time. It is null for rows that happened at no time.
     """
 
     uid: str
