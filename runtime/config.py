@@ -1,0 +1,87 @@
+"""How checkpoints of a job are taken: the settings, with Flink's names, meaning and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.runtime.durations import Duration, duration_ms
+from holdfast.runtime.settings import check_choice, check_count, check_switch
+from holdfast.storage import Invalid
+
+__all__ = ["CheckpointConfig"]
+
+_SHORTEST_MS = 10  # Flink's limit too: what is shorter is a mistake in the unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """How checkpoints are taken. All is checked when it is made.
+
+    Durations are a `timedelta`, a number of seconds, or text such as "500ms" and "1h 30min".
+
+    Raises:
+        Invalid: a setting is out of range, does not fit another, or cannot be honoured.
+    """
+
+    interval: Duration | None = None
+    """From the trigger of one checkpoint to that of the next. None: only those that are asked
+    for, and the final one."""
+    mode: str = "exactly-once"
+    timeout: Duration = "10min"
+    """A checkpoint that is not ready to be stored so long after its trigger is given up."""
+    min_pause: Duration = "0s"
+    """At least so long from the end of one checkpoint to the trigger of the next."""
+    max_concurrent: int = 1
+    """So many may be under way at once."""
+    tolerable_failures: int = 0
+    """The job fails when more checkpoints than these have failed in a row."""
+    retained: int = 1
+    """So many completed checkpoints are kept, the newest."""
+    on_cancel: str = "delete"
+    """Whether a job that is cancelled leaves its checkpoints: "delete" or "retain". One that
+    fails leaves them in any case."""
+    final_checkpoint: bool = True
+    """Take a checkpoint after bounded sources have ended, so that sinks commit the last rows."""
+    compression: str = ""
+    """How state is packed: "lz4", or "" for not at all."""
+
+    def __post_init__(self) -> None:
+        if self.mode == "at-least-once":
+            raise Invalid(
+                "checkpoints that are only at-least-once are not built yet",
+                expected="mode 'exactly-once'",
+                found="mode 'at-least-once'",
+                fix="Leave the mode out; exactly-once keeps what at-least-once promises, and more",
+            )
+        check_choice(self.mode, ("exactly-once",), name="mode")
+        check_choice(self.on_cancel, ("delete", "retain"), name="on_cancel")
+        check_choice(self.compression, ("", "lz4"), name="compression")
+        check_count(self.max_concurrent, name="max_concurrent", least=1)
+        check_count(self.tolerable_failures, name="tolerable_failures", least=0)
+        check_count(self.retained, name="retained", least=1)
+        check_switch(self.final_checkpoint, name="final_checkpoint")
+        _ = (self.interval_ms, self.timeout_ms)
+        if self.min_pause_ms and self.max_concurrent > 1:
+            raise Invalid(
+                "a pause between checkpoints leaves no room for concurrent ones",
+                expected="min_pause 0 or max_concurrent 1",
+                found=f"min_pause {self.min_pause!r} and max_concurrent {self.max_concurrent}",
+                fix="Leave one of them out",
+            )
+
+    @property
+    def interval_ms(self) -> int | None:
+        """The interval in milliseconds; None when there is none."""
+        if self.interval is None:
+            return None
+        return duration_ms(self.interval, name="interval", least_ms=_SHORTEST_MS)
+
+    @property
+    def timeout_ms(self) -> int:
+        """The timeout in milliseconds."""
+        return duration_ms(self.timeout, name="timeout", least_ms=_SHORTEST_MS)
+
+    @property
+    def min_pause_ms(self) -> int:
+        """The pause in milliseconds."""
+        return duration_ms(self.min_pause, name="min_pause")

@@ -1,0 +1,237 @@
+"""Whether and when a job that has failed is started again: strategies, with Flink's meaning.
+
+A strategy is settings. `start` makes the state that counts the failures of one job; it is pure:
+the time and the chance that jitter needs are handed in with each failure.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.runtime.durations import Duration, duration_ms
+from holdfast.runtime.settings import check_count, check_number
+from holdfast.storage import Invalid
+
+__all__ = [
+    "ExponentialDelayRestart",
+    "FailureRateRestart",
+    "FixedDelayRestart",
+    "NoRestart",
+    "RestartDecider",
+    "RestartStrategy",
+    "default_restart",
+]
+
+_ENDLESS_MS = 2**62
+
+
+class RestartDecider(Protocol):
+    """What is known of the failures of one job."""
+
+    def failed(self, now_ms: int, chance: float) -> int | None:
+        """The job has failed: in how many milliseconds to start it again; None to give up.
+
+        `now_ms` is of a clock that does not go back, `chance` a number from 0 to 1.
+        """
+        ...
+
+
+class RestartStrategy(ABC):
+    """Settings by which a job that has failed is started again."""
+
+    @abstractmethod
+    def start(self) -> RestartDecider:
+        """A decider for one run of a job, that knows of no failure yet."""
+
+
+def default_restart(*, is_checkpointing: bool) -> RestartStrategy:
+    """What Flink does unless told otherwise: without checkpoints, the first failure is the end."""
+    return ExponentialDelayRestart() if is_checkpointing else NoRestart()
+
+
+@dataclass(frozen=True)
+class NoRestart(RestartStrategy):
+    """The first failure is the end."""
+
+    def start(self) -> RestartDecider:
+        return _Never()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedDelayRestart(RestartStrategy):
+    """Start again `attempts` times, each after `delay`; the count never starts anew.
+
+    Raises:
+        Invalid: a setting is out of range.
+    """
+
+    attempts: int = 1
+    delay: Duration = "1s"
+
+    def __post_init__(self) -> None:
+        check_count(self.attempts, name="attempts", least=0)
+        _ = self.delay_ms
+
+    @property
+    def delay_ms(self) -> int:
+        """The delay in milliseconds."""
+        return duration_ms(self.delay, name="delay")
+
+    def start(self) -> RestartDecider:
+        return _FixedDelay(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureRateRestart(RestartStrategy):
+    """Start again, each time after `delay`, unless failures come too fast.
+
+    More than `max_failures_per_interval` within `failure_rate_interval` are the end.
+
+    Raises:
+        Invalid: a setting is out of range.
+    """
+
+    max_failures_per_interval: int = 1
+    failure_rate_interval: Duration = "1min"
+    delay: Duration = "1s"
+
+    def __post_init__(self) -> None:
+        check_count(self.max_failures_per_interval, name="max_failures_per_interval", least=1)
+        _ = (self.failure_rate_interval_ms, self.delay_ms)
+
+    @property
+    def failure_rate_interval_ms(self) -> int:
+        """The interval in milliseconds."""
+        return duration_ms(self.failure_rate_interval, name="failure_rate_interval", least_ms=1)
+
+    @property
+    def delay_ms(self) -> int:
+        """The delay in milliseconds."""
+        return duration_ms(self.delay, name="delay")
+
+    def start(self) -> RestartDecider:
+        return _FailureRate(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentialDelayRestart(RestartStrategy):
+    """Start again after a delay that grows with each failure, until the job has run well.
+
+    The delay begins at `initial_backoff` and is multiplied by `backoff_multiplier` with each
+    failure, up to `max_backoff`. `jitter_factor` is the part of it that is left to chance, so that
+    jobs which failed together do not come back together. A job that has run without failure for
+    `reset_backoff_threshold` begins anew; before that it is started again at most
+    `attempts_before_reset_backoff` times (None: without limit).
+
+    Raises:
+        Invalid: a setting is out of range, or the first backoff is longer than the longest.
+    """
+
+    initial_backoff: Duration = "1s"
+    max_backoff: Duration = "1min"
+    backoff_multiplier: float = 1.5
+    reset_backoff_threshold: Duration = "1h"
+    jitter_factor: float = 0.1
+    attempts_before_reset_backoff: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.initial_backoff_ms > self.max_backoff_ms:
+            raise Invalid(
+                "initial_backoff is longer than max_backoff",
+                expected=f"at most {self.max_backoff!r}",
+                found=repr(self.initial_backoff),
+            )
+        _ = self.reset_backoff_threshold_ms
+        least = math.nextafter(1.0, 2.0)
+        check_number(self.backoff_multiplier, name="backoff_multiplier", least=least)
+        check_number(self.jitter_factor, name="jitter_factor", least=0, most=1)
+        if self.attempts_before_reset_backoff is not None:
+            name = "attempts_before_reset_backoff"
+            check_count(self.attempts_before_reset_backoff, name=name, least=1)
+
+    @property
+    def initial_backoff_ms(self) -> int:
+        """The first backoff in milliseconds."""
+        return duration_ms(self.initial_backoff, name="initial_backoff", least_ms=1)
+
+    @property
+    def max_backoff_ms(self) -> int:
+        """The longest backoff in milliseconds."""
+        return duration_ms(self.max_backoff, name="max_backoff", least_ms=1)
+
+    @property
+    def reset_backoff_threshold_ms(self) -> int:
+        """The threshold in milliseconds."""
+        return duration_ms(self.reset_backoff_threshold, name="reset_backoff_threshold", least_ms=1)
+
+    def start(self) -> RestartDecider:
+        return _ExponentialDelay(self)
+
+
+class _Never:
+    def failed(self, now_ms: int, chance: float) -> int | None:
+        return None
+
+
+class _FixedDelay:
+    def __init__(self, strategy: FixedDelayRestart) -> None:
+        self._remaining = strategy.attempts
+        self._delay_ms = strategy.delay_ms
+
+    def failed(self, now_ms: int, chance: float) -> int | None:
+        if not self._remaining:
+            return None
+        self._remaining -= 1
+        return self._delay_ms
+
+
+class _FailureRate:
+    def __init__(self, strategy: FailureRateRestart) -> None:
+        self._failures_ms: deque[int] = deque(maxlen=strategy.max_failures_per_interval + 1)
+        self._interval_ms = strategy.failure_rate_interval_ms
+        self._delay_ms = strategy.delay_ms
+
+    def failed(self, now_ms: int, chance: float) -> int | None:
+        failures_ms = self._failures_ms
+        failures_ms.append(now_ms)
+        is_full = len(failures_ms) == failures_ms.maxlen
+        is_too_fast = is_full and now_ms - failures_ms[0] <= self._interval_ms
+        return None if is_too_fast else self._delay_ms
+
+
+class _ExponentialDelay:
+    def __init__(self, strategy: ExponentialDelayRestart) -> None:
+        self._strategy = strategy
+        self._initial_ms = strategy.initial_backoff_ms
+        self._max_ms = strategy.max_backoff_ms
+        self._reset_ms = strategy.reset_backoff_threshold_ms
+        self._attempts = 0
+        self._restart_ms: int | None = None
+        """When the job is or was started again after the last failure."""
+
+    def failed(self, now_ms: int, chance: float) -> int | None:
+        restart_ms = self._restart_ms
+        if restart_ms is None or now_ms > restart_ms:  # else it is part of the last failure
+            if restart_ms is not None and now_ms - restart_ms >= self._reset_ms:
+                self._attempts = 0
+            restart_ms = self._restart_ms = now_ms + self._delay_ms(chance)
+            self._attempts += 1
+        limit = self._strategy.attempts_before_reset_backoff
+        return None if limit is not None and self._attempts > limit else restart_ms - now_ms
+
+    def _delay_ms(self, chance: float) -> int:
+        grown = self._grown_ms()
+        offset = int(grown * self._strategy.jitter_factor)
+        jitter = min(int(chance * (2 * offset + 1)), 2 * offset) - offset
+        return max(self._initial_ms, min(grown + jitter, self._max_ms))
+
+    def _grown_ms(self) -> int:
+        """The delay before jitter and limit, as long as a number can say it."""
+        factor = self._strategy.backoff_multiplier
+        if self._attempts * math.log2(factor) >= math.log2(_ENDLESS_MS / self._initial_ms):
+            return _ENDLESS_MS
+        return int(self._initial_ms * factor**self._attempts)

@@ -1,0 +1,64 @@
+"""What the classes of settings have in common: checks that answer with a clear error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from holdfast.storage import Invalid
+
+__all__ = ["check_choice", "check_count", "check_number", "check_switch"]
+
+
+def check_choice(value: object, choices: Collection[str], *, name: str) -> None:
+    """Refuse what is not one of the words.
+
+    Raises:
+        Invalid: it is not; names the choices.
+    """
+    if value not in choices:
+        raise Invalid(
+            f"{name} is not one of the choices",
+            expected=" or ".join(repr(choice) for choice in choices),
+            found=repr(value),
+        )
+
+
+def check_count(value: object, *, name: str, least: int) -> None:
+    """Refuse what is not a whole number of at least `least`.
+
+    Raises:
+        Invalid: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise Invalid(
+            f"{name} is out of range",
+            expected=f"a whole number, {least} or more",
+            found=repr(value),
+        )
+
+
+def check_number(value: object, *, name: str, least: float, most: float = math.inf) -> None:
+    """Refuse what is not a finite number from `least` to `most`.
+
+    Raises:
+        Invalid: it is not.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value) and least <= value <= most):  # type: ignore[arg-type, operator]
+        upper = "" if most == math.inf else f" to {most:g}"
+        raise Invalid(
+            f"{name} is out of range",
+            expected=f"a number from {least:g}{upper}",
+            found=repr(value),
+        )
+
+
+def check_switch(value: object, *, name: str) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        Invalid: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise Invalid(f"{name} is a switch", expected="True or False", found=repr(value))
