@@ -28,7 +28,7 @@ from holdfast.backends.operator_states import (
     ReadOnlyBroadcastState,
 )
 from holdfast.backends.registry import load_backend, registered_backends
-from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
+from holdfast.backends.snapshots import Segments, SnapshotFuture, SnapshotTarget
 from holdfast.backends.states import (
     AggregatingState,
     ListState,
@@ -63,6 +63,7 @@ __all__ = [
     "ReadOnlyBroadcastState",
     "ReducingState",
     "ReducingStateDescriptor",
+    "Segments",
     "SnapshotFuture",
     "SnapshotTarget",
     "State",

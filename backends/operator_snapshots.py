@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.backends.entries import Block, encode_block
 from holdfast.backends.redistribution import Mode
-from holdfast.backends.snapshots import SnapshotFuture
+from holdfast.backends.snapshots import Segments, SnapshotFuture
 from holdfast.backends.type_schema import Schema
-from holdfast.storage import Handle, Invalid, SegmentWriter, StateSnapshot
+from holdfast.storage import Handle, Invalid, StateSnapshot
 
 __all__ = [
     "OPERATOR_KIND",
@@ -86,7 +86,7 @@ class OperatorAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 def write_operator_snapshot(
-    writer: SegmentWriter,
+    writer: Segments,
     place: OperatorPlace,
     tables: Iterable[tuple[OperatorTable, Iterable[Block]]],
     future: SnapshotFuture,
@@ -115,7 +115,7 @@ def write_operator_snapshot(
 
 
 def _segments(
-    writer: SegmentWriter,
+    writer: Segments,
     blocks: Iterable[Block],
     name: str,
     handles: dict[str, Handle],

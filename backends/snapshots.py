@@ -9,19 +9,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import msgspec
 import numpy as np
 
 from holdfast.backends.entries import Block, encode_block
 from holdfast.backends.type_schema import Schema
-from holdfast.storage import Handle, SegmentWriter, StateSnapshot
+from holdfast.storage import Buffer, Handle, SegmentStream, StateSnapshot
 
 __all__ = [
     "ENTRIES_KIND",
     "KeyedAttributes",
     "SegmentInfo",
+    "Segments",
     "SnapshotFuture",
     "SnapshotTarget",
     "TableInfo",
@@ -34,13 +36,34 @@ ENTRIES_KIND = "holdfast.keyed-entries/1"
 _SEGMENT_BYTES = 4 * 1024 * 1024
 
 
+class Segments(Protocol):
+    """Where segments are written to, as a context manager: what `SegmentWriter` is."""
+
+    def add(self, data: Buffer) -> Handle:
+        """Write one segment that is in memory."""
+        ...
+
+    def stream(self) -> SegmentStream:
+        """Begin a segment that is written in pieces."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
 class SnapshotTarget(Protocol):
     """Where a snapshot is written: a job's folder, or what a slot puts before it."""
 
     def segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> SegmentWriter:
-        """A writer of segments for this checkpoint."""
+    ) -> Segments:
+        """Where segments for this checkpoint go; they count after a normal exit."""
         ...
 
 
@@ -102,7 +125,7 @@ class SnapshotFuture(Future[StateSnapshot]):
 
 
 def write_table(
-    writer: SegmentWriter, blocks: Iterable[Block], name: str, future: SnapshotFuture
+    writer: Segments, blocks: Iterable[Block], name: str, future: SnapshotFuture
 ) -> tuple[dict[str, Handle], tuple[SegmentInfo, ...]]:
     """Write the blocks of one table; answers the handles by name, and what is in each."""
     handles: dict[str, Handle] = {}
