@@ -10,10 +10,10 @@ The address of state without namespaces is the key, of other state the pair of k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.backends.entries import Block
 from holdfast.backends.layered import LayeredDict
@@ -31,12 +31,18 @@ from holdfast.backends.tables import (
     ValueTable,
 )
 
-__all__ = ["ObjectTableStore"]
+__all__ = [
+    "ObjectListTable",
+    "ObjectMapTable",
+    "ObjectTable",
+    "ObjectTableStore",
+    "ObjectValueTable",
+]
 
 _EXACT: dict[str, type] = {"int": int, "float": float, "bool": bool, "bytes": bytes, "str": str}
 
 
-class _ObjectTable(Table):
+class ObjectTable(Table):
     """What tables of all kinds have: one layered dict."""
 
     def __init__(self, spec: TableSpec) -> None:
@@ -60,7 +66,7 @@ class _ObjectTable(Table):
         return batch
 
 
-class _ObjectValueTable(_ObjectTable, ValueTable):
+class ObjectValueTable(ObjectTable, ValueTable):
     """A dict of cells."""
 
     def __init__(self, spec: TableSpec) -> None:
@@ -88,7 +94,7 @@ class _ObjectValueTable(_ObjectTable, ValueTable):
         self.entries.put_many(zip(rows.addresses, rows.cells, strict=True))
 
 
-class _ObjectListTable(_ObjectTable, ListTable):
+class ObjectListTable(ObjectTable, ListTable):
     """A dict of lists of cells."""
 
     def get(self, address: Any) -> list[Any]:
@@ -113,7 +119,7 @@ class _ObjectListTable(_ObjectTable, ListTable):
             self.extend(address, (cell,))
 
 
-class _ObjectMapTable(_ObjectTable, MapTable):
+class ObjectMapTable(ObjectTable, MapTable):
     """A dict of dicts of cells."""
 
     def get(self, address: Any, map_key: Any) -> Any:
@@ -153,19 +159,19 @@ class _ObjectMapTable(_ObjectTable, MapTable):
             self.put(address, map_key, cell)
 
 
-_TABLES: dict[StateKind, type[_ObjectTable]] = {
-    StateKind.VALUE: _ObjectValueTable,
-    StateKind.LIST: _ObjectListTable,
-    StateKind.MAP: _ObjectMapTable,
-}
-
-
 class ObjectTableStore(TableStore):
     """All tables of one operator in one slot, in this process's memory."""
 
+    kinds: ClassVar[Mapping[StateKind, type[ObjectTable]]] = {
+        StateKind.VALUE: ObjectValueTable,
+        StateKind.LIST: ObjectListTable,
+        StateKind.MAP: ObjectMapTable,
+    }
+    """The table of each kind of state."""
+
     def __init__(self, max_parallelism: int) -> None:
         self._max_parallelism = max_parallelism
-        self._tables: dict[str, _ObjectTable] = {}
+        self._tables: dict[str, ObjectTable] = {}
 
     def form(self, spec: TableSpec) -> CellForm:
         codec = spec.values
@@ -211,8 +217,8 @@ class ObjectTableStore(TableStore):
         assert isinstance(table, MapTable)
         return table
 
-    def _table(self, spec: TableSpec) -> _ObjectTable:
-        return self._tables.setdefault(spec.name, _TABLES[spec.kind](spec))
+    def _table(self, spec: TableSpec) -> ObjectTable:
+        return self._tables.setdefault(spec.name, self.kinds[spec.kind](spec))
 
     def drop_table(self, spec: TableSpec) -> None:
         self._tables.pop(spec.name, None)
@@ -229,7 +235,7 @@ class ObjectTableStore(TableStore):
 
 
 class _FrozenObjects(FrozenTables):
-    def __init__(self, tables: dict[str, _ObjectTable], max_parallelism: int) -> None:
+    def __init__(self, tables: dict[str, ObjectTable], max_parallelism: int) -> None:
         self._max_parallelism = max_parallelism
         self._views = {name: table.entries.freeze() for name, table in tables.items()}
 
