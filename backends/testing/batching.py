@@ -128,11 +128,12 @@ class BatchClauses:
             batch = state.get_state(AggregatingStateDescriptor("batch", Mean(), tuple[int, int]))
             keys, numbers = [1, 2, 1, 3, 1], [4, 6, 8, 1, 9]
             same(batch.get_many(keys), [None] * 5, "aggregates of nothing")
-            for _ in range(2):
-                for key, value in zip(keys, numbers, strict=True):
+            for factor in (1, 10):
+                more = [number * factor for number in numbers]
+                for key, value in zip(keys, more, strict=True):
                     state.set_current_key(key)
                     rows.add(value)
-                batch.add_many(pa.array(keys), pa.array(numbers))
+                batch.add_many(pa.array(keys), pa.array(more))
                 same(batch.get_many(keys), rows.get_many(keys), "aggregates by the batch")
 
     def test_keys_of_other_slots_are_refused(self, place: Place) -> None:

@@ -213,11 +213,11 @@ def _content_of(cells: Cells, frozen: FrozenTables) -> dict[Any, Any]:
 def _meanwhile(background: Callable[[], object], owner: Callable[[int], object]) -> None:
     """Run the one in another thread, and the other again and again until that has ended."""
     failures: list[BaseException] = []
-    begun = Event()
+    moved = Event()
 
     def run() -> None:
-        begun.set()
         try:
+            require(moved.wait(_WAIT_S), "the owner must go on beside a thread")
             background()
         except BaseException as error:  # noqa: BLE001 - it fails the test below
             failures.append(error)
@@ -227,11 +227,13 @@ def _meanwhile(background: Callable[[], object], owner: Callable[[int], object])
     sys.setswitchinterval(_SWITCH_S)  # between almost any two steps, so that harm shows
     thread.start()
     try:
-        require(begun.wait(_WAIT_S), "a thread must begin")
         number = 0
         while thread.is_alive():
             owner(number)
+            moved.set()
             number += 1
+    except RuntimeError as error:
+        raise AssertionError(f"the owner failed beside a thread: {error!r}") from error
     finally:
         thread.join(_WAIT_S)
         sys.setswitchinterval(interval)

@@ -244,11 +244,14 @@ class MapTableClauses:
         with tables(place) as scene:
             maps = scene.maps()
             maps.put_all("a", {"x": 1, "y": 2})
+            maps.put("b", "z", 3)
             handed_out = maps.table.items(maps.at("a"))
-            for map_key, _ in handed_out:
+            for map_key, _ in list(handed_out):
                 maps.remove_entry("a", map_key)
                 maps.put("a", f"new {map_key}", 3)
-            same(len(handed_out), 2, "entries that were handed out before the map changed")
+            same(maps.items("b"), [("z", 3)], "the entries of another map")
+            found = {map_key: maps.value(cell) for map_key, cell in handed_out}
+            same(found, {"x": 1, "y": 2}, "entries that were handed out before the map changed")
             handed_out.clear()
             same(maps.items("a"), [("new x", 3), ("new y", 3)], "after the map was changed")
 
@@ -263,6 +266,8 @@ class MapTableClauses:
                 found = maps.items("a")
                 same(dict(found), expected, f"map keys of type {name}")
                 same(len(found), len(expected), f"how many map keys of type {name} there are")
+                types = {map_key: type(map_key) for map_key in expected}
+                same({map_key: type(map_key) for map_key, _ in found}, types, f"types of {name}")
                 for map_key, number in expected.items():
                     same(maps.get("a", map_key), number, f"map key {map_key!r:.80}")
 

@@ -25,6 +25,7 @@ from holdfast.backends.testing.scenes import (
     keyed,
     keys_of,
     memory,
+    owners_of,
     slots,
     taken,
 )
@@ -90,6 +91,8 @@ class LifecycleClauses:
             expected = {}
             for what, state in every.items():
                 churn(state, keys_of(state, _KEYS), 300, what)
+                owners = owners_of(state)
+                same(keys_of(state, owners), owners, f"keys of {what}")
                 expected[what] = content(state)
             for what in list(every)[::2]:
                 every.pop(what).close()
@@ -147,15 +150,14 @@ class LifecycleClauses:
 
     def test_closing_gives_up_what_is_on_its_way(self, place: Place) -> None:
         """Snapshots that are written or wait; then nothing is touched any more."""
-        job = memory()
-        gate = Gate(job)
-        state = keyed(opened(place))
-        churn(state, _KEYS, 200)
-        futures = [state.snapshot(number, gate) for number in range(3)]
-        require(gate.entered.wait(WAIT_S), "a snapshot must be written in the background")
-        gate.open.set()
-        state.close()
-        require(all(future.done() for future in futures), "snapshots must be done or given up")
+        with Gate(memory()) as gate:
+            state = keyed(opened(place))
+            churn(state, _KEYS, 200)
+            futures = [state.snapshot(number, gate) for number in range(3)]
+            require(gate.entered.wait(WAIT_S), "a snapshot must be written in the background")
+            futures[-1].add_done_callback(lambda _: gate.open.set())
+            state.close()
+            require(all(future.done() for future in futures), "snapshots must be given up")
 
     def test_closing_may_come_at_any_time(self, place: Place) -> None:
         """Right after opening, in the middle of a walk, after a failure, with frozen tables."""

@@ -20,6 +20,7 @@ from holdfast.backends.testing.scenes import (
     keyed,
     keys_of,
     memory,
+    owners_of,
     slots,
     taken,
     timers_of,
@@ -50,9 +51,10 @@ class RestoreClauses:
                 with keyed(
                     backend, *snapshots, job=job, key_groups=key_groups, key_type=int
                 ) as state:
+                    owners = owners_of(state)
+                    same(keys_of(state, owners), owners, f"keys in slot {key_groups}")
                     found = content(state)
                     require(not restored.keys() & found.keys(), "a key has its state in one slot")
-                    same(keys_of(state, list(found)), list(found), "keys that belong to a slot")
                     restored |= found
                     churn(state, keys_of(state, _KEYS), 200, f"{step} {key_groups}")
                     after |= content(state)
@@ -72,6 +74,7 @@ class RestoreClauses:
             with keyed(opened(place), snapshot, job=job, key_groups=key_groups) as state:
                 mine = keys_of(state, _KEYS)
                 wanted = {key: each for key, each in expected.items() if key in mine}
+                same(owners_of(state), sorted(wanted), f"keys in key groups {key_groups}")
                 same(content(state), wanted, f"state of key groups {key_groups}")
 
     def test_a_snapshot_may_be_restored_often(self, place: Place) -> None:
@@ -187,10 +190,10 @@ class ExchangeClauses:
                         value = state.get_state(_TOTAL)
                         owned = keys_of(state, keys)
                         if number:
-                            found = {key: value.get_many([key])[0].as_py() for key in owned}
-                            expected = {key: keys.index(key) for key in owned}
-                            same(found, expected, f"keys of type {name} from another backend")
-                            same(set(state.keys("total")), set(owned), "and which they are")
+                            what = f"keys of type {name} in a slot"
+                            same(set(state.keys("total")), set(owned), what)
+                            found = value.get_many(owned).to_pylist()
+                            same(found, list(map(keys.index, owned)), f"{what}: their values")
                         value.put_many(owned, list(map(keys.index, owned)))
                         taken_now.append(taken(state, job, number))
                 snapshots = taken_now

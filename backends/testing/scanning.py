@@ -98,9 +98,9 @@ class ScanClauses:
             _filled(scene, "kept", [NO_NAMESPACE])
             for make, types, key, space in (
                 (scene.values, {}, "k", NO_NAMESPACE),
+                (scene.values, {"keys": bytes}, b"k", NO_NAMESPACE),
                 (scene.lists, {"keys": int, "namespaces": str}, 1, "n"),
                 (scene.maps, {"namespaces": int}, "k", 1),
-                (scene.values, {"keys": bytes}, b"k", NO_NAMESPACE),
             ):
                 cells: Cells = make("dropped", **types)
                 same(cells.owners(), [], "what is in a table of a name that was dropped")

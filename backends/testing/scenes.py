@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
-from typing import Any
+from typing import Any, Self
 
 from holdfast.backends.descriptors import (
     AggregateFunction,
@@ -48,6 +48,7 @@ __all__ = [
     "keyed",
     "keys_of",
     "memory",
+    "owners_of",
     "slots",
     "taken",
     "timers_of",
@@ -173,7 +174,7 @@ def content(state: KeyedStateBackend) -> dict[Any, tuple[Any, ...]]:
     """All that `churn` has left, by key."""
     every = {name: state.get_state(descriptor) for name, descriptor in STATES.items()}
     found: dict[Any, tuple[Any, ...]] = {}
-    for key in {key for name in STATES for key in state.keys(name)}:
+    for key in owners_of(state):
         state.set_current_key(key)
         found[key] = (
             every["value"].value(),
@@ -186,6 +187,13 @@ def content(state: KeyedStateBackend) -> dict[Any, tuple[Any, ...]]:
     return found
 
 
+def owners_of(state: KeyedStateBackend) -> list[Any]:
+    """Every key that has something of what `churn` leaves."""
+    for descriptor in STATES.values():
+        state.get_state(descriptor)
+    return sorted({key for name in STATES for key in state.keys(name)})
+
+
 def timers_of(state: KeyedStateBackend, name: str = "timers") -> list[tuple[int, Any, Any]]:
     """All timers of event time, which are removed by that; in order of time."""
     due = state.timers(name).due_event_time(2**62)
@@ -193,7 +201,7 @@ def timers_of(state: KeyedStateBackend, name: str = "timers") -> list[tuple[int,
 
 
 class Gate:
-    """A target of snapshots whose writer waits until it is let go."""
+    """A target of snapshots whose writer waits until it is let go, at the latest on exit."""
 
     def __init__(self, job: JobStorage) -> None:
         self.job = job
@@ -206,6 +214,12 @@ class Gate:
         self.entered.set()
         require(self.open.wait(WAIT_S), "a gate must be opened")
         return self.job.segments(checkpoint_id, label, compression=compression)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open.set()
 
 
 def elsewhere(call: Callable[[], object]) -> object:

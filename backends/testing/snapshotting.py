@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
@@ -42,11 +43,12 @@ class SnapshotClauses:
         for name, keys in _KEYS.items():
             for compression in ("", "lz4"):
                 job = memory()
-                with keyed(opened(place)) as state:
+                with keyed(opened(place)) as state, Gate(job) as gate:
                     churn(state, keys, 400, name)
                     expected = content(state)
-                    future = state.snapshot(1, job, compression=compression)
+                    future = state.snapshot(1, gate, compression=compression)
                     churn(state, keys, 400, "after")
+                    gate.open.set()
                     snapshot = future.result(WAIT_S)
                 with keyed(opened(place), snapshot, job=job) as state:
                     same(content(state), expected, f"state at the barrier, by {name} keys")
@@ -54,8 +56,8 @@ class SnapshotClauses:
     def test_many_snapshots_may_be_under_way(self, place: Place) -> None:
         """Each is the state at its own barrier, though the first has not been written yet."""
         job = memory()
-        gate, expected = Gate(job), []
-        with keyed(opened(place)) as state:
+        expected = []
+        with keyed(opened(place)) as state, Gate(job) as gate:
             churn(state, _INTS, 300)
             futures = []
             for number in range(6):
@@ -85,8 +87,7 @@ class SnapshotClauses:
     def test_a_snapshot_can_be_given_up(self, place: Place) -> None:
         """While it is written or waits; nothing is left of it, and others are not touched."""
         job = memory()
-        gate = Gate(job)
-        with keyed(opened(place)) as state:
+        with keyed(opened(place)) as state, Gate(job) as gate:
             churn(state, _INTS, 500)
             expected = content(state)
             running, waiting = state.snapshot(1, gate), state.snapshot(2, job)
@@ -121,8 +122,8 @@ class SnapshotClauses:
             failing = state.snapshot(1, Failing())
             with owed(Corrupt, "a snapshot whose target fails"):
                 failing.result(WAIT_S)
-            same(content(state), expected, "state after a snapshot failed")
             snapshot = taken(state, job, 2)
+            same(content(state), expected, "state after a snapshot failed")
         with keyed(opened(place), snapshot, job=job) as state:
             same(content(state), expected, "the snapshot after the one that failed")
 
@@ -154,6 +155,7 @@ class SnapshotClauses:
             with keyed(opened(place), key_groups=key_groups, key_type=int) as state:
                 snapshot = taken(state, job)
                 require(isinstance(snapshot, StateSnapshot), "a snapshot is a StateSnapshot")
+                same(pickle.loads(pickle.dumps(snapshot)), snapshot, "a snapshot that was sent")
                 found = snapshot.key_groups
                 same(found, (key_groups.first, key_groups.last), "the key groups of a snapshot")
 

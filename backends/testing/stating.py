@@ -183,8 +183,9 @@ class StateClauses:
                     same(number.value(), expected, f"the value of key {key!r:.80}")
                     seen.add(expected)
                 same(number.get_many(keys).to_pylist(), list(range(len(keys))), "in a batch")
-                found = {key: type(key) for key in state.keys("seen")}
-                same(found, {key: type(key) for key in keys}, f"keys of type {name}")
+                for which in ("number", "seen"):
+                    found = {key: type(key) for key in state.keys(which)}
+                    same(found, {key: type(key) for key in keys}, f"keys of type {name}")
 
     def test_large_values(self, place: Place) -> None:
         """Of a mebibyte and more, in every kind of state, are whole."""

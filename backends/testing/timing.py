@@ -5,7 +5,16 @@ from __future__ import annotations
 from holdfast.backends.tables import NO_NAMESPACE
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS
-from holdfast.backends.testing.scenes import keyed, keys_of, memory, slots, taken, timers_of
+from holdfast.backends.testing.scenes import (
+    WAIT_S,
+    Gate,
+    keyed,
+    keys_of,
+    memory,
+    slots,
+    taken,
+    timers_of,
+)
 from holdfast.backends.timers import Timer
 from holdfast.storage.testing.checks import same
 
@@ -93,16 +102,17 @@ class TimerClauses:
         """As they were at the barrier, whatever fires or comes after it."""
         job = memory()
         for name, sample in KEYS.items():
-            with keyed(opened(place), key_type=sample.annotation) as state:
+            with keyed(opened(place), key_type=sample.annotation) as state, Gate(job) as gate:
                 timers = state.timers("timers")
                 for number, key in enumerate(sample.instances):
                     state.set_current_key(key)
                     timers.register_event_time_timer(number % 3)
                 list(timers.due_event_time(0))
-                future = state.snapshot(1, job)
+                future = state.snapshot(1, gate)
                 timers.register_event_time_timer(100)
                 expected = timers_of(state)[:-1]
-                snapshot = future.result()
+                gate.open.set()
+                snapshot = future.result(WAIT_S)
             with keyed(opened(place), snapshot, job=job, key_type=sample.annotation) as state:
                 found = timers_of(state)
                 same(sorted(found, key=repr), sorted(expected, key=repr), f"timers, {name} keys")

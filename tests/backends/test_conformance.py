@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from broken_backends.lifecycle import WithFiles
 from holdfast.backends import HashMapStateBackend
 from holdfast.backends.testing import Place, StateBackendConformance
+from holdfast.backends.testing.filing import FileClauses
+from holdfast.backends.testing.lifecycle import LifecycleClauses
 
 
 class TestHashMap(StateBackendConformance):
     @pytest.fixture
     def place(self) -> Place:
         return Place(open=HashMapStateBackend)
+
+
+class TestSomeThatKeepsFiles(FileClauses, LifecycleClauses):
+    """What the broken ones that keep files are, but for one thing."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        (tmp_path / "file").write_bytes(b"")
+        root = tmp_path / "place"
+        return Place(
+            open=lambda: WithFiles(str(root)),
+            count=lambda: sum(path.is_file() for path in root.rglob("*")),
+            unusable=lambda: WithFiles(str(tmp_path / "file" / "place")),
+        )

@@ -4,11 +4,10 @@ They lie here and not beside the tests because other processes have to import th
 """
 
 from broken_storages import creating, deleting, jobs, listing, naming, reading, sharing, writing
-from broken_storages.register import BROKEN, Broken
+from broken_storages.register import BROKEN
 
 __all__ = [
     "BROKEN",
-    "Broken",
     "creating",
     "deleting",
     "jobs",

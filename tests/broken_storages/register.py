@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
+from broken_register import Register
 from holdfast.storage import Buffer, CheckpointStorage, FileSystemCheckpointStorage, ObjectWriter
 
 Opener = TypeVar("Opener", bound=Callable[[str], CheckpointStorage])
@@ -14,25 +14,15 @@ Local = FileSystemCheckpointStorage
 """What all of them are, but for one thing."""
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A clause, how to open at a path what breaks it, and a pattern that the failure matches."""
-
-    clause: str
-    says: str
-    open: Callable[[str], CheckpointStorage]
-
-
-BROKEN: dict[str, Broken] = {}
+BROKEN: Register[Callable[[str], CheckpointStorage]] = Register()
+"""By clause, how to open at a path what breaks it."""
 
 
 def breaks(clause: str, *, says: str) -> Callable[[Opener], Opener]:
     """Note that a storage breaks this clause."""
 
     def note(opener: Opener) -> Opener:
-        name = f"test_{clause}"
-        assert name not in BROKEN, f"{clause} is broken twice"
-        BROKEN[name] = Broken(name, says, opener)
+        BROKEN.note(clause, says, opener)
         return opener
 
     return note

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from broken_storages import BROKEN, Broken
-from holdfast.storage import HoldfastError, JobManagerCheckpointStorage
+from broken_register import Broken, clauses_of
+from broken_storages import BROKEN
+from holdfast.storage import CheckpointStorage, HoldfastError, JobManagerCheckpointStorage
 from holdfast.storage.testing import CheckpointStorageConformance, Place
 
-CLAUSES = [name for name in dir(CheckpointStorageConformance) if name.startswith("test")]
+Opener = Callable[[str], CheckpointStorage]
+CLAUSES = clauses_of(CheckpointStorageConformance)
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=lambda broken: broken.clause)
-def test_the_clause_rejects_what_breaks_it(broken: Broken, tmp_path: Path) -> None:
+def test_the_clause_rejects_what_breaks_it(broken: Broken[Opener], tmp_path: Path) -> None:
     root = tmp_path / "place"
     (tmp_path / "file").write_bytes(b"")
     place = Place(

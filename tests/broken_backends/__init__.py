@@ -1,0 +1,30 @@
+"""For each clause of the suite a backend that breaks it, each in one way.
+
+They lie here and not beside the tests because other processes have to import them.
+"""
+
+from broken_backends import (
+    blocks,
+    forms,
+    freezing,
+    lifecycle,
+    lists,
+    maps,
+    scanning,
+    states,
+    values,
+)
+from broken_backends.register import BROKEN
+
+__all__ = [
+    "BROKEN",
+    "blocks",
+    "forms",
+    "freezing",
+    "lifecycle",
+    "lists",
+    "maps",
+    "scanning",
+    "states",
+    "values",
+]
