@@ -1,3 +1,67 @@
-"""How slots and the driver speak with each other, over Arrow Flight on addresses of their own."""
+"""What driver, slots and pushing tasks say to each other, over Arrow Flight."""
 
-__all__: list[str] = []
+from holdfast.runtime.network.driver_client import DriverClient
+from holdfast.runtime.network.driver_server import DriverServer
+from holdfast.runtime.network.exchange_sender import ExchangeSender
+from holdfast.runtime.network.messages import (
+    Acknowledge,
+    Admit,
+    Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
+    Collect,
+    Credentials,
+    Decline,
+    EndSource,
+    Exchange,
+    Failed,
+    Finish,
+    Finished,
+    Heartbeat,
+    IdleSource,
+    InjectBarrier,
+    Push,
+    Ready,
+    Register,
+    RoomFor,
+    SnapshotStatistics,
+    Start,
+    ToDriver,
+    ToSlot,
+)
+from holdfast.runtime.network.slot_client import PushStream, SlotClient
+from holdfast.runtime.network.slot_server import SlotCommand, SlotServer
+
+__all__ = [
+    "Acknowledge",
+    "Admit",
+    "Cancel",
+    "CheckpointAborted",
+    "CheckpointCompleted",
+    "Collect",
+    "Credentials",
+    "Decline",
+    "DriverClient",
+    "DriverServer",
+    "EndSource",
+    "Exchange",
+    "ExchangeSender",
+    "Failed",
+    "Finish",
+    "Finished",
+    "Heartbeat",
+    "IdleSource",
+    "InjectBarrier",
+    "Push",
+    "PushStream",
+    "Ready",
+    "Register",
+    "RoomFor",
+    "SlotClient",
+    "SlotCommand",
+    "SlotServer",
+    "SnapshotStatistics",
+    "Start",
+    "ToDriver",
+    "ToSlot",
+]

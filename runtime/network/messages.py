@@ -32,6 +32,7 @@ __all__ = [
     "IdleSource",
     "InjectBarrier",
     "Push",
+    "Ready",
     "Register",
     "RoomFor",
     "SnapshotStatistics",
@@ -149,6 +150,12 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, tag="register"):
     host: str
 
 
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """All operators of the slot are open, with what they have restored; it processes."""
+
+    slot: int
+
+
 class SnapshotStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """How long a slot's part of a checkpoint took, and what it takes in storage."""
 
@@ -212,7 +219,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     metrics: dict[str, float] = {}
 
 
-ToDriver: TypeAlias = Register | Acknowledge | Decline | Failed | Finished | Collect | Heartbeat
+ToDriver: TypeAlias = (
+    Register | Ready | Acknowledge | Decline | Failed | Finished | Collect | Heartbeat
+)
 
 
 class Push(msgspec.Struct, frozen=True, tag="push"):

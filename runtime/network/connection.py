@@ -1,0 +1,154 @@
+"""A client's side of Flight: credentials on every call, errors of the house, bounded patience."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from holdfast.runtime.elements import Element
+from holdfast.runtime.network.admission import headers_of
+from holdfast.runtime.network.frames import ACKNOWLEDGED, END, PULSE, write_element
+from holdfast.runtime.network.messages import Credentials, ToDriver, ToSlot
+from holdfast.runtime.network.server import ACTION, Opening
+from holdfast.runtime.network.wire_errors import from_transport, from_wire, raising_house_errors
+from holdfast.storage import Clock, SystemClock, Unavailable
+
+__all__ = ["Connection", "Stream"]
+
+_OPTIONS = [
+    ("grpc.use_local_subchannel_pool", 1),  # a connection of our own: twice the throughput
+    ("grpc.enable_http_proxy", 0),  # slots are spoken to directly, whatever the environment says
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+class Stream:
+    """One stream of rows to a slot: written by one thread; `pulse` and `cancel` are for others."""
+
+    def __init__(self, writer: Any, reader: Any, *, where: str) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._where = where
+        self._lock = threading.Lock()
+
+    def pulse(self) -> None:
+        """Say that the sender lives, if it does not just send something.
+
+        Raises:
+            HoldfastError: the stream has failed.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                with raising_house_errors(self._where):
+                    self._writer.write_metadata(PULSE)
+            finally:
+                self._lock.release()
+
+    def send(self, element: Element) -> None:
+        """Send an element; returns when gRPC has taken it, which a slow receiver delays.
+
+        Raises:
+            HoldfastError: what the other side raised, or why it cannot be reached.
+        """
+        with self._lock, raising_house_errors(self._where):
+            write_element(self._writer, element)
+
+    def finish(self) -> None:
+        """Say that this was all, and wait until the other side has received all.
+
+        Raises:
+            HoldfastError: what the other side raised, or why it cannot be reached.
+        """
+        with self._lock, raising_house_errors(self._where):
+            self._writer.write_metadata(END)
+            self._writer.done_writing()
+            try:
+                answer = self._reader.read_chunk().app_metadata
+            except StopIteration:
+                answer = None
+            self._writer.close()
+        if answer is None or bytes(answer) != ACKNOWLEDGED:
+            raise Unavailable("rows were sent and not acknowledged", where=self._where)
+
+    def cancel(self) -> None:
+        """Break the stream off, also under a thread that waits in it. Harmless after `finish`."""
+        self._reader.cancel()
+        with self._lock, suppress(flight.FlightError, pa.ArrowException, OSError):
+            self._writer.close()  # otherwise Arrow does that later, and complains on the terminal
+
+
+class Connection:
+    """Calls to one server. Safe from any thread."""
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        *,
+        timeout_s: float,
+        retry_for_s: float,
+        clock: Clock | None = None,
+    ) -> None:
+        self._address = address
+        self._headers = headers_of(credentials)
+        self._timeout_s = timeout_s
+        self._retry_for_s = retry_for_s
+        self._clock = clock or SystemClock()
+        with raising_house_errors(address):
+            self._client = flight.FlightClient(address, generic_options=_OPTIONS)
+
+    def call(self, message: ToSlot | ToDriver, *, waits_s: float = 0.0) -> bool:
+        """The answer to a message, which is sent again while the other side cannot be reached.
+
+        `waits_s` is how long the other side may take beyond an ordinary answer.
+
+        Raises:
+            Unavailable: it could not be reached, or did not answer in time. Whether the message
+                took effect is not known.
+            HoldfastError: what the other side raised.
+        """
+        action = flight.Action(ACTION, msgspec.msgpack.encode(message))
+        deadline_s = self._clock.monotonic_s() + self._retry_for_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return self._once(action, self._timeout_s + waits_s)
+            except (flight.FlightError, pa.ArrowException, OSError) as error:
+                theirs = from_wire(error)
+                raised = theirs or from_transport(error, where=self._address)
+                may_retry = theirs is None and isinstance(raised, Unavailable)
+                if not may_retry or self._clock.monotonic_s() + pause_s > deadline_s:
+                    raise raised from error
+            self._clock.sleep_s(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def open(self, opening: Opening, schema: pa.Schema, *, where: str) -> Stream:
+        """Begin a stream of rows; that it was refused may show only later.
+
+        Raises:
+            HoldfastError: what the other side raised, or why it cannot be reached.
+        """
+        descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(opening))
+        with raising_house_errors(where):
+            options = flight.FlightCallOptions(headers=self._headers)
+            writer, reader = self._client.do_exchange(descriptor, options)
+            writer.begin(schema)
+        return Stream(writer, reader, where=where)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._client.close()
+
+    def _once(self, action: Any, timeout_s: float) -> bool:
+        options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)
+        (result,) = self._client.do_action(action, options)
+        answer: bool = msgspec.msgpack.decode(result.body.to_pybytes(), type=bool)
+        return answer

@@ -1,0 +1,125 @@
+"""What speaks to a slot: the driver's commands, and tasks that push rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+import pyarrow as pa
+
+from holdfast.runtime.network.connection import Connection, Stream
+from holdfast.runtime.network.messages import Credentials, Push, RoomFor, ToSlot
+from holdfast.runtime.network.pulses import Pulses
+from holdfast.runtime.staging import PushKey
+from holdfast.storage import Clock
+
+__all__ = ["PushStream", "SlotClient"]
+
+
+class PushStream:
+    """The rows of one push on their way. Used by one thread."""
+
+    def __init__(self, stream: Stream, pulses: Pulses) -> None:
+        self._stream = stream
+        self._pulses = pulses
+        pulses.add(stream)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Send rows; waits while they come faster than the slot takes them.
+
+        Raises:
+            Superseded: the push does not count: stop, the job is in order.
+            Fenced: the attempt of the job is over.
+            Unavailable: the slot cannot be reached.
+            Invalid: the rows do not have the schema of the push, or the push not that of its edge.
+        """
+        self._stream.send(batch)
+
+    def finish(self) -> None:
+        """Return when the slot has staged all rows.
+
+        Raises:
+            HoldfastError: as `add` does; the rows are not staged.
+        """
+        try:
+            self._stream.finish()
+        finally:
+            self._pulses.remove(self._stream)
+
+    def abandon(self) -> None:
+        """Break off: the slot forgets the push. Nothing happens after `finish`."""
+        self._pulses.remove(self._stream)
+        self._stream.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """`abandon`, so that only a call of `finish` makes a push count."""
+        self.abandon()
+
+
+class SlotClient:
+    """Speaks to one slot. Safe from any thread; each push is for one thread.
+
+    Messages are sent again for `retry_for_s` while the slot cannot be reached, and waited for
+    `timeout_s`. Pushes are not: the task fails, and Spark tries it again.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        *,
+        timeout_s: float = 30.0,
+        retry_for_s: float = 3.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self._address = address
+        self._pulses = Pulses()
+        self._connection = Connection(
+            address, credentials, timeout_s=timeout_s, retry_for_s=retry_for_s, clock=clock
+        )
+
+    def call(self, message: ToSlot) -> bool:
+        """The slot's answer to a message; the message's docstring says what it means.
+
+        Raises:
+            Unavailable: the slot could not be reached, or did not answer in time. Whether the
+                message took effect is not known; it may be sent again.
+            Fenced: the attempt of the job is over.
+            HoldfastError: what the slot raised.
+        """
+        waits_s = message.timeout_s if isinstance(message, RoomFor) else 0.0
+        return self._connection.call(message, waits_s=waits_s)
+
+    def push(self, key: PushKey, schema: pa.Schema) -> PushStream:
+        """Begin a push; that it is refused may show only when rows are added, or at the end.
+
+        Raises:
+            HoldfastError: as `PushStream.add` does.
+        """
+        where = f"{key} to {self._address}"
+        return PushStream(self._connection.open(Push(key), schema, where=where), self._pulses)
+
+    def push_all(self, key: PushKey, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Push these rows; returns when the slot has staged all.
+
+        Raises:
+            HoldfastError: as `PushStream.add` does.
+        """
+        with self.push(key, schema) as push:
+            for batch in batches:
+                push.add(batch)
+            push.finish()
+
+    def close(self) -> None:
+        """Give the connection back. Pushes that are not finished do not count."""
+        self._pulses.close()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

@@ -1,0 +1,191 @@
+"""The slot's ear: rows pushed by tasks, rows of other slots, and the driver's commands."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self, TypeAlias
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from holdfast.runtime.channel import Channel, Closed
+from holdfast.runtime.network.admission import Admission
+from holdfast.runtime.network.frames import ACKNOWLEDGED, END, check_schema, read_element
+from holdfast.runtime.network.messages import (
+    Admit,
+    Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
+    Credentials,
+    EndSource,
+    Exchange,
+    Finish,
+    IdleSource,
+    InjectBarrier,
+    Push,
+    RoomFor,
+    Start,
+    ToSlot,
+)
+from holdfast.runtime.network.server import Opening, Server
+from holdfast.runtime.staging import PushKey, Staging
+from holdfast.storage import HoldfastError, Invalid, Taken, Unavailable
+
+__all__ = ["SlotCommand", "SlotServer"]
+
+SlotCommand: TypeAlias = Start | CheckpointCompleted | CheckpointAborted | Finish | Cancel
+"""What is for the slot itself; the commands of sources go to its staging."""
+
+_messages: msgspec.msgpack.Decoder[ToSlot] = msgspec.msgpack.Decoder(ToSlot)
+
+
+class SlotServer:
+    """Takes in all that is sent to one slot, from construction to `close`.
+
+    Pushed rows go to `staging`, rows of other slots to `channels`, by edge and upstream slot: each
+    has one stream for the whole attempt, whose sender waits while the channel is full. `handle` is
+    called for what is said to the slot itself, `on_lost` once for a stream between slots that broke
+    or was refused; both in threads of the server, also several at once.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        credentials: Credentials,
+        *,
+        staging: Staging,
+        channels: Mapping[tuple[str, int], Channel],
+        handle: Callable[[SlotCommand], bool],
+        on_lost: Callable[[str, int, HoldfastError], None],
+    ) -> None:
+        self._staging = staging
+        self._channels = dict(channels)
+        self._handle = handle
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._streams: set[tuple[str, int]] = set()
+        self._is_closing = False
+        admission = Admission(credentials.token, lambda: credentials.attempt)
+        self._server = Server(host, admission=admission, answer=self._answer, streams=self)
+
+    @property
+    def address(self) -> str:
+        """Where clients find this slot."""
+        return self._server.address
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """Close staging and channels, and with them all streams; then stop listening.
+
+        False if calls still run after that time. Losses are not reported any more.
+        """
+        self._is_closing = True
+        self._staging.close()
+        for channel in self._channels.values():
+            channel.close()
+        return self._server.close(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _answer(self, attempt: int, data: bytes) -> bool:
+        staging = self._staging
+        match _messages.decode(data):
+            case Admit() as admit:
+                return staging.admit(
+                    admit.source,
+                    admit.sequence,
+                    batch=admit.batch,
+                    winners=admit.winners,
+                    watermark=admit.watermark,
+                )
+            case InjectBarrier(source=source, sequence=sequence, checkpoint_id=checkpoint_id):
+                return staging.barrier(source, sequence, checkpoint_id)
+            case IdleSource(source=source, sequence=sequence):
+                return staging.idle(source, sequence)
+            case EndSource(source=source, sequence=sequence):
+                return staging.end(source, sequence)
+            case RoomFor(source=source, limit_bytes=limit_bytes, timeout_s=timeout_s):
+                return staging.await_room(source, limit_bytes, timeout_s)
+            case command:
+                return self._handle(command)
+
+    def receive(self, opening: Opening, reader: Any, writer: Any) -> None:
+        """Take in a stream to its end: what `Streams` asks for."""
+        match opening:
+            case Push(key):
+                self._receive_push(key, reader)
+            case Exchange(edge=edge, sender=sender):
+                self._receive_exchange(edge, sender, reader)
+        writer.write_metadata(ACKNOWLEDGED)
+
+    def _receive_push(self, key: PushKey, reader: Any) -> None:
+        channel = self._staging.channel(key.source, key.edge)
+        push = self._staging.open(key)
+        try:
+            check_schema(channel.schema, reader.schema, where=str(key))
+            for chunk in self._chunks(reader, str(key)):
+                if chunk.data is not None:
+                    push.add(chunk.data)
+            push.complete()
+        finally:
+            push.abandon()
+
+    def _receive_exchange(self, edge: str, sender: int, reader: Any) -> None:
+        where = f"edge {edge!r} from slot {sender}"
+        channel = self._claim(edge, sender, where)
+        try:
+            check_schema(channel.schema, reader.schema, where=where)
+            for chunk in self._chunks(reader, where):
+                element = read_element(chunk)
+                if element is not None:
+                    channel.put(element)
+        except HoldfastError as error:
+            if not self._is_closing and not isinstance(error, Closed):
+                self._on_lost(edge, sender, error)
+            raise
+
+    def _claim(self, edge: str, sender: int, where: str) -> Channel:
+        with self._lock:
+            channel = self._channels.get((edge, sender))
+            if channel is None:
+                raise Invalid("this slot has no such channel", where=where)
+            if (edge, sender) in self._streams:
+                raise Taken("the channel has had its stream", where=where)
+            self._streams.add((edge, sender))
+        return channel
+
+    def _chunks(self, reader: Any, where: str) -> Iterator[Any]:
+        """The chunks of a stream that was sent to its end.
+
+        Raises:
+            Closed: the server closes.
+            Unavailable: the stream broke off.
+        """
+        has_ended = False
+        while not self._is_closing:
+            try:
+                chunk = reader.read_chunk()
+            except StopIteration:
+                break
+            except (flight.FlightError, pa.ArrowException, OSError) as error:
+                raise _broken(where, str(error)) from error
+            has_ended = chunk.app_metadata is not None and bytes(chunk.app_metadata) == END
+            yield chunk
+        if self._is_closing:
+            raise Closed("the slot is done with this attempt", where=where, fix="Stop")
+        if not has_ended:
+            raise _broken(where, "no end of the stream")
+
+
+def _broken(where: str, found: str) -> Unavailable:
+    return Unavailable(
+        "a stream of rows broke off",
+        where=where,
+        found=found,
+        fix="Its sender was stopped or killed, or the network is down",
+    )

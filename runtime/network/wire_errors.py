@@ -1,0 +1,128 @@
+"""Errors of the house on their way through Flight: what one side raises, the other one raises too.
+
+Flight has kinds of errors of its own, and room for bytes beside them: there the error travels as it
+is. What comes without such bytes was raised by the transport itself.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from holdfast.runtime.channel import Closed
+from holdfast.runtime.staging import Superseded
+from holdfast.storage import (
+    Corrupt,
+    Fenced,
+    HoldfastError,
+    Invalid,
+    NotFound,
+    Taken,
+    TooLarge,
+    Unavailable,
+)
+
+__all__ = ["from_transport", "from_wire", "raising_house_errors", "raising_wire_errors", "to_wire"]
+
+_KINDS: dict[str, type[HoldfastError]] = {
+    kind.__name__: kind
+    for kind in (
+        Closed,
+        Corrupt,
+        Fenced,
+        HoldfastError,
+        Invalid,
+        NotFound,
+        Superseded,
+        Taken,
+        TooLarge,
+        Unavailable,
+    )
+}
+
+
+class _Error(msgspec.Struct):
+    kind: str
+    what: str
+    where: str
+    expected: str
+    found: str
+    fix: str
+
+
+_decoder = msgspec.msgpack.Decoder(_Error)
+
+
+def to_wire(error: HoldfastError, *, is_stranger: bool = False) -> Exception:
+    """The error as one that a Flight server raises; to a stranger it says `unauthenticated`."""
+    known = next(kind for kind in type(error).__mro__ if kind in _KINDS.values())
+    data = msgspec.msgpack.encode(
+        _Error(known.__name__, error.what, error.where, error.expected, error.found, error.fix)
+    )
+    kind = flight.FlightUnauthenticatedError if is_stranger else flight.FlightServerError
+    wired: Exception = kind(str(error), data)
+    return wired
+
+
+def from_wire(error: Exception) -> HoldfastError | None:
+    """The error that the other side raised, if it is one that the other side raised."""
+    data = getattr(error, "extra_info", None)
+    if not data:
+        return None
+    try:
+        sent = _decoder.decode(data)
+    except msgspec.MsgspecError:
+        return None
+    return _KINDS.get(sent.kind, HoldfastError)(
+        sent.what, where=sent.where, expected=sent.expected, found=sent.found, fix=sent.fix
+    )
+
+
+def from_transport(error: Exception, *, where: str) -> HoldfastError:
+    """What an error of Flight or Arrow that carries none of the house means to the caller."""
+    if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
+        return Invalid("the call was refused", where=where, found=_brief(error))
+    if isinstance(error, flight.FlightTimedOutError):
+        return Unavailable("there was no answer in time", where=where, found=_brief(error))
+    if isinstance(error, flight.FlightServerError):
+        return Invalid(
+            "the other side could not do what it was asked", where=where, found=str(error)
+        )
+    if isinstance(error, flight.FlightError | OSError):
+        return Unavailable("the other side cannot be reached", where=where, found=_brief(error))
+    return Invalid("the rows cannot be sent", where=where, found=_brief(error))
+
+
+@contextmanager
+def raising_house_errors(where: str) -> Iterator[None]:
+    """On the client's side: turn errors of Flight and Arrow into those of the house."""
+    try:
+        yield
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise (from_wire(error) or from_transport(error, where=where)) from error
+
+
+@contextmanager
+def raising_wire_errors(where: str) -> Iterator[None]:
+    """On the server's side: send errors as they are, and of what nobody foresaw all that helps."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise to_wire(error) from error
+    except flight.FlightError:
+        raise
+    except Exception as error:
+        unforeseen = Invalid(
+            "a message could not be handled", where=where, found=traceback.format_exc()
+        )
+        raise to_wire(unforeseen) from error
+
+
+def _brief(error: Exception) -> str:
+    """Without gRPC's account of its own state."""
+    return str(error).partition(". gRPC client debug context")[0]
