@@ -44,14 +44,13 @@ def check_number(value: object, *, name: str, least: float, most: float = math.i
     Raises:
         Invalid: it is not.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value) and least <= value <= most):  # type: ignore[arg-type, operator]
-        upper = "" if most == math.inf else f" to {most:g}"
-        raise Invalid(
-            f"{name} is out of range",
-            expected=f"a number from {least:g}{upper}",
-            found=repr(value),
-        )
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if math.isfinite(number) and least <= number <= most:
+        return
+    upper = "" if most == math.inf else f" to {most:g}"
+    raise Invalid(
+        f"{name} is out of range", expected=f"a number from {least:g}{upper}", found=repr(value)
+    )
 
 
 def check_switch(value: object, *, name: str) -> None:

@@ -1,3 +1,41 @@
 """Checkpoints of a running job: when to begin one, what is known of it, and when it is complete."""
 
-__all__: list[str] = []
+from holdfast.runtime.checkpoint.commands import (
+    Abort,
+    AbortReason,
+    Begin,
+    Command,
+    Discard,
+    FailJob,
+    Notify,
+    Store,
+    Trigger,
+)
+from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
+from holdfast.runtime.checkpoint.statistics import (
+    CheckpointCounts,
+    CheckpointHistory,
+    CheckpointOverview,
+    CheckpointStatistics,
+    CheckpointStatus,
+    SlotStatistics,
+)
+
+__all__ = [
+    "Abort",
+    "AbortReason",
+    "Begin",
+    "CheckpointCoordinator",
+    "CheckpointCounts",
+    "CheckpointHistory",
+    "CheckpointOverview",
+    "CheckpointStatistics",
+    "CheckpointStatus",
+    "Command",
+    "Discard",
+    "FailJob",
+    "Notify",
+    "SlotStatistics",
+    "Store",
+    "Trigger",
+]

@@ -1,0 +1,127 @@
+"""What the coordinator of checkpoints tells the driver to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from holdfast.storage import StateSnapshot
+
+__all__ = [
+    "Abort",
+    "AbortReason",
+    "Begin",
+    "Command",
+    "Discard",
+    "FailJob",
+    "Notify",
+    "Store",
+    "Trigger",
+]
+
+
+class Trigger(Enum):
+    """Why a checkpoint was begun."""
+
+    PERIODIC = "periodic"
+    REQUESTED = "requested"
+    FINAL = "final"
+
+
+class AbortReason(Enum):
+    """Why a checkpoint will not be completed."""
+
+    DECLINED = "declined"
+    EXPIRED = "expired"
+    IO = "i/o failed"
+    """Barriers could not be sent, or state or the position of a source not be written."""
+    FINALIZE = "not committed"
+    """All was there, but `_metadata` could not be written."""
+    SUBSUMED = "subsumed"
+    """A later one was completed before."""
+    NOT_READY = "not ready"
+    """A slot had not begun to run, or was about to stop."""
+    END_OF_INPUT = "end of input"
+    SHUTDOWN = "shutdown"
+    """The coordinator has stopped, because the job has."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a failure in the sense of `tolerable_failures`."""
+        return self in _COUNTED
+
+
+_COUNTED = frozenset(
+    {AbortReason.DECLINED, AbortReason.EXPIRED, AbortReason.IO, AbortReason.FINALIZE}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """Send barriers into the sources' channels of every slot, and take down the positions there."""
+
+    checkpoint_id: int
+    triggered_ms: int
+    trigger: Trigger
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the one after the end of all input."""
+        return self.trigger is Trigger.FINAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """Commit `_metadata`; answer with `stored` or `store_failed` once that is decided.
+
+    There is one at a time. One that is stored is above all that were stored before.
+    """
+
+    checkpoint_id: int
+    triggered_ms: int
+    trigger: Trigger
+    operators: Mapping[str, tuple[StateSnapshot, ...]]
+    """What each operator left, by uid; its parts in the order of slots."""
+    sources: Mapping[str, StateSnapshot]
+    """The position of each source, by uid."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the one after the end of all input."""
+        return self.trigger is Trigger.FINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Tell every slot that the checkpoint is complete, and so are those before it."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """Tell every slot that the checkpoint will not be completed; its files are not needed."""
+
+    checkpoint_id: int
+    reason: AbortReason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The slot has answered too late: what it wrote for the checkpoint is not needed."""
+
+    checkpoint_id: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailJob:
+    """Stop this attempt of the job; the restart strategy has the word. The last command."""
+
+    reason: str
+
+
+Command: TypeAlias = Begin | Store | Notify | Abort | Discard | FailJob

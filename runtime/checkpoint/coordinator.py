@@ -1,0 +1,366 @@
+"""The coordinator of checkpoints: what is to be done after each thing that happens.
+
+    Begin ─▶ every slot and source answers ─▶ Store ─▶ stored ─▶ Notify, and Abort of older ones
+      └── declined, expired, failed ─▶ Abort ◀── store_failed ┘
+
+Pure: no threads, no input or output, no clock. The driver tells it what has happened, one thing
+at a time, and carries out the commands that it answers, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from holdfast.runtime.checkpoint.commands import (
+    Abort,
+    AbortReason,
+    Begin,
+    Command,
+    Discard,
+    FailJob,
+    Notify,
+    Trigger,
+)
+from holdfast.runtime.checkpoint.pending import PendingCheckpoint
+from holdfast.runtime.checkpoint.schedule import CheckpointSchedule
+from holdfast.runtime.checkpoint.statistics import CheckpointHistory, SlotStatistics
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.storage import Invalid, StateSnapshot
+
+__all__ = ["CheckpointCoordinator"]
+
+_DECLINES = frozenset(
+    {AbortReason.DECLINED, AbortReason.IO, AbortReason.NOT_READY, AbortReason.END_OF_INPUT}
+)
+_REMEMBERED = 1_000  # aborted checkpoints of which a late answer is still told apart
+
+
+class CheckpointCoordinator:
+    """The checkpoints of one attempt of a job. Not safe to call from several threads at once.
+
+    Make it when all slots run: the first interval begins now. `now_ms` is in milliseconds since the
+    epoch, of a clock that does not go back; one that does is taken to stand still. Numbers ascend
+    from `next_id`.
+
+    Every method answers the commands to carry out, in order. After `FailJob` or `shutdown`
+    there are none.
+    """
+
+    def __init__(
+        self,
+        config: CheckpointConfig,
+        *,
+        slots: int,
+        sources: Collection[str],
+        next_id: int,
+        now_ms: int,
+        history: CheckpointHistory | None = None,
+    ) -> None:
+        self._config = config
+        self._timeout_ms = config.timeout_ms
+        self._slots = slots
+        self._sources = frozenset(sources)
+        self._next_id = next_id
+        self._now_ms = now_ms
+        self._schedule = CheckpointSchedule(config, now_ms)
+        self._history = CheckpointHistory() if history is None else history
+        self._pending: dict[int, PendingCheckpoint] = {}
+        self._storing: int | None = None
+        self._aborted: dict[int, None] = {}
+        self._failures = 0
+        self._is_shut_down = False
+
+    @property
+    def next_checkpoint_id(self) -> int:
+        """The number of the next one to begin."""
+        return self._next_id
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """The numbers of those that have begun and not ended, ascending."""
+        return tuple(self._pending)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the final checkpoint is complete; nothing begins after it."""
+        return self._schedule.is_finished
+
+    @property
+    def is_shut_down(self) -> bool:
+        """Whether it has answered its last command."""
+        return self._is_shut_down
+
+    @property
+    def history(self) -> CheckpointHistory:
+        """What became of the checkpoints."""
+        return self._history
+
+    def next_tick_ms(self) -> int | None:
+        """When `tick` has something to do; None when it has not, unless something happens."""
+        if self._is_shut_down:
+            return None
+        times = [
+            pending.begun.triggered_ms + self._timeout_ms
+            for pending in self._pending.values()
+            if pending.checkpoint_id != self._storing
+        ]
+        wanted = self._schedule.next()
+        if wanted is not None and self._has_room:
+            times.append(wanted[0])
+        return min(times, default=None)
+
+    def tick(self, now_ms: int) -> Sequence[Command]:
+        """Time has passed: give up what takes too long, begin what is due."""
+        self._pass_time(now_ms)
+        commands: list[Command] = []
+        for pending in tuple(self._pending.values()):
+            age_ms = self._now_ms - pending.begun.triggered_ms
+            if age_ms >= self._timeout_ms and self._may_abort(pending):
+                waited = f"{self._timeout_ms / 1000:g} s"
+                detail = f"no answer from {pending.missing()} within {waited}"
+                if pending.is_ready:
+                    detail = f"checkpoint {self._storing} was still being stored after {waited}"
+                commands += self._abort(pending, AbortReason.EXPIRED, detail)
+        return self._proceed(commands)
+
+    def acknowledged(
+        self,
+        now_ms: int,
+        checkpoint_id: int,
+        *,
+        slot: int,
+        parts: Mapping[str, Sequence[StateSnapshot]],
+        statistics: SlotStatistics,
+    ) -> Sequence[Command]:
+        """A slot has taken its snapshots: all of its operators', by uid. A second time is nothing.
+
+        Raises:
+            Invalid: there is no such slot, or the checkpoint has not begun.
+        """
+        self._check_slot(slot)
+        pending = self._find(now_ms, checkpoint_id)
+        if pending is None:
+            return self._late(checkpoint_id, slot)
+        pending.acknowledge(slot, parts, statistics)
+        self._report(pending)
+        return self._proceed([])
+
+    def source_position(
+        self, now_ms: int, checkpoint_id: int, *, uid: str, position: StateSnapshot
+    ) -> Sequence[Command]:
+        """Where a source was at the barrier. A second time is nothing.
+
+        Raises:
+            Invalid: there is no such source, or the checkpoint has not begun.
+        """
+        if uid not in self._sources:
+            raise Invalid(
+                f"a position is of source {uid!r}, which the job does not have",
+                expected=f"one of {sorted(self._sources)}",
+            )
+        pending = self._find(now_ms, checkpoint_id)
+        if pending is None:
+            return ()
+        pending.locate(uid, position)
+        self._report(pending)
+        return self._proceed([])
+
+    def declined(
+        self,
+        now_ms: int,
+        checkpoint_id: int,
+        *,
+        slot: int,
+        reason: str,
+        kind: AbortReason = AbortReason.DECLINED,
+    ) -> Sequence[Command]:
+        """A slot cannot take its snapshots. `kind` is DECLINED, IO, NOT_READY or END_OF_INPUT.
+
+        Raises:
+            Invalid: there is no such slot, the checkpoint has not begun, or the kind is another.
+        """
+        self._check_slot(slot)
+        if kind not in _DECLINES:
+            raise Invalid(
+                "a slot declines a checkpoint for a reason that slots do not have",
+                expected=", ".join(sorted(each.name for each in _DECLINES)),
+                found=kind.name,
+            )
+        pending = self._find(now_ms, checkpoint_id)
+        if pending is None or not self._may_abort(pending):
+            return ()
+        return self._proceed(self._abort(pending, kind, f"slot {slot}: {reason}"))
+
+    def trigger_failed(self, now_ms: int, checkpoint_id: int, *, reason: str) -> Sequence[Command]:
+        """A `Begin` could not be carried out: no barrier, or no position of a source.
+
+        Raises:
+            Invalid: the checkpoint has not begun.
+        """
+        pending = self._find(now_ms, checkpoint_id)
+        if pending is None or not self._may_abort(pending):
+            return ()
+        return self._proceed(self._abort(pending, AbortReason.IO, reason))
+
+    def stored(self, now_ms: int, checkpoint_id: int) -> Sequence[Command]:
+        """A `Store` was carried out: the checkpoint is complete, and those before it obsolete.
+
+        Raises:
+            Invalid: it is not the one that is being stored.
+        """
+        pending = self._end_storing(now_ms, checkpoint_id)
+        del self._pending[checkpoint_id]
+        self._history.completed(checkpoint_id, self._now_ms)
+        if self._is_shut_down:
+            return ()
+        self._schedule.ended(pending.begun.trigger, self._now_ms, is_complete=True)
+        self._failures = 0
+        commands: list[Command] = [Notify(checkpoint_id)]
+        for older in tuple(self._pending.values()):
+            if older.checkpoint_id < checkpoint_id:
+                detail = f"checkpoint {checkpoint_id} was completed before it"
+                commands += self._abort(older, AbortReason.SUBSUMED, detail)
+        return self._proceed(commands)
+
+    def store_failed(self, now_ms: int, checkpoint_id: int, *, reason: str) -> Sequence[Command]:
+        """A `Store` was not carried out, and it is known that it never will be.
+
+        Raises:
+            Invalid: it is not the one that is being stored.
+        """
+        pending = self._end_storing(now_ms, checkpoint_id)
+        was_shut_down = self._is_shut_down
+        commands = self._abort(pending, AbortReason.FINALIZE, reason)
+        return () if was_shut_down else self._proceed(commands)
+
+    def request(self, now_ms: int) -> Sequence[Command]:
+        """Somebody asks for a checkpoint: begin one as soon as those under way leave room."""
+        self._pass_time(now_ms)
+        self._schedule.request(self._now_ms)
+        return self._proceed([])
+
+    def request_final(self, now_ms: int) -> Sequence[Command]:
+        """All input has ended and is processed: take the final checkpoint, and no other.
+
+        It begins as soon as those under way leave room. If it fails and that is tolerated, it
+        is tried again a second later.
+        """
+        self._pass_time(now_ms)
+        self._schedule.request_final(self._now_ms)
+        return self._proceed([])
+
+    def shutdown(self, now_ms: int) -> Sequence[Command]:
+        """The attempt ends: give up what has begun.
+
+        What is being stored is left alone, because it may be complete: a restore will tell. The
+        driver still reports what became of it, for the history.
+        """
+        self._pass_time(now_ms)
+        return () if self._is_shut_down else self._shut_down("the attempt has ended")
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._pending) < self._config.max_concurrent
+
+    def _pass_time(self, now_ms: int) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self._slots:
+            raise Invalid(
+                "an answer comes from a slot that the job does not have",
+                expected=f"0 to {self._slots - 1}",
+                found=str(slot),
+            )
+
+    def _find(self, now_ms: int, checkpoint_id: int) -> PendingCheckpoint | None:
+        """The checkpoint, unless it has ended or the coordinator has."""
+        self._pass_time(now_ms)
+        if checkpoint_id >= self._next_id:
+            raise Invalid(
+                "an answer is to a checkpoint that has not begun",
+                expected=f"a number below {self._next_id}",
+                found=str(checkpoint_id),
+            )
+        return None if self._is_shut_down else self._pending.get(checkpoint_id)
+
+    def _late(self, checkpoint_id: int, slot: int) -> Sequence[Command]:
+        """The answer to what nobody waits for.
+
+        If the checkpoint was completed the slot only says again what is in use now.
+        """
+        if self._is_shut_down or checkpoint_id not in self._aborted:
+            return ()
+        return (Discard(checkpoint_id, slot),)
+
+    def _may_abort(self, pending: PendingCheckpoint) -> bool:
+        """Whether it is still there, and not with the storage, where it may be complete already."""
+        return pending.checkpoint_id in self._pending and pending.checkpoint_id != self._storing
+
+    def _end_storing(self, now_ms: int, checkpoint_id: int) -> PendingCheckpoint:
+        self._pass_time(now_ms)
+        if checkpoint_id != self._storing:
+            raise Invalid(
+                "an answer is about a checkpoint that is not being stored",
+                expected="none" if self._storing is None else f"checkpoint {self._storing}",
+                found=f"checkpoint {checkpoint_id}",
+            )
+        self._storing = None
+        return self._pending[checkpoint_id]
+
+    def _abort(self, pending: PendingCheckpoint, reason: AbortReason, detail: str) -> list[Command]:
+        """Give one up, and the job if that was one failure too many."""
+        checkpoint_id = pending.checkpoint_id
+        del self._pending[checkpoint_id]
+        self._aborted[checkpoint_id] = None
+        if len(self._aborted) > _REMEMBERED:
+            del self._aborted[next(iter(self._aborted))]
+        abort = Abort(checkpoint_id=checkpoint_id, reason=reason, detail=detail)
+        self._history.aborted(abort, self._now_ms)
+        self._schedule.ended(pending.begun.trigger, self._now_ms, is_complete=False)
+        self._failures += reason.counts
+        tolerable = self._config.tolerable_failures
+        if not reason.counts or self._failures <= tolerable or self._is_shut_down:
+            return [abort]
+        explained = (
+            f"checkpoint {checkpoint_id} failed ({reason.value}: {detail}); "
+            f"{self._failures} failed in a row, tolerable_failures is {tolerable}"
+        )
+        return [abort, *self._shut_down("the job fails"), FailJob(explained)]
+
+    def _shut_down(self, detail: str) -> list[Command]:
+        self._is_shut_down = True
+        commands: list[Command] = []
+        for pending in tuple(self._pending.values()):
+            if pending.checkpoint_id != self._storing:
+                commands += self._abort(pending, AbortReason.SHUTDOWN, detail)
+        return commands
+
+    def _report(self, pending: PendingCheckpoint) -> None:
+        self._history.answered(
+            pending.checkpoint_id, size_bytes=pending.size_bytes, slots=pending.slots
+        )
+
+    def _proceed(self, commands: list[Command]) -> Sequence[Command]:
+        """Store what is ready and begin what is wanted, as far as there is room for it."""
+        if self._is_shut_down:
+            return commands
+        ready = next((each for each in self._pending.values() if each.is_ready), None)
+        if ready is not None and self._storing is None:
+            self._storing = ready.checkpoint_id
+            self._history.storing(ready.checkpoint_id)
+            commands.append(ready.store())
+        wanted = self._schedule.next()
+        if wanted is not None and wanted[0] <= self._now_ms and self._has_room:
+            commands.append(self._begin(wanted[1]))
+        return commands
+
+    def _begin(self, trigger: Trigger) -> Begin:
+        begun = Begin(checkpoint_id=self._next_id, triggered_ms=self._now_ms, trigger=trigger)
+        self._next_id += 1
+        self._pending[begun.checkpoint_id] = PendingCheckpoint(
+            begun, slots=self._slots, sources=self._sources
+        )
+        self._schedule.begun(trigger, self._now_ms)
+        self._history.begun(begun)
+        return begun

@@ -1,0 +1,82 @@
+"""One checkpoint from its trigger until it is complete or given up: who has answered what."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from holdfast.runtime.checkpoint.commands import Begin, Store
+from holdfast.runtime.checkpoint.statistics import SlotStatistics
+from holdfast.storage import StateSnapshot
+
+__all__ = ["PendingCheckpoint"]
+
+
+class PendingCheckpoint:
+    """The answers to one `Begin`. Of two answers from one place the first counts.
+
+    `slots` and `size_bytes` say how long it took in those that have answered, and what all
+    answers take in storage.
+    """
+
+    def __init__(self, begun: Begin, *, slots: int, sources: Collection[str]) -> None:
+        self.begun = begun
+        self.slots: dict[int, SlotStatistics] = {}
+        self.size_bytes = 0
+        self._parts: dict[int, dict[str, tuple[StateSnapshot, ...]]] = {}
+        self._positions: dict[str, StateSnapshot] = {}
+        self._missing_slots = set(range(slots))
+        self._missing_sources = set(sources)
+
+    @property
+    def checkpoint_id(self) -> int:
+        """Its number."""
+        return self.begun.checkpoint_id
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all slots and sources have answered."""
+        return not self._missing_slots and not self._missing_sources
+
+    def acknowledge(
+        self,
+        slot: int,
+        parts: Mapping[str, Sequence[StateSnapshot]],
+        statistics: SlotStatistics,
+    ) -> None:
+        """Take in what a slot has left."""
+        if slot in self._missing_slots:
+            self._missing_slots.discard(slot)
+            self._parts[slot] = {uid: tuple(some) for uid, some in parts.items()}
+            self.slots[slot] = statistics
+            self.size_bytes += sum(part.size_bytes for some in parts.values() for part in some)
+
+    def locate(self, uid: str, position: StateSnapshot) -> None:
+        """Take in the position of a source."""
+        if uid in self._missing_sources:
+            self._missing_sources.discard(uid)
+            self._positions[uid] = position
+            self.size_bytes += position.size_bytes
+
+    def missing(self) -> str:
+        """Who has not answered, in words."""
+        slots = ", ".join(str(slot) for slot in sorted(self._missing_slots))
+        sources = ", ".join(repr(uid) for uid in sorted(self._missing_sources))
+        named = ((slots, f"slots {slots}"), (sources, f"sources {sources}"))
+        return " and ".join(text for names, text in named if names) or "nobody"
+
+    def store(self) -> Store:
+        """The command to store what was answered.
+
+        Uids come in an order that does not depend on which slot was the fastest.
+        """
+        operators: dict[str, tuple[StateSnapshot, ...]] = {}
+        for slot in sorted(self._parts):
+            for uid, some in self._parts[slot].items():
+                operators[uid] = operators.get(uid, ()) + some
+        return Store(
+            checkpoint_id=self.checkpoint_id,
+            triggered_ms=self.begun.triggered_ms,
+            trigger=self.begun.trigger,
+            operators=dict(sorted(operators.items())),
+            sources=dict(sorted(self._positions.items())),
+        )

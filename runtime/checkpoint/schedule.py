@@ -1,0 +1,79 @@
+"""When the next checkpoint is wanted, and why. How many are under way is not its concern."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from holdfast.runtime.checkpoint.commands import Trigger
+from holdfast.runtime.config import CheckpointConfig
+
+__all__ = ["CheckpointSchedule"]
+
+_FINAL_RETRY_MS = 1_000  # what made a final checkpoint fail needs a moment to pass
+
+
+class _Final(Enum):
+    NOT_WANTED = "not wanted"
+    WANTED = "wanted"
+    BEGUN = "begun"
+    COMPLETED = "completed"
+
+
+class CheckpointSchedule:
+    """Interval and pause, requests of people, and the final checkpoint.
+
+    A request is for one checkpoint that begins after it, so one may answer several. Once the final
+    checkpoint is wanted there are no others: it has all that they could have.
+    """
+
+    def __init__(self, config: CheckpointConfig, now_ms: int) -> None:
+        self._interval_ms = config.interval_ms
+        self._min_pause_ms = config.min_pause_ms
+        self._due_ms = self._next_due_ms(now_ms)
+        self._pause_until_ms = now_ms
+        self._requested_ms: int | None = None
+        self._final = _Final.NOT_WANTED
+        self._final_ms = now_ms
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the final checkpoint is complete; no other is wanted then."""
+        return self._final is _Final.COMPLETED
+
+    def next(self) -> tuple[int, Trigger] | None:
+        """When the next one is wanted, as far as is known now; None if none is."""
+        if self._final is not _Final.NOT_WANTED:
+            is_wanted = self._final is _Final.WANTED
+            return (self._final_ms, Trigger.FINAL) if is_wanted else None
+        if self._requested_ms is not None:
+            return self._requested_ms, Trigger.REQUESTED
+        if self._due_ms is None:
+            return None
+        return max(self._due_ms, self._pause_until_ms), Trigger.PERIODIC
+
+    def request(self, now_ms: int) -> None:
+        """Want one now, whatever interval and pause say."""
+        self._requested_ms = now_ms
+
+    def request_final(self, now_ms: int) -> None:
+        """Want the final one now, and again until it has succeeded."""
+        if self._final is _Final.NOT_WANTED:
+            self._final = _Final.WANTED
+            self._final_ms = now_ms
+
+    def begun(self, trigger: Trigger, now_ms: int) -> None:
+        """One has begun."""
+        self._requested_ms = None
+        self._due_ms = self._next_due_ms(now_ms)
+        if trigger is Trigger.FINAL:
+            self._final = _Final.BEGUN
+
+    def ended(self, trigger: Trigger, now_ms: int, *, is_complete: bool) -> None:
+        """One has ended, well or not."""
+        self._pause_until_ms = now_ms + self._min_pause_ms
+        if trigger is Trigger.FINAL:
+            self._final = _Final.COMPLETED if is_complete else _Final.WANTED
+            self._final_ms = now_ms + _FINAL_RETRY_MS
+
+    def _next_due_ms(self, now_ms: int) -> int | None:
+        return None if self._interval_ms is None else now_ms + self._interval_ms

@@ -1,0 +1,162 @@
+"""What became of a job's checkpoints: counters, and the particulars of the last ones.
+
+A `CheckpointHistory` outlives the coordinators that write into it, one for each attempt of the
+job. Like them it has no lock: who writes and who asks take turns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import msgspec
+
+from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
+
+__all__ = [
+    "CheckpointCounts",
+    "CheckpointHistory",
+    "CheckpointOverview",
+    "CheckpointStatistics",
+    "CheckpointStatus",
+    "SlotStatistics",
+]
+
+_KEPT = 10
+
+
+class CheckpointStatus(Enum):
+    """How far a checkpoint has got."""
+
+    IN_PROGRESS = "in progress"
+    STORING = "storing"
+    COMPLETED = "completed"
+    ABORTED = "aborted"
+
+
+class SlotStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a checkpoint took in one slot: the longest of its chains, in milliseconds."""
+
+    alignment_ms: int = 0
+    """From the first barrier to the last."""
+    sync_ms: int = 0
+    """The part of the snapshot that processing waits for."""
+    async_ms: int = 0
+    """The part beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointStatistics:
+    """One checkpoint."""
+
+    checkpoint_id: int
+    trigger: Trigger
+    status: CheckpointStatus = CheckpointStatus.IN_PROGRESS
+    triggered_ms: int
+    ended_ms: int | None = None
+    size_bytes: int = 0
+    """What its state takes in storage, whether this checkpoint wrote it or an earlier one."""
+    slots: Mapping[int, SlotStatistics] = field(default_factory=dict)
+    """The slots that have answered."""
+    reason: AbortReason | None = None
+    detail: str = ""
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From the trigger to the end; None before the end."""
+        return None if self.ended_ms is None else self.ended_ms - self.triggered_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointCounts:
+    """How many there have been; `failed` are those aborts that `tolerable_failures` counts."""
+
+    begun: int = 0
+    completed: int = 0
+    failed: int = 0
+    aborted: int = 0
+    """Others that were given up: subsumed, not ready, at the end of input, at a shutdown."""
+
+    @property
+    def in_progress(self) -> int:
+        """Those that have not ended."""
+        return self.begun - self.completed - self.failed - self.aborted
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOverview:
+    """What a person sees of a job's checkpoints at one moment."""
+
+    counts: CheckpointCounts
+    recent: tuple[CheckpointStatistics, ...]
+    """Those under way and the last ten of the others, in ascending order."""
+    last_completed: CheckpointStatistics | None
+    last_failed: CheckpointStatistics | None
+
+
+class CheckpointHistory:
+    """What coordinators report, and people ask for."""
+
+    def __init__(self) -> None:
+        self._counts = CheckpointCounts()
+        self._running: dict[int, CheckpointStatistics] = {}
+        self._ended: deque[CheckpointStatistics] = deque(maxlen=_KEPT)
+        self._last_completed: CheckpointStatistics | None = None
+        self._last_failed: CheckpointStatistics | None = None
+
+    def overview(self) -> CheckpointOverview:
+        """All there is to see now; does not change afterwards."""
+        known = (*self._ended, *self._running.values())
+        return CheckpointOverview(
+            counts=self._counts,
+            recent=tuple(sorted(known, key=lambda each: each.checkpoint_id)),
+            last_completed=self._last_completed,
+            last_failed=self._last_failed,
+        )
+
+    def begun(self, begun: Begin) -> None:
+        """A checkpoint has begun."""
+        self._running[begun.checkpoint_id] = CheckpointStatistics(
+            checkpoint_id=begun.checkpoint_id,
+            trigger=begun.trigger,
+            triggered_ms=begun.triggered_ms,
+        )
+        self._counts = replace(self._counts, begun=self._counts.begun + 1)
+
+    def answered(
+        self, checkpoint_id: int, *, size_bytes: int, slots: Mapping[int, SlotStatistics]
+    ) -> None:
+        """So much of it is known."""
+        known = self._running[checkpoint_id]
+        self._running[checkpoint_id] = replace(known, size_bytes=size_bytes, slots=dict(slots))
+
+    def storing(self, checkpoint_id: int) -> None:
+        """Its metadata is being committed."""
+        known = self._running[checkpoint_id]
+        self._running[checkpoint_id] = replace(known, status=CheckpointStatus.STORING)
+
+    def completed(self, checkpoint_id: int, now_ms: int) -> None:
+        """It is complete."""
+        known = self._running.pop(checkpoint_id)
+        ended = replace(known, status=CheckpointStatus.COMPLETED, ended_ms=now_ms)
+        self._counts = replace(self._counts, completed=self._counts.completed + 1)
+        self._ended.append(ended)
+        self._last_completed = ended
+
+    def aborted(self, abort: Abort, now_ms: int) -> None:
+        """It was given up."""
+        ended = replace(
+            self._running.pop(abort.checkpoint_id),
+            status=CheckpointStatus.ABORTED,
+            ended_ms=now_ms,
+            reason=abort.reason,
+            detail=abort.detail,
+        )
+        self._ended.append(ended)
+        if abort.reason.counts:
+            self._counts = replace(self._counts, failed=self._counts.failed + 1)
+            self._last_failed = ended
+        else:
+            self._counts = replace(self._counts, aborted=self._counts.aborted + 1)

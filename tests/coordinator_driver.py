@@ -1,0 +1,105 @@
+"""A coordinator of checkpoints with somebody who tells it things, for tests."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.runtime.checkpoint import (
+    Abort,
+    AbortReason,
+    Begin,
+    CheckpointCoordinator,
+    Command,
+    FailJob,
+    SlotStatistics,
+    Trigger,
+)
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.storage import InlineHandle, StateSnapshot
+
+START_MS = 1_000_000
+SLOTS = 2
+COUNTED = (AbortReason.DECLINED, AbortReason.EXPIRED, AbortReason.IO, AbortReason.FINALIZE)
+UNCOUNTED = (AbortReason.NOT_READY, AbortReason.END_OF_INPUT)
+
+
+def part(slot: int | None = None, size_bytes: int = 1) -> StateSnapshot:
+    handle = InlineHandle(data=b"x" * size_bytes)
+    return StateSnapshot(kind="test/1", handles={"all": handle}, slot=slot)
+
+
+class Driver:
+    """A coordinator, and what it was told and has answered in short."""
+
+    def __init__(self, *, sources: Sequence[str] = (), next_id: int = 1, **settings: Any) -> None:
+        config = CheckpointConfig(**{"interval": "1s", **settings})
+        self.coordinator = CheckpointCoordinator(
+            config, slots=SLOTS, sources=sources, next_id=next_id, now_ms=START_MS
+        )
+        self.now_ms = START_MS
+
+    def after(self, milliseconds: int) -> Sequence[Command]:
+        self.now_ms += milliseconds
+        return self.coordinator.tick(self.now_ms)
+
+    def acknowledge(self, number: int, *slots: int) -> Sequence[Command]:
+        """All slots unless some are named; answers what the last one was answered."""
+        answered: Sequence[Command] = ()
+        for slot in slots or range(SLOTS):
+            answered = self.coordinator.acknowledged(
+                self.now_ms,
+                number,
+                slot=slot,
+                parts={"sum": [part(slot)]},
+                statistics=SlotStatistics(),
+            )
+        return answered
+
+    def decline(
+        self, number: int, kind: AbortReason = AbortReason.DECLINED, slot: int = 0
+    ) -> Sequence[Command]:
+        return self.coordinator.declined(
+            self.now_ms, number, slot=slot, reason="no disk", kind=kind
+        )
+
+    def stored(self, number: int) -> Sequence[Command]:
+        return self.coordinator.stored(self.now_ms, number)
+
+    def store_failed(self, number: int) -> Sequence[Command]:
+        return self.coordinator.store_failed(self.now_ms, number, reason="no answer")
+
+    def complete(self, number: int) -> Sequence[Command]:
+        self.acknowledge(number)
+        return self.stored(number)
+
+    def request(self) -> Sequence[Command]:
+        return self.coordinator.request(self.now_ms)
+
+    def request_final(self) -> Sequence[Command]:
+        return self.coordinator.request_final(self.now_ms)
+
+    def shutdown(self) -> Sequence[Command]:
+        return self.coordinator.shutdown(self.now_ms)
+
+
+def brief(commands: Sequence[Command]) -> list[tuple[Any, ...]]:
+    """Commands without their particulars."""
+    told: list[tuple[Any, ...]] = []
+    for command in commands:
+        match command:
+            case FailJob():
+                told.append((FailJob,))
+            case Abort(checkpoint_id=number, reason=reason):
+                told.append((Abort, number, reason))
+            case Begin(checkpoint_id=number, trigger=trigger):
+                told.append((Begin, number, trigger))
+            case _:
+                told.append((type(command), command.checkpoint_id))
+    return told
+
+
+def begin(number: int, trigger: Trigger = Trigger.PERIODIC) -> tuple[Any, ...]:
+    return Begin, number, trigger
+
+
+def abort(number: int, reason: AbortReason) -> tuple[Any, ...]:
+    return Abort, number, reason

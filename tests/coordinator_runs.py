@@ -1,0 +1,305 @@
+"""Whole runs of a coordinator of checkpoints, at random from a seed, watched by a second mind.
+
+`CoordinatorRun` plays slots, sources, storage and people, who answer late, twice, or not at all.
+`Watch` knows the rules, keeps books of its own, and fails when a command breaks one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.runtime.checkpoint import (
+    Abort,
+    AbortReason,
+    Begin,
+    CheckpointCoordinator,
+    Command,
+    Discard,
+    FailJob,
+    Notify,
+    SlotStatistics,
+    Store,
+    Trigger,
+)
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.storage import InlineHandle, StateSnapshot
+
+START_MS = 1_000
+Parts = dict[str, tuple[StateSnapshot, ...]]
+
+
+@dataclass
+class Book:
+    """What the watch has seen of one checkpoint."""
+
+    begun: Begin
+    acks: dict[int, Parts] = field(default_factory=dict)
+    positions: dict[str, StateSnapshot] = field(default_factory=dict)
+
+
+@dataclass
+class Watch:
+    """The rules, told what goes in and what comes out."""
+
+    config: CheckpointConfig
+    slots: int
+    sources: Sequence[str]
+    pending: dict[int, Book] = field(default_factory=dict)
+    aborted: set[int] = field(default_factory=set)
+    storing: int | None = None
+    last_id: int = 0
+    last_trigger_ms: int = START_MS
+    last_end_ms: int | None = None
+    last_notified: int = 0
+    failures: int = 0
+    wants_final: bool = False
+    is_finished: bool = False
+    is_over: bool = False
+
+    def saw(self, now_ms: int, commands: Sequence[Command]) -> None:
+        for command in commands:
+            assert not self.is_over, f"after the end: {command}"
+            self._rule(now_ms, command)
+        assert len(self.pending) <= self.config.max_concurrent, "too many at once"
+        if self.failures > self.config.tolerable_failures:
+            assert self.is_over, "too many failures, and the job goes on"
+
+    def may_act(self, now_ms: int) -> None:
+        """After a tick: nothing that is due was left undone."""
+        if self.is_over:
+            return
+        for number, book in self.pending.items():
+            age_ms = now_ms - book.begun.triggered_ms
+            assert age_ms < self.config.timeout_ms or number == self.storing, "did not expire"
+            assert not self._is_ready(book) or self.storing is not None, "did not store"
+        interval_ms = self.config.interval_ms
+        has_room = len(self.pending) < self.config.max_concurrent
+        if has_room and interval_ms is not None and not self.wants_final:
+            paused_ms = self.config.min_pause_ms if self.last_end_ms is not None else 0
+            rested_ms = (self.last_end_ms or 0) + paused_ms
+            assert now_ms < max(self.last_trigger_ms + interval_ms, rested_ms), "did not begin"
+
+    def _is_ready(self, book: Book) -> bool:
+        return len(book.acks) == self.slots and len(book.positions) == len(self.sources)
+
+    def _rule(self, now_ms: int, command: Command) -> None:
+        match command:
+            case Begin():
+                self._begin(now_ms, command)
+            case Store():
+                self._store(command)
+            case Notify(number):
+                assert number == self.storing, "told before it was stored"
+                assert number > self.last_notified, "told out of order"
+                self.last_notified, self.storing = number, None
+                self.is_finished = self.pending.pop(number).begun.is_final
+                self.failures, self.last_end_ms = 0, now_ms
+            case Abort():
+                self._abort(now_ms, command)
+            case Discard(number, slot):
+                assert number in self.aborted, "discards what is in use"
+                assert 0 <= slot < self.slots
+            case FailJob():
+                assert self.failures > self.config.tolerable_failures, "fails without reason"
+                self.is_over = True
+
+    def _begin(self, now_ms: int, begin: Begin) -> None:
+        assert begin.checkpoint_id > self.last_id, "numbers do not ascend"
+        assert begin.triggered_ms == now_ms
+        assert not self.is_finished, "begins after the final one"
+        assert begin.is_final == self.wants_final, "not the kind that is wanted"
+        if begin.trigger is Trigger.PERIODIC:
+            assert self.config.interval_ms is not None
+            assert now_ms >= self.last_trigger_ms + self.config.interval_ms, "too early"
+            rested_ms = now_ms - (now_ms if self.last_end_ms is None else self.last_end_ms)
+            assert self.last_end_ms is None or rested_ms >= self.config.min_pause_ms, "no pause"
+        assert not any(book.begun.is_final for book in self.pending.values())
+        self.last_id, self.last_trigger_ms = begin.checkpoint_id, now_ms
+        self.pending[begin.checkpoint_id] = Book(begin)
+
+    def _store(self, store: Store) -> None:
+        assert self.storing is None, "stores two at once"
+        book = self.pending[store.checkpoint_id]
+        assert self._is_ready(book), "stores what is not whole"
+        merged: Parts = {}
+        for slot in range(self.slots):
+            for uid, parts in book.acks[slot].items():
+                merged[uid] = merged.get(uid, ()) + parts
+        assert store.operators == merged
+        assert store.sources == book.positions
+        assert store.triggered_ms == book.begun.triggered_ms
+        self.storing = store.checkpoint_id
+
+    def _abort(self, now_ms: int, abort: Abort) -> None:
+        number = abort.checkpoint_id
+        book = self.pending.pop(number)
+        if abort.reason is AbortReason.FINALIZE:
+            assert number == self.storing
+            self.storing = None
+        assert number != self.storing, "aborts what may be complete"
+        if abort.reason is AbortReason.EXPIRED:
+            assert now_ms - book.begun.triggered_ms >= self.config.timeout_ms
+        if abort.reason is AbortReason.SUBSUMED:
+            assert number < self.last_notified
+        self.aborted.add(number)
+        self.failures += abort.reason.counts
+        self.last_end_ms = now_ms
+
+
+class CoordinatorRun:
+    """One run; the same seed gives the same trace."""
+
+    def __init__(
+        self, seed: int, kind: type[CheckpointCoordinator] = CheckpointCoordinator
+    ) -> None:
+        self._random = random.Random(seed)
+        max_concurrent = self._random.choice((1, 1, 2, 3))
+        self._config = CheckpointConfig(
+            interval=self._random.choice((None, "100ms", "1s")),
+            timeout=self._random.choice(("500ms", "3s")),
+            min_pause=self._random.choice((0, 0.3)) if max_concurrent == 1 else 0,
+            max_concurrent=max_concurrent,
+            tolerable_failures=self._random.choice((0, 1, 3, 50)),
+        )
+        self._slots = self._random.randint(1, 3)
+        self._sources = ("a", "b")[: self._random.randint(0, 2)]
+        self._now_ms = START_MS
+        self._coordinator = kind(
+            self._config, slots=self._slots, sources=self._sources, next_id=1, now_ms=START_MS
+        )
+        self.watch = Watch(self._config, self._slots, self._sources)
+        self.trace: list[tuple[int, Sequence[Command]]] = []
+        acting: tuple[tuple[int, Callable[[], Sequence[Command]]], ...] = (
+            (30, self._tick),
+            (30, self._acknowledge),
+            (15, self._locate),
+            (12, self._finish_storing),
+            (3, self._decline),
+            (1, self._fail_trigger),
+            (3, self._request),
+            (self._random.choice((0, 1)), self._request_final),
+            (self._random.choice((0, 0, 1)), self._shutdown),
+        )
+        self._weights = [weight for weight, _ in acting]
+        self._actions = [action for _, action in acting]
+
+    def play(self, steps: int = 300) -> CoordinatorRun:
+        """Go on for so many steps, at random."""
+        for _ in range(steps):
+            if self._random.random() < 0.3:
+                self._now_ms += self._random.choice((1, 20, 100, 400))
+            (action,) = self._random.choices(self._actions, self._weights)
+            self._saw(action())
+        return self
+
+    def settle(self) -> CoordinatorRun:
+        """From now on all answer in time. What is asked for now must be completed."""
+        before = self._coordinator.next_checkpoint_id
+        self._saw(self._request())
+        for _ in range(100):
+            if self.watch.is_over or self.watch.is_finished or self.watch.last_notified >= before:
+                return self
+            for number in tuple(self.watch.pending):
+                for slot in range(self._slots):
+                    self._saw(self._answer(number, slot))
+                for uid in self._sources:
+                    self._saw(self._answer_position(number, uid))
+            while self.watch.storing is not None and not self.watch.is_over:
+                self._saw(self._end_storing(self.watch.storing, is_stored=True))
+            self._now_ms += 100
+            self._saw(self._tick())
+        raise AssertionError("a request was forgotten")
+
+    def _saw(self, commands: Sequence[Command]) -> None:
+        self.trace.append((self._now_ms, commands))
+        self.watch.saw(self._now_ms, commands)
+
+    def _some_checkpoint(self) -> int | None:
+        """Mostly one that is under way; now and then any that there has been."""
+        if self.watch.pending and self._random.random() < 0.9:
+            return self._random.choice(tuple(self.watch.pending))
+        return self._random.randint(1, self.watch.last_id) if self.watch.last_id else None
+
+    def _tick(self) -> Sequence[Command]:
+        commands = self._coordinator.tick(self._now_ms)
+        self._saw(commands)
+        self.watch.may_act(self._now_ms)
+        return ()
+
+    def _acknowledge(self) -> Sequence[Command]:
+        number = self._some_checkpoint()
+        return () if number is None else self._answer(number, self._random.randrange(self._slots))
+
+    def _answer(self, number: int, slot: int) -> Sequence[Command]:
+        parts: Parts = {
+            uid: tuple(self._snapshot() for _ in range(self._random.randint(0, 2)))
+            for uid in self._random.sample(("sum", "join", "sink"), self._random.randint(0, 3))
+        }
+        if number in self.watch.pending:
+            self.watch.pending[number].acks.setdefault(slot, parts)
+        return self._coordinator.acknowledged(
+            self._now_ms, number, slot=slot, parts=parts, statistics=SlotStatistics()
+        )
+
+    def _locate(self) -> Sequence[Command]:
+        number = self._some_checkpoint()
+        if number is None or not self._sources:
+            return ()
+        return self._answer_position(number, self._random.choice(self._sources))
+
+    def _answer_position(self, number: int, uid: str) -> Sequence[Command]:
+        position = self._snapshot()
+        if number in self.watch.pending:
+            self.watch.pending[number].positions.setdefault(uid, position)
+        return self._coordinator.source_position(self._now_ms, number, uid=uid, position=position)
+
+    def _snapshot(self) -> StateSnapshot:
+        data = self._random.randbytes(self._random.randint(0, 4))
+        return StateSnapshot(kind="test/1", handles={"all": InlineHandle(data=data)})
+
+    def _finish_storing(self) -> Sequence[Command]:
+        if self.watch.storing is None:
+            return ()
+        return self._end_storing(self.watch.storing, is_stored=self._random.random() < 0.8)
+
+    def _end_storing(self, number: int, *, is_stored: bool) -> Sequence[Command]:
+        if self.watch.is_over:
+            self.watch.storing = None
+        if is_stored:
+            return self._coordinator.stored(self._now_ms, number)
+        return self._coordinator.store_failed(self._now_ms, number, reason="no answer")
+
+    def _decline(self) -> Sequence[Command]:
+        number = self._some_checkpoint()
+        if number is None:
+            return ()
+        kinds = (AbortReason.DECLINED, AbortReason.IO, AbortReason.NOT_READY)
+        slot = self._random.randrange(self._slots)
+        return self._coordinator.declined(
+            self._now_ms, number, slot=slot, reason="no", kind=self._random.choice(kinds)
+        )
+
+    def _fail_trigger(self) -> Sequence[Command]:
+        number = self._some_checkpoint()
+        if number is None:
+            return ()
+        return self._coordinator.trigger_failed(self._now_ms, number, reason="no")
+
+    def _request(self) -> Sequence[Command]:
+        return self._coordinator.request(self._now_ms)
+
+    def _request_final(self) -> Sequence[Command]:
+        if self._random.random() < 0.9:
+            return ()
+        self.watch.wants_final = True
+        return self._coordinator.request_final(self._now_ms)
+
+    def _shutdown(self) -> Sequence[Command]:
+        if self._random.random() < 0.9:
+            return ()
+        commands = self._coordinator.shutdown(self._now_ms)
+        self._saw(commands)
+        self.watch.is_over = True
+        return ()

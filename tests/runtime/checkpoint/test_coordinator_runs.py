@@ -1,0 +1,144 @@
+"""Whole runs of the coordinator keep the rules; and the runs would notice if they did not."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from coordinator_runs import CoordinatorRun
+from holdfast.runtime.checkpoint import (
+    AbortReason,
+    Begin,
+    CheckpointCoordinator,
+    Command,
+    FailJob,
+    Notify,
+    Store,
+)
+from holdfast.runtime.checkpoint.pending import PendingCheckpoint
+
+
+def test_the_rules_hold_in_any_run() -> None:
+    for seed in range(150):
+        CoordinatorRun(seed).play().settle()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_the_rules_hold_in_any_run_all_night() -> None:
+    for seed in range(1_000, 200_000):
+        CoordinatorRun(seed).play(1_000).settle()
+
+
+def test_a_seed_gives_the_same_trace() -> None:
+    for seed in range(10):
+        assert CoordinatorRun(seed).play().trace == CoordinatorRun(seed).play().trace
+
+
+def test_the_runs_come_by_all_that_can_happen() -> None:
+    kinds: set[Any] = set()
+    for seed in range(150):
+        run = CoordinatorRun(seed).play()
+        for _, commands in run.trace:
+            kinds.update(type(command) for command in commands)
+            kinds.update(getattr(command, "reason", None) for command in commands)
+            kinds.update(getattr(command, "trigger", None) for command in commands)
+        kinds.add("finished" if run.watch.is_finished else "not finished")
+    assert kinds >= {FailJob, Notify, Store, Begin, "finished"}
+    assert kinds >= set(AbortReason) - {AbortReason.END_OF_INPUT}
+
+
+class Hasty(CheckpointCoordinator):
+    """Does not wait for the last slot."""
+
+    def _begin(self, trigger: Any) -> Begin:
+        begun = super()._begin(trigger)
+        waited = PendingCheckpoint(begun, slots=self._slots - 1, sources=self._sources)
+        self._pending[begun.checkpoint_id] = waited
+        return begun
+
+
+class Crowded(CheckpointCoordinator):
+    """Forgets how many may be under way."""
+
+    @property
+    def _has_room(self) -> bool:
+        return True
+
+
+class Patient(CheckpointCoordinator):
+    """Lets nothing expire."""
+
+    def tick(self, now_ms: int) -> Sequence[Command]:
+        self._pass_time(now_ms)
+        return self._proceed([])
+
+
+class Unforgiving(CheckpointCoordinator):
+    """Counts failures that do not follow each other."""
+
+    def stored(self, now_ms: int, checkpoint_id: int) -> Sequence[Command]:
+        failures = self._failures
+        commands = super().stored(now_ms, checkpoint_id)
+        self._failures = failures
+        return commands
+
+
+class Careless(CheckpointCoordinator):
+    """Gives up what may be complete already."""
+
+    def _may_abort(self, pending: PendingCheckpoint) -> bool:
+        return pending.checkpoint_id in self._pending
+
+
+class Undead(CheckpointCoordinator):
+    """Goes on after the end."""
+
+    def _shut_down(self, detail: str) -> list[Command]:
+        commands = super()._shut_down(detail)
+        self._is_shut_down = False
+        return commands
+
+
+class Wasteful(CheckpointCoordinator):
+    """Discards what a slot says again of a checkpoint that is complete."""
+
+    def stored(self, now_ms: int, checkpoint_id: int) -> Sequence[Command]:
+        commands = super().stored(now_ms, checkpoint_id)
+        self._aborted[checkpoint_id] = None
+        return commands
+
+
+class Forgetful(CheckpointCoordinator):
+    """Drops requests that cannot be met at once."""
+
+    def request(self, now_ms: int) -> Sequence[Command]:
+        return super().request(now_ms) if self._has_room else self.tick(now_ms)
+
+
+class Lenient(CheckpointCoordinator):
+    """Never fails the job."""
+
+    def _abort(self, *aborted: Any) -> list[Command]:
+        self._failures = 0
+        return super()._abort(*aborted)[:1]
+
+
+BROKEN: Sequence[tuple[type[CheckpointCoordinator], str]] = (
+    (Hasty, "stores what is not whole"),
+    (Crowded, "too many at once"),
+    (Patient, "did not expire"),
+    (Unforgiving, "fails without reason"),
+    (Careless, "aborts what may be complete"),
+    (Undead, "after the end"),
+    (Wasteful, "discards what is in use"),
+    (Forgetful, "a request was forgotten"),
+    (Lenient, "the job goes on"),
+)
+
+
+@pytest.mark.parametrize(("kind", "found"), BROKEN)
+def test_the_runs_find_what_is_broken(kind: type[CheckpointCoordinator], found: str) -> None:
+    with pytest.raises(AssertionError, match=found):
+        for seed in range(150):
+            CoordinatorRun(seed, kind).play().settle()

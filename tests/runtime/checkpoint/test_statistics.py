@@ -1,0 +1,87 @@
+"""What is known of the checkpoints, while they are under way and afterwards."""
+
+from coordinator_driver import COUNTED, SLOTS, START_MS, UNCOUNTED, Driver, part
+from holdfast.runtime.checkpoint import (
+    AbortReason,
+    CheckpointCoordinator,
+    CheckpointHistory,
+    CheckpointStatus,
+    SlotStatistics,
+)
+from holdfast.runtime.config import CheckpointConfig
+
+
+def test_the_history_has_the_particulars() -> None:
+    driver = Driver(sources=["orders"])
+    driver.after(1_000)
+    times = {
+        slot: SlotStatistics(alignment_ms=slot, sync_ms=10 + slot, async_ms=20 + slot)
+        for slot in range(SLOTS)
+    }
+    overviews = [driver.coordinator.history.overview()]
+    for slot, statistics in times.items():
+        driver.now_ms += 30
+        driver.coordinator.acknowledged(
+            driver.now_ms,
+            1,
+            slot=slot,
+            parts={"sum": [part(slot, 100), part(slot, 20)]},
+            statistics=statistics,
+        )
+        overviews.append(driver.coordinator.history.overview())
+    driver.coordinator.source_position(driver.now_ms, 1, uid="orders", position=part(size_bytes=3))
+    overviews.append(driver.coordinator.history.overview())
+    driver.now_ms += 15
+    driver.stored(1)
+    overviews.append(driver.coordinator.history.overview())
+
+    seen = [overview.recent[0] for overview in overviews]
+    progress, storing = CheckpointStatus.IN_PROGRESS, CheckpointStatus.STORING
+    assert [each.status for each in seen] == [progress] * 3 + [storing, CheckpointStatus.COMPLETED]
+    assert [each.size_bytes for each in seen] == [0, 120, 240, 243, 243]
+    assert [len(each.slots) for each in seen] == [0, 1, 2, 2, 2]
+    assert [each.duration_ms for each in seen] == [None] * 4 + [75]
+    assert seen[-1].slots == times
+    assert [each.counts.in_progress for each in overviews] == [1, 1, 1, 1, 0]
+    assert overviews[-1].last_completed == seen[-1]
+    assert overviews[-1].last_failed is None
+
+
+def test_the_history_keeps_the_last_ten_and_counts_all() -> None:
+    driver = Driver(interval=None, tolerable_failures=100)
+    for number in range(1, 40):
+        driver.request()
+        if number % 3:
+            driver.complete(number)
+        else:
+            driver.decline(number, COUNTED[0] if number % 2 else UNCOUNTED[0])
+    driver.request()
+    overview = driver.coordinator.history.overview()
+    assert [each.checkpoint_id for each in overview.recent] == list(range(30, 41))
+    counts = overview.counts
+    assert (counts.begun, counts.completed, counts.failed, counts.aborted) == (40, 26, 7, 6)
+    assert counts.in_progress == 1
+    assert overview.last_failed is not None
+    assert (overview.last_failed.checkpoint_id, overview.last_failed.reason) == (
+        39,
+        AbortReason.DECLINED,
+    )
+    assert overview.last_completed is not None
+    assert overview.last_completed.checkpoint_id == 38
+
+
+def test_the_history_goes_on_in_the_next_attempt() -> None:
+    history = CheckpointHistory()
+    for number in (1, 2):
+        coordinator = CheckpointCoordinator(
+            CheckpointConfig(),
+            slots=1,
+            sources=(),
+            next_id=number,
+            now_ms=START_MS,
+            history=history,
+        )
+        coordinator.request(START_MS)
+        coordinator.shutdown(START_MS)
+    assert history.overview().counts.begun == 2
+    assert [each.checkpoint_id for each in history.overview().recent] == [1, 2]
