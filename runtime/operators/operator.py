@@ -63,11 +63,16 @@ class OperatorContext:
     parallelism: int
     max_parallelism: int
     attempt: int
+    epoch: int = 0
+    """The owner's of the checkpoints: every run of the job has a higher one than those before it,
+    so that (epoch, attempt) is an attempt's place among all attempts of all runs."""
     key_groups: KeyGroupRange
     job: JobStorage
     backend: StateBackend
     restored: Sequence[StateSnapshot] = ()
     """What all slots of the checkpoint have left of this operator, keyed state and other."""
+    restored_from: JobStorage | None = None
+    """The folder that `restored` is in; None: the job's own."""
     allow_pickle: bool = False
     clock: Clock
     output: Output

@@ -1,0 +1,194 @@
+"""The operator at the end of a stream: a two-phase-commit sink in one slot.
+
+What was prepared and not committed yet is operator state, with the number of its checkpoint, so a
+completed checkpoint lists every file, transaction or part that is to be seen because of it:
+
+- *A crash before the checkpoint is complete*: no checkpoint lists what was prepared for it; the
+  next attempt's `clean` removes it, and its rows are read again.
+- *A crash after that, before or during the commit*: whoever restores the checkpoint commits all
+  that it lists before it takes a row. That may be for the second time, or at the same time as a
+  slot of the old attempt that still lives: both do the same, and commits may be repeated.
+- *A notification that never comes*: the next one commits what is due by then, oldest first.
+- *An aborted checkpoint*: what was prepared for it stays pending, since its rows belong to every
+  later checkpoint too, which lists it.
+- *A slot of an old attempt that still writes*: nobody lists that any more. One that begins only
+  now to clean spares what newer attempts have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from types import GenericAlias
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.backends import (
+    ListStateDescriptor,
+    OperatorListState,
+    OperatorStateBackend,
+    SnapshotTarget,
+)
+from holdfast.runtime.elements import EVENT_TIME
+from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
+from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
+from holdfast.storage import Clock, StateSnapshot, Unavailable
+
+__all__ = ["SinkOperator", "SinkSpec"]
+
+_STATE = "committables"
+_RETRIES = 10
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+
+_Pending = tuple[int, Any]
+"""The number of the checkpoint that it was prepared for, and a committable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSpec(OperatorSpec):
+    """A sink as the driver plans it; `sink.check` was called there. Nothing comes out of it."""
+
+    output_schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    sink: TwoPhaseCommitSink[Any]
+
+    def build(self) -> SinkOperator:
+        return SinkOperator(self)
+
+
+class SinkOperator(Operator):
+    """Writes rows, prepares at barriers, and commits what completed checkpoints list."""
+
+    def __init__(self, spec: SinkSpec) -> None:
+        self._spec = spec
+        self._sink = spec.sink
+        self._pending: list[_Pending] = []
+        """In order of their checkpoints, since those come in order."""
+        self._writer: SinkWriter[Any] | None = None
+        self._backend: OperatorStateBackend | None = None
+        self._state: OperatorListState[_Pending]
+        self._context: WriterContext
+
+    def open(self, context: OperatorContext) -> None:
+        """Commit what the restored checkpoint lists, and remove what it does not.
+
+        Raises:
+            Unavailable: the place of the sink did not answer, often enough.
+            Corrupt: what the checkpoint lists is not there any more, or damaged.
+        """
+        self._context = _writer_context(self._spec, context)
+        self._backend = OperatorStateBackend.open(
+            uid=context.uid,
+            slot=context.slot,
+            parallelism=context.parallelism,
+            restore=context.restored,
+            storage=context.restored_from or context.job,
+            allow_pickle=context.allow_pickle,
+        )
+        element = GenericAlias(tuple, (int, self._sink.committable_type))
+        # A union: to clean, one slot must know what all had; each commits a part of it.
+        self._state = self._backend.get_union_list_state(ListStateDescriptor(_STATE, element))
+        restored = self._state.get()
+        self._state.clear()
+        own = restored[context.slot :: context.parallelism]
+        self._commit(sorted(own, key=_checkpoint_of))
+        if context.slot == 0:
+            keep = [committable for _, committable in restored]
+            self._trying("clean up for", lambda: self._sink.clean(keep, self._context))
+        self._writer = self._sink.open_writer(self._context)
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        if self._spec.has_event_time:
+            batch = batch.drop_columns([EVENT_TIME])
+        self._opened().write(batch)
+
+    def prepare(self, checkpoint_id: int) -> None:
+        self._pending += [(checkpoint_id, each) for each in self._opened().prepare(checkpoint_id)]
+
+    def snapshot(
+        self, checkpoint_id: int, target: SnapshotTarget
+    ) -> Sequence[Future[StateSnapshot]]:
+        """All that is pending: what was just prepared, and what no notification came for."""
+        assert self._backend is not None
+        self._state.update(self._pending)
+        return [self._backend.snapshot(checkpoint_id, target)]
+
+    def completed(self, checkpoint_id: int) -> None:
+        """Commit all that was prepared for this checkpoint and those before it.
+
+        Raises:
+            Unavailable: the place of the sink did not answer, often enough.
+            Corrupt: what was prepared is not there any more.
+        """
+        due = [each for each in self._pending if each[0] <= checkpoint_id]
+        self._commit(due)
+        self._pending = self._pending[len(due) :]
+
+    def close(self) -> None:
+        writer, self._writer = self._writer, None
+        backend, self._backend = self._backend, None
+        try:
+            if writer is not None:
+                writer.close()
+        finally:
+            if backend is not None:
+                backend.close()
+
+    def _opened(self) -> SinkWriter[Any]:
+        assert self._writer is not None, "the chain opens an operator first"
+        return self._writer
+
+    def _commit(self, due: Sequence[_Pending]) -> None:
+        """One checkpoint after the other, so that readers never see a later one alone."""
+        for _, group in groupby(due, _checkpoint_of):
+            committables = [committable for _, committable in group]
+            self._trying("commit to", partial(self._sink.commit, committables, self._context))
+
+    def _trying(self, action: str, call: Callable[[], None]) -> None:
+        what = f"cannot {action} sink {self._context.uid!r}"
+        _retry(call, self._context.clock, what)
+
+
+def _checkpoint_of(pending: _Pending) -> int:
+    return pending[0]
+
+
+def _retry(call: Callable[[], None], clock: Clock, what: str) -> None:
+    """Call until the place answers, with growing pauses, so and so often.
+
+    Raises:
+        Unavailable: it did not; names what the last call said.
+    """
+    pause_s = _FIRST_PAUSE_S
+    for attempt in range(_RETRIES + 1):
+        try:
+            call()
+            return
+        except Unavailable as error:
+            if attempt == _RETRIES:
+                raise Unavailable(
+                    f"{what} after {_RETRIES} retries",
+                    where=error.where,
+                    expected=error.expected,
+                    found=f"{error.what}: {error.found}" if error.found else error.what,
+                    fix=error.fix,
+                ) from error
+        clock.sleep_s(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _writer_context(spec: SinkSpec, context: OperatorContext) -> WriterContext:
+    return WriterContext(
+        job_id=context.job.job_id,
+        uid=context.uid,
+        slot=context.slot,
+        parallelism=context.parallelism,
+        attempt=f"{context.epoch:020d}.{context.attempt:010d}",
+        schema=spec.input_schema,
+        clock=context.clock,
+        collect=partial(context.collector.collect, context.uid),
+    )

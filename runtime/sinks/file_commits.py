@@ -1,0 +1,141 @@
+"""Committables of files, their names, and what becomes of one: decided apart from done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast.runtime.sinks.places import HIDDEN_FOLDER, Place, translating
+from holdfast.runtime.sinks.sink import WriterContext
+from holdfast.storage import Corrupt, Unavailable
+from holdfast.storage.names import escape, unescape
+
+__all__ = [
+    "Action",
+    "FileCommittable",
+    "action_for",
+    "age_of",
+    "carry_out",
+    "final_name",
+    "hidden_folder",
+    "hidden_name",
+]
+
+_UNFINISHED = ".unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class FileCommittable:
+    """A file that is durable under its hidden name, and the name that readers shall see."""
+
+    root: str
+    hidden: str
+    final: str
+    size_bytes: int
+    rows: int
+
+
+class Action(Enum):
+    """What a commit has to do about one file."""
+
+    MOVE = "move"
+    NOTHING = "nothing"
+    REMOVE_HIDDEN = "remove hidden"
+    """It was committed by a copy, and the process that did it was stopped before it cleaned up."""
+
+
+def hidden_folder(job_id: str, uid: str) -> str:
+    """Where a sink's files are before they are committed: a folder of its own."""
+    return f"{HIDDEN_FOLDER}/{escape(job_id)}/{escape(uid)}"
+
+
+def hidden_name(context: WriterContext, *, number: int, token: str) -> str:
+    """The name of a writer's file number so and so until it is committed."""
+    folder = hidden_folder(context.job_id, context.uid)
+    attempt = escape(context.attempt)
+    return f"{folder}/{attempt}-{context.slot:05d}-{number:05d}-{token}{_UNFINISHED}"
+
+
+def age_of(file: str) -> str | None:
+    """The attempt that wrote a file in a hidden folder; None for one that no writer made."""
+    parts = file.removesuffix(_UNFINISHED).rsplit("-", 3)
+    if not file.endswith(_UNFINISHED) or len(parts) != 4:
+        return None
+    return unescape(parts[0])
+
+
+def final_name(
+    context: WriterContext, *, checkpoint_id: int, number: int, token: str, ending: str
+) -> str:
+    """The name that readers see. Listed in order, files of one slot are in order of writing.
+
+    The token is the writer's, so that no other run or job writes a file of the same name here.
+    """
+    uid = escape(context.uid)
+    return f"part-{uid}-{checkpoint_id:012d}-{context.slot:05d}-{number:05d}-{token}{ending}"
+
+
+def action_for(
+    committable: FileCommittable, *, hidden_bytes: int | None, final_bytes: int | None, place: Place
+) -> Action:
+    """What to do, from the lengths of the files; None where there is none.
+
+    Read the hidden one first: then a file that somebody else moves meanwhile is seen at least once.
+
+    Raises:
+        Corrupt: neither is there, or one is not as long as it was written; names it.
+    """
+    found = final_bytes if final_bytes is not None else hidden_bytes
+    if found == committable.size_bytes:
+        if final_bytes is None:
+            return Action.MOVE
+        return Action.NOTHING if hidden_bytes is None else Action.REMOVE_HIDDEN
+    name = committable.final if final_bytes is not None else committable.hidden
+    if found is not None:
+        raise Corrupt(
+            "a file of a sink is not as long as it was written",
+            where=place.where(name),
+            expected=f"{committable.size_bytes} bytes",
+            found=f"{found} bytes",
+            fix="Bring the file back from a copy, or restore an older checkpoint",
+        )
+    raise Corrupt(
+        "a file of a sink is gone before it was committed",
+        where=place.where(name),
+        expected=f"it here, or as {place.where(committable.final)}",
+        found="neither",
+        fix="If what it held may be lost or was moved on purpose, start without this sink's state",
+    )
+
+
+def carry_out(committable: FileCommittable, place: Place) -> None:
+    """Make one file seen; it is not made durable yet.
+
+    Raises:
+        Corrupt: see `action_for`.
+        Unavailable: the place did not answer.
+        Invalid: the place does not allow it.
+    """
+    hidden, final = committable.hidden, committable.final
+    for _ in range(2):
+        with translating("commit a file of a sink", place.where(final)):
+            hidden_bytes = place.size_bytes(hidden)
+            final_bytes = place.size_bytes(final)
+        action = action_for(
+            committable, hidden_bytes=hidden_bytes, final_bytes=final_bytes, place=place
+        )
+        with translating("commit a file of a sink", place.where(final)):
+            if action is Action.REMOVE_HIDDEN:
+                place.remove(hidden)
+            try:
+                if action is Action.MOVE:
+                    place.move(hidden, final)
+            except (FileNotFoundError, FileExistsError):
+                continue  # another process has just committed it; look again
+        return
+    raise Unavailable(
+        "cannot commit a file of a sink",
+        where=place.where(final),
+        expected=f"to move {place.where(hidden)}",
+        found="a file that comes and goes",
+    )

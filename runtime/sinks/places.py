@@ -1,0 +1,193 @@
+"""Where a sink's files are: a local directory, or a file system of fsspec.
+
+A place knows two kinds of names, both relative to its root: *hidden* ones, in the folder
+`_holdfast`, which readers such as Spark pass over, and *final* ones, which they see. A file is
+written under a hidden name, and moved to a final one as a whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+from urllib.parse import unquote
+
+from holdfast.storage import HoldfastError, Invalid, Unavailable
+
+__all__ = ["HIDDEN_FOLDER", "HiddenFile", "Place", "local_path", "translating"]
+
+HIDDEN_FOLDER = "_holdfast"
+
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_WRONG_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL}
+_WRONG_KINDS = (NotADirectoryError, IsADirectoryError, FileExistsError)
+
+
+class HiddenFile(ABC):
+    """A file that is being written. Looks enough like a file of Python for pyarrow to write to."""
+
+    mode = "wb"
+    closed = False
+
+    def __init__(self, file: BinaryIO, where: str) -> None:
+        self._file = file
+        self._written = 0
+        self.where = where
+
+    def write(self, data: Any) -> int:
+        """Append bytes."""
+        self._file.write(data)
+        size_bytes = memoryview(data).nbytes
+        self._written += size_bytes
+        return size_bytes
+
+    def tell(self) -> int:
+        """How many bytes were written."""
+        return self._written
+
+    def flush(self) -> None:
+        """Nothing: what counts is `finish`."""
+
+    def close(self) -> None:
+        """Nothing: a writer on top must not end the file before it is durable."""
+
+    def readable(self) -> bool:
+        """No."""
+        return False
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """No."""
+        return False
+
+    @abstractmethod
+    def finish(self) -> int:
+        """Make the file whole and durable, still under its hidden name; answers its length."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Give the file up, finished or not, and leave nothing of it if possible."""
+
+
+class Place(ABC):
+    """A root with files. Light; safe to use from any thread.
+
+    Every method lets errors of the operating system and of libraries out as they are: callers
+    wrap them in `translating`.
+    """
+
+    def __init__(self, root: str, shown_url: str) -> None:
+        self._root = root
+        self.url = shown_url
+        """The place for people, and to be found again: without a password."""
+
+    def where(self, name: str) -> str:
+        """A file's full name, for people."""
+        return f"{self.url.rstrip('/')}/{name}"
+
+    def path(self, name: str) -> str:
+        """A file's full name, for the file system."""
+        return f"{self._root}/{name}"
+
+    @abstractmethod
+    def create(self, hidden: str) -> HiddenFile:
+        """A new file, and the folders above it."""
+
+    @abstractmethod
+    def size_bytes(self, name: str) -> int | None:
+        """The length of a file; None when there is none."""
+
+    @abstractmethod
+    def move(self, hidden: str, final: str) -> None:
+        """Give a hidden file its final name; readers see it as a whole or not at all."""
+
+    @abstractmethod
+    def make_durable(self, finals: Sequence[str]) -> None:
+        """Make sure that these files keep the names that they were given, whoever did it."""
+
+    @abstractmethod
+    def remove(self, hidden: str) -> None:
+        """Remove a file, if it is there."""
+
+    @abstractmethod
+    def listed(self, folder: str) -> list[str]:
+        """The names of the files in a hidden folder; none when there is no such folder."""
+
+
+@contextmanager
+def translating(action: str, where: str) -> Iterator[None]:
+    """Let no error of a library or of the operating system out.
+
+    Raises:
+        Invalid: the place cannot be used so.
+        Unavailable: it did not do it this time.
+    """
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except OSError as error:
+        raise _translated(error, action, where) from error
+    except Exception as error:
+        first_line = str(error).partition("\n")[0]
+        raise Unavailable(
+            f"cannot {action}", where=where, found=f"{type(error).__name__}: {first_line}"
+        ) from error
+
+
+def _translated(error: OSError, action: str, where: str) -> HoldfastError:
+    found = error.strerror or str(error).partition("\n")[0]
+    if error.errno in _NOT_ALLOWED or isinstance(error, PermissionError):
+        return Invalid(
+            f"cannot {action}",
+            where=where,
+            expected="permission",
+            found=found,
+            fix="Give this user the right to read, write and move files here",
+        )
+    if error.errno in _WRONG_PLACE or isinstance(error, _WRONG_KINDS):
+        return Invalid(
+            f"cannot {action}",
+            where=where,
+            expected="a directory that can be written to",
+            found=f"{found} ({error.filename})" if error.filename else found,
+            fix="Choose another place for the output",
+        )
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return Unavailable(
+            f"cannot {action}", where=where, expected="room to write", found=found, fix="Free space"
+        )
+    return Unavailable(f"cannot {action}", where=where, found=found or type(error).__name__)
+
+
+def local_path(url: str) -> str | None:
+    """The absolute path that a path or a `file:` URL names; None for any other URL.
+
+    Raises:
+        Invalid: it names no place.
+    """
+    path = url
+    if url.startswith("file:"):
+        path = unquote(url.removeprefix("file:"))
+        if path.startswith("//"):
+            host, slash, rest = path[2:].partition("/")
+            if host not in ("", "localhost") or not slash:
+                raise Invalid(
+                    "a file URL does not name an absolute path of this machine",
+                    where=url,
+                    expected="file:///absolute/path",
+                )
+            path = f"/{rest}"
+    elif "://" in url:
+        return None
+    if not path or "\0" in path:
+        raise Invalid(
+            "the URL of a sink names no place", expected="a path or a URL", found=repr(url)
+        )
+    return os.path.abspath(path)

@@ -1,0 +1,86 @@
+"""Each sink of the house passes the suite of two-phase-commit sinks."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow.dataset as ds
+import pytest
+
+from holdfast.runtime.sinks import CollectSink, FileSink, TwoPhaseCommitSink, collected_table
+from sink_jobs import SCHEMA
+from sink_suite import SinkSuite, Stage
+
+
+class CollectStage(Stage):
+    def sink(self) -> TwoPhaseCommitSink[Any]:
+        return CollectSink()
+
+    def seen(self) -> list[int]:
+        return sorted(collected_table(self.driver.parts, SCHEMA)["number"].to_pylist())
+
+    def hidden(self) -> list[str]:
+        return []
+
+
+class FileStage(Stage):
+    """Files in a directory of this machine or of fsspec, read by pyarrow."""
+
+    def __init__(self, place: Path | str, file_format: str, **options: Any) -> None:
+        super().__init__()
+        self.url = place.as_uri() if isinstance(place, Path) else place
+        self.file_format = file_format
+        self.options = options
+        self.files, self.root = fsspec.core.url_to_fs(str(place))
+        self.files.makedirs(self.root, exist_ok=True)
+
+    def sink(self) -> TwoPhaseCommitSink[Any]:
+        return FileSink(self.url, self.file_format, **self.options)
+
+    def seen(self) -> list[int]:
+        found = ds.dataset(
+            self.root, SCHEMA, format=self.file_format, filesystem=self.files
+        ).to_table()
+        assert found["text"].to_pylist() == [f"row {each}" for each in found["number"].to_pylist()]
+        return sorted(found["number"].to_pylist())
+
+    def hidden(self) -> list[str]:
+        return [
+            path for path in self.files.find(f"{self.root}/_holdfast") if not path.endswith("/")
+        ]
+
+
+class TestCollectSink(SinkSuite):
+    @pytest.fixture
+    def stage(self) -> Stage:
+        return CollectStage()
+
+
+class TestParquetFiles(SinkSuite):
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        return FileStage(tmp_path / "out", "parquet", max_rows=3)
+
+
+class TestJsonFiles(SinkSuite):
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        return FileStage(tmp_path / "ou t", "json", max_file_bytes=100)
+
+
+class TestCsvFiles(SinkSuite):
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        return FileStage(f"{tmp_path}/out", "csv", compression="gzip")
+
+
+class TestFilesOfAnObjectStore(SinkSuite):
+    """`memory` goes the way of S3: copy, then remove."""
+
+    @pytest.fixture
+    def stage(self) -> Iterator[Stage]:
+        stage = FileStage(f"memory://sink-{os.getpid()}/out", "parquet")
+        yield stage
+        stage.files.rm(stage.root, recursive=True)
