@@ -1,17 +1,21 @@
 """Errors of the running job that storage and state have no names for.
 
 HoldfastError
-└── UserCodeFailed   a user's function raised: its traceback says where
+├── UserCodeFailed   a user's function raised: its traceback says where
+├── OperatorFailed   an operator of a slot raised, whatever it was: says which one
+└── JobFailed        the job has ended without having finished: says why
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from holdfast.storage import HoldfastError
 
-__all__ = ["UserCodeFailed"]
+__all__ = ["JobFailed", "OperatorFailed", "UserCodeFailed", "operator_named"]
 
 
 class UserCodeFailed(HoldfastError):
@@ -47,3 +51,34 @@ class UserCodeFailed(HoldfastError):
             "user_traceback": self.user_traceback,
         }
         return partial(type(self), **parts), (self.what,)
+
+
+class OperatorFailed(HoldfastError):
+    """An operator raised; `__cause__` is what it raised."""
+
+    def __init__(self, uid: str, cause: BaseException) -> None:
+        self.uid = uid
+        text = str(cause) if isinstance(cause, HoldfastError) else repr(cause)
+        super().__init__(f"operator {uid!r} failed: {text}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OperatorFailed, (self.uid, self.__cause__ or self)
+
+
+class JobFailed(HoldfastError):
+    """The job has ended without having finished. What it was is in the message."""
+
+
+@contextmanager
+def operator_named(uid: str) -> Iterator[None]:
+    """What is raised inside is raised as the failure of this operator.
+
+    Raises:
+        OperatorFailed: the innermost operator that is named counts.
+    """
+    try:
+        yield
+    except OperatorFailed:
+        raise
+    except Exception as error:
+        raise OperatorFailed(uid, error) from error

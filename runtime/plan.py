@@ -14,6 +14,7 @@ import pyarrow as pa
 from holdfast.runtime.elements import EVENT_TIME
 from holdfast.runtime.graph import Graph, Input, Node
 from holdfast.runtime.operators.operator import OperatorSpec
+from holdfast.runtime.partitioning import Partitioner
 from holdfast.storage import Invalid
 
 __all__ = ["ChainPlan", "EdgeKind", "EdgePlan", "JobPlan", "Link", "plan_job", "with_event_time"]
@@ -41,6 +42,10 @@ class EdgePlan:
     schema: pa.Schema
     """With the column of event time, if there is one."""
     key_columns: tuple[str, ...] = ()
+
+    def partitioner(self, parallelism: int, max_parallelism: int) -> Partitioner:
+        """What tells each row's slot."""
+        return Partitioner(self.key_columns, self.schema, parallelism, max_parallelism)
 
     def channels(self, parallelism: int) -> int:
         """How many channels the edge has in each slot."""

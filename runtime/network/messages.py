@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.runtime.checkpoint.statistics import SlotStatistics
 from holdfast.runtime.staging import PushKey, Winner
 from holdfast.storage import StateSnapshot
 
@@ -35,7 +36,6 @@ __all__ = [
     "Ready",
     "Register",
     "RoomFor",
-    "SnapshotStatistics",
     "Start",
     "ToDriver",
     "ToSlot",
@@ -156,15 +156,6 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     slot: int
 
 
-class SnapshotStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a slot's part of a checkpoint took, and what it takes in storage."""
-
-    alignment_ms: float
-    sync_ms: float
-    async_ms: float
-    size_bytes: int
-
-
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True, tag="acknowledge"):
     """A slot's whole part of a checkpoint is in storage: `parts` by uid of the operator.
 
@@ -174,7 +165,7 @@ class Acknowledge(msgspec.Struct, frozen=True, kw_only=True, tag="acknowledge"):
     checkpoint_id: int
     slot: int
     parts: dict[str, list[StateSnapshot]]
-    statistics: SnapshotStatistics
+    statistics: SlotStatistics
 
 
 class Decline(msgspec.Struct, frozen=True, kw_only=True, tag="decline"):

@@ -1,0 +1,214 @@
+"""One chain of operators in one slot: from its gate, through its operators, to its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from holdfast.runtime.channel import Channel
+from holdfast.runtime.elements import Barrier, EndOfInput, Idle, Watermark
+from holdfast.runtime.errors import operator_named
+from holdfast.runtime.gate import Aligned, Ended, Event, Gate, Quiet, Rows, TimeAdvanced
+from holdfast.runtime.operators.operator import Operator, Output
+from holdfast.runtime.plan import ChainPlan
+from holdfast.runtime.routing import Router
+
+__all__ = ["Chain", "ChainOutput"]
+
+_Rows = Callable[[pa.RecordBatch], None]
+
+
+@dataclass
+class ChainOutput(Output):
+    """Where the results of one operator go."""
+
+    chain: Chain
+    operator: int
+    main: list[_Rows] = field(default_factory=list)
+    sides: dict[str, list[_Rows]] = field(default_factory=dict)
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            for target in self.main:
+                target(batch)
+
+    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            for target in self.sides.get(tag, ()):
+                target(batch)
+
+    def advance(self, watermark: int) -> None:
+        self.chain.pass_watermark(self.operator, watermark)
+
+    def idle(self) -> None:
+        self.chain.pass_idle(self.operator)
+
+
+class Chain:
+    """Operators in a row, or as a tree. Everything runs in the slot's thread.
+
+    When a barrier has come by all channels, operators emit what belongs before it, the barrier
+    goes on, and `on_aligned` takes the snapshot.
+    """
+
+    def __init__(
+        self,
+        plan: ChainPlan,
+        channels: Sequence[Channel],
+        routers: Mapping[str, Router],
+        on_aligned: Callable[[Chain, int], None],
+    ) -> None:
+        self.plan = plan
+        self.operators: list[Operator] = [spec.build() for spec in plan.operators]
+        self.has_ended = False
+        self.rows = 0
+        self._channels = channels
+        self._gate = Gate(len(channels))
+        self._routers = routers
+        self._on_aligned = on_aligned
+        self._next_channel = 0
+        self._links = [
+            [link for link in plan.links if link.operator == place]
+            for place in range(len(self.operators))
+        ]
+        self.outputs = [ChainOutput(self, place) for place in range(len(self.operators))]
+        for link in plan.links:
+            output = self.outputs[link.operator]
+            target = (
+                partial(self._process, link.target)
+                if isinstance(link.target, int)
+                else routers[link.target].rows
+            )
+            if link.tag is None:
+                output.main.append(target)
+            else:
+                output.sides.setdefault(link.tag, []).append(target)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what the chain emits now can be taken by those that it goes to."""
+        return all(router.has_room for router in self._routers.values())
+
+    @property
+    def aligning(self) -> int | None:
+        """The checkpoint whose barrier has come by some channels and not by others."""
+        return self._gate.aligning
+
+    def step(self) -> bool:
+        """Take one element, if there is one that may be taken now, and see it through."""
+        count = len(self._channels)
+        for turn in range(count):
+            place = (self._next_channel + turn) % count
+            if self._gate.may_read(place):
+                element = self._channels[place].take()
+                if element is not None:
+                    self._next_channel = (place + 1) % count
+                    for event in self._gate.receive(place, element):
+                        self._handle(event)
+                    return True
+        return False
+
+    def tick(self, now_ms: int) -> None:
+        """Let operators do what is due by the clock."""
+        for place, operator in enumerate(self.operators):
+            with self._named(place):
+                operator.tick(now_ms)
+
+    def next_tick_ms(self) -> int | None:
+        """When the first of them has something to do."""
+        due = [operator.next_tick_ms() for operator in self.operators]
+        return min((moment for moment in due if moment is not None), default=None)
+
+    def pass_watermark(self, operator: int, watermark: int) -> None:
+        """Event time behind an operator has got to here."""
+        for link in self._links[operator]:
+            if isinstance(link.target, int):
+                self._advance(link.target, watermark)
+            else:
+                self._routers[link.target].mark(Watermark(watermark))
+
+    def pass_idle(self, operator: int) -> None:
+        """Nothing comes from an operator for a while."""
+        for link in self._links[operator]:
+            if isinstance(link.target, int):
+                self._idle(link.target)
+            else:
+                self._routers[link.target].mark(Idle())
+
+    def completed(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete."""
+        for place, operator in enumerate(self.operators):
+            with self._named(place):
+                operator.completed(checkpoint_id)
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint will not be completed."""
+        for place, operator in enumerate(self.operators):
+            with self._named(place):
+                operator.aborted(checkpoint_id)
+
+    def close(self) -> None:
+        """Close all operators, the last one first; the first error is raised in the end."""
+        first: Exception | None = None
+        for operator in reversed(self.operators):
+            try:
+                operator.close()
+            except Exception as error:  # noqa: BLE001 - the others are closed all the same
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Rows(batch=batch):
+                self.rows += batch.num_rows
+                self._process(0, batch)
+            case TimeAdvanced(timestamp):
+                self._advance(0, timestamp)
+            case Quiet():
+                self._idle(0)
+            case Aligned(checkpoint_id):
+                self._align(checkpoint_id)
+            case Ended():
+                self._end()
+
+    def _process(self, place: int, batch: pa.RecordBatch) -> None:
+        with self._named(place):
+            self.operators[place].process(batch)
+
+    def _named(self, place: int) -> AbstractContextManager[None]:
+        return operator_named(self.plan.operators[place].uid)
+
+    def _advance(self, place: int, watermark: int) -> None:
+        operator = self.operators[place]
+        with self._named(place):
+            operator.advance(watermark)
+        if not operator.makes_event_time:
+            self.pass_watermark(place, watermark)
+
+    def _idle(self, place: int) -> None:
+        operator = self.operators[place]
+        with self._named(place):
+            operator.idle()
+        if not operator.makes_event_time:
+            self.pass_idle(place)
+
+    def _align(self, checkpoint_id: int) -> None:
+        for place, operator in enumerate(self.operators):
+            with self._named(place):
+                operator.prepare(checkpoint_id)
+        for router in self._routers.values():
+            router.mark(Barrier(checkpoint_id))
+        self._on_aligned(self, checkpoint_id)
+
+    def _end(self) -> None:
+        for place, operator in enumerate(self.operators):
+            with self._named(place):
+                operator.finish()
+        for router in self._routers.values():
+            router.mark(EndOfInput())
+        self.has_ended = True

@@ -1,0 +1,412 @@
+"""One attempt of a job: its slots come, run, and end; its checkpoints are taken meanwhile.
+
+    deploying ─▶ opening ─▶ running ─▶ finishing ─▶ finished
+        └───────────┴─────────┴──────────┴─▶ failed, or cancelled
+
+One thread decides everything; what happens elsewhere reaches it as an event. It ends by an outcome,
+after which nothing of the attempt is left: no slot, no source, no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from holdfast.runtime.checkpoint import (
+    Abort,
+    Begin,
+    CheckpointCoordinator,
+    CheckpointHistory,
+    Command,
+    FailJob,
+    Notify,
+    Store,
+)
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.events import (
+    AttemptEvent,
+    CancelWanted,
+    CheckpointWanted,
+    CutFailed,
+    EventQueue,
+    SlotLost,
+    SlotsEnded,
+    SourceCut,
+    SourceFailed,
+    Stored,
+    StoreFailed,
+)
+from holdfast.runtime.driver.feed import Feed, SlotLink, Source
+from holdfast.runtime.network import (
+    Acknowledge,
+    Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
+    Decline,
+    Failed,
+    Finish,
+    Finished,
+    Heartbeat,
+    Ready,
+    Register,
+    Start,
+    ToDriver,
+    ToSlot,
+)
+from holdfast.storage import Clock, HoldfastError
+
+__all__ = [
+    "Attempt",
+    "AttemptParts",
+    "Cancelled",
+    "Deployment",
+    "Outcome",
+    "Phase",
+    "Succeeded",
+    "Unsuccessful",
+]
+
+_DEPLOY_TIMEOUT_S = 120.0
+_HEARTBEAT_TIMEOUT_S = 30.0
+_FINISH_TIMEOUT_S = 60.0
+_LONGEST_WAIT_S = 0.5
+
+
+class Phase(Enum):
+    """What an attempt is doing."""
+
+    DEPLOYING = "deploying"
+    """Slots are being started."""
+    OPENING = "opening"
+    """Slots restore their state."""
+    RUNNING = "running"
+    FINISHING = "finishing"
+    """All slots have finished, and are being told that this is all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """All sources have ended, and all that they gave is processed and committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody wanted the job to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsuccessful:
+    """The attempt has failed; `is_fatal`: so would another one."""
+
+    reason: str
+    details: str = ""
+    is_fatal: bool = False
+
+
+Outcome = Succeeded | Cancelled | Unsuccessful
+
+
+class Deployment(Protocol):
+    """The slots of an attempt, as the cluster runs them."""
+
+    def cancel(self) -> None:
+        """Stop them all; returns when none can do anything any more, or nearly so."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptParts:
+    """What an attempt is made of."""
+
+    number: int
+    slots: int
+    version: str
+    """Of Holdfast, on the driver; slots must have the same."""
+    config: CheckpointConfig
+    sources: Mapping[str, Source]
+    next_checkpoint_id: int
+    history: CheckpointHistory
+    deploy: Callable[[EventQueue], Deployment]
+    """Starts the slots; tells `SlotsEnded` when they are over."""
+    link: Callable[[str], SlotLink]
+    """Speaks to a slot at an address."""
+    store: Callable[[Store, EventQueue], None]
+    """Commits a checkpoint in the background; tells `Stored` or `StoreFailed`."""
+    on_phase: Callable[[Phase], None]
+    clock: Clock
+
+
+class Attempt:
+    """`run` is called once; `handle` and the queue are for other threads."""
+
+    def __init__(self, parts: AttemptParts, events: EventQueue) -> None:
+        self._parts = parts
+        self._events = events
+        self._clock = parts.clock
+        self._phase = Phase.DEPLOYING
+        self._began_ms, self._began_s = parts.clock.now_ms(), parts.clock.monotonic_s()
+        self._deadline_s: float | None = self._began_s + _DEPLOY_TIMEOUT_S
+        self._registered: dict[int, Register] = {}
+        self._links: dict[int, SlotLink] = {}
+        self._ready: set[int] = set()
+        self._finished: set[int] = set()
+        self._last_beat_s: dict[int, float] = {}
+        self._feeds: dict[str, Feed] = {}
+        self._coordinator: CheckpointCoordinator | None = None
+        self._outcome: Outcome | None = None
+        self._is_over = False
+        self.metrics: dict[int, Mapping[str, float]] = {}
+
+    @property
+    def phase(self) -> Phase:
+        """What the attempt is doing."""
+        return self._phase
+
+    @property
+    def feeds(self) -> Mapping[str, Feed]:
+        """The feeds of its sources, by uid; none before it runs."""
+        return self._feeds
+
+    @property
+    def next_checkpoint_id(self) -> int:
+        """Above every checkpoint that has begun."""
+        if self._coordinator is None:
+            return self._parts.next_checkpoint_id
+        return self._coordinator.next_checkpoint_id
+
+    def handle(self, message: ToDriver) -> bool:
+        """What a slot says. Any thread."""
+        if self._is_over:
+            return False
+        if isinstance(message, Heartbeat):
+            self._last_beat_s[message.slot] = self._clock.monotonic_s()
+            self.metrics[message.slot] = message.metrics
+        elif isinstance(message, Register | Ready | Acknowledge | Decline | Failed | Finished):
+            self._events.put(message)
+        return True
+
+    def run(self) -> Outcome:
+        """Start the slots, and see the attempt to its end."""
+        deployment = self._parts.deploy(self._events)
+        try:
+            while self._outcome is None:
+                event = self._events.next(self._wait_s())
+                if event is not None:
+                    self._happened(event)
+                if self._outcome is None:
+                    self._check_time()
+            return self._outcome
+        finally:
+            self._stop(deployment)
+
+    def _now_ms(self) -> int:
+        """The time of day, but steady: a clock that is set anew must not expire checkpoints."""
+        return self._began_ms + round((self._clock.monotonic_s() - self._began_s) * 1000)
+
+    def _wait_s(self) -> float:
+        if self._coordinator is None:
+            return _LONGEST_WAIT_S
+        due_ms = self._coordinator.next_tick_ms()
+        if due_ms is None:
+            return _LONGEST_WAIT_S
+        return min(max((due_ms - self._now_ms()) / 1000, 0.0), _LONGEST_WAIT_S)
+
+    def _check_time(self) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._deadline_s is not None and now_s > self._deadline_s:
+            self._fail(self._what_is_late())
+        for slot, last_s in list(self._last_beat_s.items()):
+            if now_s - last_s > _HEARTBEAT_TIMEOUT_S:
+                self._fail(f"slot {slot} has not been heard of for {_HEARTBEAT_TIMEOUT_S:g} s")
+        if self._coordinator is not None and self._phase is Phase.RUNNING:
+            self._carry_out(self._coordinator.tick(self._now_ms()))
+
+    def _what_is_late(self) -> str:
+        if self._phase is Phase.FINISHING:
+            return f"the slots did not end within {_FINISH_TIMEOUT_S:g} s"
+        return (
+            f"{len(self._registered)} of {self._parts.slots} slots have come within "
+            f"{_DEPLOY_TIMEOUT_S:g} s: the session has not enough free task slots, or cannot start "
+            "Python; slots must all run at once"
+        )
+
+    def _happened(self, event: AttemptEvent) -> None:
+        match event:
+            case Register():
+                self._register(event)
+            case Ready(slot):
+                self._slot_is_ready(slot)
+            case Finished(slot):
+                self._slot_has_finished(slot)
+            case Failed():
+                where = f"operator {event.uid!r}" if event.uid else f"slot {event.slot}"
+                prefix = "" if event.uid and event.uid in event.summary else f"{where} failed: "
+                self._fail(f"{prefix}{event.summary}", event.traceback, is_fatal=event.is_fatal)
+            case SlotLost(slot, reason):
+                self._fail(f"slot {slot} is lost: {reason}")
+            case SlotsEnded(error):
+                self._slots_have_ended(error)
+            case SourceFailed(uid, summary, details, is_fatal):
+                self._fail(f"source {uid!r} failed: {summary}", details, is_fatal=is_fatal)
+            case CancelWanted():
+                self._outcome = Cancelled()
+            case _:
+                self._checkpoint_event(event)
+
+    def _checkpoint_event(self, event: AttemptEvent) -> None:
+        coordinator, now_ms = self._coordinator, self._now_ms()
+        if coordinator is None:
+            return
+        commands: Sequence[Command] = ()
+        match event:
+            case Acknowledge(checkpoint_id=number, slot=slot, parts=parts, statistics=took):
+                commands = coordinator.acknowledged(
+                    now_ms,
+                    number,
+                    slot=slot,
+                    parts=parts,
+                    statistics=took,
+                )
+            case Decline(checkpoint_id=number, slot=slot, reason=reason):
+                commands = coordinator.declined(now_ms, number, slot=slot, reason=reason)
+            case SourceCut(number, uid, position):
+                commands = coordinator.source_position(now_ms, number, uid=uid, position=position)
+            case CutFailed(number, uid, reason):
+                commands = coordinator.trigger_failed(
+                    now_ms, number, reason=f"the position of source {uid!r}: {reason}"
+                )
+            case Stored(metadata):
+                commands = coordinator.stored(now_ms, metadata.checkpoint_id)
+            case StoreFailed(number, reason, is_fatal):
+                if is_fatal:
+                    self._fail(reason, is_fatal=True)
+                else:
+                    commands = coordinator.store_failed(now_ms, number, reason=reason)
+            case CheckpointWanted():
+                commands = coordinator.request(now_ms)
+        self._carry_out(commands)
+
+    def _carry_out(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case Begin(checkpoint_id=number):
+                    for feed in self._feeds.values():
+                        feed.cut(number)
+                case Store():
+                    self._parts.store(command, self._events)
+                case Notify(number):
+                    self._tell_all(CheckpointCompleted(number))
+                case Abort(checkpoint_id=number):
+                    self._tell_all(CheckpointAborted(number))
+                case FailJob(reason):
+                    self._fail(reason)
+        if self._coordinator is not None and self._coordinator.is_finished:
+            self._finish()
+
+    def _register(self, event: Register) -> None:
+        if event.holdfast_version != self._parts.version:
+            self._fail(
+                f"slot {event.slot} on {event.host} has Holdfast {event.holdfast_version}, the "
+                f"driver {self._parts.version}: install the same version everywhere",
+                is_fatal=True,
+            )
+        if event.slot in self._registered:
+            if self._registered[event.slot].pid != event.pid:
+                self._fail(f"slot {event.slot} has come twice: Spark has started it again")
+            return
+        self._registered[event.slot] = event
+        self._links[event.slot] = self._parts.link(event.address)
+        self._last_beat_s[event.slot] = self._clock.monotonic_s()
+        if len(self._registered) == self._parts.slots and self._outcome is None:
+            self._deadline_s = None
+            self._enter(Phase.OPENING)
+            peers = {slot: registered.address for slot, registered in self._registered.items()}
+            self._tell_all(Start(peers))
+
+    def _slot_is_ready(self, slot: int) -> None:
+        self._ready.add(slot)
+        if len(self._ready) < self._parts.slots or self._phase is not Phase.OPENING:
+            return
+        self._enter(Phase.RUNNING)
+        self._coordinator = CheckpointCoordinator(
+            self._parts.config,
+            slots=self._parts.slots,
+            sources=self._parts.sources.keys(),
+            next_id=self._parts.next_checkpoint_id,
+            now_ms=self._now_ms(),
+            history=self._parts.history,
+        )
+        links = [self._links[number] for number in sorted(self._links)]
+        for uid, source in self._parts.sources.items():
+            feed = self._feeds[uid] = Feed(source, links, self._events)
+            try:
+                source.start(feed)
+            except HoldfastError as error:
+                self._fail(f"source {uid!r} failed: {error}")
+
+    def _slot_has_finished(self, slot: int) -> None:
+        self._finished.add(slot)
+        if len(self._finished) < self._parts.slots or self._coordinator is None:
+            return
+        if self._parts.config.final_checkpoint:
+            self._carry_out(self._coordinator.request_final(self._now_ms()))
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._phase is not Phase.FINISHING and self._outcome is None:
+            self._enter(Phase.FINISHING)
+            self._deadline_s = self._clock.monotonic_s() + _FINISH_TIMEOUT_S
+            self._tell_all(Finish())
+
+    def _slots_have_ended(self, error: str | None) -> None:
+        if self._phase is Phase.FINISHING and error is None:
+            self._outcome = Succeeded()
+        else:
+            # What a slot has said of its own failure is already told: it came before.
+            self._fail("the slots have ended before the job", error or "")
+
+    def _tell_all(self, message: ToSlot) -> None:
+        if self._outcome is not None:
+            return
+        for slot, link in self._links.items():
+            try:
+                link.call(message)
+            except HoldfastError as error:
+                self._fail(f"slot {slot} is lost: {error}")
+                return
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self._parts.on_phase(phase)
+
+    def _fail(self, reason: str, details: str = "", *, is_fatal: bool = False) -> None:
+        if self._outcome is None:
+            self._outcome = Unsuccessful(reason, details, is_fatal)
+
+    def _stop(self, deployment: Deployment) -> None:
+        """Leave nothing behind. Sources first: they would meet slots that are gone."""
+        self._is_over = True
+        if self._coordinator is not None:
+            self._coordinator.shutdown(self._now_ms())
+        for feed in self._feeds.values():
+            feed.close()
+        if not isinstance(self._outcome, Succeeded):
+            with ThreadPoolExecutor(max(len(self._links), 1)) as telling:
+                for link in self._links.values():
+                    telling.submit(_tell_quietly, link, Cancel("the attempt is over"))
+        for uid in self._feeds:
+            self._parts.sources[uid].stop()
+        deployment.cancel()
+        for link in self._links.values():
+            link.close()
+
+
+def _tell_quietly(link: SlotLink, message: ToSlot) -> None:
+    try:
+        link.call(message)
+    except HoldfastError:
+        return  # the cluster stops it

@@ -1,0 +1,195 @@
+"""The driver's side of a source: what it commands the slots, in order, and where it has got to."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
+from holdfast.runtime.network.messages import (
+    Admit,
+    EndSource,
+    IdleSource,
+    InjectBarrier,
+    RoomFor,
+    ToSlot,
+)
+from holdfast.runtime.staging import Winner
+from holdfast.storage import Fenced, HoldfastError, StateSnapshot
+
+__all__ = ["Feed", "SlotLink", "Source"]
+
+_ROOM_POLL_S = 1.0
+
+
+class SlotLink(Protocol):
+    """A slot, as the driver tells it things. Safe to call from any thread."""
+
+    def call(self, message: ToSlot) -> bool:
+        """Deliver a message; its docstring says what the answer means.
+
+        Raises:
+            Unavailable: the slot does not answer.
+            Fenced: the slot is of another attempt.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the connection back."""
+        ...
+
+
+class Source(ABC):
+    """A source in one attempt: started once, stopped once, with threads of its own between."""
+
+    uid: str
+
+    @abstractmethod
+    def start(self, feed: Feed) -> None:
+        """Begin to feed, from where the restored position says."""
+
+    @abstractmethod
+    def position(self) -> Any:
+        """Where the source has got to. Called between two admitted batches; must be quick."""
+
+    @abstractmethod
+    def store(self, position: Any, checkpoint_id: int) -> StateSnapshot:
+        """Put a position into storage. Called in the background, in order of checkpoints."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop feeding; returns when nothing is fed any more."""
+
+
+class Feed:
+    """What a source may command the slots of one attempt. Safe to call from any thread.
+
+    Batches and barriers take turns: a barrier is never inside of a batch, and the position that
+    goes with it is that after the last batch before it.
+    """
+
+    def __init__(self, source: Source, slots: Sequence[SlotLink], events: EventQueue) -> None:
+        self._source = source
+        self._slots = slots
+        self._events = events
+        self._lock = threading.Lock()
+        self._sequence = 0
+        self._is_over = False
+        self._cuts = ThreadPoolExecutor(1, f"barriers of {source.uid}")
+        self.rows = 0
+        self.batches = 0
+        self.has_ended = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the attempt is over: the source shall stop."""
+        return self._is_over
+
+    def await_room(self, limit_bytes: int) -> None:
+        """Wait until no slot has more than this of the source to process.
+
+        Raises:
+            Fenced: the attempt is over.
+        """
+        for slot in self._slots:
+            message = RoomFor(
+                source=self._source.uid, limit_bytes=limit_bytes, timeout_s=_ROOM_POLL_S
+            )
+            while not slot.call(message):
+                self._check_going_on()
+        self._check_going_on()
+
+    def admit(
+        self,
+        batch: int,
+        winners: Iterable[Winner],
+        *,
+        rows: int,
+        watermark: int | None,
+        admitted: Callable[[], None],
+    ) -> None:
+        """Let a batch that was pushed into the job; `admitted` moves the source's position.
+
+        Raises:
+            HoldfastError: a slot could not take it; the attempt fails.
+        """
+        listed = list(winners)
+        with self._lock:
+            self._check_going_on()
+            self._sequence += 1
+            for slot in self._slots:
+                slot.call(
+                    Admit(
+                        source=self._source.uid,
+                        sequence=self._sequence,
+                        batch=batch,
+                        winners=listed,
+                        watermark=watermark,
+                    )
+                )
+            admitted()
+            self.rows += rows
+            self.batches += 1
+
+    def idle(self) -> None:
+        """Say that the source is silent for now."""
+        with self._lock:
+            self._check_going_on()
+            self._sequence += 1
+            for slot in self._slots:
+                slot.call(IdleSource(source=self._source.uid, sequence=self._sequence))
+
+    def end(self) -> None:
+        """Say that no rows follow."""
+        with self._lock:
+            self._check_going_on()
+            self._sequence += 1
+            for slot in self._slots:
+                slot.call(EndSource(source=self._source.uid, sequence=self._sequence))
+            self.has_ended = True
+
+    def fail(self, summary: str, details: str, *, is_fatal: bool = False) -> None:
+        """Say that the source cannot go on."""
+        if not self._is_over:
+            self._events.put(SourceFailed(self._source.uid, summary, details, is_fatal))
+
+    def cut(self, checkpoint_id: int) -> None:
+        """Have a barrier injected, in the background, as soon as no batch is being admitted."""
+        self._cuts.submit(self._cut, checkpoint_id)
+
+    def close(self) -> None:
+        """The attempt is over: whoever feeds is stopped by an error at its next step."""
+        self._is_over = True
+        self._cuts.shutdown(wait=False, cancel_futures=True)
+
+    def _cut(self, checkpoint_id: int) -> None:
+        uid = self._source.uid
+        try:
+            with self._lock:
+                self._check_going_on()
+                self._sequence += 1
+                for slot in self._slots:
+                    slot.call(
+                        InjectBarrier(
+                            source=uid, sequence=self._sequence, checkpoint_id=checkpoint_id
+                        )
+                    )
+                position = self._source.position()
+        except HoldfastError as error:
+            self.fail(f"a barrier could not be sent: {error}", "")
+            return
+        try:
+            stored = self._source.store(position, checkpoint_id)
+        except (HoldfastError, OSError) as error:
+            self._events.put(CutFailed(checkpoint_id, uid, str(error)))
+        else:
+            self._events.put(SourceCut(checkpoint_id, uid, stored))
+
+    def _check_going_on(self) -> None:
+        if self._is_over:
+            raise Fenced(
+                "the attempt that a source feeds is over", where=f"source {self._source.uid!r}"
+            )

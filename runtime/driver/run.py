@@ -1,0 +1,314 @@
+"""One run of a job: attempt after attempt, each from the last completed checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import version
+from typing import Protocol
+
+from holdfast.backends import StateBackend
+from holdfast.runtime.checkpoint import CheckpointHistory
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.attempt import (
+    Attempt,
+    AttemptParts,
+    Cancelled,
+    Deployment,
+    Outcome,
+    Phase,
+    Succeeded,
+    Unsuccessful,
+)
+from holdfast.runtime.driver.events import CancelWanted, CheckpointWanted, EventQueue
+from holdfast.runtime.driver.feed import Source
+from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.errors import JobFailed
+from holdfast.runtime.network import Collect, Credentials, DriverServer, SlotClient, ToDriver
+from holdfast.runtime.plan import EdgePlan, JobPlan
+from holdfast.runtime.restarts import RestartStrategy
+from holdfast.runtime.slot_process import SlotLaunch
+from holdfast.storage import (
+    Clock,
+    Entropy,
+    HoldfastError,
+    JobStorage,
+    StateSnapshot,
+    Unavailable,
+)
+
+__all__ = ["Cluster", "JobRun", "JobStatus", "RunParts", "SourceOpening", "SourcePlan"]
+
+_logger = logging.getLogger(__name__)
+
+
+class JobStatus(Enum):
+    """What a job is doing, or how it has ended."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self in (JobStatus.FINISHED, JobStatus.CANCELLED, JobStatus.FAILED)
+
+
+class Cluster(Protocol):
+    """What runs slots."""
+
+    driver_host: str
+    """The interface of this machine that slots can reach the driver at."""
+
+    def deploy(self, launch: SlotLaunch, events: EventQueue) -> Deployment:
+        """Start all slots of an attempt; tell `SlotsEnded` when they have ended."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOpening:
+    """What a source is opened with, for one attempt."""
+
+    uid: str
+    edges: tuple[EdgePlan, ...]
+    plan: JobPlan
+    credentials: Credentials
+    job: JobStorage
+    restored: StateSnapshot | None
+    restored_from: JobStorage
+    clock: Clock
+
+
+class SourcePlan(Protocol):
+    """A source as the job was planned: opened anew for each attempt."""
+
+    def open(self, opening: SourceOpening) -> Source:
+        """The source at its restored position, not yet started.
+
+        Raises:
+            HoldfastError: the position is of another kind, or cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """What a run is made of."""
+
+    plan: JobPlan
+    sources: Mapping[str, SourcePlan]
+    config: CheckpointConfig
+    restart: RestartStrategy
+    backend: StateBackend
+    job: JobStorage
+    keeper: CheckpointKeeper
+    restore: RestorePoint | None
+    allow_pickle: bool
+    cluster: Cluster
+    clock: Clock
+    entropy: Entropy
+
+
+class JobRun:
+    """`run` is called once, by a thread of its own; the rest by any."""
+
+    def __init__(self, parts: RunParts) -> None:
+        self._parts = parts
+        self._lock = threading.Lock()
+        self._cancel = threading.Event()
+        self._events: EventQueue | None = None
+        self._attempt: Attempt | None = None
+        self._token = parts.entropy.token() + parts.entropy.token()
+        self._collected: dict[str, dict[str, bytes]] = {}
+        self.attempts = 0
+        self.failures: list[str] = []
+        self.history = CheckpointHistory()
+        self.status = JobStatus.STARTING
+        self.error: JobFailed | None = None
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        """See the job to its end. What it ends by is in `status` and `error`."""
+        server = DriverServer(self._parts.cluster.driver_host, self._token)
+        try:
+            self._run(server)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the job is told
+            self._end(JobStatus.FAILED, JobFailed(f"the job cannot be run: {error}"), error)
+        finally:
+            server.close()
+            self._parts.keeper.close()
+            self.ended.set()
+
+    def cancel(self) -> None:
+        """Have the job stop, without a last checkpoint."""
+        self._cancel.set()
+        self._parts.keeper.give_up()
+        events = self._events
+        if events is not None:
+            events.put(CancelWanted())
+
+    def request_checkpoint(self) -> None:
+        """Have a checkpoint taken as soon as possible; nothing happens while the job restarts."""
+        events = self._events
+        if events is not None:
+            events.put(CheckpointWanted())
+
+    def collected(self, uid: str) -> list[bytes]:
+        """What a collecting sink has committed so far, in the order of its parts."""
+        with self._lock:
+            return list(self._collected.get(uid, {}).values())
+
+    def metrics(self) -> dict[str, object]:
+        """Plain facts: what sources have fed and slots have read, in this attempt."""
+        attempt = self._attempt
+        feeds = {} if attempt is None else attempt.feeds
+        slots = {} if attempt is None else attempt.metrics
+        return {
+            "attempts": self.attempts,
+            "sources": {
+                uid: {"rows": feed.rows, "batches": feed.batches, "ended": feed.has_ended}
+                for uid, feed in feeds.items()
+            },
+            "slots": {slot: dict(told) for slot, told in slots.items()},
+        }
+
+    def _run(self, server: DriverServer) -> None:
+        decider = self._parts.restart.start()
+        while True:
+            outcome = self._try(server)
+            self._parts.keeper.settle()
+            if self._cancel.is_set() and not isinstance(outcome, Succeeded):
+                outcome = Cancelled()
+            if not isinstance(outcome, Unsuccessful):
+                self._end_well(outcome)
+                return
+            self.failures.append(outcome.reason)
+            delay_ms = None
+            if not outcome.is_fatal:
+                chance = self._parts.entropy.uniform(0.0, 1.0)
+                delay_ms = decider.failed(self._parts.clock.now_ms(), chance)
+            if delay_ms is None:
+                self._end(JobStatus.FAILED, _job_failed(outcome))
+                return
+            _logger.warning("attempt %d failed: %s", self.attempts, outcome.reason)
+            self.status = JobStatus.RESTARTING
+            if self._cancel.wait(delay_ms / 1000):
+                self._end_well(Cancelled())
+                return
+
+    def _try(self, server: DriverServer) -> Outcome:
+        """One attempt, from the newest checkpoint that there is."""
+        parts = self._parts
+        self.attempts += 1
+        events = EventQueue()
+        try:
+            attempt = Attempt(self._attempt_parts(server), events)
+        except Unavailable as error:
+            return Unsuccessful(f"the job could not be restored: {error}")
+        except HoldfastError as error:
+            return Unsuccessful(f"the job cannot be restored: {error}", is_fatal=True)
+        self._attempt, self._events = attempt, events
+
+        def handle(message: ToDriver) -> bool:
+            if isinstance(message, Collect):
+                with self._lock:
+                    self._collected.setdefault(message.uid, {}).setdefault(
+                        message.part, message.rows
+                    )
+                return True
+            return attempt.handle(message)
+
+        server.serve(self.attempts, handle)
+        if self._cancel.is_set():
+            events.put(CancelWanted())
+        try:
+            return attempt.run()
+        finally:
+            parts.keeper.skip_to(attempt.next_checkpoint_id)
+            self._events = None
+            server.pause()
+
+    def _attempt_parts(self, server: DriverServer) -> AttemptParts:
+        parts = self._parts
+        last = parts.keeper.last
+        point = parts.restore if last is None else RestorePoint(last, parts.job)
+        credentials = Credentials(token=self._token, attempt=self.attempts)
+        launch = SlotLaunch(
+            plan=parts.plan,
+            epoch=parts.keeper.epoch,
+            attempt=self.attempts,
+            backend=parts.backend,
+            job=parts.job,
+            restored={} if point is None else point.operators(parts.plan),
+            restored_from=None if point is None else point.job,
+            allow_pickle=parts.allow_pickle,
+            compression=parts.config.compression,
+            credentials=credentials,
+            driver_address=server.address,
+        )
+        sources = {
+            uid: plan.open(
+                SourceOpening(
+                    uid=uid,
+                    edges=parts.plan.source_edges(uid),
+                    plan=parts.plan,
+                    credentials=credentials,
+                    job=parts.job,
+                    restored=None if point is None else point.source(uid),
+                    restored_from=parts.job if point is None else point.job,
+                    clock=parts.clock,
+                )
+            )
+            for uid, plan in parts.sources.items()
+        }
+        return AttemptParts(
+            number=self.attempts,
+            slots=parts.plan.parallelism,
+            version=version("holdfast"),
+            config=parts.config,
+            sources=sources,
+            next_checkpoint_id=parts.keeper.next_checkpoint_id,
+            history=self.history,
+            deploy=lambda queue: parts.cluster.deploy(launch, queue),
+            link=lambda address: SlotClient(address, credentials),
+            store=parts.keeper.store,
+            on_phase=self._entered,
+            clock=parts.clock,
+        )
+
+    def _entered(self, phase: Phase) -> None:
+        if phase is Phase.RUNNING:
+            self.status = JobStatus.RUNNING
+
+    def _end_well(self, outcome: Outcome) -> None:
+        is_cancelled = isinstance(outcome, Cancelled)
+        if not is_cancelled or self._parts.config.on_cancel == "delete":
+            try:
+                self._parts.keeper.delete_all()
+            except (HoldfastError, OSError) as error:
+                _logger.warning("the checkpoints of the job could not be deleted: %s", error)
+        self._end(JobStatus.CANCELLED if is_cancelled else JobStatus.FINISHED)
+
+    def _end(
+        self,
+        status: JobStatus,
+        error: JobFailed | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
+        if error is not None:
+            error.__cause__ = cause
+        self.error = error
+        self.status = status
+
+
+def _job_failed(outcome: Unsuccessful) -> JobFailed:
+    details = f"\n\n{outcome.details.rstrip()}" if outcome.details else ""
+    return JobFailed(f"{outcome.reason}{details}")

@@ -1,0 +1,97 @@
+"""The way out of a chain: to channels of the same slot, and by the network to those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from holdfast.runtime.channel import Channel
+from holdfast.runtime.elements import Element, Mark
+from holdfast.runtime.partitioning import Partitioner
+
+__all__ = ["ChannelOutlet", "ForwardRouter", "HashRouter", "Outlet", "Router"]
+
+
+class Outlet(Protocol):
+    """One channel of some slot, seen from its upstream end."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the chain may go on to fill it."""
+        ...
+
+    def send(self, element: Element) -> None:
+        """Append an element, in order; does not wait."""
+        ...
+
+
+class ChannelOutlet:
+    """A channel of this very slot."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    @property
+    def has_room(self) -> bool:
+        return self._channel.has_room
+
+    def send(self, element: Element) -> None:
+        self._channel.offer(element)
+
+
+class Router(Protocol):
+    """One edge, seen from a slot of its upstream chain."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether all its channels have room."""
+        ...
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        """Send each row where it belongs."""
+        ...
+
+    def mark(self, mark: Mark) -> None:
+        """Send a mark by every channel."""
+        ...
+
+
+class ForwardRouter:
+    """Everything stays in this slot."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    @property
+    def has_room(self) -> bool:
+        return self._outlet.has_room
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        self._outlet.send(batch)
+
+    def mark(self, mark: Mark) -> None:
+        self._outlet.send(mark)
+
+
+class HashRouter:
+    """Each row goes to the slot that has its key; `outlets` are by slot."""
+
+    def __init__(self, partitioner: Partitioner, outlets: Sequence[Outlet]) -> None:
+        self._partitioner = partitioner
+        self._outlets = outlets
+
+    @property
+    def has_room(self) -> bool:
+        return all(outlet.has_room for outlet in self._outlets)
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        parts = self._partitioner.split(batch)
+        for outlet, part in zip(self._outlets, parts, strict=True):
+            if part is not None:
+                outlet.send(part)
+
+    def mark(self, mark: Mark) -> None:
+        for outlet in self._outlets:
+            outlet.send(mark)

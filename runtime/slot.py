@@ -1,0 +1,318 @@
+"""A slot: all chains of the job, once, in one thread; it processes, aligns and takes snapshots.
+
+Nothing here knows of the network: channels are filled and commands are given by other threads,
+elements for other slots go to outlets, and the driver is somebody who is told things.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from holdfast.backends import StateBackend, key_groups_of_slots
+from holdfast.runtime.chain import Chain
+from holdfast.runtime.channel import Bell, Channel
+from holdfast.runtime.errors import operator_named
+from holdfast.runtime.network.messages import (
+    Acknowledge,
+    Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
+    Collect,
+    Decline,
+    Finish,
+    Finished,
+    Ready,
+    ToDriver,
+)
+from holdfast.runtime.operators.operator import OperatorContext
+from holdfast.runtime.plan import ChainPlan, EdgeKind, EdgePlan, JobPlan
+from holdfast.runtime.routing import ChannelOutlet, ForwardRouter, HashRouter, Outlet, Router
+from holdfast.runtime.slot_checkpoint import SlotCheckpoint
+from holdfast.storage import Clock, Fenced, HoldfastError, JobStorage, StateSnapshot
+
+__all__ = ["Driver", "Slot", "SlotAssignment", "SlotCommand"]
+
+SlotCommand = CheckpointCompleted | CheckpointAborted | Finish | Cancel
+_LONGEST_WAIT_S = 0.5
+
+
+class Driver(Protocol):
+    """The driver, as a slot tells it things. Safe to call from any thread."""
+
+    def call(self, message: ToDriver) -> bool:
+        """Deliver a message; its docstring says what the answer means."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotAssignment:
+    """What the driver gives one slot of one attempt to do."""
+
+    plan: JobPlan
+    slot: int
+    epoch: int
+    attempt: int
+    """The number of the attempt in this run of the job; the run's is `epoch`."""
+    backend: StateBackend
+    job: JobStorage
+    restored: Mapping[str, Sequence[StateSnapshot]] = field(default_factory=dict)
+    restored_from: JobStorage | None = None
+    """Where the restored state is, if not in the job's own folder."""
+    allow_pickle: bool = False
+    compression: str = ""
+
+
+class Slot:
+    """Runs in the thread that calls `run`. `command` may be called from any thread.
+
+    `channels` are by edge, and for each edge by sender; `outlet` answers the way to an edge's
+    channel in another slot.
+    """
+
+    def __init__(
+        self,
+        assignment: SlotAssignment,
+        channels: Mapping[str, Sequence[Channel]],
+        outlet: Callable[[EdgePlan, int], Outlet],
+        driver: Driver,
+        bell: Bell,
+        clock: Clock,
+    ) -> None:
+        self._assignment = assignment
+        self._channels = channels
+        self._outlet = outlet
+        self._driver = driver
+        self._bell = bell
+        self._clock = clock
+        self._commands: deque[SlotCommand] = deque()
+        self._checkpoints: dict[int, SlotCheckpoint] = {}
+        self._given_up: set[int] = set()
+        self._acknowledging = ThreadPoolExecutor(1, f"acknowledgements of {assignment.slot}")
+        self._has_said_finished = False
+        self._is_done = False
+        self._lost: HoldfastError | None = None
+        self.chains: list[Chain] = []
+
+    def command(self, command: SlotCommand) -> None:
+        """Have a command done by the slot's thread, after those before it."""
+        self._commands.append(command)
+        self._bell.ring()
+
+    def fail(self, error: HoldfastError) -> None:
+        """Have the slot stop with an error that happened elsewhere, such as a broken stream."""
+        self._lost = self._lost or error
+        self._bell.ring()
+
+    def rows(self) -> int:
+        """How many rows its chains have read so far. Any thread."""
+        return sum(chain.rows for chain in self.chains)
+
+    def run(self) -> None:
+        """Open all operators, process until the driver says that it is over, close them.
+
+        Raises:
+            OperatorFailed: an operator did.
+            Fenced: the driver has called the attempt off.
+            HoldfastError: what `fail` was called with.
+        """
+        try:
+            self._open()
+            self._driver.call(Ready(self._assignment.slot))
+            while not self._is_done:
+                if not (self._obey() or self._work()):
+                    self._bell.wait(self._wait_s())
+        finally:
+            self._close()
+
+    def _open(self) -> None:
+        plan = self._assignment.plan
+        for chain_plan in plan.chains:
+            chain = Chain(
+                chain_plan,
+                [channel for edge in chain_plan.inputs for channel in self._channels[edge]],
+                self._routers(chain_plan),
+                self._take_snapshot,
+            )
+            self.chains.append(chain)
+        # Those that take rows are open before those that may emit while they open.
+        for chain in reversed(self.chains):
+            for place in reversed(range(len(chain.operators))):
+                spec = chain.plan.operators[place]
+                with operator_named(spec.uid):
+                    chain.operators[place].open(self._context(chain, place))
+
+    def _routers(self, chain_plan: ChainPlan) -> dict[str, Router]:
+        plan = self._assignment.plan
+        edges = [link.target for link in chain_plan.links if isinstance(link.target, str)]
+        return {edge: self._router(plan.edge(edge)) for edge in edges}
+
+    def _router(self, edge: EdgePlan) -> Router:
+        mine, plan = self._assignment.slot, self._assignment.plan
+        if edge.kind is EdgeKind.FORWARD:
+            return ForwardRouter(ChannelOutlet(self._channels[edge.edge_id][0]))
+        local = ChannelOutlet(self._channels[edge.edge_id][mine])
+        outlets = [
+            local if slot == mine else self._outlet(edge, slot) for slot in range(plan.parallelism)
+        ]
+        return HashRouter(edge.partitioner(plan.parallelism, plan.max_parallelism), outlets)
+
+    def _context(self, chain: Chain, place: int) -> OperatorContext:
+        given = self._assignment
+        plan = given.plan
+        uid = chain.plan.operators[place].uid
+        return OperatorContext(
+            uid=uid,
+            slot=given.slot,
+            parallelism=plan.parallelism,
+            max_parallelism=plan.max_parallelism,
+            attempt=given.attempt,
+            epoch=given.epoch,
+            key_groups=key_groups_of_slots(plan.parallelism, plan.max_parallelism)[given.slot],
+            job=given.job,
+            backend=given.backend,
+            restored=given.restored.get(uid, ()),
+            restored_from=given.restored_from,
+            allow_pickle=given.allow_pickle,
+            clock=self._clock,
+            output=chain.outputs[place],
+            collector=_Collector(self._driver),
+        )
+
+    def _work(self) -> bool:
+        """Do one thing, as far downstream as there is something to do: so nothing can jam."""
+        self._tick()
+        for chain in reversed(self.chains):
+            if chain.has_room and chain.step():
+                self._note_barrier(chain)
+                return True
+        if not self._has_said_finished and all(chain.has_ended for chain in self.chains):
+            self._has_said_finished = True
+            self._driver.call(Finished(self._assignment.slot))
+        return False
+
+    def _tick(self) -> None:
+        now_ms = self._clock.now_ms()
+        for chain in self.chains:
+            due = chain.next_tick_ms()
+            if due is not None and due <= now_ms:
+                chain.tick(now_ms)
+
+    def _wait_s(self) -> float:
+        due = [chain.next_tick_ms() for chain in self.chains]
+        first = min((moment for moment in due if moment is not None), default=None)
+        if first is None:
+            return _LONGEST_WAIT_S
+        return min(max((first - self._clock.now_ms()) / 1000, 0.001), _LONGEST_WAIT_S)
+
+    def _note_barrier(self, chain: Chain) -> None:
+        """The time of alignment runs from the first barrier that any channel brings."""
+        if chain.aligning is not None:
+            self._checkpoint(chain.aligning)
+
+    def _checkpoint(self, checkpoint_id: int) -> SlotCheckpoint:
+        there = self._checkpoints.get(checkpoint_id)
+        if there is None:
+            given = self._assignment
+            there = self._checkpoints[checkpoint_id] = SlotCheckpoint(
+                checkpoint_id,
+                given.job.segments(
+                    checkpoint_id, f"slot-{given.slot}", compression=given.compression
+                ),
+                self._clock,
+                len(self.chains),
+                self._written,
+            )
+            if checkpoint_id in self._given_up:
+                there.give_up()
+        return there
+
+    def _take_snapshot(self, chain: Chain, checkpoint_id: int) -> None:
+        checkpoint = self._checkpoint(checkpoint_id)
+        checkpoint.take(
+            [
+                (spec.uid, partial(operator.snapshot, checkpoint_id, checkpoint))
+                for spec, operator in zip(chain.plan.operators, chain.operators, strict=True)
+            ]
+        )
+
+    def _written(self, checkpoint: SlotCheckpoint) -> None:
+        self._acknowledging.submit(self._acknowledge, checkpoint)
+
+    def _acknowledge(self, checkpoint: SlotCheckpoint) -> None:
+        slot, number = self._assignment.slot, checkpoint.checkpoint_id
+        try:
+            part = checkpoint.finish()
+        except CancelledError:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the driver counts it
+            reason = "".join(traceback.format_exception_only(error)).strip()
+            self._driver.call(Decline(checkpoint_id=number, slot=slot, reason=reason))
+            return
+        self._driver.call(
+            Acknowledge(
+                checkpoint_id=number, slot=slot, parts=part.parts, statistics=part.statistics
+            )
+        )
+
+    def _obey(self) -> bool:
+        """Do the next command, if there is one."""
+        if self._lost is not None:
+            raise self._lost
+        if not self._commands:
+            return False
+        match self._commands.popleft():
+            case CheckpointCompleted(checkpoint_id):
+                self._forget(checkpoint_id)
+                for chain in self.chains:
+                    chain.completed(checkpoint_id)
+            case CheckpointAborted(checkpoint_id):
+                self._abort(checkpoint_id)
+            case Finish():
+                self._is_done = True
+            case Cancel(reason):
+                raise Fenced("the driver has called this attempt off", found=reason)
+        return True
+
+    def _abort(self, checkpoint_id: int) -> None:
+        checkpoint = self._checkpoints.get(checkpoint_id)
+        if checkpoint is None:
+            self._given_up.add(checkpoint_id)
+        else:
+            checkpoint.give_up()
+        for chain in self.chains:
+            chain.aborted(checkpoint_id)
+
+    def _forget(self, completed: int) -> None:
+        """What came before a completed checkpoint is of no interest any more."""
+        self._given_up = {number for number in self._given_up if number > completed}
+        for number in [number for number in self._checkpoints if number <= completed]:
+            del self._checkpoints[number]
+
+    def _close(self) -> None:
+        for checkpoint in self._checkpoints.values():
+            checkpoint.give_up()
+        errors: list[Exception] = []
+        for chain in reversed(self.chains):
+            try:
+                chain.close()
+            except Exception as error:  # noqa: BLE001 - the others are closed all the same
+                errors.append(error)
+        self._acknowledging.shutdown(wait=True, cancel_futures=True)
+        for checkpoint in self._checkpoints.values():
+            checkpoint.writer.abort()
+        if errors:
+            raise errors[0]
+
+
+@dataclass(frozen=True)
+class _Collector:
+    driver: Driver
+
+    def collect(self, uid: str, part: str, rows: bytes) -> None:
+        self.driver.call(Collect(uid=uid, part=part, rows=rows))

@@ -1,0 +1,153 @@
+"""A slot's part of one checkpoint: from the first barrier to the acknowledgement.
+
+All operators of a slot write into one file. It is closed, and the checkpoint acknowledged, by a
+background thread once every chain has taken its snapshot and every snapshot is written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from holdfast.backends import Segments
+from holdfast.runtime.checkpoint import SlotStatistics
+from holdfast.storage import (
+    Buffer,
+    Clock,
+    Handle,
+    Invalid,
+    SegmentStream,
+    SegmentWriter,
+    StateSnapshot,
+)
+
+__all__ = ["SlotCheckpoint", "SlotPart"]
+
+Parts = dict[str, list[StateSnapshot]]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPart:
+    """What a slot has left in a checkpoint, by uid, and how long it took."""
+
+    parts: Parts
+    statistics: SlotStatistics
+
+
+class _OneFile(Segments):
+    """What an operator takes for a file of its own; the slot closes the one that all share."""
+
+    def __init__(self, writer: SegmentWriter) -> None:
+        self._writer = writer
+
+    def add(self, data: Buffer) -> Handle:
+        return self._writer.add(data)
+
+    def stream(self) -> SegmentStream:
+        return self._writer.stream()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The slot learns of an error by the operator's future."""
+
+
+@dataclass
+class SlotCheckpoint:
+    """One checkpoint in one slot. `finish` runs in the background, the rest in the slot's thread.
+
+    As a target of snapshots it gives all operators one file. Their compression is the slot's.
+    """
+
+    checkpoint_id: int
+    writer: SegmentWriter
+    clock: Clock
+    chains_left: int
+    on_written: Callable[[SlotCheckpoint], None]
+    """Called once, by any thread, when nothing is missing but `finish`."""
+    _began_s: float = 0.0
+    _aligned_s: float = 0.0
+    _sync_s: float = 0.0
+    _futures: list[tuple[str, Future[StateSnapshot]]] = field(default_factory=list)
+    _left: int = 1
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    is_given_up: bool = False
+
+    def __post_init__(self) -> None:
+        self._began_s = self._aligned_s = self.clock.monotonic_s()
+
+    def segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        """The slot's file, for an operator; see `SnapshotTarget`."""
+        del label, compression
+        if checkpoint_id != self.checkpoint_id:
+            raise Invalid(
+                "a snapshot is written for another checkpoint",
+                expected=str(self.checkpoint_id),
+                found=str(checkpoint_id),
+            )
+        return _OneFile(self.writer)
+
+    def take(
+        self, snapshots: Sequence[tuple[str, Callable[[], Sequence[Future[StateSnapshot]]]]]
+    ) -> None:
+        """Begin the snapshots of one chain, by uid: the part that processing waits for."""
+        began_s = self._aligned_s = self.clock.monotonic_s()
+        for uid, snapshot in snapshots:
+            for future in snapshot():
+                with self._lock:
+                    self._left += 1
+                self._futures.append((uid, future))
+                future.add_done_callback(self._one_less)
+        self._sync_s += self.clock.monotonic_s() - began_s
+        self.chains_left -= 1
+        if self.chains_left == 0:
+            self._one_less()
+
+    def finish(self) -> SlotPart:
+        """Close the file and answer the slot's part.
+
+        Raises:
+            CancelledError: it was given up.
+            HoldfastError, OSError: a snapshot could not be written; the file is gone.
+        """
+        try:
+            parts: Parts = {}
+            for uid, future in self._futures:
+                parts.setdefault(uid, []).append(future.result())
+            if self.is_given_up:
+                raise CancelledError
+            self.writer.close()
+        except BaseException:
+            self.writer.abort()
+            raise
+        statistics = SlotStatistics(
+            alignment_ms=round((self._aligned_s - self._began_s) * 1000),
+            sync_ms=round(self._sync_s * 1000),
+            async_ms=round((self.clock.monotonic_s() - self._aligned_s) * 1000),
+        )
+        return SlotPart(parts, statistics)
+
+    def give_up(self) -> None:
+        """Cancel what is being written. The checkpoint is still aligned, and then forgotten."""
+        self.is_given_up = True
+        for _, future in self._futures:
+            future.cancel()
+
+    def _one_less(self, _: Future[StateSnapshot] | None = None) -> None:
+        with self._lock:
+            self._left -= 1
+            is_written = self._left == 0
+        if is_written:
+            self.on_written(self)

@@ -1,0 +1,255 @@
+"""A slot with its network: what runs in one task of Spark for the whole life of an attempt."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+from holdfast.backends import StateBackend
+from holdfast.runtime.channel import Bell, Channel
+from holdfast.runtime.errors import OperatorFailed, UserCodeFailed
+from holdfast.runtime.network import (
+    Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
+    Credentials,
+    DriverClient,
+    ExchangeSender,
+    Failed,
+    Finish,
+    Heartbeat,
+    Register,
+    SlotCommand,
+    SlotServer,
+    Start,
+)
+from holdfast.runtime.plan import EdgeKind, EdgePlan, JobPlan
+from holdfast.runtime.routing import Outlet
+from holdfast.runtime.slot import Slot, SlotAssignment
+from holdfast.runtime.staging import Staging
+from holdfast.storage import (
+    Clock,
+    Fenced,
+    HoldfastError,
+    JobStorage,
+    StateSnapshot,
+    SystemClock,
+    Unavailable,
+)
+
+__all__ = ["SlotLaunch", "host_slot"]
+
+_HEARTBEAT_S = 1.0
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 20.0
+_LAST_SEND_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotLaunch:
+    """What every slot of an attempt is started with. Plain data, pickled with the task."""
+
+    plan: JobPlan
+    epoch: int
+    attempt: int
+    backend: StateBackend
+    job: JobStorage
+    restored: Mapping[str, Sequence[StateSnapshot]] = field(default_factory=dict)
+    restored_from: JobStorage | None = None
+    allow_pickle: bool = False
+    compression: str = ""
+    credentials: Credentials
+    driver_address: str
+    channel_bytes: int = 32 * 1024 * 1024
+
+    def assignment(self, slot: int) -> SlotAssignment:
+        """What one of the slots is to do."""
+        return SlotAssignment(
+            plan=self.plan,
+            slot=slot,
+            epoch=self.epoch,
+            attempt=self.attempt,
+            backend=self.backend,
+            job=self.job,
+            restored=self.restored,
+            restored_from=self.restored_from,
+            allow_pickle=self.allow_pickle,
+            compression=self.compression,
+        )
+
+
+def host_slot(launch: SlotLaunch, slot: int, host: str, clock: Clock | None = None) -> None:
+    """Be this slot until the job has finished. `host` is the interface to listen at.
+
+    Raises:
+        HoldfastError: the attempt is over, or failed here; the driver was told, if it is there.
+    """
+    with ExitStack() as stack:
+        driver = stack.enter_context(DriverClient(launch.driver_address, launch.credentials))
+        try:
+            _SlotProcess(launch, slot, host, driver, clock or SystemClock(), stack).run()
+        except Fenced:
+            raise
+        except Exception as error:
+            _report(driver, slot, error)
+            raise
+
+
+def _report(driver: DriverClient, slot: int, error: Exception) -> None:
+    cause: BaseException = error
+    if isinstance(error, OperatorFailed) and error.__cause__ is not None:
+        cause = error.__cause__
+    told = (
+        cause.user_traceback
+        if isinstance(cause, UserCodeFailed)
+        else "".join(traceback.format_exception(cause))
+    )
+    summary = cause.what if isinstance(cause, UserCodeFailed) else str(error)
+    uid = error.uid if isinstance(error, OperatorFailed) else None
+    message = Failed(slot=slot, uid=uid, summary=summary, traceback=told, is_fatal=False)
+    try:
+        driver.call(message)
+    except HoldfastError:
+        return  # it knows, or it is gone; Spark fails the task all the same
+
+
+class _SlotProcess:
+    def __init__(
+        self,
+        launch: SlotLaunch,
+        slot: int,
+        host: str,
+        driver: DriverClient,
+        clock: Clock,
+        stack: ExitStack,
+    ) -> None:
+        self._launch = launch
+        self._number = slot
+        self._driver = driver
+        self._stack = stack
+        self._bell = Bell()
+        self._peers: dict[int, str] = {}
+        self._has_peers = threading.Event()
+        self._has_ended = threading.Event()
+        self._senders: list[ExchangeSender] = []
+        self._channels = self._make_channels()
+        self._slot = Slot(
+            launch.assignment(slot), self._channels, self._outlet, driver, self._bell, clock
+        )
+        self._server = stack.enter_context(
+            SlotServer(
+                host,
+                launch.credentials,
+                staging=Staging(self._source_channels()),
+                channels=self._exchange_channels(),
+                handle=self._handle,
+                on_lost=self._lost,
+            )
+        )
+
+    def run(self) -> None:
+        self._stack.callback(self._has_ended.set)
+        wanted = self._driver.call(
+            Register(
+                slot=self._number,
+                address=self._server.address,
+                holdfast_version=version("holdfast"),
+                python_version=platform.python_version(),
+                pid=os.getpid(),
+                host=socket.gethostname(),
+            )
+        )
+        if not wanted:
+            raise Fenced("the driver does not want this slot", found=f"slot {self._number}")
+        threading.Thread(target=self._beat, name="holdfast-heartbeat", daemon=True).start()
+        if not self._has_peers.wait(_START_TIMEOUT_S):
+            raise Unavailable(
+                "the other slots did not come",
+                expected=f"{self._launch.plan.parallelism} slots within {_START_TIMEOUT_S:g} s",
+                fix="Give the session more task slots, or the job a lower parallelism",
+            )
+        try:
+            self._slot.run()
+            for sender in self._senders:
+                sender.finish(_LAST_SEND_S)
+        finally:
+            for sender in self._senders:
+                sender.close()
+
+    def _make_channels(self) -> dict[str, list[Channel]]:
+        plan, capacity = self._launch.plan, self._launch.channel_bytes
+        return {
+            edge.edge_id: [
+                Channel(capacity, self._bell, schema=edge.schema)
+                for _ in range(edge.channels(plan.parallelism))
+            ]
+            for edge in plan.edges
+        }
+
+    def _source_channels(self) -> dict[str, dict[str, Channel]]:
+        sources: dict[str, dict[str, Channel]] = {}
+        for edge in self._launch.plan.edges:
+            if edge.kind is EdgeKind.SOURCE:
+                channels = sources.setdefault(edge.origin, {})
+                channels[edge.edge_id] = self._channels[edge.edge_id][0]
+        return sources
+
+    def _exchange_channels(self) -> dict[tuple[str, int], Channel]:
+        return {
+            (edge.edge_id, sender): channel
+            for edge in self._launch.plan.edges
+            if edge.kind is EdgeKind.HASH
+            for sender, channel in enumerate(self._channels[edge.edge_id])
+            if sender != self._number
+        }
+
+    def _outlet(self, edge: EdgePlan, slot: int) -> Outlet:
+        sender = ExchangeSender(
+            self._peers[slot],
+            self._launch.credentials,
+            edge=edge.edge_id,
+            sender=self._number,
+            schema=edge.schema,
+            capacity_bytes=self._launch.channel_bytes,
+            bell=self._bell,
+            on_error=self._slot.fail,
+        )
+        self._senders.append(sender)
+        return sender
+
+    def _handle(self, command: SlotCommand) -> bool:
+        match command:
+            case Start(peers=peers):
+                self._peers = peers
+                self._has_peers.set()
+            case CheckpointCompleted() | CheckpointAborted() | Finish() | Cancel():
+                self._slot.command(command)
+        return True
+
+    def _lost(self, edge: str, sender: int, error: HoldfastError) -> None:
+        del edge, sender  # the error names them
+        self._slot.fail(error)
+
+    def _beat(self) -> None:
+        """Tell the driver that the slot lives, and stop it when there is no driver for it."""
+        reason = ""
+        while not reason and not self._has_ended.wait(_HEARTBEAT_S):
+            message = Heartbeat(slot=self._number, metrics={"rows": float(self._slot.rows())})
+            try:
+                if not self._driver.call(message):
+                    reason = "the driver does not want this attempt any more"
+            except HoldfastError as error:
+                reason = str(error)
+        if reason:
+            self._has_peers.set()
+            self._slot.command(Cancel(reason))
+            if not self._has_ended.wait(_STOP_TIMEOUT_S):
+                # The slot's thread is stuck in a user's function. Nobody waits for what it does.
+                os._exit(1)
