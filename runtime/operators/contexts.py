@@ -1,0 +1,121 @@
+"""What functions over rows may ask while they run, and what they are told about time."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol
+
+from holdfast.backends import TimerService
+from holdfast.runtime.elements import MIN_WATERMARK
+from holdfast.runtime.functions import TimeDomain, TimerAccess
+from holdfast.storage import Clock, Invalid
+
+__all__ = ["HasKey", "RowContext", "TimeKeeper", "Timers", "TimersContext"]
+
+
+class HasKey(Protocol):
+    """Who knows the current key: keyed state, or nobody."""
+
+    key: Any
+    """The current key. Setting one that was admitted before costs nothing."""
+
+
+class TimeKeeper:
+    """What time it is, in a stream without keys: it has no timers."""
+
+    def __init__(self, clock: Clock, uid: str) -> None:
+        self.watermark = MIN_WATERMARK
+        self._clock = clock
+        self._uid = uid
+
+    def current_processing_time(self) -> int:
+        """The clock of this machine, in milliseconds."""
+        return self._clock.now_ms()
+
+    def current_watermark(self) -> int:
+        """How far event time has got."""
+        return self.watermark
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Refused."""
+        self._refuse()
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Refused."""
+        self._refuse()
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Refused."""
+        self._refuse()
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Refused."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise Invalid(
+            "there are no timers without keys",
+            where=f"operator {self._uid!r}",
+            expected="a keyed stream",
+            fix="Call key_by first, and process with a KeyedProcessFunction",
+        )
+
+
+class Timers(TimeKeeper):
+    """The same in a keyed stream: timers are those of the current key."""
+
+    def __init__(self, service: TimerService, clock: Clock, uid: str) -> None:
+        super().__init__(clock, uid)
+        self.service = service
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """As `TimerAccess` says."""
+        self.service.register_event_time_timer(timestamp)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """As `TimerAccess` says."""
+        self.service.register_processing_time_timer(timestamp)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """As `TimerAccess` says."""
+        self.service.delete_event_time_timer(timestamp)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """As `TimerAccess` says."""
+        self.service.delete_processing_time_timer(timestamp)
+
+
+class RowContext:
+    """The context of a row; in a stream without keys the key is None."""
+
+    __slots__ = ("_keys", "_timers", "time")
+
+    def __init__(self, keys: HasKey, timers: TimerAccess) -> None:
+        self._keys = keys
+        self._timers = timers
+        self.time: int | None = None
+
+    def timestamp(self) -> int | None:
+        """When the row happened, or the timer was due."""
+        return self.time
+
+    def timer_service(self) -> TimerAccess:
+        """Timers, and the time."""
+        return self._timers
+
+    def get_current_key(self) -> Any:
+        """The key of the row, or of the timer, in hand."""
+        return self._keys.key
+
+
+class TimersContext(RowContext):
+    """The context of a timer."""
+
+    __slots__ = ("domain",)
+
+    def __init__(self, keys: HasKey, timers: TimerAccess) -> None:
+        super().__init__(keys, timers)
+        self.domain = TimeDomain.EVENT_TIME
+
+    def time_domain(self) -> TimeDomain:
+        """Which time the timer belongs to."""
+        return self.domain

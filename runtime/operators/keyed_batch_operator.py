@@ -1,0 +1,127 @@
+"""The operator over batches of a keyed stream: `KeyedBatchFunction`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.backends import Timer
+from holdfast.runtime.functions import BatchOrder, KeyedBatchFunction, OutputTag, TimeDomain
+from holdfast.runtime.operators.batch_context import TimedBatchContext
+from holdfast.runtime.operators.contexts import Timers
+from holdfast.runtime.operators.function_operator import FunctionOperator
+from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
+from holdfast.runtime.operators.operator import Operator, OperatorContext
+from holdfast.runtime.operators.process_operator import USER_TIMERS
+from holdfast.runtime.operators.results import BatchResults
+from holdfast.runtime.operators.user_code import UserCode, UserFunctionSpec
+
+__all__ = ["KeyedBatchSpec"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedBatchSpec(UserFunctionSpec):
+    """Runs a `KeyedBatchFunction`; the key is the value of the key columns."""
+
+    makes_rows: ClassVar[bool] = False
+
+    key_columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        key_type_of(self.input_schema, self.key_columns, self.uid)
+
+    def build(self) -> Operator:
+        return _KeyedBatchOperator(self, self.load(KeyedBatchFunction))
+
+
+class _KeyedBatchOperator(FunctionOperator):
+    _timers: Timers
+    _context: TimedBatchContext
+    _results: BatchResults
+
+    def __init__(self, spec: KeyedBatchSpec, code: UserCode) -> None:
+        self._keys = KeyColumns(spec.input_schema, spec.key_columns, spec.uid)
+        super().__init__(code, self._keys.key_type)
+        self._spec = spec
+        self._order = BatchOrder(code.function.order)
+
+    def _get_ready(self, context: OperatorContext) -> None:
+        keyed = self.state.keyed
+        if keyed is None:
+            raise AssertionError("an operator with keys has keyed state")
+        self._timers = Timers(keyed.timers(USER_TIMERS), context.clock, context.uid)
+        self._context = TimedBatchContext(keyed, self._timers)
+        self._results = BatchResults(self._spec, context.output)
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        batch = self._keys.arranged(batch, self._order)
+        moment: int | None = None
+        if self._spec.has_event_time:
+            times = batch.column(batch.num_columns - 1)
+            moment = pc.max(times).as_py()
+            self._context.batch_times = times
+            batch = batch.select(range(batch.num_columns - 1))
+        self._context.batch_keys = self._keys.of(batch)
+        process = self.code.function.process_batch
+        in_hand = f"a batch of {batch.num_rows} rows"
+        self._emit("process_batch", in_hand, lambda: process(batch, self._context), moment)
+        self._context.batch_times = self._context.batch_keys = None
+
+    def advance(self, watermark: int) -> None:
+        self._timers.watermark = watermark
+        service = self._timers.service
+        while timers := list(service.due_event_time(watermark)):
+            self._fire(timers, TimeDomain.EVENT_TIME, timers[-1].timestamp)
+
+    def tick(self, now_ms: int) -> None:
+        service = self._timers.service
+        while timers := list(service.due_processing_time(now_ms)):
+            self._fire(timers, TimeDomain.PROCESSING_TIME, None)
+
+    def next_tick_ms(self) -> int | None:
+        return self._timers.service.next_processing_time()
+
+    def _fire(self, timers: Sequence[Timer], domain: TimeDomain, moment: int | None) -> None:
+        moments = [timer.timestamp for timer in timers]
+        keys = [timer.key for timer in timers]
+        on_timers = self.code.function.on_timers
+        self._emit(
+            "on_timers",
+            f"{len(timers)} timers, the first at {moments[0]} of key {keys[0]!r}",
+            lambda: on_timers(moments, keys, domain, self._context),
+            moment,
+        )
+
+    def _emit(self, method: str, in_hand: str, call: Callable[[], Any], moment: int | None) -> None:
+        """Pass results on as they are made; failures of those who take them are not this one's."""
+        results: Iterator[Any] | None = None
+        while True:
+            try:
+                if results is None:
+                    results = _each(call())
+                result = next(results, _END)
+            except Exception as error:
+                raise self.code.failure(error, method, in_hand) from error
+            if result is _END:
+                return
+            self._results.emit(result, moment)
+
+
+_END = object()
+
+
+def _each(answer: Any) -> Iterator[Any]:
+    """The results of an answer, which may be one of them, many, or None."""
+    if answer is None:
+        return iter(())
+    is_tagged = isinstance(answer, tuple) and answer and isinstance(answer[0], OutputTag)
+    if isinstance(answer, pa.RecordBatch | pa.Table) or is_tagged:
+        return iter((answer,))
+    return iter(answer)

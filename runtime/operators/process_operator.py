@@ -1,0 +1,118 @@
+"""Operators over rows that know their context: `ProcessFunction` and `KeyedProcessFunction`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.backends import KeyedStateBackend
+from holdfast.runtime.functions import KeyedProcessFunction, ProcessFunction, TimeDomain
+from holdfast.runtime.operators.contexts import RowContext, TimeKeeper, Timers, TimersContext
+from holdfast.runtime.operators.function_operator import FunctionOperator
+from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
+from holdfast.runtime.operators.operator import Operator, OperatorContext
+from holdfast.runtime.operators.results import RowResults
+from holdfast.runtime.operators.row_loop import RowLoop, TimerLoop
+from holdfast.runtime.operators.user_code import UserCode, UserFunctionSpec
+from holdfast.runtime.rows import RowReader
+
+__all__ = ["USER_TIMERS", "KeyedProcessSpec", "ProcessSpec"]
+
+USER_TIMERS = "user-timers"
+"""The name of the timers of users' functions, as Flink has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessSpec(UserFunctionSpec):
+    """Runs a `ProcessFunction`."""
+
+    def build(self) -> Operator:
+        return _ProcessOperator(self, self.load(ProcessFunction))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedProcessSpec(UserFunctionSpec):
+    """Runs a `KeyedProcessFunction`; the key is the value of the key columns."""
+
+    key_columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        key_type_of(self.input_schema, self.key_columns, self.uid)
+
+    def build(self) -> Operator:
+        return _KeyedProcessOperator(self, self.load(KeyedProcessFunction))
+
+
+class _NoKey:
+    """Stands in for keyed state where there is none."""
+
+    key: Any = None
+
+
+class _ProcessOperator(FunctionOperator):
+    _loop: RowLoop
+    _time: TimeKeeper
+
+    def __init__(self, spec: ProcessSpec, code: UserCode) -> None:
+        super().__init__(code)
+        self._spec = spec
+        self._reader = RowReader(spec.input_schema, uid=spec.uid)
+
+    def _get_ready(self, context: OperatorContext) -> None:
+        self._time = TimeKeeper(context.clock, context.uid)
+        results = RowResults(self._spec, context.output)
+        no_key = _NoKey()
+        self._loop = RowLoop(no_key, RowContext(no_key, self._time), self.code, results)
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        times = batch.column(batch.num_columns - 1) if self._spec.has_event_time else None
+        self._loop.run(repeat(None), self._reader.read(batch), times)
+
+    def advance(self, watermark: int) -> None:
+        self._time.watermark = watermark
+
+
+class _KeyedProcessOperator(FunctionOperator):
+    _keyed: KeyedStateBackend
+    _timers: Timers
+    _rows: RowLoop
+    _firing: TimerLoop
+    _timer_context: TimersContext
+
+    def __init__(self, spec: KeyedProcessSpec, code: UserCode) -> None:
+        self._keys = KeyColumns(spec.input_schema, spec.key_columns, spec.uid)
+        super().__init__(code, self._keys.key_type)
+        self._spec = spec
+        self._reader = RowReader(spec.input_schema, uid=spec.uid)
+
+    def _get_ready(self, context: OperatorContext) -> None:
+        keyed = self.state.keyed
+        if keyed is None:
+            raise AssertionError("an operator with keys has keyed state")
+        self._keyed = keyed
+        self._timers = Timers(keyed.timers(USER_TIMERS), context.clock, context.uid)
+        results = RowResults(self._spec, context.output)
+        self._rows = RowLoop(keyed, RowContext(keyed, self._timers), self.code, results)
+        self._timer_context = TimersContext(keyed, self._timers)
+        self._firing = TimerLoop(keyed, self._timer_context, self.code, results)
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        keys = self._keyed.keys_of(self._keys.of(batch))
+        times = batch.column(batch.num_columns - 1) if self._spec.has_event_time else None
+        self._rows.run(keys, self._reader.read(batch), times)
+
+    def advance(self, watermark: int) -> None:
+        self._timers.watermark = watermark
+        self._timer_context.domain = TimeDomain.EVENT_TIME
+        self._firing.run(self._timers.service.due_event_time(watermark), has_time=True)
+
+    def tick(self, now_ms: int) -> None:
+        self._timer_context.domain = TimeDomain.PROCESSING_TIME
+        self._firing.run(self._timers.service.due_processing_time(now_ms), has_time=False)
+
+    def next_tick_ms(self) -> int | None:
+        return self._timers.service.next_processing_time()

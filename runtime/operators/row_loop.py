@@ -1,0 +1,142 @@
+"""The loop over rows: where the time of a job with functions over rows is spent.
+
+Everything that does not depend on the row is done before or after it, for a whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.backends import Timer
+from holdfast.runtime.operators.contexts import HasKey, RowContext, TimersContext
+from holdfast.runtime.operators.results import RowResults, moments_of
+from holdfast.runtime.operators.user_code import UserCode
+
+__all__ = ["MOST_RESULTS", "RowLoop", "TimerLoop"]
+
+MOST_RESULTS = 65536
+"""As many results, and those of one row more, are kept before they are passed on."""
+
+_Row = Callable[[Any, Any], Iterable[Any] | None]
+
+
+class RowLoop:
+    """Calls `process_element` for each row of a batch, under its key.
+
+    Results are passed on outside of the `try`: those who take them may be the next operators, and
+    their failures are not this one's.
+    """
+
+    def __init__(
+        self, keys: HasKey, context: RowContext, code: UserCode, results: RowResults
+    ) -> None:
+        self._keys = keys
+        self._context = context
+        self._code = code
+        self._process: _Row = code.function.process_element
+        self._results = results
+
+    def run(self, keys: Iterable[Any], rows: Iterator[Any], times: pa.Array | None) -> None:
+        """Keys that were admitted, rows, and when they happened, in a stream with event time."""
+        if times is None:
+            self._run_untimed(zip(keys, rows, strict=False))
+        else:
+            self._run_timed(zip(keys, rows, times.to_pylist(), strict=False), times)
+
+    def _run_untimed(self, elements: Iterator[tuple[Any, Any]]) -> None:
+        is_done = False
+        while not is_done:
+            made, is_done = self._some(elements)
+            self._results.emit(made, None)
+
+    def _some(self, elements: Iterator[tuple[Any, Any]]) -> tuple[list[Any], bool]:
+        holder, context, process = self._keys, self._context, self._process
+        made: list[Any] = []
+        extend = made.extend
+        row = None
+        try:
+            for holder.key, row in elements:
+                results = process(row, context)
+                if results is not None:
+                    extend(results)
+                    if len(made) >= MOST_RESULTS:
+                        return made, False
+        except Exception as error:
+            raise self._failure(error, row) from error
+        return made, True
+
+    def _run_timed(self, elements: Iterator[tuple[Any, Any, int]], times: pa.Array) -> None:
+        first, is_done = 0, False
+        while not is_done:
+            made, ends, is_done = self._some_timed(elements)
+            self._results.emit(made, moments_of(times, ends, first))
+            first += len(ends)
+
+    def _some_timed(
+        self, elements: Iterator[tuple[Any, Any, int]]
+    ) -> tuple[list[Any], list[int], bool]:
+        holder, context, process = self._keys, self._context, self._process
+        made: list[Any] = []
+        ends: list[int] = []
+        extend, end = made.extend, ends.append
+        row = None
+        try:
+            for holder.key, row, context.time in elements:
+                results = process(row, context)
+                if results is not None:
+                    extend(results)
+                end(count := len(made))
+                if count >= MOST_RESULTS:
+                    return made, ends, False
+        except Exception as error:
+            raise self._failure(error, row) from error
+        return made, ends, True
+
+    def _failure(self, error: Exception, row: Any) -> Exception:
+        return self._code.failure(error, "process_element", self._code.row(row))
+
+
+class TimerLoop:
+    """Calls `on_timer` for each timer that is due, under its key."""
+
+    def __init__(
+        self, keys: HasKey, context: TimersContext, code: UserCode, results: RowResults
+    ) -> None:
+        self._keys = keys
+        self._context = context
+        self._code = code
+        self._results = results
+
+    def run(self, due: Iterator[Timer], *, has_time: bool) -> None:
+        """Fire timers; with `has_time` what they make happened when they were due."""
+        is_done = False
+        while not is_done:
+            made, moments, is_done = self._some(due)
+            times = moments if has_time else [None] * len(moments)
+            self._results.emit(made, pa.array(times, pa.int64()))
+
+    def _some(self, due: Iterator[Timer]) -> tuple[list[Any], Sequence[int], bool]:
+        holder, context, on_timer = self._keys, self._context, self._code.function.on_timer
+        made: list[Any] = []
+        moments: list[int] = []
+        timer = None
+        try:
+            for timer in due:
+                holder.key = timer.key
+                context.time = timer.timestamp
+                results = on_timer(timer.timestamp, context)
+                if results is not None:
+                    made.extend(results)
+                    moments.extend([timer.timestamp] * (len(made) - len(moments)))
+                    if len(made) >= MOST_RESULTS:
+                        return made, moments, False
+        except Exception as error:
+            raise self._failure(error, timer) from error
+        return made, moments, True
+
+    def _failure(self, error: Exception, timer: Timer | None) -> Exception:
+        in_hand = f"timer at {timer.timestamp} of key {timer.key!r}" if timer else ""
+        return self._code.failure(error, "on_timer", in_hand)

@@ -1,0 +1,122 @@
+"""Functions of users: how they get into a slot, and what is said when they fail."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from holdfast.runtime.elements import EVENT_TIME
+from holdfast.runtime.errors import UserCodeFailed
+from holdfast.runtime.operators.operator import OperatorSpec
+from holdfast.runtime.rows import RowWriter
+from holdfast.storage import HoldfastError, Invalid
+
+__all__ = ["UserCode", "UserFunctionSpec"]
+
+_SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserFunctionSpec(OperatorSpec):
+    """An operator that runs a user's function, pickled on the driver.
+
+    Making one raises `Invalid` if the operator cannot have such columns.
+    """
+
+    makes_rows: ClassVar[bool] = True
+    """Whether the function answers rows, and not batches."""
+
+    function: bytes
+
+    def __post_init__(self) -> None:
+        outputs = {"output": self.output_schema}
+        outputs |= {f"side output {tag!r}": schema for tag, schema in self.side_schemas.items()}
+        for name, schema in outputs.items():
+            where = f"operator {self.uid!r}, {name}"
+            _check_names(schema, where)
+            if self.makes_rows:
+                RowWriter(schema, where=where)
+
+    def load(self, expected: Any = None) -> UserCode:
+        """The function, as an object of the class expected, or as anything that can be called.
+
+        Raises:
+            Invalid: it cannot be unpickled here, or is something else.
+        """
+        try:
+            function = pickle.loads(self.function)
+        except Exception as error:
+            raise Invalid(
+                f"the function of operator {self.uid!r} cannot be unpickled",
+                where=f"{len(self.function)} bytes",
+                found=f"{type(error).__name__}: {error}",
+                fix="Use in it only what every executor can import",
+            ) from error
+        if not (callable(function) if expected is None else isinstance(function, expected)):
+            raise Invalid(
+                f"the function of operator {self.uid!r} is of another kind",
+                expected="something that can be called"
+                if expected is None
+                else f"a {expected.__name__}",
+                found=type(function).__qualname__,
+            )
+        return UserCode(self.uid, function)
+
+
+def _check_names(schema: pa.Schema, where: str) -> None:
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise Invalid("two columns have one name", where=where, found=", ".join(twice))
+    if EVENT_TIME in schema.names:
+        raise Invalid(
+            "a column has a name that is reserved",
+            where=where,
+            found=EVENT_TIME,
+            fix="Name it otherwise; functions see event time as timestamp()",
+        )
+
+
+class UserCode:
+    """A user's function in a slot."""
+
+    def __init__(self, uid: str, function: Any) -> None:
+        self.function = function
+        self._uid = uid
+        owner = function if hasattr(function, "__qualname__") else type(function)
+        self._name: str = owner.__qualname__
+
+    def failure(self, error: Exception, method: str, in_hand: str) -> UserCodeFailed:
+        """What to raise instead of an error that came out of the function, with it as the cause.
+
+        Raises:
+            HoldfastError: it is one that says by itself what to do, such as that a file of a
+                snapshot is damaged: that one goes on as it is.
+        """
+        if isinstance(error, HoldfastError) and not isinstance(error, Invalid):
+            raise error
+        name = f"{self._name}.{method}" if method else self._name
+        # The first frame is that of the operator.
+        trace = error.__traceback__ and error.__traceback__.tb_next
+        lines = traceback.format_exception(type(error), error, trace) if trace else []
+        return UserCodeFailed(
+            f"the code of operator {self._uid!r} failed",
+            where=f"{name}, {in_hand}" if in_hand else name,
+            found=f"{type(error).__name__}: {_brief(str(error))}",
+            user_traceback="".join(lines).rstrip(),
+            fix="" if trace else "A function answers rows in a list, yields them, or answers None",
+        )
+
+    def row(self, row: object) -> str:
+        """How a row in hand is named."""
+        try:
+            return f"row {_brief(repr(row))}"
+        except Exception as error:  # noqa: BLE001 - a value may have any `__repr__`
+            return f"a row that cannot be shown ({type(error).__name__})"
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

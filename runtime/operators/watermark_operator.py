@@ -1,0 +1,155 @@
+"""Where event time begins: each row gets the time of a column, and watermarks follow the rows.
+
+The watermark is the latest time that was seen, less the delay that is allowed for, less one: a row
+that is late by just the delay is not late. As in Flink watermarks from before are not passed on,
+but for the last one; and none is kept in a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.runtime.elements import EVENT_TIME, MAX_WATERMARK, MIN_WATERMARK
+from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec, Output
+from holdfast.storage import Clock, Invalid
+
+__all__ = ["WatermarkSpec"]
+
+_PER_MS = {"us": 1_000, "ns": 1_000_000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatermarkSpec(OperatorSpec):
+    """Takes event time from a column: 64-bit milliseconds since 1970, or a timestamp.
+
+    `max_delay_ms` is how late rows may be. After `idle_after_ms` without rows nobody waits for
+    this slot; None: everybody always does. Event time that rows had before is replaced.
+
+    Making one raises `Invalid` if the column is not there or of another type, or a number is not
+    legal.
+    """
+
+    column: str
+    max_delay_ms: int = 0
+    idle_after_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        where = f"operator {self.uid!r}"
+        names = self.input_schema.names
+        if names.count(self.column) != 1:
+            raise Invalid(
+                f"there is no column {self.column!r} for event time",
+                where=where,
+                expected=f"one of {', '.join(names)}",
+            )
+        kind = self.input_schema.field(self.column).type
+        if not (kind == pa.int64() or pa.types.is_timestamp(kind)):
+            raise Invalid(
+                f"column {self.column!r} cannot be event time",
+                where=where,
+                expected="int64 milliseconds since 1970, or a timestamp",
+                found=str(kind),
+            )
+        if not self.output_schema.equals(self.input_schema) or EVENT_TIME in names:
+            raise Invalid(
+                "an operator for watermarks keeps the schema",
+                where=where,
+                expected=f"the same, without {EVENT_TIME}",
+                found=", ".join(self.output_schema.names),
+            )
+        if self.max_delay_ms < 0 or (self.idle_after_ms is not None and self.idle_after_ms <= 0):
+            raise Invalid(
+                "a time of a watermark is not legal",
+                where=where,
+                expected="a delay of 0 or more, an idle time above 0",
+                found=f"max_delay_ms={self.max_delay_ms}, idle_after_ms={self.idle_after_ms}",
+            )
+
+    def build(self) -> Operator:
+        return _WatermarkOperator(self)
+
+
+class _WatermarkOperator(Operator):
+    makes_event_time: ClassVar[bool] = True
+    _output: Output
+    _clock: Clock
+
+    def __init__(self, spec: WatermarkSpec) -> None:
+        self._spec = spec
+        self._place = spec.input_schema.get_field_index(spec.column)
+        self._schema = spec.output_schema.append(pa.field(EVENT_TIME, pa.int64()))
+        self._milliseconds = _milliseconds_of(spec.input_schema.field(self._place).type)
+        self._watermark = MIN_WATERMARK
+        self._is_idle = False
+        self._active_ms = 0
+
+    def open(self, context: OperatorContext) -> None:
+        self._output, self._clock = context.output, context.clock
+        self._active_ms = context.clock.now_ms()
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        column = batch.column(self._place)
+        if column.null_count:
+            raise self._has_nulls(column)
+        times = self._milliseconds(column)
+        columns = [*batch.columns[: len(self._spec.input_schema)], times]
+        self._output.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._follow(pc.max(times).as_py() - self._spec.max_delay_ms - 1)
+
+    def _follow(self, watermark: int) -> None:
+        """Pass a watermark on if it says something new: of time, or that there are rows again."""
+        if self._spec.idle_after_ms is not None:
+            self._active_ms = self._clock.now_ms()
+        if watermark > self._watermark or self._is_idle:
+            self._watermark = max(self._watermark, watermark)
+            self._is_idle = False
+            self._output.advance(self._watermark)
+
+    def advance(self, watermark: int) -> None:
+        if watermark == MAX_WATERMARK:
+            self._watermark = watermark
+            self._is_idle = False
+            self._output.advance(watermark)
+
+    def next_tick_ms(self) -> int | None:
+        idle_after_ms = self._spec.idle_after_ms
+        if idle_after_ms is None or self._is_idle or self._watermark == MAX_WATERMARK:
+            return None
+        return self._active_ms + idle_after_ms
+
+    def tick(self, now_ms: int) -> None:
+        due_ms = self.next_tick_ms()
+        if due_ms is not None and now_ms >= due_ms:
+            self._is_idle = True
+            self._output.idle()
+
+    def close(self) -> None:
+        pass
+
+    def _has_nulls(self, column: pa.Array) -> Invalid:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        return Invalid(
+            f"column {self._spec.column!r}, the event time, has a null",
+            where=f"operator {self._spec.uid!r}, row {row} of a batch of {len(column)}",
+            expected="a time in each row",
+            found=f"{column.null_count} nulls",
+            fix="Drop such rows first, or fill in a value",
+        )
+
+
+def _milliseconds_of(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    if not pa.types.is_timestamp(kind) or kind.unit == "ms":
+        return lambda column: column.cast(pa.int64())
+    if kind.unit == "s":
+        return lambda column: pc.multiply_checked(column.cast(pa.int64()), 1_000)
+    divisor = _PER_MS[kind.unit]
+    # Rounded down, also before 1970, so that order is kept.
+    return lambda column: pa.array(np.floor_divide(column.cast(pa.int64()).to_numpy(), divisor))
