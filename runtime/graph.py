@@ -12,10 +12,7 @@ import pyarrow as pa
 from holdfast.runtime.operators.operator import OperatorSpec
 from holdfast.storage import Invalid
 
-__all__ = ["Graph", "Input", "Node", "SpecMaker"]
-
-SpecMaker = Callable[[str, pa.Schema, bool], OperatorSpec]
-"""Makes the spec of an operator of its uid, its input schema, and whether there is event time."""
+__all__ = ["Graph", "Input", "Node"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class Node:
     inputs: tuple[Input, ...] = ()
     side_schemas: dict[str, pa.Schema] = field(default_factory=dict)
     has_event_time: bool = False
-    make_spec: SpecMaker | None = None
+    make_spec: Callable[[Node], OperatorSpec] | None = None
     source: Any = None
     has_generated_uid: bool = False
 
@@ -52,14 +49,22 @@ class Node:
         """Whether rows come from outside of the job."""
         return not self.inputs
 
+    @property
+    def input_schema(self) -> pa.Schema:
+        """The columns of the rows that come in."""
+        first = self.inputs[0]
+        return first.node.schema if first.tag is None else first.node.side_schemas[first.tag]
+
+    @property
+    def gets_event_time(self) -> bool:
+        """Whether the rows that come in have event time."""
+        return self.inputs[0].node.has_event_time
+
     def spec(self) -> OperatorSpec:
         """The operator as slots build it."""
         if self.make_spec is None:
             raise AssertionError(f"{self.uid} is a source")
-        first = self.inputs[0]
-        node = first.node
-        schema = node.schema if first.tag is None else node.side_schemas[first.tag]
-        return self.make_spec(self.uid, schema, node.has_event_time)
+        return self.make_spec(self)
 
 
 class Graph:

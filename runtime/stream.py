@@ -1,0 +1,380 @@
+"""Streams as users build a job of them. Each call adds an operator to the job's graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from holdfast.runtime.durations import Duration, duration_ms
+from holdfast.runtime.functions import (
+    KeyedBatchFunction,
+    KeyedProcessFunction,
+    OutputTag,
+    ProcessFunction,
+)
+from holdfast.runtime.graph import Graph, Input, Node
+from holdfast.runtime.operators import (
+    FilterSpec,
+    FlatMapSpec,
+    KeyedBatchSpec,
+    KeyedProcessSpec,
+    MapSpec,
+    OperatorSpec,
+    ProcessSpec,
+    UserFunctionSpec,
+    WatermarkSpec,
+    key_type_of,
+)
+from holdfast.runtime.operators.sink_operator import SinkSpec
+from holdfast.runtime.sinks import Sink, TwoPhaseCommitSink
+from holdfast.storage import Invalid
+
+__all__ = [
+    "DataStream",
+    "GeneratedUidWarning",
+    "KeyedStream",
+    "SourceFrame",
+    "SourceWatermark",
+    "StreamBuilder",
+]
+
+
+class GeneratedUidWarning(UserWarning):
+    """An operator has no uid of its own, so its state is lost when the job changes around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWatermark:
+    """Event time of a source: a column, how late rows may be, and when it counts as idle."""
+
+    column: str
+    max_delay_ms: int
+    idle_after_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFrame:
+    """What a source is read from: a DataFrame, which only the room of Spark looks into."""
+
+    frame: Any
+    is_bounded: bool
+    watermark: SourceWatermark | None = None
+
+
+class StreamBuilder(Protocol):
+    """What streams need of their environment."""
+
+    graph: Graph
+
+    def arrow_schema(self, schema: Any, where: str) -> pa.Schema:
+        """The Arrow schema of DDL, of a Spark schema, or of an Arrow schema.
+
+        Raises:
+            Invalid: it is none of these, or has a type that Arrow has not.
+        """
+        ...
+
+    def pickled(self, function: Any, where: str) -> bytes:
+        """A user's function, to be unpickled in slots.
+
+        Raises:
+            Invalid: it cannot be pickled; says what in it cannot.
+        """
+        ...
+
+
+class DataStream:
+    """Rows of one schema. From `StreamEnvironment.from_stream` and its like.
+
+    Operators without a `uid` get one that depends on their place, and a warning says so.
+    """
+
+    def __init__(self, builder: StreamBuilder, inputs: tuple[Input, ...]) -> None:
+        self._builder = builder
+        self._inputs = inputs
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return _schema_of(self._inputs[0])
+
+    @property
+    def uid(self) -> str:
+        """The uid of the operator whose results these are; of several, the first one's."""
+        return self._inputs[0].node.uid
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Rows by key: the value of a column, or those of several together.
+
+        Raises:
+            Invalid: there is no such column, or its type cannot be a key.
+        """
+        key_type_of(self.schema, columns, self.uid)
+        keyed = tuple(replace(each, key_columns=columns) for each in self._inputs)
+        return KeyedStream(self._builder, keyed)
+
+    def process(
+        self,
+        function: ProcessFunction,
+        schema: Any,
+        *,
+        uid: str | None = None,
+        name: str = "process",
+    ) -> DataStream:
+        """Process each row by a function, which yields rows of `schema`."""
+        _check_kind(function, ProcessFunction, "process of a stream that is not keyed")
+        return self._with_function(ProcessSpec, function, schema, uid, name)
+
+    def map(
+        self, function: Callable[[Any], Any], schema: Any, *, uid: str | None = None
+    ) -> DataStream:
+        """One row of `schema` for each row."""
+        return self._with_function(MapSpec, _callable(function), schema, uid, "map")
+
+    def flat_map(
+        self, function: Callable[[Any], Any], schema: Any, *, uid: str | None = None
+    ) -> DataStream:
+        """Any number of rows of `schema` for each row."""
+        return self._with_function(FlatMapSpec, _callable(function), schema, uid, "flat_map")
+
+    def filter(self, function: Callable[[Any], Any], *, uid: str | None = None) -> DataStream:
+        """Those rows for which the function answers something true."""
+        return self._with_function(FilterSpec, _callable(function), self.schema, uid, "filter")
+
+    def union(self, *others: DataStream) -> DataStream:
+        """The rows of this stream and of others of the same schema, in no particular order.
+
+        Raises:
+            Invalid: a stream has another schema, or event time where another has none.
+        """
+        inputs = self._inputs
+        for other in others:
+            if not other.schema.equals(self.schema):
+                raise Invalid(
+                    "streams of different schemas cannot be united",
+                    where=f"{self.uid!r} and {other.uid!r}",
+                    expected=str(self.schema),
+                    found=str(other.schema),
+                )
+            if _has_event_time(other._inputs[0]) != _has_event_time(self._inputs[0]):
+                raise Invalid(
+                    "a stream with event time cannot be united with one without",
+                    where=f"{self.uid!r} and {other.uid!r}",
+                    fix="Give both event time, by with_watermark, or none",
+                )
+            inputs += other._inputs
+        return DataStream(self._builder, inputs)
+
+    def with_watermark(
+        self,
+        column: str,
+        max_delay: Duration,
+        *,
+        idle_after: Duration | None = None,
+        uid: str | None = None,
+    ) -> DataStream:
+        """Take event time from a column; rows may come up to `max_delay` late.
+
+        After `idle_after` without rows nobody waits for this stream; None: everybody always does.
+
+        Raises:
+            Invalid: there is no such column, or it is no time.
+        """
+        delay_ms = duration_ms(max_delay, name="max_delay")
+        idle_ms = None if idle_after is None else duration_ms(idle_after, name="idle_after")
+        first = self._inputs[0]
+        if first.node.is_source and len(self._inputs) == 1:
+            return self._with_source_watermark(SourceWatermark(column, delay_ms, idle_ms), uid)
+
+        def make(node: Node) -> WatermarkSpec:
+            return WatermarkSpec(
+                uid=node.uid,
+                name=node.name,
+                input_schema=node.input_schema,
+                output_schema=node.schema,
+                has_event_time=node.gets_event_time,
+                column=column,
+                max_delay_ms=delay_ms,
+                idle_after_ms=idle_ms,
+            )
+
+        node = self._add("watermark", uid, self.schema, make)
+        node.has_event_time = True
+        return DataStream(self._builder, (Input(node),))
+
+    def get_side_output(self, tag: OutputTag) -> DataStream:
+        """The rows that the function of this operator yields with a tag.
+
+        Raises:
+            Invalid: the stream is not that of one function, or the tag has two schemas.
+        """
+        first = self._inputs[0]
+        if len(self._inputs) > 1 or first.node.is_source or first.tag is not None:
+            raise Invalid(
+                "only a function has side outputs", where=repr(self.uid), found=repr(tag.name)
+            )
+        schema = self._builder.arrow_schema(tag.schema, f"side output {tag.name!r}")
+        self._builder.graph.replace_side_schemas(first.node, {tag.name: schema})
+        return DataStream(self._builder, (Input(first.node, tag.name),))
+
+    def sink_to(self, sink: Sink, *, uid: str | None = None) -> None:
+        """Write all rows to a sink.
+
+        Raises:
+            Invalid: the sink cannot take such rows.
+        """
+        if not isinstance(sink, TwoPhaseCommitSink):
+            raise Invalid(
+                "this is no sink", expected="a TwoPhaseCommitSink", found=type(sink).__qualname__
+            )
+        sink.check(self.schema)
+
+        def make(node: Node) -> SinkSpec:
+            return SinkSpec(
+                uid=node.uid,
+                name=node.name,
+                input_schema=node.input_schema,
+                has_event_time=node.gets_event_time,
+                sink=sink,
+            )
+
+        self._add("sink", uid, pa.schema([]), make)
+
+    def _with_source_watermark(self, watermark: SourceWatermark, uid: str | None) -> DataStream:
+        node = self._inputs[0].node
+        if uid is not None:
+            raise Invalid(
+                "event time of a source has no state, and takes no uid", where=repr(node.uid)
+            )
+        WatermarkSpec(  # made to be checked: a source's event time has no operator
+            uid=node.uid,
+            name="watermark",
+            input_schema=node.schema,
+            output_schema=node.schema,
+            column=watermark.column,
+            max_delay_ms=watermark.max_delay_ms,
+            idle_after_ms=watermark.idle_after_ms,
+        )
+        if node.has_event_time and node.source.watermark != watermark:
+            raise Invalid(
+                f"source {node.uid!r} has event time already",
+                expected=str(node.source.watermark),
+                found=str(watermark),
+            )
+        if any(each.node is node for other in self._builder.graph.nodes for each in other.inputs):
+            raise Invalid(
+                f"source {node.uid!r} is read already",
+                fix="Call with_watermark right after from_stream, and use what it answers",
+            )
+        node.has_event_time = True
+        node.source = replace(node.source, watermark=watermark)
+        return self
+
+    def _with_function(
+        self,
+        spec: type[UserFunctionSpec],
+        function: Any,
+        schema: Any,
+        uid: str | None,
+        name: str,
+        **more: Any,
+    ) -> DataStream:
+        output = self._builder.arrow_schema(schema, f"operator {uid or name!r}")
+        pickled = self._builder.pickled(function, f"operator {uid or name!r}")
+
+        def make(node: Node) -> UserFunctionSpec:
+            return spec(
+                uid=node.uid,
+                name=node.name,
+                input_schema=node.input_schema,
+                output_schema=output,
+                side_schemas=dict(node.side_schemas),
+                has_event_time=node.gets_event_time,
+                function=pickled,
+                **more,
+            )
+
+        node = self._add(name, uid, output, make)
+        return DataStream(self._builder, (Input(node),))
+
+    def _add(
+        self, name: str, uid: str | None, schema: pa.Schema, make: Callable[[Node], OperatorSpec]
+    ) -> Node:
+        graph = self._builder.graph
+        has_generated_uid = uid is None
+        if uid is None:
+            uid = graph.generated_uid(name)
+            warnings.warn(
+                f"an operator has no uid and is called {uid!r}; its state will not be found when "
+                "operators before it come or go: pass uid=",
+                GeneratedUidWarning,
+                stacklevel=4,
+            )
+        node = Node(
+            uid=uid,
+            name=name,
+            schema=schema,
+            inputs=self._inputs,
+            has_event_time=_has_event_time(self._inputs[0]),
+            make_spec=make,
+            has_generated_uid=has_generated_uid,
+        )
+        node.spec()  # what does not fit shows here, where it was written
+        return graph.add(node)
+
+
+class KeyedStream(DataStream):
+    """Rows by key; from `key_by`."""
+
+    def process(  # type: ignore[override]  # by key, functions are of another kind
+        self,
+        function: KeyedProcessFunction,
+        schema: Any,
+        *,
+        uid: str | None = None,
+        name: str = "process",
+    ) -> DataStream:
+        """Process each row under its key by a function, which yields rows of `schema`."""
+        _check_kind(function, KeyedProcessFunction, "process of a keyed stream")
+        keys = self._inputs[0].key_columns
+        return self._with_function(KeyedProcessSpec, function, schema, uid, name, key_columns=keys)
+
+    def process_batch(
+        self,
+        function: KeyedBatchFunction,
+        schema: Any,
+        *,
+        uid: str | None = None,
+        name: str = "process_batch",
+    ) -> DataStream:
+        """Process whole batches by a function, which answers batches of `schema`."""
+        _check_kind(function, KeyedBatchFunction, "process_batch")
+        keys = self._inputs[0].key_columns
+        return self._with_function(KeyedBatchSpec, function, schema, uid, name, key_columns=keys)
+
+
+def _schema_of(each: Input) -> pa.Schema:
+    return each.node.schema if each.tag is None else each.node.side_schemas[each.tag]
+
+
+def _has_event_time(each: Input) -> bool:
+    return each.node.has_event_time
+
+
+def _callable(function: Any) -> Any:
+    if not callable(function):
+        raise Invalid("this cannot be called", expected="a function", found=repr(function))
+    return function
+
+
+def _check_kind(function: Any, kind: type, what: str) -> None:
+    if isinstance(function, type) or not isinstance(function, kind):
+        raise Invalid(
+            f"{what} takes another kind of function",
+            expected=f"an object of a class below {kind.__name__}",
+            found=repr(function),
+        )
