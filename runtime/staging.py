@@ -173,10 +173,17 @@ class Staging:
 
         Raises:
             NotFound: a winner's rows did not all come, on some edge. Nothing was admitted.
-            Invalid: the batch is not after the last one, or the command not the next one.
+            Invalid: the batch is not after the last one, the command not the next one, or a split
+                has two winners.
             Closed: the slot is done with this attempt.
         """
         ordered = sorted(winners)
+        if len({winner.split for winner in ordered}) < len(ordered):
+            raise Invalid(
+                "a split has two winners",
+                where=f"source {uid!r}, batch {batch}",
+                found=str(ordered),
+            )
 
         def apply(source: _Source) -> None:
             if _is_past(source, batch):

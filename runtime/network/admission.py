@@ -64,8 +64,8 @@ class Admission(flight.ServerMiddlewareFactory):  # type: ignore[misc]
                 fix="Only the job's own driver, slots and tasks may call",
             )
             raise to_wire(stranger, is_stranger=True)
-        attempt, serves = _header(headers, _ATTEMPT).decode(), self._serves()
-        if attempt != str(serves):
+        attempt, serves = _header(headers, _ATTEMPT).decode(errors="replace"), self._serves()
+        if serves is None or attempt != str(serves):
             raise to_wire(
                 Fenced(
                     "the call is of another attempt of the job",
@@ -74,7 +74,7 @@ class Admission(flight.ServerMiddlewareFactory):  # type: ignore[misc]
                     fix="Stop; what the other attempt does is void",
                 )
             )
-        return Guest(int(attempt))
+        return Guest(serves)
 
 
 def _header(headers: Mapping[str, Sequence[str | bytes]], name: str) -> bytes:

@@ -17,6 +17,8 @@ from holdfast.storage import HoldfastError, Unavailable
 
 __all__ = ["ExchangeSender"]
 
+_CLOSE_TIMEOUT_S = 5.0
+
 
 class ExchangeSender:
     """One ordered stream of elements to one channel of another slot, for a whole attempt.
@@ -105,7 +107,7 @@ class ExchangeSender:
             stream = self._stream
         if stream is not None:
             stream.cancel()
-        self._thread.join()
+        self._thread.join(_CLOSE_TIMEOUT_S)  # gRPC cannot be told to stop connecting
         self._connection.close()
 
     def _run(self) -> None:

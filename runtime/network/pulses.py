@@ -36,8 +36,12 @@ class Pulses:
             self._streams.discard(stream)
 
     def close(self) -> None:
-        """Send no more at all."""
+        """Send no more at all; streams that were not removed are broken off."""
         self._closing.set()
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
+            stream.cancel()
         if self._thread is not None:
             self._thread.join()
 

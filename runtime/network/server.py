@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import msgspec
+import pyarrow as pa
 from pyarrow import flight
 
 from holdfast.runtime.network.admission import Admission, Guest
@@ -33,7 +34,7 @@ class Streams(Protocol):
 
 class _Flight(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(
-        self, location: str, admission: Admission, answer: Answer, streams: Streams | None
+        self, location: str, admission: Admission, answer: _Answer, streams: Streams | None
     ) -> None:
         self._answer = answer
         self._streams = streams
@@ -52,7 +53,7 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]
             self._streams.receive(_openings.decode(descriptor.command), reader, writer)
 
 
-Answer = Callable[[int, bytes], bool]
+_Answer = Callable[[int, bytes], bool]
 """From the attempt that a message is of, and its bytes, to the answer."""
 
 
@@ -68,13 +69,13 @@ class Server:
         host: str,
         *,
         admission: Admission,
-        answer: Answer,
+        answer: _Answer,
         streams: Streams | None = None,
     ) -> None:
         self._host = f"[{host}]" if ":" in host else host
         try:
             self._flight = _Flight(f"grpc://{self._host}:0", admission, answer, streams)
-        except (flight.FlightError, OSError) as error:
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise Unavailable(
                 "no port can be opened",
                 where=f"interface {host!r}",

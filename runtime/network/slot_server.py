@@ -38,6 +38,7 @@ __all__ = ["SlotCommand", "SlotServer"]
 SlotCommand: TypeAlias = Start | CheckpointCompleted | CheckpointAborted | Finish | Cancel
 """What is for the slot itself; the commands of sources go to its staging."""
 
+_STREAM_ERRORS = (flight.FlightError, pa.ArrowException, OSError)
 _messages: msgspec.msgpack.Decoder[ToSlot] = msgspec.msgpack.Decoder(ToSlot)
 
 
@@ -127,7 +128,7 @@ class SlotServer:
         channel = self._staging.channel(key.source, key.edge)
         push = self._staging.open(key)
         try:
-            check_schema(channel.schema, reader.schema, where=str(key))
+            self._check_schema(channel, reader, str(key))
             for chunk in self._chunks(reader, str(key)):
                 if chunk.data is not None:
                     push.add(chunk.data)
@@ -139,7 +140,7 @@ class SlotServer:
         where = f"edge {edge!r} from slot {sender}"
         channel = self._claim(edge, sender, where)
         try:
-            check_schema(channel.schema, reader.schema, where=where)
+            self._check_schema(channel, reader, where)
             for chunk in self._chunks(reader, where):
                 element = read_element(chunk)
                 if element is not None:
@@ -148,6 +149,13 @@ class SlotServer:
             if not self._is_closing and not isinstance(error, Closed):
                 self._on_lost(edge, sender, error)
             raise
+
+    def _check_schema(self, channel: Channel, reader: Any, where: str) -> None:
+        try:
+            schema = reader.schema
+        except _STREAM_ERRORS as error:
+            raise _broken(where, str(error)) from error
+        check_schema(channel.schema, schema, where=where)
 
     def _claim(self, edge: str, sender: int, where: str) -> Channel:
         with self._lock:
@@ -172,7 +180,7 @@ class SlotServer:
                 chunk = reader.read_chunk()
             except StopIteration:
                 break
-            except (flight.FlightError, pa.ArrowException, OSError) as error:
+            except _STREAM_ERRORS as error:
                 raise _broken(where, str(error)) from error
             has_ended = chunk.app_metadata is not None and bytes(chunk.app_metadata) == END
             yield chunk
