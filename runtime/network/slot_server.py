@@ -65,8 +65,9 @@ class SlotServer:
         self._channels = dict(channels)
         self._handle = handle
         self._on_lost = on_lost
-        self._lock = threading.Lock()
-        self._streams: set[tuple[str, int]] = set()
+        self._ended = threading.Condition(threading.Lock())
+        self._claimed: set[tuple[str, int]] = set()
+        self._open: set[tuple[str, int]] = set()
         self._is_closing = False
         admission = Admission(credentials.token, lambda: credentials.attempt)
         self._server = Server(host, admission=admission, answer=self._answer, streams=self)
@@ -75,6 +76,15 @@ class SlotServer:
     def address(self) -> str:
         """Where clients find this slot."""
         return self._server.address
+
+    def await_ends(self, timeout_s: float) -> bool:
+        """Wait until no stream between slots is open any more; False if some still are.
+
+        A slot that has finished waits for this before it closes: its peers may have something to
+        say until they have finished too, and would take a closed channel for a failure.
+        """
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._open, timeout_s)
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Close staging and channels, and with them all streams; then stop listening.
@@ -149,6 +159,10 @@ class SlotServer:
             if not self._is_closing and not isinstance(error, Closed):
                 self._on_lost(edge, sender, error)
             raise
+        finally:
+            with self._ended:
+                self._open.discard((edge, sender))
+                self._ended.notify_all()
 
     def _check_schema(self, channel: Channel, reader: Any, where: str) -> None:
         try:
@@ -158,13 +172,14 @@ class SlotServer:
         check_schema(channel.schema, schema, where=where)
 
     def _claim(self, edge: str, sender: int, where: str) -> Channel:
-        with self._lock:
+        with self._ended:
             channel = self._channels.get((edge, sender))
             if channel is None:
                 raise Invalid("this slot has no such channel", where=where)
-            if (edge, sender) in self._streams:
+            if (edge, sender) in self._claimed:
                 raise Taken("the channel has had its stream", where=where)
-            self._streams.add((edge, sender))
+            self._claimed.add((edge, sender))
+            self._open.add((edge, sender))
         return channel
 
     def _chunks(self, reader: Any, where: str) -> Iterator[Any]:

@@ -150,6 +150,18 @@ def test_a_channel_has_one_stream(slot: Slot) -> None:
     assert slot.take(slot.channels["x", 1], 1) == [rows(2)]
 
 
+def test_the_end_of_all_streams_is_awaited(slot: Slot) -> None:
+    senders = [sender_to(slot.server.address, Bell(), Errors(), sender=sender) for sender in (1, 2)]
+    for number, sender in enumerate(senders, start=1):
+        sender.send(Barrier(number))
+        slot.take(slot.channels["x", number], 1)
+    for sender in senders:
+        assert not slot.server.await_ends(0.02)
+        sender.finish(SECONDS_S)
+        sender.close()
+    assert slot.server.await_ends(SECONDS_S)
+
+
 def test_channels_and_schemas_that_do_not_fit_are_refused(slot: Slot) -> None:
     for edge, schema, message in (
         ("q", SCHEMA, "no such channel"),
