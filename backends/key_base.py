@@ -126,6 +126,14 @@ class KeyCodec(ABC, Generic[_K]):
         """
         return _by_part(self._encode_array, column, _take_binary, _concat_binary)
 
+    def canonical_column(self, column: pa.Array | pa.ChunkedArray) -> list[_K]:
+        """`canonical` of each value of an Arrow column.
+
+        Raises:
+            Invalid: the column is not of this type, or has a value or a null that does not fit.
+        """
+        return [self.decode(data) for data in self.encode_column(column).to_pylist()]
+
     def hash_column(self, column: pa.Array | pa.ChunkedArray) -> Hashes:
         """The hash of each value of an Arrow column.
 

@@ -181,6 +181,12 @@ class TupleKey(_FieldsKey[tuple[Any, ...]]):
     def _built(self, values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(values)
 
+    def canonical_column(self, column: pa.Array | pa.ChunkedArray) -> list[tuple[Any, ...]]:
+        if not isinstance(column, pa.StructArray) or not self._fields:
+            return super().canonical_column(column)
+        columns = [field.canonical_column(child) for field, child in self._children(column)]
+        return list(zip(*columns, strict=True))
+
     def _child(self, column: pa.StructArray, place: int) -> pa.Array:
         return column.flatten()[place]
 

@@ -141,6 +141,11 @@ class IntKey(KeyCodec[int]):
     def hash_many(self, keys: Sequence[int]) -> Hashes:
         return hash_fixed(np.fromiter(keys, np.int64, len(keys)))
 
+    def canonical_column(self, column: pa.Array | pa.ChunkedArray) -> list[int]:
+        if pa.types.is_signed_integer(column.type) and not column.null_count:
+            return list(column.to_numpy().tolist())
+        return super().canonical_column(column)
+
     def _converted(self, key: object) -> int:
         plain = to_plain(key)
         if type(plain) is not int:
@@ -185,6 +190,14 @@ class FloatKey(KeyCodec[float]):
 
     def hash_many(self, keys: Sequence[float]) -> Hashes:
         return hash_fixed(np.fromiter(keys, np.float64, len(keys)))
+
+    def canonical_column(self, column: pa.Array | pa.ChunkedArray) -> list[float]:
+        if column.type != pa.float64() or column.null_count:
+            return super().canonical_column(column)
+        numbers = column.to_numpy() + 0.0
+        if np.isnan(numbers).any():
+            return list(map(self.canonical, numbers.tolist()))
+        return list(numbers.tolist())
 
     def _converted(self, key: object) -> float:
         plain = to_plain(key)

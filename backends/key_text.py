@@ -75,6 +75,11 @@ class StrKey(_TextKey[str]):
     name = "str"
     accepted = is_any_of(pa.types.is_string, pa.types.is_large_string)
 
+    def canonical_column(self, column: pa.Array | pa.ChunkedArray) -> list[str]:
+        if type(self).accepted(column.type) and not column.null_count:
+            return list(column.to_pylist())
+        return super().canonical_column(column)
+
     def canonical(self, key: object) -> str:
         self._data(key)
         return key if type(key) is str else self._converted(key)

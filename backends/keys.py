@@ -144,14 +144,7 @@ class OperatorKeys:
             self.declare(_inferred(to_list(keys[:1])[0]))
         if not self._has_all_groups:
             self._check_groups(keys)
-        codec, kind = self.codec, keys.type
-        name = codec.describe()["type"]
-        plain = (name == "int" and pa.types.is_signed_integer(kind)) or (
-            name == "str" and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
-        )
-        if plain and keys.null_count == 0:
-            return to_list(keys)
-        return [codec.decode(data) for data in codec.encode_column(keys).to_pylist()]
+        return self.codec.canonical_column(keys)
 
     def _check_groups(self, keys: Any) -> None:
         groups = key_groups(self.codec.hash_column(keys), self.max_parallelism)

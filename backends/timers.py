@@ -131,18 +131,25 @@ class _Timers:
             self._forget(Timer(timestamp, key, namespace))
 
     def due(self, until: int) -> Iterator[Timer]:
+        # A walk over a copy for each moment: to ask a dict for its first entry again and again is
+        # to walk over all that were removed before it.
+        walks: dict[int, Iterator[tuple[Any, Any]]] = {}
         while self._moments and self._moments[0] <= until:
             timestamp = self._moments[0]
             there = self._at[timestamp]
             if not there:
                 heapq.heappop(self._moments)
                 del self._at[timestamp]
+                walks.pop(timestamp, None)
                 continue
-            key, namespace = next(iter(there))
-            del there[key, namespace]
-            timer = Timer(timestamp, key, namespace)
-            self._forget(timer)
-            yield timer
+            owner = next(walks.get(timestamp, iter(())), None)
+            if owner is None:
+                walks[timestamp] = iter(list(there))
+            elif owner in there:
+                del there[owner]
+                timer = Timer(timestamp, *owner)
+                self._forget(timer)
+                yield timer
 
     def next(self) -> int | None:
         while self._moments and not self._at[self._moments[0]]:

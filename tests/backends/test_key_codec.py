@@ -119,6 +119,21 @@ def test_a_column_is_encoded_as_its_keys(kind: KeyType, data: st.DataObject) -> 
     assert codec.encode_many(iter(column)) == expected
 
 
+@WITH_COLUMNS
+@given(data=st.data())
+def test_a_column_of_canonical_keys(kind: KeyType, data: st.DataObject) -> None:
+    codec = key_codec_for(kind.annotation)
+    keys = data.draw(st.lists(kind.keys, max_size=12))
+    assert kind.column is not None
+    column = kind.column(keys)
+    expected = list(map(codec.canonical, keys))
+    cut = pa.chunked_array([column[:2], column[2:2], column[2:]])
+    for found in (codec.canonical_column(column), codec.canonical_column(cut)):
+        assert list(map(repr, found)) == list(map(repr, expected))
+        assert list(map(type, found)) == list(map(type, expected))
+    assert list(map(repr, codec.canonical_column(column.slice(1)))) == list(map(repr, expected[1:]))
+
+
 @given(st.lists(st.none() | st.text(max_size=3), max_size=20))
 def test_a_dictionary_is_encoded_once(keys: list[str | None]) -> None:
     codec = key_codec_for(str | None)
@@ -263,7 +278,7 @@ BAD_COLUMNS: list[tuple[Any, pa.Array]] = [
 @pytest.mark.parametrize(("annotation", "column"), BAD_COLUMNS)
 def test_a_column_that_does_not_fit_is_refused(annotation: Any, column: pa.Array) -> None:
     codec = key_codec_for(annotation)
-    for use in (codec.encode_column, codec.hash_column):
+    for use in (codec.encode_column, codec.hash_column, codec.canonical_column):
         with pytest.raises(Invalid) as caught:
             use(column)
         assert caught.value.expected

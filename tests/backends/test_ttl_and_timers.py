@@ -194,6 +194,24 @@ def test_timers_fire_once_in_order_of_time(clock: ManualClock) -> None:
         assert (timers.next_event_time(), timers.next_processing_time()) == (None, None)
 
 
+def test_many_timers_of_one_moment_fire_in_order_of_registration(clock: ManualClock) -> None:
+    with opened(clock) as backend:
+        timers = backend.timers("user")
+        for key in range(50_000):
+            backend.set_current_key(key)
+            timers.register_event_time_timer(7)
+        fired = []
+        for timer in timers.due_event_time(7):
+            fired.append(timer.key)
+            if timer.key == 3:
+                backend.set_current_key(5)
+                timers.delete_event_time_timer(7)
+                timers.register_event_time_timer(6)
+                backend.set_current_key(1)
+                timers.register_event_time_timer(7)
+        assert fired == [0, 1, 2, 3, 5, 4, *range(6, 50_000), 1]
+
+
 def test_timers_that_are_registered_while_others_fire_are_due_too(clock: ManualClock) -> None:
     with opened(clock) as backend:
         timers = backend.timers("user")
