@@ -189,6 +189,13 @@ class BatchContext(Protocol):
         """The clock of this machine, in milliseconds."""
         ...
 
+    def keys(self) -> pa.Array | None:
+        """The key of each row of the batch in hand, as state takes them; None while timers fire.
+
+        That is the key column, or a struct of several.
+        """
+        ...
+
     def timestamps(self) -> pa.Array | None:
         """When each row of the batch in hand happened; None in a stream without event time."""
         ...
