@@ -27,14 +27,14 @@ from holdfast.storage import (
 
 __all__ = ["SlotCheckpoint", "SlotPart"]
 
-Parts = dict[str, list[StateSnapshot]]
+_Parts = dict[str, list[StateSnapshot]]
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPart:
     """What a slot has left in a checkpoint, by uid, and how long it took."""
 
-    parts: Parts
+    parts: _Parts
     statistics: SlotStatistics
 
 
@@ -123,7 +123,7 @@ class SlotCheckpoint:
             HoldfastError, OSError: a snapshot could not be written; the file is gone.
         """
         try:
-            parts: Parts = {}
+            parts: _Parts = {}
             for uid, future in self._futures:
                 parts.setdefault(uid, []).append(future.result())
             if self.is_given_up:

@@ -179,6 +179,7 @@ class _SlotProcess:
             self._slot.run()
             for sender in self._senders:
                 sender.finish(_LAST_SEND_S)
+            self._server.await_ends(_LAST_SEND_S)
         finally:
             for sender in self._senders:
                 sender.close()

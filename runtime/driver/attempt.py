@@ -323,8 +323,11 @@ class Attempt:
         if len(self._registered) == self._parts.slots and self._outcome is None:
             self._deadline_s = None
             self._enter(Phase.OPENING)
-            peers = {slot: registered.address for slot, registered in self._registered.items()}
-            self._tell_all(Start(peers))
+            self._tell_all(Start(self._addresses))
+
+    @property
+    def _addresses(self) -> dict[int, str]:
+        return {slot: registered.address for slot, registered in self._registered.items()}
 
     def _slot_is_ready(self, slot: int) -> None:
         self._ready.add(slot)
@@ -341,7 +344,7 @@ class Attempt:
         )
         links = [self._links[number] for number in sorted(self._links)]
         for uid, source in self._parts.sources.items():
-            feed = self._feeds[uid] = Feed(source, links, self._events)
+            feed = self._feeds[uid] = Feed(source, links, self._addresses, self._events)
             try:
                 source.start(feed)
             except HoldfastError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -71,9 +71,17 @@ class Feed:
     goes with it is that after the last batch before it.
     """
 
-    def __init__(self, source: Source, slots: Sequence[SlotLink], events: EventQueue) -> None:
+    def __init__(
+        self,
+        source: Source,
+        slots: Sequence[SlotLink],
+        addresses: Mapping[int, str],
+        events: EventQueue,
+    ) -> None:
         self._source = source
         self._slots = slots
+        self.addresses = addresses
+        """Where tasks find the slots, by slot."""
         self._events = events
         self._lock = threading.Lock()
         self._sequence = 0

@@ -161,10 +161,10 @@ class JobRun:
         if events is not None:
             events.put(CheckpointWanted())
 
-    def collected(self, uid: str) -> list[bytes]:
-        """What a collecting sink has committed so far, in the order of its parts."""
+    def collected(self, uid: str) -> dict[str, bytes]:
+        """What a collecting sink has committed so far, by part."""
         with self._lock:
-            return list(self._collected.get(uid, {}).values())
+            return dict(self._collected.get(uid, {}))
 
     def metrics(self) -> dict[str, object]:
         """Plain facts: what sources have fed and slots have read, in this attempt."""

@@ -5,7 +5,7 @@ readers skip, because there is but one column, a null is written as `""` too. Fl
 numbers are `NaN`, `Inf` and `-Inf`, as Spark has them.
 
 Spark reads it with the options `header` as it was written, `escape='"'` where texts have quotes in
-them, and `multiLine=True` where they have line breaks.
+them, and `multiLine=True` where they have line breaks. It takes an empty text for a null.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
             url: a path, a `file:` URL, or a URL of any file system of fsspec that can make files
                 appear whole.
             format: `parquet`, `json` (an object a line) or `csv`.
-            compression: Parquet: `snappy` (the default), `none`, `gzip`, `zstd`, `lz4` or `brotli`;
+            compression: Parquet: `snappy` (the default), `none`, `gzip`, `zstd` or `lz4`;
                 JSON and CSV: `none` (the default), `gzip`, `bz2` or `zstd`.
             header: CSV only: whether each file begins with the names of the columns; it does
                 unless this is False.
@@ -168,16 +168,16 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
         return LocalPlace(path) if path is not None else self._remote(root)
 
     def _check_options(self) -> None:
-        if self.format not in FORMATS:
+        if self.format not in list(FORMATS):
             raise self._invalid("format", f"one of {', '.join(FORMATS)}", self.format)
-        compressions = self._file_format.compressions
+        compressions = list(self._file_format.compressions)
         if self.compression is not None and self.compression not in compressions:
             raise self._invalid(
                 "compression", f"one of {', '.join(compressions)}", self.compression
             )
         if self.header is not None and not self._file_format.has_header:
             raise self._invalid("header", f"none: {self.format} files have no header", self.header)
-        if self.header not in {None, True, False}:
+        if self.header is not None and type(self.header) is not bool:
             raise self._invalid("header", "True or False", self.header)
         for name in ("max_file_bytes", "max_rows"):
             value = getattr(self, name)

@@ -144,7 +144,7 @@ _TEXT_COMPRESSIONS = {"none": "", "gzip": ".gz", "bz2": ".bz2", "zstd": ".zst"}
 FORMATS = {
     "parquet": FileFormat(
         suffix=".parquet",
-        compressions=dict.fromkeys(("snappy", "none", "gzip", "zstd", "lz4", "brotli"), ""),
+        compressions=dict.fromkeys(("snappy", "none", "gzip", "zstd", "lz4"), ""),
         misfit=_misfit_of_parquet,
         encoder=_ParquetEncoder,
     ),

@@ -121,17 +121,18 @@ def _object(names: list[str], columns: list[Any]) -> Any:
 
 def _map(column: Any) -> Any:
     """Duplicate keys are written as they are."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0)
-    # A slice of a map answers the keys of the whole, and nulls may have entries of their own.
-    entries = pa.concat_arrays([column]) if column.offset else column
-    keep = np.repeat(
-        entries.is_valid().to_numpy(zero_copy_only=False), np.diff(entries.offsets.to_numpy())
+    validity, offsets = column.buffers()[:2]
+    # Arrow keeps a map as a list of entries, and has kernels for lists only.
+    lists = pa.ListArray.from_buffers(
+        pa.list_(column.values.type),
+        len(column),
+        [validity, offsets],
+        offset=column.offset,
+        children=[column.values],
     )
-    start, end = entries.offsets[0].as_py(), entries.offsets[-1].as_py()
-    keys = entries.keys[start:end].filter(pa.array(keep))
-    items = entries.items[start:end].filter(pa.array(keep))
+    keys, items = lists.flatten().flatten()
     pairs = join('"', _escaped(plain(keys).cast(TEXT)), '":', _json(items))
-    return join("{", _runs(pairs, lengths), "}")
+    return join("{", _runs(pairs, pc.list_value_length(lists)), "}")
 
 
 def _runs(texts: Any, lengths: Any) -> Any:

@@ -1,0 +1,89 @@
+"""A running job, as its user sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from holdfast.runtime.checkpoint import CheckpointOverview
+from holdfast.runtime.driver.run import JobRun, JobStatus
+from holdfast.runtime.sinks import collected_table
+from holdfast.storage import Invalid, JobStorage, Unavailable
+
+__all__ = ["JobHandle"]
+
+
+class JobHandle:
+    """From `StreamEnvironment.execute_async`. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        run: JobRun,
+        job: JobStorage,
+        collecting: Mapping[str, pa.Schema],
+        notes: tuple[str, ...],
+    ) -> None:
+        self._run = run
+        self._job = job
+        self._collecting = collecting
+        self.notes = notes
+        """What the job has to say about how it was started."""
+
+    @property
+    def job_id(self) -> str:
+        """The job's name in its storage."""
+        return self._job.job_id
+
+    @property
+    def status(self) -> JobStatus:
+        """What the job is doing, or how it has ended."""
+        return self._run.status
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why attempts have failed so far, the latest last."""
+        return tuple(self._run.failures)
+
+    def result(self, timeout_s: float | None = None) -> JobStatus:
+        """Wait until the job has ended; how, if not by a failure.
+
+        Raises:
+            JobFailed: it has failed; says why.
+            Unavailable: it has not ended within that time.
+        """
+        if not self._run.ended.wait(timeout_s):
+            raise Unavailable(f"job {self.job_id!r} has not ended within {timeout_s} s")
+        if self._run.error is not None:
+            raise self._run.error
+        return self._run.status
+
+    def cancel(self) -> None:
+        """Stop the job, and return when it has ended. Ended jobs stay as they are."""
+        self._run.cancel()
+        self._run.ended.wait()
+
+    def trigger_checkpoint(self) -> None:
+        """Have a checkpoint taken as soon as those under way leave room."""
+        self._run.request_checkpoint()
+
+    def checkpoints(self) -> CheckpointOverview:
+        """What became of the checkpoints of this run."""
+        return self._run.history.overview()
+
+    def metrics(self) -> dict[str, object]:
+        """Plain facts: attempts, rows that sources have fed, rows that slots have read."""
+        return self._run.metrics()
+
+    def collected(self, uid: str) -> pa.Table:
+        """The rows that a `CollectSink` has committed so far.
+
+        Raises:
+            Invalid: no such sink collects.
+        """
+        if uid not in self._collecting:
+            raise Invalid(
+                f"no collecting sink has the uid {uid!r}",
+                expected=", ".join(map(repr, self._collecting)) or "a CollectSink in the job",
+            )
+        return collected_table(self._run.collected(uid), self._collecting[uid])

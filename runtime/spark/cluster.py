@@ -1,0 +1,106 @@
+"""Slots as one barrier job of Spark: it starts them all or none, and notices when one dies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import BarrierTaskContext
+from pyspark.sql import SparkSession
+
+from holdfast.runtime.driver.events import EventQueue, SlotsEnded
+from holdfast.runtime.slot_process import SlotLaunch, host_slot
+
+__all__ = ["SparkCluster", "SparkDeployment"]
+
+_CANCEL_TIMEOUT_S = 30.0
+_TOLD_CHARACTERS = 4000
+
+
+@dataclass(frozen=True)
+class SlotTask:
+    """What each task of the job runs: a slot, from the first moment to the last."""
+
+    launch: SlotLaunch
+    host: str | None
+    """The interface to listen at; None: that of the task's executor."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = BarrierTaskContext.get()
+        slot = context.partitionId()
+        host = self.host or context.getTaskInfos()[slot].address.rpartition(":")[0]
+        for _ in batches:  # Spark waits for a task to read its input
+            pass
+        host_slot(self.launch, slot, host)
+        yield pa.RecordBatch.from_pydict({"slot": pa.array([slot], pa.int32())})
+
+
+class SparkDeployment:
+    """The slots of one attempt, in a job of their own that a thread waits for."""
+
+    def __init__(
+        self, spark: SparkSession, task: SlotTask, events: EventQueue, *, tag: str, name: str
+    ) -> None:
+        self._spark = spark
+        self._task = task
+        self._events = events
+        self._tag = tag
+        self._name = name
+        self._thread = threading.Thread(
+            target=self._run, name=f"holdfast-slots-{name}", daemon=True
+        )
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Stop the job, if it runs; returns when its thread has ended, or after half a minute."""
+        if self._thread.is_alive():
+            self._thread.join(_QUIET_END_S)
+        if self._thread.is_alive():
+            self._spark.sparkContext.cancelJobsWithTag(self._tag)
+            self._thread.join(_CANCEL_TIMEOUT_S)
+
+    def _run(self) -> None:
+        context = self._spark.sparkContext
+        slots = self._task.launch.plan.parallelism
+        error: str | None = None
+        try:
+            context.addJobTag(self._tag)
+            context.setJobDescription(f"Holdfast: slots of {self._name}")
+            one_each = self._spark.range(0, slots, 1, slots)
+            one_each.mapInArrow(self._task, "slot int", barrier=True).collect()
+        except Exception as caught:  # noqa: BLE001 - Spark raises many kinds
+            error = _told(caught)
+        finally:
+            self._events.put(SlotsEnded(error))
+
+
+_QUIET_END_S = 2.0
+"""Slots that were told to stop do so by themselves, which looks better in Spark's log."""
+
+
+class SparkCluster:
+    """Runs slots in a Spark session. `slot_host` None: each slot listens at its executor's."""
+
+    def __init__(
+        self, spark: SparkSession, *, job: str, driver_host: str, slot_host: str | None
+    ) -> None:
+        self._spark = spark
+        self._job = job
+        self._slot_host = slot_host
+        self.driver_host = driver_host
+
+    def deploy(self, launch: SlotLaunch, events: EventQueue) -> SparkDeployment:
+        """Start all slots of an attempt; tell `SlotsEnded` when they have ended."""
+        name = f"{self._job}, attempt {launch.attempt}"
+        tag = f"holdfast-{launch.credentials.token[:12]}-{launch.attempt}"
+        return SparkDeployment(
+            self._spark, SlotTask(launch, self._slot_host), events, tag=tag, name=name
+        )
+
+
+def _told(error: Any) -> str:
+    text = str(error)
+    return text if len(text) <= _TOLD_CHARACTERS else f"{text[:_TOLD_CHARACTERS]}…"

@@ -1,0 +1,290 @@
+"""The environment in which a job is written and started: on a Spark session."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from holdfast.backends import StateBackend, default_max_parallelism, load_backend
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.handle import JobHandle
+from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.driver.restoring import check_fit
+from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourcePlan
+from holdfast.runtime.durations import Duration
+from holdfast.runtime.graph import Graph, Input, Node
+from holdfast.runtime.operators.sink_operator import SinkSpec
+from holdfast.runtime.plan import JobPlan, plan_job
+from holdfast.runtime.restarts import RestartStrategy, default_restart
+from holdfast.runtime.sinks import CollectSink
+from holdfast.runtime.spark.cluster import SparkCluster
+from holdfast.runtime.spark.frame_source import FrameSourcePlan
+from holdfast.runtime.spark.progress import follow
+from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
+from holdfast.runtime.spark.restore import find_restore_point
+from holdfast.runtime.spark.session import check_session, make_session
+from holdfast.runtime.stream import DataStream, SourceFrame
+from holdfast.storage import (
+    CheckpointStorage,
+    Invalid,
+    SystemClock,
+    SystemEntropy,
+    load_storage,
+)
+
+__all__ = ["StreamEnvironment"]
+
+
+class StreamEnvironment:
+    """Where a job is written, and started.
+
+    Args:
+        spark: the session that reads sources and runs slots; None makes one on this machine.
+        parallelism: how many slots there are. A session needs so many task slots and one more.
+        max_parallelism: how many key groups there are; a job that is restored keeps it. None: a
+            number that leaves room to grow, as Flink chooses it.
+        backend: where live state is kept: a registered name, or a `StateBackend`.
+        storage: where checkpoints are kept: a URL, a registered name, or a `CheckpointStorage`.
+        checkpointing: how checkpoints are taken; a duration is an interval. None: only the final
+            one of a job whose sources end.
+        restart: what happens after a failure. None: as Flink, exponential delay with checkpoints,
+            and no restart without.
+        allow_pickle: let state that was pickled be read; whoever can write it can run any code.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        parallelism: int = 2,
+        max_parallelism: int | None = None,
+        backend: str | StateBackend = "hashmap",
+        storage: str | CheckpointStorage = "memory",
+        checkpointing: CheckpointConfig | Duration | None = None,
+        restart: RestartStrategy | None = None,
+        allow_pickle: bool = False,
+    ) -> None:
+        if parallelism < 1:
+            raise Invalid(
+                "parallelism is out of range", expected="1 or more", found=str(parallelism)
+            )
+        self.parallelism = parallelism
+        self.max_parallelism = (
+            default_max_parallelism(parallelism) if max_parallelism is None else max_parallelism
+        )
+        self.backend = load_backend(backend) if isinstance(backend, str) else backend
+        self.storage = load_storage(storage) if isinstance(storage, str) else storage
+        if checkpointing is not None and not isinstance(checkpointing, CheckpointConfig):
+            checkpointing = CheckpointConfig(interval=checkpointing)
+        self.checkpointing = checkpointing or CheckpointConfig()
+        is_checkpointing = self.checkpointing.interval is not None
+        self.restart = restart or default_restart(is_checkpointing=is_checkpointing)
+        self.allow_pickle = allow_pickle
+        self.spark = make_session(parallelism) if spark is None else spark
+        self.graph = Graph()
+
+    def from_stream(
+        self, frame: DataFrame, *, uid: str | None = None, available_now: bool = False
+    ) -> DataStream:
+        """The rows of a streaming DataFrame, of any source that Spark has.
+
+        With `available_now` the stream ends with what is there now, as by Spark's trigger.
+
+        Raises:
+            Invalid: it is not streaming, keeps state of its own in Spark, or has a column of a type
+                that Arrow has not.
+        """
+        check_streaming(frame, uid or "source")
+        return self._source(frame, uid, is_bounded=available_now)
+
+    def from_batch(self, frame: DataFrame, *, uid: str | None = None) -> DataStream:
+        """The rows of a DataFrame of a fixed size. The job ends after them.
+
+        Raises:
+            Invalid: it is streaming, or has a column of a type that Arrow has not.
+        """
+        if frame.isStreaming:
+            raise Invalid(
+                f"source {uid or 'source'!r} is a streaming DataFrame", fix="Use from_stream"
+            )
+        return self._source(frame, uid, is_bounded=True)
+
+    def execute(
+        self,
+        name: str,
+        *,
+        restore: str | None = None,
+        allow_dropped_state: bool = False,
+    ) -> JobStatus:
+        """`execute_async`, and wait for the end; on a terminal, say how it goes.
+
+        Raises:
+            JobFailed: the job has failed; says why.
+        """
+        job = self.execute_async(name, restore=restore, allow_dropped_state=allow_dropped_state)
+        try:
+            follow(job)
+        except KeyboardInterrupt:
+            job.cancel()
+            raise
+        return job.result()
+
+    def execute_async(
+        self,
+        name: str,
+        *,
+        restore: str | None = None,
+        allow_dropped_state: bool = False,
+    ) -> JobHandle:
+        """Start the job that was written, under a name that is its own in its storage.
+
+        Args:
+            name: the job's name. Its checkpoints are found by it.
+            restore: "latest" goes on from the job's newest checkpoint, or begins if there is none;
+                the path or URL of a checkpoint's folder goes on from that one; None begins anew,
+                and is refused if the job has left checkpoints.
+            allow_dropped_state: go on although state of operators is dropped that the job does not
+                have any more.
+
+        Raises:
+            Invalid: the job cannot run like this; nothing was started or changed.
+            NotFound: there is no such checkpoint.
+            Corrupt: the checkpoint is damaged; names the file.
+            Unavailable: the storage does not answer.
+        """
+        plan = plan_job(
+            self.graph,
+            job_id=name,
+            parallelism=self.parallelism,
+            max_parallelism=self.max_parallelism,
+        )
+        sources = [node for node in self.graph.nodes if node.is_source]
+        self._check_guarantees(plan, sources)
+        facts = check_session(self.spark, self.parallelism)
+        job = self.storage.job(name)
+        point = find_restore_point(job, restore)
+        if point is not None:
+            uids = [node.uid for node in sources]
+            check_fit(point, plan, uids, allow_dropped_state=allow_dropped_state)
+        self.storage.prepare()
+        keeper = CheckpointKeeper(
+            job,
+            job.take_over(),
+            retained=self.checkpointing.retained,
+            parallelism=plan.parallelism,
+            max_parallelism=plan.max_parallelism,
+            clock=SystemClock(),
+        )
+        run = JobRun(
+            RunParts(
+                plan=plan,
+                sources={node.uid: _source_plan(node) for node in sources},
+                config=self.checkpointing,
+                restart=self.restart,
+                backend=self.backend,
+                job=job,
+                keeper=keeper,
+                restore=point,
+                allow_pickle=self.allow_pickle,
+                cluster=SparkCluster(
+                    self.spark,
+                    job=name,
+                    driver_host=facts.driver_host,
+                    slot_host=facts.slot_host,
+                ),
+                clock=SystemClock(),
+                entropy=SystemEntropy(),
+            )
+        )
+        threading.Thread(target=run.run, name=f"holdfast-job-{name}", daemon=True).start()
+        notes = () if point is None else (f"restored from {point}",)
+        return JobHandle(run, job, _collecting(plan), notes)
+
+    def arrow_schema(self, schema: Any, where: str) -> pa.Schema:
+        """See `StreamBuilder.arrow_schema`."""
+        if isinstance(schema, pa.Schema):
+            return schema
+        try:
+            if isinstance(schema, str):
+                schema = StructType.fromDDL(schema)
+            if not isinstance(schema, StructType):
+                raise Invalid(
+                    "this is no schema",
+                    where=where,
+                    expected='DDL such as "user string, total long", or a schema of Spark or Arrow',
+                    found=repr(schema),
+                )
+            return to_arrow_schema(schema, timezone="UTC")
+        except PySparkException as error:
+            raise Invalid(
+                "a schema cannot be read",
+                where=where,
+                expected="DDL as Spark has it",
+                found=str(error).splitlines()[0],
+            ) from error
+
+    def pickled(self, function: Any, where: str) -> bytes:
+        """See `StreamBuilder.pickled`."""
+        try:
+            return bytes(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
+        except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+            raise Invalid(
+                "a function cannot be pickled, so it cannot get into slots",
+                where=where,
+                expected="a function whose attributes and closures can be pickled",
+                found="".join(traceback.format_exception_only(error)).strip(),
+                fix="Make such things (locks, connections, sessions) in its method open",
+            ) from error
+
+    def _source(self, frame: DataFrame, uid: str | None, *, is_bounded: bool) -> DataStream:
+        chosen = self.graph.generated_uid("source") if uid is None else uid
+        node = Node(
+            uid=chosen,
+            name="source",
+            schema=self.arrow_schema(frame.schema, f"source {chosen!r}"),
+            source=SourceFrame(frame, is_bounded),
+            has_generated_uid=uid is None,
+        )
+        return DataStream(self, (Input(self.graph.add(node)),))
+
+    def _check_guarantees(self, plan: JobPlan, sources: list[Node]) -> None:
+        endless = [node.uid for node in sources if not node.source.is_bounded]
+        sinks = [
+            spec.uid
+            for chain in plan.chains
+            for spec in chain.operators
+            if isinstance(spec, SinkSpec)
+        ]
+        if endless and sinks and self.checkpointing.interval is None:
+            raise Invalid(
+                f"sink {sinks[0]!r} would never commit a row",
+                where=f"source {endless[0]!r} does not end, and no checkpoints are taken",
+                expected="checkpoints: sinks commit when one is complete",
+                fix='Pass checkpointing="5s", or another interval, to the environment',
+            )
+
+
+def _source_plan(node: Node) -> SourcePlan:
+    frame: SourceFrame = node.source
+    if frame.frame.isStreaming:
+        return QuerySourcePlan(frame)
+    return FrameSourcePlan(frame)
+
+
+def _collecting(plan: JobPlan) -> Mapping[str, pa.Schema]:
+    return {
+        spec.uid: spec.input_schema
+        for chain in plan.chains
+        for spec in chain.operators
+        if isinstance(spec, SinkSpec) and isinstance(spec.sink, CollectSink)
+    }

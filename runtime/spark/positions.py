@@ -1,0 +1,94 @@
+"""Positions of sources in checkpoints: which kinds there are, and how they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.storage import Corrupt, Handle, Invalid, JobStorage, StateSnapshot
+
+__all__ = [
+    "FRAME_KIND",
+    "QUERY_KIND",
+    "FramePosition",
+    "LogKeeper",
+    "QueryPosition",
+    "read_position",
+]
+
+QUERY_KIND = "holdfast.spark-query/1"
+FRAME_KIND = "holdfast.spark-frame/1"
+
+
+class QueryPosition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A streaming query after a batch; None before the first. The files of its log are handles."""
+
+    batch: int | None
+    has_ended: bool = False
+
+
+class FramePosition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A DataFrame of which so many splits are done. `fingerprint` says how it was split."""
+
+    splits_done: int
+    splits: int
+    fingerprint: str
+    has_ended: bool = False
+
+
+Position = QueryPosition | FramePosition
+
+
+def read_position(snapshot: StateSnapshot, kind: str, uid: str) -> Position:
+    """The position in a checkpoint.
+
+    Raises:
+        Invalid: it is that of a source of another kind.
+        Corrupt: it has not the shape of its kind.
+    """
+    shape: type[Position] = QueryPosition if kind == QUERY_KIND else FramePosition
+    if snapshot.kind != kind:
+        raise Invalid(
+            f"source {uid!r} was of another kind when the checkpoint was taken",
+            expected=snapshot.kind,
+            found=kind,
+            fix="Give a source of another kind another uid",
+        )
+    try:
+        position: Position = msgspec.convert(snapshot.attributes, shape)
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"the position of source {uid!r} has not the shape of its kind",
+            expected=kind,
+            found=str(error),
+        ) from error
+    return position
+
+
+@dataclass
+class LogKeeper:
+    """Keeps the files of a query's log, each once: they never change, and checkpoints share them.
+
+    Used by one thread at a time.
+    """
+
+    uid: str
+    job: JobStorage
+    known: dict[str, Handle]
+
+    def keep(self, checkpoint_id: int, files: Mapping[str, bytes]) -> dict[str, Handle]:
+        """Handles of all these files; only those that are new are written.
+
+        Raises:
+            Unavailable: the storage failed.
+        """
+        new = {name: data for name, data in files.items() if name not in self.known}
+        handles = {name: self.known[name] for name in files if name in self.known}
+        if new:
+            with self.job.shared_segments(checkpoint_id, f"source-{self.uid}"[:100]) as writer:
+                written = {name: writer.add(data) for name, data in new.items()}
+            handles |= written
+        self.known = handles
+        return handles
