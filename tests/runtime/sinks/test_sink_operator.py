@@ -1,0 +1,110 @@
+"""What the operator does around a sink; the suite in `sink_suite` tries it with every sink."""
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast.runtime.elements import EVENT_TIME
+from holdfast.runtime.operators.sink_operator import SinkOperator, SinkSpec
+from holdfast.runtime.sinks import CollectSink, FileSink, collected_table
+from holdfast.storage import Corrupt, Invalid, JobStorage, load_storage
+from sink_jobs import SCHEMA, UID, Attempt, Driver, rows
+
+
+@pytest.fixture
+def job() -> JobStorage:
+    return load_storage("memory://").job("job")
+
+
+def collected(driver: Driver) -> list[int]:
+    return list(collected_table(driver.parts, SCHEMA)["number"].to_pylist())
+
+
+def test_event_time_is_not_written(job: JobStorage) -> None:
+    attempt = Attempt(CollectSink(), job)
+    spec = SinkSpec(
+        uid=UID, name="sink", input_schema=SCHEMA, has_event_time=True, sink=CollectSink()
+    )
+    assert spec.output_schema.names == []
+    operator = pickle.loads(pickle.dumps(spec)).build()
+    attempt.slots = [operator]
+    attempt.open()
+    batch = rows(0, 3).append_column(EVENT_TIME, pa.array([7, 8, 9]))
+    operator.process(batch)
+    attempt.position = 3
+    attempt.finish()
+    assert collected(attempt.driver) == [0, 1, 2]
+
+
+def test_rows_are_collected_in_order_of_checkpoints(job: JobStorage) -> None:
+    attempt = Attempt(CollectSink(), job).open()
+    for _ in range(12):
+        attempt.feed(1)
+        attempt.checkpoint()
+    attempt.close()
+    assert collected(attempt.driver) == list(range(12))
+    names = sorted(attempt.driver.parts)
+    assert names[0] == "00000000000000000001-00000-00000000000000000001.0000000000"
+
+
+def test_a_collecting_sink_needs_columns() -> None:
+    with pytest.raises(Invalid) as caught:
+        CollectSink().check(pa.schema([]))
+    assert caught.value.what == "a sink cannot collect rows without columns"
+
+
+def test_a_job_that_begins_from_another_ones_checkpoint_commits_what_that_lists(
+    tmp_path: Path,
+) -> None:
+    storage = load_storage(str(tmp_path / "checkpoints"), inline_limit_bytes=0)
+    sink = FileSink(str(tmp_path / "out"))
+    old = Attempt(sink, storage.job("old")).open()
+    old.feed(3)
+    begun = old.begin()
+    new = Attempt(sink, storage.job("new"))
+    context = replace(new.context(0), restored=tuple(begun.parts), restored_from=storage.job("old"))
+    new.slots[0].open(context)
+    assert len(list((tmp_path / "out").glob("part-*"))) == 1
+    old.notify(begun.checkpoint_id)
+    assert len(list((tmp_path / "out").glob("part-*"))) == 1
+
+
+def test_a_restore_that_cannot_commit_says_what_is_gone_and_can_be_closed(
+    job: JobStorage, tmp_path: Path
+) -> None:
+    sink = FileSink(str(tmp_path))
+    old = Attempt(sink, job).open()
+    old.feed(3)
+    old.commit(old.begin())
+    (hidden,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    hidden.unlink()
+    new = Attempt(sink, job)
+    with pytest.raises(Corrupt) as caught:
+        new.open()
+    assert caught.value.where == str(hidden)
+    new.close()
+    new.close()
+
+
+def test_an_operator_that_was_never_opened_can_be_closed() -> None:
+    SinkOperator(SinkSpec(uid=UID, name="sink", input_schema=SCHEMA, sink=CollectSink())).close()
+
+
+def test_attempts_sort_by_age_over_all_runs(job: JobStorage) -> None:
+    seen: list[str] = []
+
+    class Telling(CollectSink):
+        def open_writer(self, context: Any) -> Any:
+            seen.append(context.attempt)
+            return super().open_writer(context)
+
+    for _ in range(2):
+        owner = job.take_over()
+        for number in (0, 1, 2, 10):
+            Attempt(Telling(), job, number=number, owner=owner).open().close()
+    assert seen == sorted(set(seen))
+    assert len(seen) == 8
