@@ -156,7 +156,8 @@ class MapStateDescriptor(StateDescriptor):
 class ReducingStateDescriptor(StateDescriptor):
     """One value for each key, to which each added value is reduced.
 
-    `reduce` takes the value there is and the one added. The builtins `operator.add`, `min` and
+    `reduce` takes the value there is and the one added, and must be associative: batches are
+    reduced before what is there. The builtins `operator.add`, `min` and
     `max` are also computed by the batch.
     """
 

@@ -234,6 +234,9 @@ class KeyedStateBackend(OwnedByOneThread):
 
         Raises:
             Invalid: the backend is closed, or the call is another thread's.
+            Corrupt: a file of the snapshot that this was restored from is missing or damaged, and
+                has state that nobody has asked for yet.
+            Unavailable: the storage did not answer.
         """
         self.check_thread()
         for name, pending in self._pending.items():

@@ -83,6 +83,7 @@ def read_snapshots(
     """
     keys: dict[str, object] | None = None
     tables: dict[str, PendingTable] = {}
+    seen: list[KeyGroupRange] = []
     for snapshot in snapshots:
         if storage is None:
             raise Invalid(
@@ -92,6 +93,7 @@ def read_snapshots(
             )
         attributes = _attributes(snapshot, uid)
         _check_fit(attributes, uid, max_parallelism)
+        _check_apart(snapshot, seen, uid)
         if attributes.keys is not None:
             if keys is not None and keys != attributes.keys:
                 raise Invalid(
@@ -141,6 +143,21 @@ def _check_fit(attributes: KeyedAttributes, uid: str, max_parallelism: int) -> N
             found=str(max_parallelism),
             fix="It decides to which key group a key belongs: keep it, or restore from a savepoint",
         )
+
+
+def _check_apart(snapshot: StateSnapshot, seen: list[KeyGroupRange], uid: str) -> None:
+    """Add the snapshot's key groups to those of the others."""
+    if snapshot.key_groups is None:
+        return
+    groups = KeyGroupRange(*snapshot.key_groups)
+    both = next((other for other in seen if other.intersection(groups)), None)
+    if both is not None:
+        raise Invalid(
+            f"two snapshots of operator {uid!r} have the same key groups",
+            expected="each key group in one snapshot, or its lists would be twice as long",
+            found=f"key groups {both} and {groups}",
+        )
+    seen.append(groups)
 
 
 def _shape(info: TableInfo) -> TableInfo:

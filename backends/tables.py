@@ -93,8 +93,10 @@ class TableSpec:
 class CellForm:
     """How values become cells and come back.
 
-    `encode` refuses what does not fit the type. `exact` is the type whose instances are cells as
-    they are, if there is one, which then need not be passed through `encode` and `decode`.
+    `encode` refuses what does not fit the type with `Invalid`. A cell is never None, not even that
+    of a null in a map. What is decoded is the caller's own, equal to what was encoded and of the
+    same type. `exact` is the type whose instances are cells as they are, if there is one, which
+    then need not be passed through `encode` and `decode`.
     """
 
     encode: Callable[[Any], Any]
@@ -103,7 +105,7 @@ class CellForm:
     decode_many: Callable[[Sequence[Any]], list[Any]]
     exact: type | None
     stamp: Callable[[int, Any], Any]
-    """A stamped cell of milliseconds and a cell."""
+    """A stamped cell of milliseconds, within 64 bits and sign, and a cell."""
     unstamp: Callable[[Any], tuple[int, Any]]
 
 
@@ -112,23 +114,31 @@ class Table(ABC):
 
     @abstractmethod
     def remove(self, address: Any) -> None:
-        """Remove everything at the address."""
+        """Remove everything at the address, if there is something, and nothing else."""
 
     @abstractmethod
     def addresses(self) -> Iterator[tuple[Any, Any]]:
         """`(key, namespace)` of everything in the table, each once, in no particular order.
 
-        The caller may change the table between two steps; what comes or goes meanwhile may be
-        missed or shown.
+        Keys are canonical; without namespaces the namespace is `NO_NAMESPACE`. The caller may
+        change the table between two steps: what comes or goes meanwhile may be missed or shown,
+        what stays is shown once.
         """
 
     @abstractmethod
     def sweep(self, limit: int) -> Iterable[Any]:
-        """The next at most `limit` addresses of a round through the table, for a clean-up."""
+        """The next at most `limit` addresses of a round through the table, for a clean-up.
+
+        What stays in the table comes up in every round, whatever comes and goes meanwhile. A round
+        of n addresses takes at most n / `limit` calls, and two that begin and end it.
+        """
 
     @abstractmethod
     def load(self, block: Block) -> None:
-        """Add the entries of a block, whose stamps are as the table's spec asks."""
+        """Add the entries of a block, whose stamps are as the table's spec asks.
+
+        A list that begins in one block may go on in the next.
+        """
 
 
 class HotEntries(Protocol):
@@ -156,7 +166,7 @@ class ValueTable(Table):
 
     @abstractmethod
     def get_many(self, addresses: Sequence[Any]) -> list[Any]:
-        """The cell or None for each address."""
+        """The cell or None for each address, in their order; addresses may repeat."""
 
     @abstractmethod
     def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
@@ -164,7 +174,7 @@ class ValueTable(Table):
 
     @abstractmethod
     def remove_many(self, addresses: Sequence[Any]) -> None:
-        """Remove many."""
+        """Remove many; addresses may be absent, or repeat."""
 
 
 class ListTable(Table):
@@ -176,11 +186,11 @@ class ListTable(Table):
 
     @abstractmethod
     def put(self, address: Any, cells: Sequence[Any]) -> None:
-        """Replace the list."""
+        """Replace the list. The sequence stays the caller's."""
 
     @abstractmethod
     def extend(self, address: Any, cells: Sequence[Any]) -> None:
-        """Append to the list."""
+        """Append to the list. The sequence stays the caller's."""
 
 
 class MapTable(Table):
@@ -196,7 +206,7 @@ class MapTable(Table):
 
     @abstractmethod
     def put_all(self, address: Any, cells: Iterable[tuple[Any, Any]]) -> None:
-        """Set many cells, each with its map key."""
+        """Set many cells, each with its map key; of several for one map key the last counts."""
 
     @abstractmethod
     def remove_entry(self, address: Any, map_key: Any) -> None:
@@ -215,10 +225,12 @@ class FrozenTables(ABC):
 
     @abstractmethod
     def blocks(self, spec: TableSpec, keep_from_ms: int | None) -> Iterator[Block]:
-        """The entries of one table, in ascending order of key group.
+        """The entries of one table, which was there at that moment, by ascending key group.
 
-        A list has a row for each element, in order; a map one for each entry. Rows whose stamp is
-        below `keep_from_ms` are left out.
+        The order holds within a block and from one to the next; the key group is that of the
+        key's hash. A list has a row for each element, in order and with no other between them; a
+        map one for each entry. Rows whose stamp is below `keep_from_ms` are left out. An empty
+        table has no blocks, or none with rows, also when the type of keys is not known yet.
         """
 
     @abstractmethod
@@ -231,11 +243,15 @@ class TableStore(ABC):
 
     @abstractmethod
     def form(self, spec: TableSpec) -> CellForm:
-        """How values of this table become cells."""
+        """How values of this table become cells. The table need not be there."""
 
     @abstractmethod
     def address(self, spec: TableSpec, key: Any, namespace: Any) -> Any:
-        """The address of a key that its codec answered as canonical. Hashable."""
+        """The address of a key that its codec answered as canonical.
+
+        Can be hashed. Equal for equal keys and namespaces, and for no others; namespaces are
+        canonical too, or `NO_NAMESPACE`.
+        """
 
     @abstractmethod
     def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
@@ -255,19 +271,30 @@ class TableStore(ABC):
 
     @abstractmethod
     def drop_table(self, spec: TableSpec) -> None:
-        """Remove a table with all that is in it, as if it had never been made."""
+        """Remove a table with all that is in it, if there is one, as if it had never been made.
+
+        One of the same name may be made again, of another kind and other types. Tables that are
+        frozen already are not touched.
+        """
 
     @abstractmethod
     def freeze(self) -> FrozenTables:
-        """All tables as they are now; the only part of a snapshot that processing waits for."""
+        """All tables as they are now; the only part of a snapshot that processing waits for.
+
+        Several may be held at once, and are released in any order.
+        """
 
     @abstractmethod
     def settle(self, stop: Callable[[], bool]) -> None:
-        """Do what is better done in the background, when no frozen tables are being read.
+        """Do what is better done in the background, and is no change for the owner, who goes on.
 
-        Called by the thread that reads them. Gives up soon when `stop` says so.
+        Called by the thread that reads frozen tables, after it has released some; others may be
+        held still. Gives up soon when `stop` says so.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back; what was not in a snapshot is gone."""
+        """Give everything back, files too; what was not in a snapshot is gone.
+
+        Called once, by any thread, when no frozen tables are held.
+        """

@@ -159,6 +159,21 @@ class RestoreClauses:
             state.set_current_key(1)
             same(total.value(), 3, "state that is restored after all")
 
+    def test_snapshots_that_overlap_are_refused(self, place: Place) -> None:
+        """Two that have the same key group would double its lists; neighbours have none."""
+        job, backend = memory(), opened(place)
+        snapshots = []
+        for key_groups in (*slots(2), ALL):
+            with keyed(backend, key_groups=key_groups, key_type=int) as state:
+                churn(state, keys_of(state, _KEYS), 100)
+                snapshots.append(taken(state, job))
+        left, right, whole = snapshots
+        for pair in ((left, left), (whole, right), (left, whole)):
+            with owed(Invalid, "a restore of snapshots that overlap"):
+                keyed(backend, *pair, job=job).close()
+        with keyed(backend, left, right, job=job) as state:
+            require(content(state), "state of both halves")
+
 
 class ExchangeClauses:
     """Snapshots are in a neutral form: what one backend wrote, every other one reads."""

@@ -1,3 +1,5 @@
-"""The room of the engine: runs a job's slots on Spark, and is the only one that imports pyspark."""
+"""The part of the runtime that is on Spark, and the only one that imports it."""
 
-__all__: list[str] = []
+from holdfast.runtime.spark.environment import StreamEnvironment
+
+__all__ = ["StreamEnvironment"]

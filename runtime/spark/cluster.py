@@ -21,7 +21,7 @@ _TOLD_CHARACTERS = 4000
 
 
 @dataclass(frozen=True)
-class SlotTask:
+class _SlotTask:
     """What each task of the job runs: a slot, from the first moment to the last."""
 
     launch: SlotLaunch
@@ -42,7 +42,7 @@ class SparkDeployment:
     """The slots of one attempt, in a job of their own that a thread waits for."""
 
     def __init__(
-        self, spark: SparkSession, task: SlotTask, events: EventQueue, *, tag: str, name: str
+        self, spark: SparkSession, task: _SlotTask, events: EventQueue, *, tag: str, name: str
     ) -> None:
         self._spark = spark
         self._task = task
@@ -97,7 +97,7 @@ class SparkCluster:
         name = f"{self._job}, attempt {launch.attempt}"
         tag = f"holdfast-{launch.credentials.token[:12]}-{launch.attempt}"
         return SparkDeployment(
-            self._spark, SlotTask(launch, self._slot_host), events, tag=tag, name=name
+            self._spark, _SlotTask(launch, self._slot_host), events, tag=tag, name=name
         )
 
 

@@ -38,17 +38,17 @@ class FramePosition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     has_ended: bool = False
 
 
-Position = QueryPosition | FramePosition
+_Position = QueryPosition | FramePosition
 
 
-def read_position(snapshot: StateSnapshot, kind: str, uid: str) -> Position:
+def read_position(snapshot: StateSnapshot, kind: str, uid: str) -> _Position:
     """The position in a checkpoint.
 
     Raises:
         Invalid: it is that of a source of another kind.
         Corrupt: it has not the shape of its kind.
     """
-    shape: type[Position] = QueryPosition if kind == QUERY_KIND else FramePosition
+    shape: type[_Position] = QueryPosition if kind == QUERY_KIND else FramePosition
     if snapshot.kind != kind:
         raise Invalid(
             f"source {uid!r} was of another kind when the checkpoint was taken",
@@ -57,7 +57,7 @@ def read_position(snapshot: StateSnapshot, kind: str, uid: str) -> Position:
             fix="Give a source of another kind another uid",
         )
     try:
-        position: Position = msgspec.convert(snapshot.attributes, shape)
+        position: _Position = msgspec.convert(snapshot.attributes, shape)
     except msgspec.ValidationError as error:
         raise Corrupt(
             f"the position of source {uid!r} has not the shape of its kind",

@@ -41,6 +41,12 @@ class BeginsEmptyIfItMust(Altered):
             return super().open(**{**options, "restore": ()})
 
 
+@breaks("snapshots_that_overlap_are_refused", says="Invalid is owed, nothing was raised")
+class TakesTheFirstSnapshot(Altered):
+    def open(self, **options: Any) -> KeyedStateBackend:
+        return super().open(**{**options, "restore": options["restore"][:1]})
+
+
 @breaks("pickles_are_read_where_that_is_allowed", says="Invalid is owed, nothing was raised")
 class AllowsPickles(Altered):
     def open(self, **options: Any) -> KeyedStateBackend:
