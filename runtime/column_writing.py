@@ -284,15 +284,16 @@ class _Nested:
 
 def _write_structs(nested: _Nested, fields: FieldsWriter, values: Sequence[Any]) -> pa.Array:
     is_null = nested.nulls(values)
-    if not is_null.any():
-        return pa.StructArray.from_arrays(fields.arrays(values), fields=list(nested.kind))
-    there = np.flatnonzero(~is_null).tolist()
-    try:
-        arrays = fields.arrays([values[place] for place in there])
-    except Misfit as misfit:
-        raise misfit.within(there[misfit.place], "") from None
-    rows = pa.array(np.cumsum(~is_null) - 1, mask=is_null)
-    arrays = [array.take(rows) for array in arrays]
+    if is_null.any():
+        there = np.flatnonzero(~is_null).tolist()
+        try:
+            arrays = fields.arrays([values[place] for place in there])
+        except Misfit as misfit:
+            raise misfit.within(there[misfit.place], "") from None
+        rows = pa.array(np.cumsum(~is_null) - 1, mask=is_null)
+        arrays = [array.take(rows) for array in arrays]
+    else:
+        arrays = fields.arrays(values)
     return pa.StructArray.from_arrays(arrays, fields=list(nested.kind), mask=pa.array(is_null))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,7 +63,11 @@ class Collected:
 
 
 def tuples(batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    return [row for batch in batches for row in zip(*map(pa.Array.to_pylist, batch.columns))]
+    return [
+        row
+        for batch in batches
+        for row in zip(*map(pa.Array.to_pylist, batch.columns), strict=True)
+    ]
 
 
 @dataclass
@@ -108,7 +113,7 @@ def keyed(
     *,
     input_schema: pa.Schema = ORDERS,
     keys: tuple[str, ...] = ("user",),
-    cls: type[KeyedProcessSpec] | type[KeyedBatchSpec] = KeyedProcessSpec,
+    cls: type[KeyedProcessSpec | KeyedBatchSpec] = KeyedProcessSpec,
     **options: Any,
 ) -> OperatorSpec:
     """The spec of a function over orders by user, unless something else is said."""
@@ -163,7 +168,7 @@ def running(spec: OperatorSpec, clock: ManualClock | None = None, **options: Any
 
 
 def snapshots_of(slots: Iterable[Slot], checkpoint_id: int, job: JobStorage) -> list[StateSnapshot]:
-    futures = []
+    futures: list[Future[StateSnapshot]] = []
     for slot in slots:
         slot.operator.prepare(checkpoint_id)
         futures += slot.operator.snapshot(checkpoint_id, job)
