@@ -1,10 +1,4 @@
-"""The room of the running job: functions, streams, sinks, checkpoints, and the environment.
-
-`StreamEnvironment` is loaded when it is asked for, since it alone needs Spark: what runs in slots,
-and tools that only look at checkpoints, do without.
-"""
-
-from typing import TYPE_CHECKING, Any
+"""The room of the running job: functions, streams, sinks, checkpoints, and the environment."""
 
 from holdfast.runtime.checkpoint import CheckpointOverview, CheckpointStatistics, CheckpointStatus
 from holdfast.runtime.config import CheckpointConfig
@@ -40,10 +34,8 @@ from holdfast.runtime.sinks import (
     TwoPhaseCommitSink,
     WriterContext,
 )
+from holdfast.runtime.spark import StreamEnvironment
 from holdfast.runtime.stream import DataStream, GeneratedUidWarning, KeyedStream
-
-if TYPE_CHECKING:
-    from holdfast.runtime.spark import StreamEnvironment
 
 __all__ = [
     "BatchContext",
@@ -83,11 +75,3 @@ __all__ = [
     "UserCodeFailed",
     "WriterContext",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "StreamEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from holdfast.runtime.spark import StreamEnvironment  # noqa: PLC0415 - see above
-
-    return StreamEnvironment
