@@ -36,7 +36,7 @@ from holdfast.backends import (
 from holdfast.runtime.elements import EVENT_TIME
 from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
-from holdfast.storage import Clock, StateSnapshot, Unavailable
+from holdfast.storage import Clock, Invalid, StateSnapshot, Unavailable
 
 __all__ = ["SinkOperator", "SinkSpec"]
 
@@ -104,7 +104,7 @@ class SinkOperator(Operator):
     def process(self, batch: pa.RecordBatch) -> None:
         if self._spec.has_event_time:
             batch = batch.drop_columns([EVENT_TIME])
-        self._opened().write(batch)
+        self._opened().write(_fitted(batch, self._spec))
 
     def prepare(self, checkpoint_id: int) -> None:
         self._pending += [(checkpoint_id, each) for each in self._opened().prepare(checkpoint_id)]
@@ -151,6 +151,29 @@ class SinkOperator(Operator):
     def _trying(self, action: str, call: Callable[[], None]) -> None:
         what = f"cannot {action} sink {self._context.uid!r}"
         _retry(call, self._context.clock, what)
+
+
+def _fitted(batch: pa.RecordBatch, spec: SinkSpec) -> pa.RecordBatch:
+    """The batch under the very schema of the sink: batches differ in what may be null, at most.
+
+    Raises:
+        Invalid: it has other columns.
+    """
+    schema = spec.input_schema
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    if batch.schema.names != schema.names or batch.schema.types != schema.types:
+        raise Invalid(
+            "rows do not have the columns of the sink that they come to",
+            where=f"operator {spec.uid!r}",
+            expected=_shown(schema),
+            found=_shown(batch.schema),
+        )
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _checkpoint_of(pending: _Pending) -> int:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from holdfast.storage import HoldfastError, Invalid, Unavailable
 
 __all__ = ["HIDDEN_FOLDER", "HiddenFile", "Place", "local_path", "translating"]
@@ -125,7 +127,7 @@ def translating(action: str, where: str) -> Iterator[None]:
     """Let no error of a library or of the operating system out.
 
     Raises:
-        Invalid: the place cannot be used so.
+        Invalid: the place cannot be used so, or the rows do not fit.
         Unavailable: it did not do it this time.
     """
     try:
@@ -134,6 +136,9 @@ def translating(action: str, where: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise _translated(error, action, where) from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise Invalid(f"cannot {action}", where=where, found=first_line) from error
     except Exception as error:
         first_line = str(error).partition("\n")[0]
         raise Unavailable(

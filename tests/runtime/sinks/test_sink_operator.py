@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from holdfast.runtime.elements import EVENT_TIME
@@ -38,6 +39,23 @@ def test_event_time_is_not_written(job: JobStorage) -> None:
     attempt.position = 3
     attempt.finish()
     assert collected(attempt.driver) == [0, 1, 2]
+
+
+def test_batches_may_differ_in_what_may_be_null_and_in_nothing_else(
+    job: JobStorage, tmp_path: Path
+) -> None:
+    attempt = Attempt(FileSink(str(tmp_path)), job).open()
+    strict = pa.schema([SCHEMA.field(0).with_nullable(False), SCHEMA.field(1)], {"a": "b"})
+    attempt.slots[0].process(pa.record_batch(rows(0, 3).columns, schema=strict))
+    attempt.slots[0].process(rows(3, 5))
+    with pytest.raises(Invalid) as caught:
+        attempt.slots[0].process(pa.record_batch([[1], [2]], names=["number", "text"]))
+    assert caught.value.where == f"operator {UID!r}"
+    assert caught.value.expected == "number int64, text string"
+    assert caught.value.found == "number int64, text int64"
+    attempt.checkpoint()
+    attempt.close()
+    assert ds.dataset(tmp_path).count_rows() == 5
 
 
 def test_rows_are_collected_in_order_of_checkpoints(job: JobStorage) -> None:
