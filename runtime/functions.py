@@ -189,10 +189,10 @@ class BatchContext(Protocol):
         """The clock of this machine, in milliseconds."""
         ...
 
-    def keys(self) -> pa.Array | None:
-        """The key of each row of the batch in hand, as state takes them; None while timers fire.
+    def keys(self) -> pa.Array:
+        """The key of each row of the batch in hand, as state takes them.
 
-        That is the key column, or a struct of several.
+        That is the key column, or a struct of several. While timers fire there is no batch.
         """
         ...
 

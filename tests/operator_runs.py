@@ -146,8 +146,13 @@ def context_of(output: Collected, clock: ManualClock, **options: Any) -> Operato
     return OperatorContext(**{**settings, **options})
 
 
-def opened(spec: OperatorSpec, clock: ManualClock | None = None, **options: Any) -> Slot:
-    output, clock = Collected(), clock or ManualClock(1_000)
+def opened(
+    spec: OperatorSpec,
+    clock: ManualClock | None = None,
+    output: Collected | None = None,
+    **options: Any,
+) -> Slot:
+    output, clock = output or Collected(), clock or ManualClock(1_000)
     context = context_of(output, clock, **options)
     operator = spec.build()
     try:

@@ -33,8 +33,14 @@ class TimedBatchContext:
         """The clock of this machine, in milliseconds."""
         return self._timers.current_processing_time()
 
-    def keys(self) -> pa.Array | None:
-        """The key of each row of the batch in hand; None while timers fire."""
+    def keys(self) -> pa.Array:
+        """The key of each row of the batch in hand."""
+        if self.batch_keys is None:
+            raise Invalid(
+                "there is no batch while timers fire",
+                where=f"operator {self._keyed.uid!r}",
+                fix="The keys of the timers are an argument of on_timers",
+            )
         return self.batch_keys
 
     def timestamps(self) -> pa.Array | None:
