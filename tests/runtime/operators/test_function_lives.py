@@ -103,9 +103,9 @@ def test_state_goes_on_in_any_number_of_slots(spec: OperatorSpec) -> None:
         snapshots = fleet.stop(number + 1)
         assert len(snapshots) == 2 * parallelism
     fleet = Fleet(spec, 1, job, snapshots)
-    assert sorted(fleet.slots[0].operator.code.function.rows.get()) == sorted(  # type: ignore[attr-defined]
-        amount for _, amount in rows
-    )
+    operator_: Any = fleet.slots[0].operator
+    amounts = operator_.code.function.rows.get()
+    assert sorted(amounts) == sorted(amount for _, amount in rows)
     assert whole.attributes["parallelism"] == 1
     fleet.stop(9)
 

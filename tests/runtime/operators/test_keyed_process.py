@@ -210,6 +210,7 @@ def test_many_results_go_on_in_parts(*, timed: bool) -> None:
 
 
 MOMENT = dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC)
+NAIVE = MOMENT.replace(tzinfo=None)
 KEYS: list[tuple[pa.DataType, Any, list[Any]]] = [
     (pa.int8(), int, [1, -1]),
     (pa.int64(), int, [2**62, 0]),
@@ -223,7 +224,7 @@ KEYS: list[tuple[pa.DataType, Any, list[Any]]] = [
     (pa.float32(), float, [0.5, 2.0]),
     (pa.date32(), dt.date, [dt.date(2024, 1, 1), dt.date(1969, 1, 1)]),
     (pa.timestamp("us", "UTC"), dt.datetime, [MOMENT, MOMENT + dt.timedelta(1)]),
-    (pa.timestamp("ms"), dt.datetime, [dt.datetime(2024, 1, 1), dt.datetime(1969, 1, 1)]),  # noqa: DTZ001
+    (pa.timestamp("ms"), dt.datetime, [NAIVE, NAIVE - dt.timedelta(60_000)]),
     (pa.decimal128(9, 2), Decimal, [Decimal("1.50"), Decimal("0.00")]),
 ]
 COUNTS = pa.schema([("key", pa.string()), ("count", pa.int64())])
