@@ -5,6 +5,7 @@ Useful alone, as a library; knows nothing of Spark.
 
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.byte_tables import ByteTableStore
+from holdfast.backends.collection_states import ListState, MapState
 from holdfast.backends.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -28,15 +29,9 @@ from holdfast.backends.operator_states import (
     ReadOnlyBroadcastState,
 )
 from holdfast.backends.registry import load_backend, registered_backends
+from holdfast.backends.single_states import AggregatingState, ReducingState, ValueState
 from holdfast.backends.snapshots import Segments, SnapshotFuture, SnapshotTarget
-from holdfast.backends.states import (
-    AggregatingState,
-    ListState,
-    MapState,
-    ReducingState,
-    State,
-    ValueState,
-)
+from holdfast.backends.states import State
 from holdfast.backends.tables import TableStore
 from holdfast.backends.timers import Timer, TimerService
 

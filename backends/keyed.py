@@ -88,6 +88,7 @@ class KeyedStateBackend(OwnedByOneThread):
         self._allow_pickle = opening.allow_pickle
         self._states: dict[str, _Registered] = {}
         self._timers: dict[str, TimerService] = {}
+        self._timer_namespaces: dict[str, Any] = {}
         self._timer_specs: list[TableSpec] = []
         self.store = make_store()
         self._snapshotter = Snapshotter(self.store, uid, key_groups, max_parallelism)
@@ -168,7 +169,8 @@ class KeyedStateBackend(OwnedByOneThread):
         """The timers of a service, of event and of processing time; the same for the same name.
 
         Raises:
-            Invalid: what a snapshot has of these timers cannot be read as declared.
+            Invalid: there is a service of this name with other namespaces; or what a snapshot has
+                of these timers cannot be read as declared.
             Corrupt: a file of the snapshot is missing or damaged; names it.
         """
         self.check_thread()
@@ -182,6 +184,14 @@ class KeyedStateBackend(OwnedByOneThread):
                 tables.append((spec, table))
             self._timer_specs += [spec for spec, _ in tables]
             self._timers[name] = TimerService(self, *tables)
+            self._timer_namespaces[name] = namespace_type
+        if self._timer_namespaces[name] != namespace_type:
+            raise Invalid(
+                f"timers {name!r} are asked for twice, differently",
+                where=self._where,
+                expected=f"namespaces {self._timer_namespaces[name]}",
+                found=f"namespaces {namespace_type}",
+            )
         return self._timers[name]
 
     def keys(self, state_name: str, namespace: Any = NO_NAMESPACE) -> Iterator[Any]:
@@ -190,7 +200,7 @@ class KeyedStateBackend(OwnedByOneThread):
         Keys of entries that are past their time to live may be among them.
 
         Raises:
-            Invalid: no such state was asked for.
+            Invalid: no such state was asked for, or the namespace does not fit it.
         """
         self.check_thread()
         registered = self._states.get(state_name)
@@ -200,6 +210,12 @@ class KeyedStateBackend(OwnedByOneThread):
                 where=self._where,
                 expected=f"one of {', '.join(sorted(self._states)) or 'none so far'}",
             )
+        codec = registered.spec.namespaces
+        if (codec is None) != (namespace is NO_NAMESPACE):
+            has = "no namespaces" if codec is None else "namespaces, and none is named"
+            raise Invalid(f"state {state_name!r} has {has}", where=self._where)
+        if codec is not None:
+            namespace = codec.canonical(namespace)
         for key, its_namespace in registered.table.addresses():
             if its_namespace == namespace:
                 yield key
@@ -214,7 +230,7 @@ class KeyedStateBackend(OwnedByOneThread):
     ) -> None:
         """Call `function(key, state)` under each key that has the state; it may change state."""
         state = self.get_state(descriptor, namespace_type=namespace_type)
-        before = self.key
+        before, before_namespace = self.key, state.namespace
         if namespace is not NO_NAMESPACE:
             state.set_current_namespace(namespace)
         try:
@@ -222,7 +238,7 @@ class KeyedStateBackend(OwnedByOneThread):
                 self.key = key
                 function(key, state)
         finally:
-            self.key = before
+            self.key, state.namespace = before, before_namespace
 
     def snapshot(
         self, checkpoint_id: int, target: SnapshotTarget, *, compression: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.backends.collection_states import ListState, MapState
 from holdfast.backends.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -16,16 +17,13 @@ from holdfast.backends.descriptors import (
 )
 from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.states import (
+from holdfast.backends.single_states import (
     AggregatingState,
     DirectValueState,
-    KeyContext,
-    ListState,
-    MapState,
     ReducingState,
-    State,
     ValueState,
 )
+from holdfast.backends.states import KeyContext, State
 from holdfast.backends.tables import (
     ListTable,
     MapTable,

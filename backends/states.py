@@ -1,4 +1,4 @@
-"""The types of keyed state, written once over tables.
+"""The types of keyed state, written once over tables: what they all have.
 
 By the row, under the current key, as in Flink; and by the batch, over columns of keys.
 
@@ -8,50 +8,16 @@ it. What a state hands out is the caller's: changing it changes no state; put it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-import pyarrow as pa
-
-from holdfast.backends.batches import grouped, reduced_numbers, to_arrow, to_list
-from holdfast.backends.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
-from holdfast.backends.tables import (
-    NO_NAMESPACE,
-    CellForm,
-    HotEntries,
-    ListTable,
-    MapTable,
-    Table,
-    TableSpec,
-    TableStore,
-    ValueTable,
-)
+from holdfast.backends.descriptors import StateDescriptor
+from holdfast.backends.tables import NO_NAMESPACE, CellForm, Table, TableSpec, TableStore
 from holdfast.storage.errors import Invalid
 
-__all__ = [
-    "AggregatingState",
-    "DirectValueState",
-    "KeyContext",
-    "ListState",
-    "MapState",
-    "ReducingState",
-    "State",
-    "ValueState",
-]
+__all__ = ["KeyContext", "State"]
 
 _V = TypeVar("_V")
-_Keys: TypeAlias = Any
-"""A column of Arrow, or a sequence."""
-_NUMBERS: dict[str, type] = {"i": int, "f": float}
-"""Python's type for the kinds of NumPy's."""
 
 
 class KeyContext(Protocol):
@@ -83,7 +49,8 @@ class State(Generic[_V]):
         self._descriptor = descriptor
         self._spec = spec
         self._any_table = table
-        self._namespace: Any = NO_NAMESPACE
+        self.namespace: Any = NO_NAMESPACE
+        """The current one, canonical."""
         self._form: CellForm = context.store.form(spec)
 
     @property
@@ -102,7 +69,7 @@ class State(Generic[_V]):
                 f"state {self.name!r} has no namespaces",
                 fix="Pass namespace_type to get_state",
             )
-        self._namespace = self._spec.namespaces.canonical(namespace)
+        self.namespace = self._spec.namespaces.canonical(namespace)
 
     def clear(self) -> None:
         """Remove what is there under the current key and namespace."""
@@ -111,15 +78,15 @@ class State(Generic[_V]):
     def _address(self) -> Any:
         key = self._context.key
         hash(key)  # raises when there is no current key
-        if self._namespace is NO_NAMESPACE and self._spec.namespaces is not None:
+        if self.namespace is NO_NAMESPACE and self._spec.namespaces is not None:
             raise self._no_namespace()
-        return self._context.store.address(self._spec, key, self._namespace)
+        return self._context.store.address(self._spec, key, self.namespace)
 
-    def _addresses(self, keys: _Keys) -> Sequence[Any]:
-        if self._namespace is NO_NAMESPACE and self._spec.namespaces is not None:
+    def _addresses(self, keys: Any) -> Sequence[Any]:
+        if self.namespace is NO_NAMESPACE and self._spec.namespaces is not None:
             raise self._no_namespace()
         canonical = self._context.keys_of(keys)
-        return self._context.store.addresses(self._spec, canonical, self._namespace)
+        return self._context.store.addresses(self._spec, canonical, self.namespace)
 
     def _no_namespace(self) -> Invalid:
         return Invalid(
@@ -147,350 +114,3 @@ class State(Generic[_V]):
             return self._form.encode_many(values)
         except Invalid as error:
             raise self._wrong(error) from None
-
-
-class _SingleState(State[_V]):
-    """A state with one cell at an address."""
-
-    _table: ValueTable
-
-    def __init__(
-        self, context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: ValueTable
-    ) -> None:
-        super().__init__(context, descriptor, spec, table)
-        self._table = table
-
-    def clear_many(self, keys: _Keys) -> None:
-        """Clear the state of many keys."""
-        self._context.check_thread()
-        self._table.remove_many(self._addresses(keys))
-
-    def _read(self) -> Any:
-        cell = self._table.get(self._address())
-        return None if cell is None else self._form.decode(cell)
-
-    def _write(self, value: Any) -> None:
-        self._table.put(self._address(), self._encode(value))
-
-    def _read_many(self, addresses: Sequence[Any]) -> list[Any]:
-        return self._decoded(self._table.get_many(addresses))
-
-    def _decoded(self, cells: list[Any]) -> list[Any]:
-        if None not in cells:
-            return self._form.decode_many(cells)
-        decode = self._form.decode
-        return [None if cell is None else decode(cell) for cell in cells]
-
-    def _write_many(self, addresses: Sequence[Any], values: Sequence[Any]) -> None:
-        if None not in values:
-            self._table.put_many(addresses, self._encode_many(values))
-            return
-        pairs = dict(zip(addresses, values, strict=True))
-        kept = {address: value for address, value in pairs.items() if value is not None}
-        self._table.put_many(list(kept), self._encode_many(list(kept.values())))
-        self._table.remove_many([address for address in pairs if address not in kept])
-
-
-class ValueState(_SingleState[_V]):
-    """One value for each key and namespace."""
-
-    _descriptor: ValueStateDescriptor
-
-    def value(self) -> _V | None:
-        """The value, or the descriptor's default."""
-        found: _V | None = self._read()
-        return self._descriptor.default if found is None else found
-
-    def update(self, value: _V | None) -> None:
-        """Set the value; None clears it.
-
-        Raises:
-            Invalid: the value does not fit its type; nothing has changed.
-        """
-        if value is None:
-            self.clear()
-        else:
-            self._write(value)
-
-    def get_many(self, keys: _Keys) -> pa.Array | list[Any]:
-        """The value of each key; an Arrow array where the type has one, else a list."""
-        self._context.check_thread()
-        values = self._read_many(self._addresses(keys))
-        default = self._descriptor.default
-        if default is not None and None in values:
-            values = [default if value is None else value for value in values]
-        return to_arrow(values, self._spec.values)
-
-    def put_many(self, keys: _Keys, values: pa.Array | pa.ChunkedArray | Sequence[Any]) -> None:
-        """Set the value of each key; of several for one key the last counts, a null clears.
-
-        Raises:
-            Invalid: a key or a value does not fit its type, or there are more of one than of the
-                other; nothing has changed.
-        """
-        self._context.check_thread()
-        addresses, listed = self._addresses(keys), to_list(values)
-        if len(addresses) != len(listed):
-            raise Invalid(
-                f"columns for state {self.name!r} are not of one length",
-                expected=f"{len(addresses)} values",
-                found=str(len(listed)),
-            )
-        self._write_many(addresses, listed)
-
-
-class DirectValueState(ValueState[_V]):
-    """Value state whose cells are its values and whose addresses are its keys, in a dict.
-
-    The same as `ValueState`, without the calls in between.
-    """
-
-    def __init__(
-        self,
-        context: KeyContext,
-        descriptor: StateDescriptor,
-        spec: TableSpec,
-        table: ValueTable,
-        entries: HotEntries,
-    ) -> None:
-        super().__init__(context, descriptor, spec, table)
-        self._entries = entries
-        self._is_int = self._form.exact is int
-
-    def value(self) -> _V | None:
-        found: _V | None = self._entries.hot.get(self._context.key)
-        return super().value() if found is None else found
-
-    def update(self, value: Any) -> None:
-        if (
-            value.__class__ is int
-            and self._is_int
-            and -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF
-        ):
-            self._entries.hot[self._context.key] = value
-        else:
-            super().update(value)
-
-
-class ReducingState(_SingleState[_V]):
-    """One value for each key and namespace, to which all that is added is reduced."""
-
-    _descriptor: ReducingStateDescriptor
-
-    def get(self) -> _V | None:
-        """What was added so far, reduced; None when nothing was."""
-        found: _V | None = self._read()
-        return found
-
-    def add(self, value: _V) -> None:
-        """Add a value."""
-        there = self._read()
-        self._write(value if there is None else self._descriptor.reduce(there, value))
-
-    def get_many(self, keys: _Keys) -> pa.Array | list[Any]:
-        """What `get` answers for each key."""
-        self._context.check_thread()
-        return to_arrow(self._read_many(self._addresses(keys)), self._spec.values)
-
-    def reduce_many(self, keys: _Keys, values: pa.Array | pa.ChunkedArray | Sequence[Any]) -> None:
-        """Add a value for each key; keys may repeat.
-
-        Raises:
-            Invalid: a key or a value does not fit its type; nothing has changed.
-        """
-        self._context.check_thread()
-        reduce = self._descriptor.reduce
-        unique, added = grouped(keys, values, reduce, self._context.keys_of)
-        addresses = self._addresses(unique)
-        there = self._table.get_many(addresses)
-        if isinstance(added, np.ndarray):
-            if self._form.exact is _NUMBERS[added.dtype.kind]:
-                numbers = reduced_numbers(there, added, reduce)
-                if numbers is not None:
-                    self._table.put_many(addresses, numbers.tolist())
-                    return
-            added = added.tolist()
-        added = self._form.decode_many(self._encode_many(added))
-        pairs = zip(self._decoded(there), added, strict=True)
-        reduced = [new if old is None else reduce(old, new) for old, new in pairs]
-        self._table.put_many(addresses, self._encode_many(reduced))
-
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Reduce what is under `sources` into `target`, for the current key; clear the sources."""
-        _merge_single(self, target, sources, self._descriptor.reduce)
-
-
-class AggregatingState(_SingleState[_V]):
-    """An accumulator for each key and namespace."""
-
-    _descriptor: AggregatingStateDescriptor
-
-    def get(self) -> Any:
-        """The result of what was added so far; None when nothing was."""
-        there = self._read()
-        return None if there is None else self._descriptor.function.get_result(there)
-
-    def add(self, value: Any) -> None:
-        """Add a value."""
-        function = self._descriptor.function
-        there = self._read()
-        accumulator = function.create_accumulator() if there is None else there
-        self._write(function.add(value, accumulator))
-
-    def get_many(self, keys: _Keys) -> list[Any]:
-        """What `get` answers for each key."""
-        self._context.check_thread()
-        result = self._descriptor.function.get_result
-        there = self._read_many(self._addresses(keys))
-        return [None if accumulator is None else result(accumulator) for accumulator in there]
-
-    def add_many(self, keys: _Keys, values: pa.Array | pa.ChunkedArray | Sequence[Any]) -> None:
-        """Add a value for each key; keys may repeat."""
-        self._context.check_thread()
-        function = self._descriptor.function
-        addresses, listed = self._addresses(keys), to_list(values)
-        unique = list(dict.fromkeys(addresses))
-        found = dict(zip(unique, self._read_many(unique), strict=True))
-        for address, value in zip(addresses, listed, strict=True):
-            there = found[address]
-            accumulator = function.create_accumulator() if there is None else there
-            found[address] = function.add(value, accumulator)
-        self._write_many(unique, list(found.values()))
-
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Merge what is under `sources` into `target`, for the current key; clear the sources."""
-        _merge_single(self, target, sources, self._descriptor.function.merge)
-
-
-def _merge_single(
-    state: ReducingState[Any] | AggregatingState[Any],
-    target: Any,
-    sources: Iterable[Any],
-    merge: Callable[[Any, Any], Any],
-) -> None:
-    merged = None
-    for source in (target, *sources):
-        state.set_current_namespace(source)
-        found = state._read()
-        if found is not None:
-            merged = found if merged is None else merge(merged, found)
-            state.clear()
-    state.set_current_namespace(target)
-    if merged is not None:
-        state._write(merged)
-
-
-class ListState(State[_V]):
-    """A list of elements for each key and namespace."""
-
-    _descriptor: ListStateDescriptor
-
-    def __init__(
-        self, context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: ListTable
-    ) -> None:
-        super().__init__(context, descriptor, spec, table)
-        self._table = table
-
-    def get(self) -> list[_V]:
-        """The elements, in a list of the caller's own; empty when there are none."""
-        return self._form.decode_many(self._table.get(self._address()))
-
-    def add(self, element: _V) -> None:
-        """Append an element.
-
-        Raises:
-            Invalid: the element does not fit its type; nothing has changed.
-        """
-        self._table.extend(self._address(), (self._encode(element),))
-
-    def add_all(self, elements: Iterable[_V]) -> None:
-        """Append elements; raises as `add` does."""
-        cells = self._encode_many(list(elements))
-        if cells:
-            self._table.extend(self._address(), cells)
-
-    def update(self, elements: Iterable[_V] | None) -> None:
-        """Replace the list; raises as `add` does."""
-        self._table.put(self._address(), self._encode_many(list(elements or ())))
-
-    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Append what is under `sources` to `target`, for the current key; clear the sources."""
-        for source in sources:
-            self.set_current_namespace(source)
-            cells = self._table.get(self._address())
-            self.clear()
-            self.set_current_namespace(target)
-            if cells:
-                self._table.extend(self._address(), cells)
-        self.set_current_namespace(target)
-
-
-class MapState(State[_V]):
-    """A map for each key and namespace. A value may be None, which is not the same as absent."""
-
-    _descriptor: MapStateDescriptor
-
-    def __init__(
-        self, context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: MapTable
-    ) -> None:
-        super().__init__(context, descriptor, spec, table)
-        self._table = table
-        if spec.map_keys is None:
-            raise AssertionError("a map has keys")
-        self._canonical = spec.map_keys.canonical
-
-    def get(self, map_key: Any) -> _V | None:
-        """The value of a map key; None when it is absent or None."""
-        cell = self._table.get(self._address(), self._map_key(map_key))
-        return None if cell is None else self._form.decode(cell)
-
-    def contains(self, map_key: Any) -> bool:
-        """Whether the map key is there."""
-        return self._table.get(self._address(), self._map_key(map_key)) is not None
-
-    def put(self, map_key: Any, value: _V) -> None:
-        """Set the value of a map key.
-
-        Raises:
-            Invalid: the map key or the value does not fit its type; nothing has changed.
-        """
-        self._table.put(self._address(), self._map_key(map_key), self._encode(value))
-
-    def put_all(self, entries: Any) -> None:
-        """Set many, from a dict or from pairs; raises as `put` does."""
-        pairs = list(dict(entries).items())
-        cells = self._encode_many([value for _, value in pairs])
-        map_keys = [self._map_key(map_key) for map_key, _ in pairs]
-        self._table.put_all(self._address(), zip(map_keys, cells, strict=True))
-
-    def remove(self, map_key: Any) -> None:
-        """Remove a map key, if it is there."""
-        self._table.remove_entry(self._address(), self._map_key(map_key))
-
-    def items(self) -> Iterator[tuple[Any, _V]]:
-        """All map keys with their values; the map may be changed meanwhile."""
-        decode = self._form.decode
-        return ((map_key, decode(cell)) for map_key, cell in self._table.items(self._address()))
-
-    def keys(self) -> Iterator[Any]:
-        """All map keys."""
-        return (map_key for map_key, _ in self._table.items(self._address()))
-
-    def values(self) -> Iterator[_V]:
-        """All values."""
-        return (value for _, value in self.items())
-
-    def is_empty(self) -> bool:
-        """Whether there are no map keys."""
-        return not self._table.items(self._address())
-
-    def _map_key(self, map_key: Any) -> Any:
-        try:
-            return self._canonical(map_key)
-        except Invalid as error:
-            raise Invalid(
-                f"a map key does not fit state {self.name!r}",
-                expected=error.expected,
-                found=error.found,
-                fix=error.fix,
-            ) from None

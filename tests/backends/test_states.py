@@ -342,3 +342,29 @@ def test_a_sum_that_leaves_64_bits_is_refused(
     with pytest.raises(Invalid, match=r"a value does not fit state 'sum'.*int of 64 bits"):
         state.reduce_many(pa.array(["a"] * len(last)), pa.array(last))
     assert state.get() == was
+
+
+def test_keys_of_a_namespace_are_asked_for_as_they_are_set(backend: KeyedStateBackend) -> None:
+    descriptor = ValueStateDescriptor("v", int)
+    state = backend.get_state(descriptor, namespace_type=float)
+    backend.set_current_key("a")
+    state.set_current_namespace(1.0)
+    state.update(1)
+    assert list(backend.keys("v", 1)) == ["a"]
+    with pytest.raises(Invalid, match="state 'v' has namespaces, and none is named"):
+        list(backend.keys("v"))
+    backend.apply_to_all_keys(
+        descriptor, lambda _, found: found.clear(), namespace=1.0, namespace_type=float
+    )
+    assert state.namespace == 1.0
+    assert list(backend.keys("v", 1.0)) == []
+    backend.get_state(ValueStateDescriptor("w", int))
+    with pytest.raises(Invalid, match="state 'w' has no namespaces"):
+        list(backend.keys("w", 1.0))
+
+
+def test_timers_are_asked_for_as_they_were_first(backend: KeyedStateBackend) -> None:
+    timers = backend.timers("t", namespace_type=str)
+    assert backend.timers("t", namespace_type=str) is timers
+    with pytest.raises(Invalid, match="timers 't' are asked for twice, differently"):
+        backend.timers("t")
