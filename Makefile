@@ -12,7 +12,7 @@ COMPILE = env UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --uni
 	--generate-hashes --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check bench lock pyfiles clean
+.PHONY: help setup demo tour test soak check bench lock pyfiles clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):  *## /  make \1\t/p' Makefile
@@ -20,7 +20,10 @@ help:  ## this list
 setup:  ## .venv and nothing else
 	@$(INSIDE)
 
-demo:  ## a tour of what works, in a minute
+demo:  ## a job on Spark that is killed and comes back right, in less than a minute
+	@$(INSIDE) python examples/orders_demo.py
+
+tour:  ## the rooms of storage and state alone, without Spark
 	@$(INSIDE) python examples/storage_tour.py
 	@$(INSIDE) python examples/state_tour.py
 

@@ -1,4 +1,4 @@
-"""A tour of the state room: `make demo` runs it after that of the storage room.
+"""A tour of the state room: `make tour` runs it after that of the storage room.
 
 An operator counts by key, a snapshot is taken in the middle, the operator is lost, and two others
 go on from the snapshot, each with half of the keys.

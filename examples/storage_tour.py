@@ -1,4 +1,4 @@
-"""A tour of the storage room: `make demo` runs it until there is a Spark runtime to show.
+"""A tour of the storage room, alone and without Spark: `make tour` runs it.
 
 A driver commits checkpoints, is taken for dead, comes back too late, a byte flips on disk, and
 every step says what was found.

@@ -171,6 +171,11 @@ class Attempt:
         return self._feeds
 
     @property
+    def pids(self) -> Mapping[int, int]:
+        """The processes of its slots, as far as they have come."""
+        return {slot: registered.pid for slot, registered in list(self._registered.items())}
+
+    @property
     def next_checkpoint_id(self) -> int:
         """Above every checkpoint that has begun."""
         if self._coordinator is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -71,9 +72,13 @@ class JobHandle:
         """What became of the checkpoints of this run."""
         return self._run.history.overview()
 
-    def metrics(self) -> dict[str, object]:
+    def metrics(self) -> dict[str, Any]:
         """Plain facts: attempts, rows that sources have fed, rows that slots have read."""
         return self._run.metrics()
+
+    def slot_pids(self) -> dict[int, int]:
+        """The number of each slot's process on its machine, as far as the slots have come."""
+        return self._run.slot_pids()
 
     def collected(self, uid: str) -> pa.Table:
         """The rows that a `CollectSink` has committed so far.

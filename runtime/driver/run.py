@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import version
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.checkpoint import CheckpointHistory
@@ -166,7 +166,12 @@ class JobRun:
         with self._lock:
             return dict(self._collected.get(uid, {}))
 
-    def metrics(self) -> dict[str, object]:
+    def slot_pids(self) -> dict[int, int]:
+        """The processes of the slots, in this attempt."""
+        attempt = self._attempt
+        return {} if attempt is None else dict(attempt.pids)
+
+    def metrics(self) -> dict[str, Any]:
         """Plain facts: what sources have fed and slots have read, in this attempt."""
         attempt = self._attempt
         feeds = {} if attempt is None else attempt.feeds
