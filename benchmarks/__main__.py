@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from benchmarks import state_hashmap, state_primitives, storage_files
+from benchmarks import spine, state_hashmap, state_primitives, storage_files
 from benchmarks.harness import Result, Scale, result_line
 
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
+    "spine": spine.run,
     "state_primitives": state_primitives.run,
     "state_hashmap": state_hashmap.run,
     "storage_files": storage_files.run,

@@ -11,7 +11,12 @@ from benchmarks.harness import Result, Scale, compare, result_line
 ANSWERS = json.loads((Path(__file__).parent / "golden" / "benchmark-answers.json").read_text())
 
 
-@pytest.mark.parametrize("module", BENCHMARKS)
+MODULES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name == "spine" else []) for name in BENCHMARKS
+]
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_tiny_run_gives_the_known_answers(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

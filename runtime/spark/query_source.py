@@ -25,7 +25,7 @@ from holdfast.storage import Fenced, HoldfastError, Invalid, StateSnapshot
 
 __all__ = ["BACKLOG_BYTES", "QuerySourcePlan", "check_streaming", "summary_of"]
 
-BACKLOG_BYTES = 64 * 1024 * 1024
+BACKLOG_BYTES = 8 * 1024 * 1024
 """A slot that has more than this of a source to process gets no further batch of it."""
 
 _STOP_TIMEOUT_S = 20.0
