@@ -1,9 +1,20 @@
+import re
 import runpy
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+from holdfast.storage import SystemClock
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+PATIENCE_S = 120.0
 
 
 def test_the_storage_tour_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,3 +32,70 @@ def test_the_state_tour_tells_its_story(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().out.splitlines()
     assert "user-7 now has 1000045" in lines[2]
     assert "together 1000 users, who spent 45000" in lines[-1]
+
+
+@pytest.mark.slow
+def test_the_demo_kills_a_slot_and_ends_with_the_answer_of_a_batch() -> None:
+    demo = [sys.executable, str(EXAMPLES / "orders_demo.py")]
+    ended = subprocess.run(demo, capture_output=True, text=True, check=False, timeout=240)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""  # nothing of Spark's comes between the lines
+    story = iter(ended.stdout.splitlines())
+    for said in (
+        "6,000 orders of 150 users",
+        "the job runs",
+        "checkpoint 1 is complete",
+        "kill -9",
+        "the job fails",
+        "it starts again, from checkpoint",
+        "the job runs",
+        "checkpoint",
+        "the job has finished",
+        "spend: 6,000 rows committed, 6,000 by Spark SQL: the same, row for row",
+        "suspicious: 134 rows committed, 134 by Spark SQL: the same, row for row",
+    ):
+        assert any(said in line for line in story), f"{said!r} is not where it should be"
+
+
+@pytest.mark.slow
+def test_the_example_of_the_readme_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "spend.py").write_text(program.replace("/tmp/shop", str(tmp_path)))
+    order(tmp_path, "1.json", '{"user": "ann", "amount": 3}\n{"user": "bob", "amount": 4}')
+    with running(tmp_path / "spend.py"):
+        await_rows(tmp_path, [("ann", 3), ("bob", 4)])
+    order(tmp_path, "2.json", '{"user": "ann", "amount": 5}')
+    with running(tmp_path / "spend.py"):
+        await_rows(tmp_path, [("ann", 3), ("bob", 4), ("ann", 8)])
+
+
+@contextmanager
+def running(program: Path) -> Iterator[None]:
+    """A driver of its own, that is killed in the end."""
+    with (
+        (program.parent / "log").open("ab") as log,
+        subprocess.Popen([sys.executable, str(program)], stdout=log, stderr=log) as driver,
+    ):
+        try:
+            yield
+            assert driver.poll() is None
+        finally:
+            driver.kill()
+
+
+def order(home: Path, name: str, lines: str) -> None:
+    """Orders of a file that appears whole."""
+    (home / name).write_text(lines)
+    (home / "orders").mkdir(exist_ok=True)
+    (home / name).rename(home / "orders" / name)
+
+
+def await_rows(home: Path, expected: list[tuple[str, int]]) -> None:
+    clock = SystemClock()
+    deadline_s = clock.monotonic_s() + PATIENCE_S
+    found: Counter[tuple[str, int]] = Counter()
+    while found != Counter(expected):
+        assert clock.monotonic_s() < deadline_s, f"{found}\n{(home / 'log').read_text()}"
+        clock.sleep_s(0.1)
+        tables = [pq.read_table(file) for file in (home / "spend").glob("part-*.parquet")]
+        found = Counter((row["user"], row["spent"]) for each in tables for row in each.to_pylist())
