@@ -8,15 +8,16 @@ from threading import Event, Thread
 from typing import Any
 
 from holdfast.backends.tables import FrozenTables, StateKind
-from holdfast.backends.testing.cells import Cells
+from holdfast.backends.testing.cells import Cells, Values
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import PREFIXES
-from holdfast.backends.testing.tables import tables
+from holdfast.backends.testing.tables import Tables, tables
 from holdfast.storage.testing.checks import require, same
 
 __all__ = ["FreezeClauses"]
 
 _MANY = 2000
+_ROUNDS = 5
 _WAIT_S = 60
 _SWITCH_S = 0.000_01
 
@@ -160,23 +161,8 @@ class FreezeClauses:
     def test_the_owner_goes_on_while_the_store_settles(self, place: Place) -> None:
         """It reads, writes and walks its tables; what happens in the background is no change."""
         with tables(place) as scene:
-            values = scene.values(keys=int)
-            for first in range(0, 16 * _MANY, _MANY):
-                values.put_many([(key, key) for key in range(first, first + 2 * _MANY)])
-                with scene.frozen():
-                    values.remove(first)
-            expected = len(values.keys())
-
-            def walk(number: int) -> None:
-                owners = len(values.owners())
-                same(owners, expected, "keys that are named while the store settles")
-                key = _MANY + 1 + number % _MANY
-                values.put(key, -key)
-                same(values.get(key), -key, "what was put while the store settles")
-                same(len(list(values.table.sweep(10))) <= 10, True, "a sweep meanwhile")
-
-            _meanwhile(lambda: scene.store.settle(lambda: False), walk)
-            walk(0)
+            for number in range(_ROUNDS):  # what two threads do at once, they do not do each time
+                _settle_beside_the_owner(scene.values(f"values {number}", keys=int))
 
     def test_settling_stops_when_told_to(self, place: Place) -> None:
         """A snapshot that waits for the thread must not wait for tidying up."""
@@ -194,6 +180,25 @@ class FreezeClauses:
             scene.store.settle(stop)
             require(len(asked) <= 4, f"to settle went on when told to stop {len(asked)} times")
             same(len(values.keys()), 11 * _MANY, "keys after settling was stopped")
+
+
+def _settle_beside_the_owner(values: Values) -> None:
+    scene = Tables(values.store)
+    for first in range(0, 16 * _MANY, _MANY):
+        values.put_many([(key, key) for key in range(first, first + 2 * _MANY)])
+        with scene.frozen():
+            values.remove(first)
+    expected = len(values.keys())
+
+    def walk(number: int) -> None:
+        same(len(values.owners()), expected, "keys that are named while the store settles")
+        key = _MANY + 1 + number % _MANY
+        values.put(key, -key)
+        same(values.get(key), -key, "what was put while the store settles")
+        require(len(list(values.table.sweep(10))) <= 10, "a sweep of 10 answers at most 10")
+
+    _meanwhile(lambda: values.store.settle(lambda: False), walk)
+    walk(0)
 
 
 def _content_of(cells: Cells, frozen: FrozenTables) -> dict[Any, Any]:
