@@ -23,10 +23,10 @@ def event_times(column: pa.Array, *, name: str, where: str) -> pa.Array:
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise Invalid(
             f"column {name!r}, the event time, has a null",
-            where=where,
+            where=f"{where}, row {row} of a batch of {len(column)}",
             expected="a time in each row",
-            found=f"null in row {row} of {len(column)}",
-            fix="Drop such rows before, or fill the column",
+            found=f"{column.null_count} nulls",
+            fix="Drop such rows first, or fill in a value",
         )
     return _conversion(column.type)(column)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,23 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.runtime.functions import BatchOrder
+from holdfast.runtime.partitioning import key_type
 from holdfast.storage import Invalid
 
 __all__ = ["KeyColumns", "key_type_of"]
-
-_KEY_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
-    (pa.types.is_integer, int),
-    (pa.types.is_string, str),
-    (pa.types.is_large_string, str),
-    (pa.types.is_binary, bytes),
-    (pa.types.is_large_binary, bytes),
-    (pa.types.is_fixed_size_binary, bytes),
-    (pa.types.is_boolean, bool),
-    (pa.types.is_floating, float),
-    (pa.types.is_date32, dt.date),
-    (pa.types.is_timestamp, dt.datetime),
-    (pa.types.is_decimal, Decimal),
-)
 
 
 def key_type_of(schema: pa.Schema, columns: Sequence[str], uid: str) -> Any:
@@ -58,11 +43,11 @@ def _key_type(schema: pa.Schema, name: str, where: str) -> Any:
             found=f"{schema.names.count(name)} columns {name!r}",
         )
     kind = schema.field(name).type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    for is_of, key_type in _KEY_TYPES:
-        if is_of(kind):
-            return key_type
+    try:
+        if not pa.types.is_nested(kind):
+            return key_type(kind, column=name)
+    except Invalid:
+        pass  # said below, with the operator
     raise Invalid(
         f"column {name!r} cannot be a key",
         where=where,

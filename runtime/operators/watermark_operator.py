@@ -7,21 +7,18 @@ but for the last one; and none is kept in a checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.runtime.elements import EVENT_TIME, MAX_WATERMARK, MIN_WATERMARK
+from holdfast.runtime.event_time import event_times
 from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec, Output
 from holdfast.storage import Clock, Invalid
 
 __all__ = ["WatermarkSpec"]
-
-_PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +81,6 @@ class _WatermarkOperator(Operator):
         self._spec = spec
         self._place = spec.input_schema.get_field_index(spec.column)
         self._schema = spec.output_schema.append(pa.field(EVENT_TIME, pa.int64()))
-        self._milliseconds = _milliseconds_of(spec.input_schema.field(self._place).type)
         self._watermark = MIN_WATERMARK
         self._is_idle = False
         self._active_ms = 0
@@ -96,10 +92,11 @@ class _WatermarkOperator(Operator):
     def process(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        column = batch.column(self._place)
-        if column.null_count:
-            raise self._has_nulls(column)
-        times = self._milliseconds(column)
+        times = event_times(
+            batch.column(self._place),
+            name=self._spec.column,
+            where=f"operator {self._spec.uid!r}",
+        )
         columns = [*batch.columns[: len(self._spec.input_schema)], times]
         self._output.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self._follow(pc.max(times).as_py() - self._spec.max_delay_ms - 1)
@@ -133,23 +130,3 @@ class _WatermarkOperator(Operator):
 
     def close(self) -> None:
         pass
-
-    def _has_nulls(self, column: pa.Array) -> Invalid:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        return Invalid(
-            f"column {self._spec.column!r}, the event time, has a null",
-            where=f"operator {self._spec.uid!r}, row {row} of a batch of {len(column)}",
-            expected="a time in each row",
-            found=f"{column.null_count} nulls",
-            fix="Drop such rows first, or fill in a value",
-        )
-
-
-def _milliseconds_of(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    if not pa.types.is_timestamp(kind) or kind.unit == "ms":
-        return lambda column: column.cast(pa.int64())
-    if kind.unit == "s":
-        return lambda column: pc.multiply_checked(column.cast(pa.int64()), 1_000)
-    divisor = _PER_MS[kind.unit]
-    # Rounded down, also before 1970, so that order is kept.
-    return lambda column: pa.array(np.floor_divide(column.cast(pa.int64()).to_numpy(), divisor))
