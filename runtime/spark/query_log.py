@@ -7,6 +7,7 @@ these files. With `commits/n` it goes on with batch n + 1; without, it offers ba
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,30 +24,59 @@ def position_files(location: Path, batch_id: int) -> list[str]:
     """The files that put a query to just after a batch, by their paths within its log.
 
     Of what a source remembers in numbered files, those are left out that a compaction before the
-    last one has taken up: Spark is about to delete them.
+    last one has taken up: Spark is about to delete them. So are those that belong to a later batch,
+    which Spark plans while this one runs: it would put them into one batch with those that follow,
+    whose files it may then read in another order.
     """
     numbers = [number for number in (batch_id - 1, batch_id) if number >= 0]
     wanted = ["metadata", *(f"offsets/{number}" for number in numbers)]
     wanted += [
         f"commits/{number}" for number in numbers if (location / "commits" / str(number)).exists()
     ]
+    latest = _latest_entries(location / "offsets" / str(batch_id))
     for folder in sorted((location / "sources").glob("*")):
-        wanted += [f"sources/{folder.name}/{name}" for name in _remembered(folder)]
+        remembered = _remembered(folder, latest.get(folder.name))
+        wanted += [f"sources/{folder.name}/{name}" for name in remembered]
     return wanted
 
 
-def _remembered(folder: Path) -> list[str]:
+def _latest_entries(offsets: Path) -> dict[str, int]:
+    """The number of the last entry in the log of each source of files that a batch has taken up."""
+    version, *lines = offsets.read_text("utf-8").splitlines() if offsets.exists() else [""]
+    if version != "v1":  # another layout: go without
+        return {}
+    found = {}
+    for source, line in enumerate(lines[1:]):
+        try:
+            found[str(source)] = int(json.loads(line)["logOffset"])
+        except (ValueError, TypeError, KeyError):
+            continue  # a source of another kind, which numbers nothing by batch, or is silent yet
+    return found
+
+
+def _remembered(folder: Path, latest: int | None) -> list[str]:
     names = sorted(
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
         if path.is_file() and not path.name.startswith(".") and not path.name.endswith(".tmp")
     )
     numbers = {name: _NUMBERED.fullmatch(name) for name in names}
-    compactions = sorted(int(found[1]) for found in numbers.values() if found and found[2])
+    if latest is not None:
+        names = [name for name in names if not _is_after(numbers[name], latest)]
+    found_here = [numbers[name] for name in names]
+    compactions = sorted(int(found[1]) for found in found_here if found and found[2])
     if len(compactions) < _KEPT_COMPACTIONS:
         return names
     oldest = compactions[-_KEPT_COMPACTIONS]
-    return [name for name, found in numbers.items() if found is None or int(found[1]) >= oldest]
+    return [name for name in names if not _is_before(numbers[name], oldest)]
+
+
+def _is_after(found: re.Match[str] | None, number: int) -> bool:
+    return found is not None and int(found[1]) > number
+
+
+def _is_before(found: re.Match[str] | None, number: int) -> bool:
+    return found is not None and int(found[1]) < number
 
 
 def read_files(location: Path, names: list[str], *, where: str) -> dict[str, bytes]:
