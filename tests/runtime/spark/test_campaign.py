@@ -1,0 +1,81 @@
+"""Jobs on real Spark are hurt at seeded moments; their output is as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import job_nursery
+from job_faults import KINDS
+from job_nursery import Story
+from spark_jobs import check_complete, check_sound, expected
+from spark_sessions import prepare_environment
+
+pytestmark = pytest.mark.slow
+
+FEW = (0, 1, 5, 6, 7, 10, 11, 12)
+"""Each place once, and few that kill the driver: to start Spark anew takes long."""
+MANY = range(8, 68)
+LIFE_TIMEOUT_S = 280
+EACH = 10  # stories of the soak in one test: they share sessions of Spark
+
+
+def run_child(root: Path, seeds: list[int]) -> tuple[int, str]:
+    """Let a process go on with these stories; how it ended, and what it said last."""
+    command = [sys.executable, job_nursery.__file__, str(root), *map(str, seeds)]
+    log = root / "said"
+    with (
+        log.open("ab") as said,
+        subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True) as child,
+    ):
+        try:
+            code = child.wait(LIFE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            code = child.wait()
+    return code, log.read_text(errors="replace")[-6000:]
+
+
+def see_through(root: Path, seeds: list[int]) -> None:
+    """Start processes until all stories have ended; check what readers see after each."""
+    prepare_environment()
+    stories = [Story(root, seed) for seed in seeds]
+    for story in stories:
+        story.prepare()
+    answers = {story.seed: expected(story.orders) for story in stories}
+    deaths = sum(fault.hits_driver for story in stories for fault in story.faults)
+    for _ in range(deaths + 1):
+        code, said = run_child(root, seeds)
+        for story in stories:
+            check_sound(story.folder, answers[story.seed])
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, said
+    for story in stories:
+        ended = story.ended()
+        assert ended is not None, story.seed
+        assert ended.status == "finished", (story.seed, ended)
+        check_complete(story.folder, answers[story.seed])
+        assert story.faults[0].has_happened(), (story.seed, story.faults[0])
+
+
+@pytest.mark.timeout(600)
+def test_output_is_as_without_faults(tmp_path: Path) -> None:
+    see_through(tmp_path, [*FEW])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", MANY[::EACH])
+def test_output_is_as_without_faults_over_and_over(tmp_path: Path, first: int) -> None:
+    see_through(tmp_path, list(range(first, first + EACH)))
+
+
+def test_no_kind_of_fault_is_missed(tmp_path: Path) -> None:
+    first = {Story(tmp_path, seed).faults[0].kind for seed in MANY}
+    assert first == set(KINDS)
