@@ -167,5 +167,7 @@ def say(line: str) -> None:
 
 if __name__ == "__main__":
     logging.getLogger("holdfast").setLevel(logging.ERROR)  # the story tells what it would warn of
+    # A JVM that lives for half a minute does better not to optimize what it runs.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as directory:
         sys.exit(main(Path(directory)))
