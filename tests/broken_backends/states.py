@@ -33,8 +33,9 @@ class ReadsTheFirstField(Keyed):
 @breaks("a_namespace_must_be_chosen", says="a value without a current namespace")
 class ChoosesANamespace(Keyed):
     def get_state(self, descriptor: StateDescriptor, *, namespace_type: Any = None) -> Any:
+        is_new = descriptor.name not in self._states
         state = super().get_state(descriptor, namespace_type=namespace_type)
-        if namespace_type is not None and state._namespace is NO_NAMESPACE:
+        if namespace_type is not None and is_new:
             state.set_current_namespace(namespace_type())
         return state
 
