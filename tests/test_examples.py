@@ -1,3 +1,4 @@
+import os
 import re
 import runpy
 import subprocess
@@ -72,9 +73,13 @@ def test_the_example_of_the_readme_goes_on_where_it_was_killed(tmp_path: Path) -
 @contextmanager
 def running(program: Path) -> Iterator[None]:
     """A driver of its own, that is killed in the end."""
+    # It leaves its temporary files, since it is killed; and lives too short for a JVM to optimize.
+    home = str(program.parent)
+    around = os.environ | {"TMPDIR": home, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    command = [sys.executable, str(program)]
     with (
         (program.parent / "log").open("ab") as log,
-        subprocess.Popen([sys.executable, str(program)], stdout=log, stderr=log) as driver,
+        subprocess.Popen(command, stdout=log, stderr=log, env=around) as driver,
     ):
         try:
             yield
