@@ -96,12 +96,10 @@ class _QuerySource(Source):
         self._stopping.set()
         if self._query is not None and self._query.isActive:
             # To interrupt a batch makes Spark write long stack traces; it is about to end anyway.
-            is_between = self._pushing.acquire(timeout=_STOP_TIMEOUT_S)
-            try:
-                self._query.stop()
-            finally:
-                if is_between:
-                    self._pushing.release()
+            if self._pushing.acquire(timeout=_STOP_TIMEOUT_S):
+                # Before the call: it waits for a batch that may have begun, and would wait for us.
+                self._pushing.release()
+            self._query.stop()
         shutil.rmtree(self._log, ignore_errors=True)
 
     @property
