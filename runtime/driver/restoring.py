@@ -52,7 +52,7 @@ def check_fit(
             found=", ".join(map(repr, (*sources, *plan.operator_uids))),
             fix="Give them back their uids, or pass allow_dropped_state=True to do without",
         )
-    for uid, left in metadata.operators.items():
+    for uid, left in sorted(metadata.operators.items()):
         if left.max_parallelism != plan.max_parallelism and uid in plan.operator_uids:
             raise Invalid(
                 f"the max parallelism of operator {uid!r} is not that of {point}",
