@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from holdfast.backends.batches import grouped, reduced_numbers, to_arrow, to_list
+from holdfast.backends.batches import Numbers, grouped, reduced_numbers, to_arrow, to_list
 from holdfast.backends.descriptors import (
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
@@ -26,6 +26,7 @@ _Keys: TypeAlias = Any
 """A column of Arrow, or a sequence."""
 _NUMBERS: dict[str, type] = {"i": int, "f": float}
 """Python's type for the kinds of NumPy's."""
+_PART_ROWS = 4096
 
 
 class _SingleState(State[_V]):
@@ -181,18 +182,36 @@ class ReducingState(_SingleState[_V]):
         reduce = self._descriptor.reduce
         unique, added = grouped(keys, values, reduce, self._context.keys_of)
         addresses = self._addresses(unique)
-        there = self._table.get_many(addresses)
         if isinstance(added, np.ndarray):
-            if self._form.exact is _NUMBERS[added.dtype.kind]:
-                numbers = reduced_numbers(there, added, reduce)
-                if numbers is not None:
-                    self._table.put_many(addresses, numbers.tolist())
-                    return
+            if self._reduce_numbers(addresses, added):
+                return
             added = added.tolist()
+        there = self._table.get_many(addresses)
         added = self._form.decode_many(self._encode_many(added))
         pairs = zip(self._decoded(there), added, strict=True)
         reduced = [new if old is None else reduce(old, new) for old, new in pairs]
         self._table.put_many(addresses, self._encode_many(reduced))
+
+    def _reduce_numbers(self, addresses: Sequence[Any], added: Numbers) -> bool:
+        """Add numbers to numbers, a part at a time; False if cells are none, or one overflows.
+
+        Parts are short, so that an entry is still near when it is set after it was read.
+        """
+        if self._form.exact is not _NUMBERS[added.dtype.kind]:
+            return False
+        reduce, table = self._descriptor.reduce, self._table
+        before: list[tuple[Sequence[Any], list[Any]]] = []
+        for start in range(0, len(addresses), _PART_ROWS):
+            part = addresses[start : start + _PART_ROWS]
+            there = table.get_many(part)
+            numbers = reduced_numbers(there, added[start : start + _PART_ROWS], reduce)
+            if numbers is None:
+                for changed, cells in before:
+                    _put_back(table, changed, cells)
+                return False
+            table.put_many(part, numbers.tolist())
+            before.append((part, there))
+        return True
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Reduce what is under `sources` into `target`, for the current key; clear the sources."""
@@ -239,6 +258,14 @@ class AggregatingState(_SingleState[_V]):
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Merge what is under `sources` into `target`, for the current key; clear the sources."""
         _merge_single(self, target, sources, self._descriptor.function.merge)
+
+
+def _put_back(table: ValueTable, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
+    """Set cells to what they were."""
+    pairs = list(zip(addresses, cells, strict=True))
+    table.remove_many([address for address, cell in pairs if cell is None])
+    kept = [(address, cell) for address, cell in pairs if cell is not None]
+    table.put_many([address for address, _ in kept], [cell for _, cell in kept])
 
 
 def _merge_single(

@@ -368,3 +368,15 @@ def test_timers_are_asked_for_as_they_were_first(backend: KeyedStateBackend) -> 
     assert backend.timers("t", namespace_type=str) is timers
     with pytest.raises(Invalid, match="timers 't' are asked for twice, differently"):
         backend.timers("t")
+
+
+def test_a_refused_batch_has_changed_nothing_however_long_it_is(backend: KeyedStateBackend) -> None:
+    state = backend.get_state(ReducingStateDescriptor("sum", operator.add, int))
+    keys = pa.array(range(20_000))
+    state.reduce_many(keys[5_000:], pa.array([7] * 14_999 + [2**62]))
+    with pytest.raises(Invalid, match="a value does not fit state 'sum'"):
+        state.reduce_many(keys, pa.array([1] * 19_999 + [2**62]))
+    assert len(list(backend.keys("sum"))) == 15_000
+    assert set(state.get_many(keys[5_000:]).to_pylist()) == {7, 2**62}
+    state.reduce_many(keys, pa.array([1] * 20_000))
+    assert set(state.get_many(keys).to_pylist()) == {1, 8, 2**62 + 1}
