@@ -36,6 +36,7 @@ from holdfast.runtime import (
     RuntimeContext,
     StreamEnvironment,
 )
+from holdfast.storage import SystemClock
 
 __all__ = ["run"]
 
@@ -80,6 +81,7 @@ class _Running:
     """A keyed sum on a source that never ends. As a context manager it is cancelled on exit."""
 
     def __init__(self, function: Any, keys: int, batch_rows: int) -> None:
+        self._clock = SystemClock()
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
         env = StreamEnvironment(
             parallelism=2, checkpointing="1s", storage=f"{self._folder.name}/checkpoints"
@@ -118,7 +120,7 @@ class _Running:
             if self.job.status.is_final:
                 self.job.result()
                 raise AssertionError(f"the job has ended: {self.job.status}")
-            time.sleep(_STEP_S)  # noqa: TID251 - a stopwatch
+            self._clock.sleep_s(_STEP_S)
         return time.perf_counter()
 
     def __enter__(self) -> Self:
