@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
@@ -18,7 +19,7 @@ from holdfast.runtime.network.messages import (
     ToSlot,
 )
 from holdfast.runtime.staging import Winner
-from holdfast.storage import Fenced, HoldfastError, StateSnapshot
+from holdfast.storage import Fenced, StateSnapshot, Unavailable
 
 __all__ = ["Feed", "SlotLink", "Source"]
 
@@ -61,14 +62,15 @@ class Source(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop feeding; returns when nothing is fed any more."""
+        """Stop feeding; returns when nothing is fed any more. Also if it was never started."""
 
 
 class Feed:
     """What a source may command the slots of one attempt. Safe to call from any thread.
 
     Batches and barriers take turns: a barrier is never inside of a batch, and the position that
-    goes with it is that after the last batch before it.
+    goes with it is that after the last batch before it. After a command that some slots may have
+    got and others not there is no other: a barrier behind half a batch would cut it in two.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Feed:
         self._lock = threading.Lock()
         self._sequence = 0
         self._is_over = False
+        self._is_broken = False
         self._cuts = ThreadPoolExecutor(1, f"barriers of {source.uid}")
         self.rows = 0
         self.batches = 0
@@ -125,14 +128,12 @@ class Feed:
             HoldfastError: a slot could not take it; the attempt fails.
         """
         listed = list(winners)
-        with self._lock:
-            self._check_going_on()
-            self._sequence += 1
+        with self._turn() as sequence:
             for slot in self._slots:
                 slot.call(
                     Admit(
                         source=self._source.uid,
-                        sequence=self._sequence,
+                        sequence=sequence,
                         batch=batch,
                         winners=listed,
                         watermark=watermark,
@@ -144,19 +145,15 @@ class Feed:
 
     def idle(self) -> None:
         """Say that the source is silent for now."""
-        with self._lock:
-            self._check_going_on()
-            self._sequence += 1
+        with self._turn() as sequence:
             for slot in self._slots:
-                slot.call(IdleSource(source=self._source.uid, sequence=self._sequence))
+                slot.call(IdleSource(source=self._source.uid, sequence=sequence))
 
     def end(self) -> None:
         """Say that no rows follow."""
-        with self._lock:
-            self._check_going_on()
-            self._sequence += 1
+        with self._turn() as sequence:
             for slot in self._slots:
-                slot.call(EndSource(source=self._source.uid, sequence=self._sequence))
+                slot.call(EndSource(source=self._source.uid, sequence=sequence))
             self.has_ended = True
 
     def fail(self, summary: str, details: str, *, is_fatal: bool = False) -> None:
@@ -176,25 +173,37 @@ class Feed:
     def _cut(self, checkpoint_id: int) -> None:
         uid = self._source.uid
         try:
-            with self._lock:
-                self._check_going_on()
-                self._sequence += 1
+            with self._turn() as sequence:
                 for slot in self._slots:
                     slot.call(
-                        InjectBarrier(
-                            source=uid, sequence=self._sequence, checkpoint_id=checkpoint_id
-                        )
+                        InjectBarrier(source=uid, sequence=sequence, checkpoint_id=checkpoint_id)
                     )
                 position = self._source.position()
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
             self.fail(f"a barrier could not be sent: {error}", "")
             return
         try:
             stored = self._source.store(position, checkpoint_id)
-        except (HoldfastError, OSError) as error:
-            self._events.put(CutFailed(checkpoint_id, uid, str(error)))
+        except Exception as error:  # noqa: BLE001 - likewise: the checkpoint would wait for nothing
+            self._events.put(CutFailed(checkpoint_id, uid, str(error) or repr(error)))
         else:
             self._events.put(SourceCut(checkpoint_id, uid, stored))
+
+    @contextmanager
+    def _turn(self) -> Iterator[int]:
+        """The number of the source's next command, while nobody else commands."""
+        with self._lock:
+            self._check_going_on()
+            if self._is_broken:
+                raise Unavailable(
+                    "a command of a source did not get to all slots, so no other may follow",
+                    where=f"source {self._source.uid!r}",
+                    fix="The job starts again from its last checkpoint",
+                )
+            self._is_broken = True
+            self._sequence += 1
+            yield self._sequence
+            self._is_broken = False
 
     def _check_going_on(self) -> None:
         if self._is_over:
