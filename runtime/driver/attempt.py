@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -212,8 +213,8 @@ class Attempt:
         return self._began_ms + round((self._clock.monotonic_s() - self._began_s) * 1000)
 
     def _wait_s(self) -> float:
-        if self._coordinator is None:
-            return _LONGEST_WAIT_S
+        if self._coordinator is None or self._phase is not Phase.RUNNING:
+            return _LONGEST_WAIT_S  # no checkpoint begins or expires
         due_ms = self._coordinator.next_tick_ms()
         if due_ms is None:
             return _LONGEST_WAIT_S
@@ -224,7 +225,8 @@ class Attempt:
         if self._deadline_s is not None and now_s > self._deadline_s:
             self._fail(self._what_is_late())
         for slot, last_s in list(self._last_beat_s.items()):
-            if now_s - last_s > _HEARTBEAT_TIMEOUT_S:
+            is_late = now_s - last_s > _HEARTBEAT_TIMEOUT_S
+            if is_late and self._phase is not Phase.FINISHING:  # then slots fall silent one by one
                 self._fail(f"slot {slot} has not been heard of for {_HEARTBEAT_TIMEOUT_S:g} s")
         if self._coordinator is not None and self._phase is Phase.RUNNING:
             self._carry_out(self._coordinator.tick(self._now_ms()))
@@ -375,7 +377,9 @@ class Attempt:
             self._outcome = Succeeded()
         else:
             # What a slot has said of its own failure is already told: it came before.
-            self._fail("the slots have ended before the job", error or "")
+            died = error is not None and "Python worker exited unexpectedly" in error
+            what = "the process of a slot was killed" if died else "slots have ended before the job"
+            self._fail(what, error or "")
 
     def _tell_all(self, message: ToSlot) -> None:
         if self._outcome is not None:
@@ -406,11 +410,12 @@ class Attempt:
             with ThreadPoolExecutor(max(len(self._links), 1)) as telling:
                 for link in self._links.values():
                     telling.submit(_tell_quietly, link, Cancel("the attempt is over"))
-        for uid in self._feeds:
-            self._parts.sources[uid].stop()
-        deployment.cancel()
-        for link in self._links.values():
-            link.close()
+        with ExitStack() as last_first:  # what fails to stop does not keep the others running
+            for link in self._links.values():
+                last_first.callback(link.close)
+            last_first.callback(deployment.cancel)
+            for source in self._parts.sources.values():  # also those that have not begun to feed
+                last_first.callback(source.stop)
 
 
 def _tell_quietly(link: SlotLink, message: ToSlot) -> None:
