@@ -99,8 +99,9 @@ class CheckpointKeeper:
             metadata = self._commit(self._document(command))
         except Fenced as error:
             events.put(StoreFailed(command.checkpoint_id, str(error), is_fatal=True))
-        except (HoldfastError, OSError) as error:
-            events.put(StoreFailed(command.checkpoint_id, str(error), is_fatal=False))
+        except Exception as error:  # noqa: BLE001 - who waits for the commit learns of it only here
+            reason = str(error) or repr(error)
+            events.put(StoreFailed(command.checkpoint_id, reason, is_fatal=False))
         else:
             self.last = metadata
             events.put(Stored(metadata))
