@@ -113,13 +113,17 @@ class Chain:
         return False
 
     def tick(self, now_ms: int) -> None:
-        """Let operators do what is due by the clock."""
+        """Let operators do what is due by the clock, until the end: no row may follow it."""
+        if self.has_ended:
+            return
         for place, operator in enumerate(self.operators):
             with self._named(place):
                 operator.tick(now_ms)
 
     def next_tick_ms(self) -> int | None:
         """When the first of them has something to do."""
+        if self.has_ended:
+            return None
         due = [operator.next_tick_ms() for operator in self.operators]
         return min((moment for moment in due if moment is not None), default=None)
 

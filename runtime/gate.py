@@ -35,7 +35,7 @@ class TimeAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """All channels are idle; whoever is downstream shall not wait for this chain."""
+    """All channels are idle or at their end; nobody downstream shall wait for this chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +108,21 @@ class Gate:
         return (Aligned(checkpoint_id),)
 
     def _idle(self, channel: int) -> Sequence[Event]:
-        events = list(_advanced(self._watermarks.idle(channel)))
-        if self._watermarks.all_idle and not self._is_quiet:
-            self._is_quiet = True
-            events.append(Quiet())
-        return events
+        return (*_advanced(self._watermarks.idle(channel)), *self._quiet())
 
     def _end(self, channel: int) -> Sequence[Event]:
         if self._has_ended[channel]:
             raise AssertionError(f"channel {channel} has ended twice")
         self._has_ended[channel] = True
-        events = list(_advanced(self._watermarks.end(channel)))
-        if all(self._has_ended):
-            events.append(Ended())
-        return events
+        advanced = _advanced(self._watermarks.end(channel))
+        return (*advanced, Ended()) if all(self._has_ended) else (*advanced, *self._quiet())
+
+    def _quiet(self) -> Sequence[Event]:
+        """That nothing is waited for, if that is news."""
+        if self._is_quiet or not self._watermarks.all_idle:
+            return ()
+        self._is_quiet = True
+        return (Quiet(),)
 
 
 def _advanced(timestamp: int | None) -> tuple[Event, ...]:
