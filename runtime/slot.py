@@ -10,6 +10,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -17,7 +18,7 @@ from typing import Protocol
 from holdfast.backends import StateBackend, key_groups_of_slots
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.errors import operator_named
+from holdfast.runtime.errors import NotOpened, operator_named
 from holdfast.runtime.network.messages import (
     Acknowledge,
     Cancel,
@@ -122,13 +123,49 @@ class Slot:
             HoldfastError: what `fail` was called with.
         """
         try:
-            self._open()
-            self._driver.call(Ready(self._assignment.slot))
-            while not self._is_done:
-                if not (self._obey() or self._work()):
+            self.open()
+            while not self.is_done:
+                if not self.step():
                     self._bell.wait(self._wait_s())
-        finally:
-            self._close()
+        except BaseException:
+            with suppress(Exception):  # that it cannot be closed either is not what went wrong
+                self.close()
+            raise
+        self.close()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the driver has said that it is over."""
+        return self._is_done
+
+    def open(self) -> None:
+        """Open all operators, and say that the slot is ready. The first part of `run`."""
+        self._open()
+        self._driver.call(Ready(self._assignment.slot))
+
+    def step(self) -> bool:
+        """Do one thing, a command if there is one; False if there is nothing to do now."""
+        return self._obey() or self._work()
+
+    def close(self) -> None:
+        """Close all operators, and give up the checkpoints on their way. The last part of `run`.
+
+        Raises:
+            Exception: the first one that an operator raised; all were closed.
+        """
+        for checkpoint in self._checkpoints.values():
+            checkpoint.give_up()
+        errors: list[Exception] = []
+        for chain in reversed(self.chains):
+            try:
+                chain.close()
+            except Exception as error:  # noqa: BLE001 - the others are closed all the same
+                errors.append(error)
+        self._acknowledging.shutdown(wait=True, cancel_futures=True)
+        for checkpoint in self._checkpoints.values():
+            checkpoint.writer.abort()
+        if errors:
+            raise errors[0]
 
     def _open(self) -> None:
         plan = self._assignment.plan
@@ -144,7 +181,7 @@ class Slot:
         for chain in reversed(self.chains):
             for place in reversed(range(len(chain.operators))):
                 spec = chain.plan.operators[place]
-                with operator_named(spec.uid):
+                with operator_named(spec.uid, NotOpened):
                     chain.operators[place].open(self._context(chain, place))
 
     def _routers(self, chain_plan: ChainPlan) -> dict[str, Router]:
@@ -252,13 +289,20 @@ class Slot:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver counts it
             reason = "".join(traceback.format_exception_only(error)).strip()
-            self._driver.call(Decline(checkpoint_id=number, slot=slot, reason=reason))
+            self._answer(Decline(checkpoint_id=number, slot=slot, reason=reason))
             return
-        self._driver.call(
+        self._answer(
             Acknowledge(
                 checkpoint_id=number, slot=slot, parts=part.parts, statistics=part.statistics
             )
         )
+
+    def _answer(self, answer: Acknowledge | Decline) -> None:
+        """A checkpoint would wait for it until it expires: so a slot that cannot answer fails."""
+        try:
+            self._driver.call(answer)
+        except HoldfastError as error:
+            self.fail(error)
 
     def _obey(self) -> bool:
         """Do the next command, if there is one."""
@@ -293,21 +337,6 @@ class Slot:
         self._given_up = {number for number in self._given_up if number > completed}
         for number in [number for number in self._checkpoints if number <= completed]:
             del self._checkpoints[number]
-
-    def _close(self) -> None:
-        for checkpoint in self._checkpoints.values():
-            checkpoint.give_up()
-        errors: list[Exception] = []
-        for chain in reversed(self.chains):
-            try:
-                chain.close()
-            except Exception as error:  # noqa: BLE001 - the others are closed all the same
-                errors.append(error)
-        self._acknowledging.shutdown(wait=True, cancel_futures=True)
-        for checkpoint in self._checkpoints.values():
-            checkpoint.writer.abort()
-        if errors:
-            raise errors[0]
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,8 @@ class SlotCheckpoint:
                 with self._lock:
                     self._left += 1
                 self._futures.append((uid, future))
+                if self.is_given_up:
+                    future.cancel()
                 future.add_done_callback(self._one_less)
         self._sync_s += self.clock.monotonic_s() - began_s
         self.chains_left -= 1
