@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from holdfast.backends import StateBackend, default_max_parallelism, load_backen
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.restoring import check_fit
+from holdfast.runtime.driver.restoring import RestorePoint, check_fit
 from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourcePlan
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.graph import Graph, Input, Node
@@ -37,6 +37,7 @@ from holdfast.runtime.stream import DataStream, SourceFrame
 from holdfast.storage import (
     CheckpointStorage,
     Invalid,
+    JobStorage,
     SystemClock,
     SystemEntropy,
     load_storage,
@@ -172,14 +173,16 @@ class StreamEnvironment:
         self._check_guarantees(plan, sources)
         facts = check_session(self.spark, self.parallelism)
         job = self.storage.job(name)
-        point = find_restore_point(job, restore)
-        if point is not None:
-            uids = [node.uid for node in sources]
-            check_fit(point, plan, uids, allow_dropped_state=allow_dropped_state)
+        is_dropping = allow_dropped_state
+        # What cannot be restored must not fence a driver that works.
+        _fitting_point(job, restore, plan, sources, allow_dropped_state=is_dropping)
         self.storage.prepare()
+        owner = job.take_over()
+        # Until then another driver may have completed one more checkpoint, and committed its rows.
+        point = _fitting_point(job, restore, plan, sources, allow_dropped_state=is_dropping)
         keeper = CheckpointKeeper(
             job,
-            job.take_over(),
+            owner,
             retained=self.checkpointing.retained,
             parallelism=plan.parallelism,
             max_parallelism=plan.max_parallelism,
@@ -272,6 +275,21 @@ class StreamEnvironment:
                 expected="checkpoints: sinks commit when one is complete",
                 fix='Pass checkpointing="5s", or another interval, to the environment',
             )
+
+
+def _fitting_point(
+    job: JobStorage,
+    restore: str | None,
+    plan: JobPlan,
+    sources: Sequence[Node],
+    *,
+    allow_dropped_state: bool,
+) -> RestorePoint | None:
+    point = find_restore_point(job, restore)
+    if point is not None:
+        uids = [node.uid for node in sources]
+        check_fit(point, plan, uids, allow_dropped_state=allow_dropped_state)
+    return point
 
 
 def _source_plan(node: Node) -> SourcePlan:
