@@ -3,6 +3,7 @@
 HoldfastError
 ├── UserCodeFailed   a user's function raised: its traceback says where
 ├── OperatorFailed   an operator of a slot raised, whatever it was: says which one
+│   └── NotOpened    it could not be opened, with the state that it is to have
 └── JobFailed        the job has ended without having finished: says why
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 
 from holdfast.storage import HoldfastError
 
-__all__ = ["JobFailed", "OperatorFailed", "UserCodeFailed", "operator_named"]
+__all__ = ["JobFailed", "NotOpened", "OperatorFailed", "UserCodeFailed", "operator_named"]
 
 
 class UserCodeFailed(HoldfastError):
@@ -62,7 +63,11 @@ class OperatorFailed(HoldfastError):
         super().__init__(f"operator {uid!r} failed: {text}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OperatorFailed, (self.uid, self.__cause__ or self)
+        return type(self), (self.uid, self.__cause__ or self)
+
+
+class NotOpened(OperatorFailed):
+    """An operator could not be opened; `__cause__` is why."""
 
 
 class JobFailed(HoldfastError):
@@ -70,7 +75,7 @@ class JobFailed(HoldfastError):
 
 
 @contextmanager
-def operator_named(uid: str) -> Iterator[None]:
+def operator_named(uid: str, kind: type[OperatorFailed] = OperatorFailed) -> Iterator[None]:
     """What is raised inside is raised as the failure of this operator.
 
     Raises:
@@ -81,4 +86,4 @@ def operator_named(uid: str) -> Iterator[None]:
     except OperatorFailed:
         raise
     except Exception as error:
-        raise OperatorFailed(uid, error) from error
+        raise kind(uid, error) from error

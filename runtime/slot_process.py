@@ -14,7 +14,7 @@ from importlib.metadata import version
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.errors import OperatorFailed, UserCodeFailed
+from holdfast.runtime.errors import NotOpened, OperatorFailed, UserCodeFailed
 from holdfast.runtime.network import (
     Cancel,
     CheckpointAborted,
@@ -36,8 +36,10 @@ from holdfast.runtime.slot import Slot, SlotAssignment
 from holdfast.runtime.staging import Staging
 from holdfast.storage import (
     Clock,
+    Corrupt,
     Fenced,
     HoldfastError,
+    Invalid,
     JobStorage,
     StateSnapshot,
     SystemClock,
@@ -113,11 +115,18 @@ def _report(driver: DriverClient, slot: int, error: Exception) -> None:
     )
     summary = cause.what if isinstance(cause, UserCodeFailed) else str(error)
     uid = error.uid if isinstance(error, OperatorFailed) else None
-    message = Failed(slot=slot, uid=uid, summary=summary, traceback=told, is_fatal=False)
+    message = Failed(
+        slot=slot, uid=uid, summary=summary, traceback=told, is_fatal=_is_fatal(error, cause)
+    )
     try:
         driver.call(message)
     except HoldfastError:
         return  # it knows, or it is gone; Spark fails the task all the same
+
+
+def _is_fatal(error: Exception, cause: BaseException) -> bool:
+    """Whether another attempt would fail in the same way: what cannot be opened stays so."""
+    return isinstance(error, NotOpened) and isinstance(cause, Corrupt | Invalid)
 
 
 class _SlotProcess:

@@ -223,3 +223,39 @@ def check_streaming(frame: DataFrame, uid: str) -> None:
             found="a DataFrame of a fixed size",
             fix="Use from_batch, or read it with spark.readStream",
         )
+    keeping = _first_with_state(frame._jdf.queryExecution().analyzed())
+    if keeping is not None:
+        raise Invalid(
+            f"source {uid!r} keeps state of its own in Spark, which no checkpoint of Holdfast has",
+            expected="selections, filters, maps, and joins with DataFrames of a fixed size",
+            found=keeping,
+            fix="Do that part of the work in the job, by key_by and a function with state",
+        )
+
+
+_WITH_STATE = (
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsInPandasWithState",
+    "FlatMapGroupsWithState",
+    "GlobalLimit",
+    "TransformWithState",
+    "TransformWithStateInPandas",
+    "TransformWithStateInPySpark",
+)
+
+
+def _first_with_state(plan: Any) -> str | None:
+    """The name of an operator in a plan of Spark that keeps state from batch to batch."""
+    if not plan.isStreaming():
+        return None
+    found = plan.children()
+    children = [found.apply(place) for place in range(found.size())]
+    name = str(plan.nodeName())
+    if name in _WITH_STATE:
+        return name
+    if name == "Join" and all(child.isStreaming() for child in children):
+        return "Join of two streams"
+    return next(filter(None, map(_first_with_state, children)), None)
