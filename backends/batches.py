@@ -55,10 +55,12 @@ def grouped(
     values: Any,
     reduce: Callable[[Any, Any], Any],
     canonical: Callable[[Any], Sequence[Any]],
+    checked: Callable[[list[Any]], Sequence[Any]],
 ) -> tuple[Any, Sequence[Any] | Numbers]:
     """The distinct keys, and for each its values reduced to one; numbers where Arrow did that.
 
-    `canonical` makes one of keys that are equal: 0.0 and -0.0 are, and every NaN.
+    `canonical` makes one of keys that are equal: 0.0 and -0.0 are, and every NaN. `checked` refuses
+    values that do not fit, before `reduce` has them.
 
     Raises:
         Invalid: the columns are not of one length, or a value is null.
@@ -73,9 +75,10 @@ def grouped(
     if kernel is not None and _is_told_apart(keys) and _is_safe(values, kernel):
         return _by_kernel(keys, values, kernel)
     reduced: dict[Any, Any] = {}
-    for key, value in zip(canonical(keys), to_list(values), strict=True):
-        if value is None:
-            raise Invalid("a value to be reduced is null", fix="Drop such rows first")
+    listed = to_list(values)
+    if None in listed:
+        raise Invalid("a value to be reduced is null", fix="Drop such rows first")
+    for key, value in zip(canonical(keys), checked(listed), strict=True):
         reduced[key] = reduce(reduced[key], value) if key in reduced else value
     return list(reduced), list(reduced.values())
 

@@ -127,9 +127,4 @@ class MapState(State[_V]):
         try:
             return self._canonical(map_key)
         except Invalid as error:
-            raise Invalid(
-                f"a map key does not fit state {self.name!r}",
-                expected=error.expected,
-                found=error.found,
-                fix=error.fix,
-            ) from None
+            raise self._misfit("a map key", error) from None

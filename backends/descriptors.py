@@ -64,6 +64,9 @@ class StateTtlConfig:
     cleanup_entries: int = 5
 
     def __post_init__(self) -> None:
+        ttl: object = self.ttl
+        if not isinstance(ttl, timedelta):
+            raise Invalid("a time to live is no timedelta", found=repr(ttl))
         if self.ttl_ms <= 0:
             raise Invalid(
                 "a time to live is out of range",
@@ -109,9 +112,10 @@ class AggregateFunction(ABC, Generic[_In, _Acc, _Out]):
 class StateDescriptor:
     """What all descriptors have.
 
-    `aliases` are names under which earlier versions of the job kept this state. `pickle` keeps
-    values of types that have no typed encoding, at the price that only a reader which allows it
-    can restore them.
+    `aliases` are names under which earlier versions of the job kept this state. What snapshots have
+    under the name and its aliases is put together; the name counts first, then the first alias.
+    `pickle` keeps values of types that have no typed encoding, at the price that only a reader
+    which allows it can restore them.
     """
 
     name: str = field(kw_only=False)
@@ -120,8 +124,16 @@ class StateDescriptor:
     pickle: bool = False
 
     def __post_init__(self) -> None:
-        for name in (self.name, *self.aliases):
-            if not name or name.startswith("_"):
+        aliases: object = self.aliases
+        if isinstance(aliases, str):  # each of its letters would be one
+            raise Invalid(
+                f"the aliases of state {self.name!r} are not legal",
+                expected="a tuple of names",
+                found=repr(aliases),
+            )
+        names: tuple[object, ...] = (self.name, *self.aliases)
+        for name in names:
+            if not isinstance(name, str) or not name or name.startswith("_"):
                 raise Invalid(
                     "the name of a state is not legal",
                     expected="text that does not begin with an underscore",

@@ -132,7 +132,14 @@ class KeyCodec(ABC, Generic[_K]):
         Raises:
             Invalid: the column is not of this type, or has a value or a null that does not fit.
         """
-        return [self.decode(data) for data in self.encode_column(column).to_pylist()]
+        try:
+            return [self.decode(data) for data in self.encode_column(column).to_pylist()]
+        except Corrupt as error:
+            raise Invalid(
+                "a column of keys has a value that does not fit their type",
+                expected=f"keys of type {self.name}",
+                found=f"an Arrow column of type {column.type}: {error.found}",
+            ) from error
 
     def hash_column(self, column: pa.Array | pa.ChunkedArray) -> Hashes:
         """The hash of each value of an Arrow column.

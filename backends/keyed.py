@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from threading import get_ident
 from typing import Any
 
@@ -11,7 +12,7 @@ from holdfast.backends.descriptors import StateDescriptor, StateTtlConfig
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.keys import NoKey, OperatorKeys
-from holdfast.backends.kinds import Shape, make_state, make_table, shape_of
+from holdfast.backends.kinds import Shape, check_descriptor, make_state, make_table, shape_of
 from holdfast.backends.loading import Loader
 from holdfast.backends.naming import restoring
 from holdfast.backends.ownership import OwnedByOneThread
@@ -83,7 +84,7 @@ class KeyedStateBackend(OwnedByOneThread):
         )
         if restored.keys is not None:
             self._keys.written(restored.keys)
-        self._pending: dict[str, PendingTable] = restored.tables
+        self._pending: dict[str, list[PendingTable]] = restored.tables
         self._clock = opening.clock
         self._allow_pickle = opening.allow_pickle
         self._states: dict[str, _Registered] = {}
@@ -138,6 +139,7 @@ class KeyedStateBackend(OwnedByOneThread):
             Corrupt: a file of the snapshot is missing or damaged; names it.
         """
         self.check_thread()
+        check_descriptor(descriptor)
         there = self._states.get(descriptor.name)
         if there is not None:
             if (there.descriptor, there.namespace_type) != (descriptor, namespace_type):
@@ -217,7 +219,7 @@ class KeyedStateBackend(OwnedByOneThread):
         if codec is not None:
             namespace = codec.canonical(namespace)
         for key, its_namespace in registered.table.addresses():
-            if its_namespace == namespace:
+            if (its_namespace,) == (namespace,):  # in tuples, the one NaN is equal to itself
                 yield key
 
     def apply_to_all_keys(
@@ -257,7 +259,8 @@ class KeyedStateBackend(OwnedByOneThread):
         self.check_thread()
         for name, pending in self._pending.items():
             with restoring(f"state {name!r} of {self._where}"):
-                pending.hold()
+                for table in pending:
+                    table.hold()
         now_ms = self._clock.now_ms()
         tables = []
         for each in self._states.values():
@@ -269,7 +272,7 @@ class KeyedStateBackend(OwnedByOneThread):
             checkpoint_id,
             target,
             tables,
-            list(self._pending.values()),
+            list(chain.from_iterable(self._pending.values())),
             keys=self._keys.description,
             compression=compression,
         )
@@ -294,22 +297,26 @@ class KeyedStateBackend(OwnedByOneThread):
     def _made(
         self, spec: TableSpec, kind: str, ttl: StateTtlConfig | None, aliases: Sequence[str] = ()
     ) -> tuple[Table, Table]:
-        """The table of a spec, with what the snapshots have under its name or under an alias.
+        """The table of a spec, with what the snapshots have under its name and its aliases.
 
-        The store's own, and the same with time to live. Nothing is left of it on a failure.
+        It may be under several, where only some slots had asked for it by its new name. The store's
+        own, and the same with time to live. Nothing is left of it on a failure.
         """
-        found = next((name for name in (spec.name, *aliases) if name in self._pending), None)
+        names = dict.fromkeys((*reversed(aliases), spec.name))
+        found = [name for name in names if name in self._pending]
+        pending = [table for name in found for table in self._pending[name]]
         loader = Loader(spec, kind, self._where, self._allow_pickle, self._clock.now_ms())
-        if found is not None:
-            loader.check(self._pending[found].info)
+        for each in pending:
+            loader.check(each.info)
         inner, table = make_table(self.store, spec, ttl, self._clock)
-        if found is not None:
-            try:
-                with restoring(f"state {spec.name!r} of {self._where}"):
-                    for block in loader.blocks(self._pending[found]):
+        try:
+            with restoring(f"state {spec.name!r} of {self._where}"):
+                for each in pending:
+                    for block in loader.blocks(each):
                         inner.load(block)
-            except BaseException:
-                self.store.drop_table(spec)
-                raise
-            del self._pending[found]
+        except BaseException:
+            self.store.drop_table(spec)
+            raise
+        for name in found:
+            del self._pending[name]
         return inner, table

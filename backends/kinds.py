@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from holdfast.backends.collection_states import ListState, MapState
 from holdfast.backends.descriptors import (
@@ -37,7 +37,7 @@ from holdfast.backends.ttl import TtlListTable, TtlMapTable, TtlValueTable
 from holdfast.backends.value_codec import ValueCodec, value_codec_for
 from holdfast.storage import Clock, Invalid
 
-__all__ = ["Shape", "make_state", "make_table", "shape_of"]
+__all__ = ["Shape", "check_descriptor", "make_state", "make_table", "shape_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,55 @@ def shape_of(descriptor: StateDescriptor, *, allow_pickle: bool) -> Shape:
         return value_codec_for(annotation, pickle=descriptor.pickle, allow_pickle=allow_pickle)
 
     match descriptor:
-        case ValueStateDescriptor(value_type=annotation):
-            return Shape("value", StateKind.VALUE, codec(annotation))
+        case ValueStateDescriptor(value_type=annotation, default=default):
+            values = codec(annotation)
+            _check_default(descriptor, default, values)
+            return Shape("value", StateKind.VALUE, values)
         case ListStateDescriptor(element_type=annotation):
             return Shape("list", StateKind.LIST, codec(annotation))
         case MapStateDescriptor(key_type=key, value_type=annotation):
-            values = codec(annotation if descriptor.pickle else annotation | None)
+            values = codec(annotation if descriptor.pickle else _or_none(annotation))
             return Shape("map", StateKind.MAP, values, key_codec_for(key))
         case ReducingStateDescriptor(value_type=annotation):
             return Shape("reducing", StateKind.VALUE, codec(annotation))
         case AggregatingStateDescriptor(accumulator_type=annotation):
             return Shape("aggregating", StateKind.VALUE, codec(annotation))
-    raise Invalid(
+    raise _no_descriptor(descriptor)
+
+
+def _or_none(annotation: Any) -> Any:
+    return Optional[annotation]  # noqa: UP045 - None, or a name in quotes, has no |
+
+
+def _check_default(descriptor: StateDescriptor, default: Any, values: ValueCodec[Any]) -> None:
+    if default is not None:
+        try:
+            values.check(default)
+        except Invalid as error:
+            raise Invalid(
+                f"the default of state {descriptor.name!r} does not fit its type",
+                where=error.where,
+                expected=error.expected,
+                found=error.found,
+                fix=error.fix,
+            ) from None
+
+
+def check_descriptor(descriptor: object) -> None:
+    """Refuse what is no descriptor.
+
+    Raises:
+        Invalid: it is none.
+    """
+    if not isinstance(descriptor, StateDescriptor):
+        raise _no_descriptor(descriptor)
+
+
+def _no_descriptor(found: object) -> Invalid:
+    return Invalid(
         "this is no descriptor of state",
         expected="a Value-, List-, Map-, Reducing- or AggregatingStateDescriptor",
-        found=repr(descriptor),
+        found=repr(found),
     )
 
 

@@ -30,7 +30,11 @@ class _Source:
 
 @dataclass(slots=True)
 class PendingTable:
-    """A table that was in the snapshots and that the job has not asked for yet."""
+    """A table that was in the snapshots and that the job has not asked for yet.
+
+    There are several of one name where some slots had asked for a state by its new types, and
+    others had not asked for it yet.
+    """
 
     info: TableInfo
     storage: JobStorage
@@ -49,8 +53,16 @@ class PendingTable:
                     continue
                 if segment.last_group < self.key_groups.first:
                     continue
-                pieces = self.storage.stream(source.handles[segment.handle])
                 where = f"{self.storage.url}: table {self.info.name!r}"
+                if segment.handle not in source.handles:
+                    raise Corrupt(
+                        "a snapshot does not hold what its attributes say",
+                        where=where,
+                        expected=f"a handle {segment.handle!r}",
+                        found="no such handle",
+                        fix="Restore another checkpoint",
+                    )
+                pieces = self.storage.stream(source.handles[segment.handle])
                 for block in decode_blocks(pieces, where=where):
                     yield from _within(block, self.key_groups)
 
@@ -65,7 +77,7 @@ class Restored:
     """What the snapshots say: the description of keys, and the tables by name."""
 
     keys: dict[str, object] | None
-    tables: dict[str, PendingTable]
+    tables: dict[str, list[PendingTable]]
 
 
 def read_snapshots(
@@ -82,7 +94,7 @@ def read_snapshots(
         Invalid: they are no snapshots of keyed state of this operator, or do not fit each other.
     """
     keys: dict[str, object] | None = None
-    tables: dict[str, PendingTable] = {}
+    tables: dict[str, list[PendingTable]] = {}
     seen: list[KeyGroupRange] = []
     for snapshot in snapshots:
         if storage is None:
@@ -103,13 +115,12 @@ def read_snapshots(
                 )
             keys = attributes.keys
         for info in attributes.tables:
-            pending = tables.setdefault(info.name, PendingTable(info, storage, key_groups))
-            if _shape(pending.info) != _shape(info):
-                raise Invalid(
-                    f"snapshots of operator {uid!r} differ in the types of state {info.name!r}",
-                    expected=str(_shape(pending.info)),
-                    found=str(_shape(info)),
-                )
+            of_the_name = tables.setdefault(info.name, [])
+            alike = (each for each in of_the_name if _shape(each.info) == _shape(info))
+            pending = next(alike, None)
+            if pending is None:
+                pending = PendingTable(info, storage, key_groups)
+                of_the_name.append(pending)
             pending.sources.append(_Source(info, snapshot.handles))
     return Restored(keys, tables)
 

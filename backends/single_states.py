@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -61,6 +62,14 @@ class _SingleState(State[_V]):
         decode = self._form.decode
         return [None if cell is None else decode(cell) for cell in cells]
 
+    def _require_length(self, addresses: Sequence[Any], values: Sequence[Any]) -> None:
+        if len(addresses) != len(values):
+            raise Invalid(
+                f"columns for state {self.name!r} are not of one length",
+                expected=f"{len(addresses)} values",
+                found=str(len(values)),
+            )
+
     def _write_many(self, addresses: Sequence[Any], values: Sequence[Any]) -> None:
         if None not in values:
             self._table.put_many(addresses, self._encode_many(values))
@@ -76,10 +85,23 @@ class ValueState(_SingleState[_V]):
 
     _descriptor: ValueStateDescriptor
 
+    def __init__(
+        self, context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: ValueTable
+    ) -> None:
+        super().__init__(context, descriptor, spec, table)
+        default = self._descriptor.default
+        self._shared_default = None if default is None else spec.values.check(default)
+        self._is_copied = default is not None and not spec.values.is_immutable
+
+    @property
+    def _default(self) -> Any:
+        """The default, such that the caller may change it."""
+        return deepcopy(self._shared_default) if self._is_copied else self._shared_default
+
     def value(self) -> _V | None:
         """The value, or the descriptor's default."""
         found: _V | None = self._read()
-        return self._descriptor.default if found is None else found
+        return self._default if found is None else found
 
     def update(self, value: _V | None) -> None:
         """Set the value; None clears it.
@@ -96,9 +118,8 @@ class ValueState(_SingleState[_V]):
         """The value of each key; an Arrow array where the type has one, else a list."""
         self._context.check_thread()
         values = self._read_many(self._addresses(keys))
-        default = self._descriptor.default
-        if default is not None and None in values:
-            values = [default if value is None else value for value in values]
+        if self._shared_default is not None and None in values:
+            values = [self._default if value is None else value for value in values]
         return to_arrow(values, self._spec.values)
 
     def put_many(self, keys: _Keys, values: pa.Array | pa.ChunkedArray | Sequence[Any]) -> None:
@@ -110,12 +131,7 @@ class ValueState(_SingleState[_V]):
         """
         self._context.check_thread()
         addresses, listed = self._addresses(keys), to_list(values)
-        if len(addresses) != len(listed):
-            raise Invalid(
-                f"columns for state {self.name!r} are not of one length",
-                expected=f"{len(addresses)} values",
-                found=str(len(listed)),
-            )
+        self._require_length(addresses, listed)
         self._write_many(addresses, listed)
 
 
@@ -164,6 +180,7 @@ class ReducingState(_SingleState[_V]):
 
     def add(self, value: _V) -> None:
         """Add a value."""
+        (value,) = self._checked((value,))
         there = self._read()
         self._write(value if there is None else self._descriptor.reduce(there, value))
 
@@ -180,7 +197,7 @@ class ReducingState(_SingleState[_V]):
         """
         self._context.check_thread()
         reduce = self._descriptor.reduce
-        unique, added = grouped(keys, values, reduce, self._context.keys_of)
+        unique, added = grouped(keys, values, reduce, self._context.keys_of, self._checked)
         addresses = self._addresses(unique)
         if isinstance(added, np.ndarray):
             if self._reduce_numbers(addresses, added):
@@ -191,6 +208,13 @@ class ReducingState(_SingleState[_V]):
         pairs = zip(self._decoded(there), added, strict=True)
         reduced = [new if old is None else reduce(old, new) for old, new in pairs]
         self._table.put_many(addresses, self._encode_many(reduced))
+
+    def _checked(self, values: Sequence[Any]) -> list[Any]:
+        """Values as they come back from state: the user's function sees no others."""
+        try:
+            return self._spec.values.check_many(values)
+        except Invalid as error:
+            raise self._wrong(error) from None
 
     def _reduce_numbers(self, addresses: Sequence[Any], added: Numbers) -> bool:
         """Add numbers to numbers, a part at a time; False if cells are none, or one overflows.
@@ -243,10 +267,16 @@ class AggregatingState(_SingleState[_V]):
         return [None if accumulator is None else result(accumulator) for accumulator in there]
 
     def add_many(self, keys: _Keys, values: pa.Array | pa.ChunkedArray | Sequence[Any]) -> None:
-        """Add a value for each key; keys may repeat."""
+        """Add a value for each key; keys may repeat.
+
+        Raises:
+            Invalid: a key or an accumulator does not fit its type, or there are more of one than of
+                the other; nothing has changed.
+        """
         self._context.check_thread()
         function = self._descriptor.function
         addresses, listed = self._addresses(keys), to_list(values)
+        self._require_length(addresses, listed)
         unique = list(dict.fromkeys(addresses))
         found = dict(zip(unique, self._read_many(unique), strict=True))
         for address, value in zip(addresses, listed, strict=True):

@@ -93,10 +93,12 @@ class Snapshotter:
                 its_handles, segments = write_table(writer, blocks, table.spec.name, future)
                 handles |= its_handles
                 infos.append(_info(table, segments))
-            for pending in task.pending:
-                its_handles, segments = write_table(
-                    writer, pending.blocks(), pending.info.name, future
-                )
+            names = [pending.info.name for pending in task.pending]
+            for number, pending in enumerate(task.pending):
+                name = names[number]
+                if number != names.index(name):  # no state and no timers have such a name
+                    name = f"_more/{number}/{name}"
+                its_handles, segments = write_table(writer, pending.blocks(), name, future)
                 handles |= its_handles
                 infos.append(msgspec.structs.replace(pending.info, segments=segments))
             future.check()

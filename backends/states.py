@@ -27,6 +27,11 @@ class KeyContext(Protocol):
     """The current key, canonical; something unhashable that raises when there is none."""
     store: TableStore
 
+    @property
+    def uid(self) -> str:
+        """The operator's uid."""
+        ...
+
     def keys_of(self, keys: Any) -> Sequence[Any]:
         """Canonical keys of a column or of a sequence, of this backend's key groups."""
         ...
@@ -69,13 +74,17 @@ class State(Generic[_V]):
                 f"state {self.name!r} has no namespaces",
                 fix="Pass namespace_type to get_state",
             )
-        self.namespace = self._spec.namespaces.canonical(namespace)
+        try:
+            self.namespace = self._spec.namespaces.canonical(namespace)
+        except Invalid as error:
+            raise self._misfit("a namespace", error) from None
 
     def clear(self) -> None:
         """Remove what is there under the current key and namespace."""
         self._any_table.remove(self._address())
 
     def _address(self) -> Any:
+        self._context.check_thread()
         key = self._context.key
         hash(key)  # raises when there is no current key
         if self.namespace is NO_NAMESPACE and self._spec.namespaces is not None:
@@ -95,9 +104,13 @@ class State(Generic[_V]):
 
     def _wrong(self, error: Invalid) -> Invalid:
         """The error of a value that does not fit, with the state's name."""
+        return self._misfit("a value", error)
+
+    def _misfit(self, what: str, error: Invalid) -> Invalid:
+        place = f"operator {self._context.uid!r}"
         return Invalid(
-            f"a value does not fit state {self.name!r}",
-            where=error.where,
+            f"{what} does not fit state {self.name!r}",
+            where=f"{place}, {error.where}" if error.where else place,
             expected=error.expected,
             found=error.found,
             fix=error.fix,

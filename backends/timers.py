@@ -133,6 +133,7 @@ class _Timers:
     def due(self, until: int) -> Iterator[Timer]:
         # A walk over a copy for each moment: to ask a dict for its first entry again and again is
         # to walk over all that were removed before it.
+        self._context.check_thread()
         walks: dict[int, Iterator[tuple[Any, Any]]] = {}
         while self._moments and self._moments[0] <= until:
             timestamp = self._moments[0]
@@ -152,6 +153,7 @@ class _Timers:
                 yield timer
 
     def next(self) -> int | None:
+        self._context.check_thread()
         while self._moments and not self._at[self._moments[0]]:
             del self._at[heapq.heappop(self._moments)]
         return self._moments[0] if self._moments else None
@@ -167,6 +169,7 @@ class _Timers:
         self._table.remove_entry(address, timer.timestamp)
 
     def _owner(self, namespace: Any) -> tuple[Any, Any]:
+        self._context.check_thread()
         key = self._context.key
         hash(key)  # raises when there is no current key
         if self._spec.namespaces is None:
