@@ -233,7 +233,7 @@ class StreamEnvironment:
                 "a schema cannot be read",
                 where=where,
                 expected="DDL as Spark has it",
-                found=str(error).splitlines()[0],
+                found=next(filter(None, map(str.strip, str(error).splitlines())), ""),
             ) from error
 
     def pickled(self, function: Any, where: str) -> bytes:
