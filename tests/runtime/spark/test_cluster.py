@@ -1,0 +1,37 @@
+"""A job on executors of their own, of which one is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cluster_nursery
+from spark_jobs import check_complete, expected
+from spark_sessions import prepare_environment
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_executor_is_killed_and_the_job_goes_on(tmp_path: Path) -> None:
+    prepare_environment()
+    cluster_nursery.prepare(tmp_path)
+    log = tmp_path / "said"
+    command = [sys.executable, cluster_nursery.__file__, str(tmp_path)]
+    with (
+        log.open("wb") as said,
+        subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True) as child,
+    ):
+        try:
+            code = child.wait(280)
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+    told = log.read_text(errors="replace")
+    assert code == 0, told[-6000:]
+    assert "killed an executor" in told
+    check_complete(tmp_path, expected(cluster_nursery.ORDERS))

@@ -1,0 +1,254 @@
+"""Jobs that fail, are cancelled, taken over, and started again, on real Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.runtime import (
+    CheckpointConfig,
+    CollectSink,
+    FixedDelayRestart,
+    JobFailed,
+    JobHandle,
+    JobStatus,
+    KeyedProcessFunction,
+    NoRestart,
+    StreamEnvironment,
+)
+from holdfast.storage import Invalid, NotFound, load_storage
+from spark_jobs import (
+    Answer,
+    await_checkpoints,
+    await_that,
+    build,
+    build_from_files,
+    check_complete,
+    check_sound,
+    expected,
+    make_orders,
+    read_orders,
+    seen,
+    sinks_at,
+    write_orders,
+)
+
+pytestmark = pytest.mark.slow
+
+FILES = 6
+
+
+class Fussy(KeyedProcessFunction):
+    """Takes no row above ten."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        if value.n > 10:
+            raise ZeroDivisionError(f"{value.n} is too much")
+        yield (value.n,)
+
+
+def fussy_job(spark: SparkSession, restart: Any) -> JobHandle:
+    class Fussier(Fussy):  # pickled by value: slots do not know this module
+        process_element = Fussy.process_element
+
+    env = StreamEnvironment(spark, parallelism=2, restart=restart)
+    numbers = env.from_batch(spark.range(20).selectExpr("id as n"), uid="numbers")
+    keyed = numbers.key_by("n").process(Fussier(), "n long", uid="fussy")
+    keyed.sink_to(CollectSink(), uid="out")
+    return env.execute_async("fussy")
+
+
+def test_a_job_that_may_not_restart_fails_with_what_the_user_wrote(spark: SparkSession) -> None:
+    job = fussy_job(spark, NoRestart())
+    with pytest.raises(JobFailed) as caught:
+        job.result(200)
+    told = str(caught.value)
+    assert "operator 'fussy'" in told
+    assert "process_element" in told
+    assert 'raise ZeroDivisionError(f"{value.n} is too much")' in told
+    assert "is too much\n" in f"{told}\n"
+    assert job.status is JobStatus.FAILED
+    assert job.metrics()["attempts"] == 1
+    assert job.collected("out").num_rows == 0
+
+
+def test_a_job_gives_up_when_its_strategy_does(spark: SparkSession) -> None:
+    job = fussy_job(spark, FixedDelayRestart(attempts=2, delay="10ms"))
+    with pytest.raises(JobFailed, match="operator 'fussy'"):
+        job.result(200)
+    assert job.metrics()["attempts"] == 3
+    assert len(job.failures) == 3
+
+
+class Place:
+    """A job whose input comes in two halves, and where it leaves its results."""
+
+    def __init__(self, root: Path, spark: SparkSession) -> None:
+        self.root = root
+        self.spark = spark
+        self.orders = make_orders(5, 240)
+        write_orders(root / "all", self.orders, FILES)
+        (root / "in").mkdir()
+        self._show(range(FILES // 2))
+
+    @property
+    def answer(self) -> Answer:
+        return expected(self.orders)
+
+    def show_rest(self) -> None:
+        self._show(range(FILES // 2, FILES))
+
+    def env(self, parallelism: int = 2, **settings: Any) -> StreamEnvironment:
+        config = CheckpointConfig(**{"interval": "200ms", "on_cancel": "retain"} | settings)
+        return StreamEnvironment(
+            self.spark,
+            parallelism=parallelism,
+            storage=str(self.root / "checkpoints"),
+            checkpointing=config,
+        )
+
+    def start_endless(self, name: str = "job", **settings: Any) -> JobHandle:
+        """Start the job over all files that ever come; return when all there are committed."""
+        env = self.env(**settings)
+        source = env.from_stream(read_orders(env, self.root / "in"), uid="orders")
+        job = build(env, source, sinks_at(self.root)).execute_async(name)
+        await_that(lambda: self._has_all_rows(job), "the first half")
+        await_checkpoints(job)
+        return job
+
+    def finish(self, env: StreamEnvironment, name: str, restore: str) -> None:
+        """Go on, to the end of the second half."""
+        self.show_rest()
+        job = build_from_files(env, self.root).execute_async(name, restore=restore)
+        assert job.result(250) is JobStatus.FINISHED
+        check_complete(self.root, self.answer)
+        assert job.notes
+
+    def completed(self, name: str = "job") -> tuple[int, ...]:
+        return load_storage(str(self.root / "checkpoints")).job(name).completed()
+
+    def _show(self, files: range) -> None:
+        for number in files:
+            name = f"{number:04}.json"
+            path = self.root / "all" / name
+            if path.exists():
+                path.rename(self.root / "in" / name)
+
+    def _has_all_rows(self, job: JobHandle) -> bool:
+        assert not job.status.is_final, job.failures
+        sources: Any = job.metrics()["sources"]
+        return bool(sources) and sources["orders"]["rows"] == len(self.orders) // 2
+
+
+@pytest.fixture
+def place(tmp_path: Path, spark: SparkSession) -> Place:
+    return Place(tmp_path, spark)
+
+
+def test_a_cancelled_job_goes_on_from_what_it_retained(place: Place) -> None:
+    job = place.start_endless()
+    job.cancel()
+    assert job.status is JobStatus.CANCELLED
+    assert job.result() is JobStatus.CANCELLED
+    (newest,) = place.completed()
+    check_sound(place.root, place.answer)
+
+    with pytest.raises(Invalid) as caught:
+        build_from_files(place.env(), place.root).execute_async("job")
+    assert str(caught.value) == (
+        "job 'job' has left checkpoints, and was not told what to do with them "
+        f"[file://{place.root}/checkpoints/job]: expected none, or an argument restore, found "
+        f'checkpoint {newest}. Pass restore="latest" to go on from it, or begin under another name'
+    )
+    place.finish(place.env(), "job", "latest")
+    assert place.completed() == ()
+
+
+def test_a_cancelled_job_leaves_nothing_if_it_shall(place: Place) -> None:
+    job = place.start_endless(on_cancel="delete")
+    job.cancel()
+    assert place.completed() == ()
+    left = {path.name for path in (place.root / "checkpoints" / "job").rglob("*") if path.is_file()}
+    assert all("owner" in name or "claim" in name or "start" in name for name in left), left
+
+
+def test_a_checkpoint_is_restored_at_another_parallelism_under_another_name(place: Place) -> None:
+    place.start_endless().cancel()
+    (newest,) = place.completed()
+    path = place.root / "checkpoints" / "job" / f"chk-{newest:020}"
+    assert path.is_dir()
+    env = place.env(parallelism=3, retained=2)
+    assert env.max_parallelism == place.env().max_parallelism
+    place.finish(env, "larger", str(path))
+    assert place.completed() == (newest,)
+
+
+def test_a_checkpoint_that_is_not_there(place: Place) -> None:
+    path = f"{place.root}/checkpoints/job/chk-{7:020}"
+    with pytest.raises(NotFound) as caught:
+        build_from_files(place.env(), place.root).execute_async("job", restore=path)
+    assert str(caught.value) == (
+        f"there is no checkpoint 7 to restore from [file://{place.root}/checkpoints/job]: expected "
+        "one of none at all. Look whether the path is right, and whether the checkpoint was deleted"
+    )
+    with pytest.raises(Invalid) as refused:
+        build_from_files(place.env(), place.root).execute_async("job", restore="yesterday")
+    assert str(refused.value) == (
+        "this is not a checkpoint to restore from: expected 'latest', or a checkpoint's folder: "
+        "…/job/chk-00000000000000000042, found 'yesterday'"
+    )
+
+
+def test_what_does_not_fit_the_checkpoint_is_refused_before_anything_starts(place: Place) -> None:
+    place.start_endless().cancel()
+    (newest,) = place.completed()
+    where = f"checkpoint {newest} at file://{place.root}/checkpoints/job"
+
+    env = place.env()
+    source = env.from_stream(read_orders(env, place.root / "in"), uid="orders")
+    source.key_by("user").process(Fussy(), "n long", uid="fussy").sink_to(CollectSink(), uid="out")
+    with pytest.raises(Invalid) as caught:
+        env.execute_async("job", restore="latest")
+    assert str(caught.value) == (
+        f"{where} has state of 'digits', 'odd', 'spend', which the job does not have: expected "
+        "operators and sources with these uids: 'digits', 'odd', 'spend', found 'orders', 'fussy', "
+        "'out'. Give them back their uids, or pass allow_dropped_state=True to do without"
+    )
+
+    other = StreamEnvironment(
+        place.spark,
+        parallelism=2,
+        max_parallelism=64,
+        storage=env.storage,
+        checkpointing=env.checkpointing,
+    )
+    with pytest.raises(Invalid) as refused:
+        build_from_files(other, place.root).execute_async("job", restore="latest")
+    assert str(refused.value) == (
+        f"the max parallelism of operator 'digits' is not that of {where}: expected 128, found 64. "
+        "Pass max_parallelism=128: it says where keys are kept"
+    )
+    assert place.completed() == (newest,)
+
+
+def test_a_second_run_fences_the_first(place: Place) -> None:
+    first = place.start_endless(parallelism=1)
+    env = place.env(parallelism=1)
+    source = env.from_stream(read_orders(env, place.root / "in"), uid="orders")
+    second = build(env, source, sinks_at(place.root)).execute_async("job", restore="latest")
+    try:
+        with pytest.raises(JobFailed, match="another process has taken over job 'job'"):
+            first.result(200)
+        assert first.status is JobStatus.FAILED
+        assert first.metrics()["attempts"] == 1
+        before = seen(place.root)
+        check_sound(place.root, place.answer)
+        place.show_rest()
+        await_that(lambda: seen(place.root) != before, "new rows")
+    finally:
+        second.cancel()
+    place.finish(place.env(), "job", "latest")

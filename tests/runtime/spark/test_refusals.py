@@ -1,0 +1,221 @@
+"""What cannot work is refused, most of it before the job starts, by errors that say what to do."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.runtime import (
+    CollectSink,
+    FileSink,
+    JobFailed,
+    KeyedProcessFunction,
+    NoRestart,
+    StreamEnvironment,
+)
+from holdfast.runtime.spark.session import check_session
+from holdfast.storage import Invalid
+
+pytestmark = pytest.mark.slow
+
+
+class Echo(KeyedProcessFunction):
+    def __repr__(self) -> str:
+        return "Echo()"
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        yield tuple(value)
+
+
+def numbers(env: StreamEnvironment, uid: str = "numbers") -> Any:
+    frame = env.spark.range(20).selectExpr("id as n", "cast(id as float) as part", "array(id) as l")
+    return env.from_batch(frame, uid=uid)
+
+
+def small(env: StreamEnvironment) -> None:
+    env.parallelism = 4
+    numbers(env).sink_to(CollectSink(), uid="out")
+    env.execute_async("job")
+
+
+def not_streaming(env: StreamEnvironment) -> None:
+    env.from_stream(env.spark.range(3), uid="numbers")
+
+
+def streaming(env: StreamEnvironment) -> None:
+    env.from_batch(env.spark.readStream.format("rate").load(), uid="rate")
+
+
+def no_such_key(env: StreamEnvironment) -> None:
+    numbers(env).key_by("m")
+
+
+def no_legal_key(env: StreamEnvironment) -> None:
+    numbers(env).key_by("l")
+
+
+def two_of_one_uid(env: StreamEnvironment) -> None:
+    stream = numbers(env)
+    stream.map(tuple, "n long, part float, l array<long>", uid="same")
+    stream.filter(bool, uid="same")
+
+
+def no_pickle(env: StreamEnvironment) -> None:
+    lock = threading.Lock()
+    numbers(env).filter(lambda row: row.n and lock.locked(), uid="locked")
+
+
+def another_kind_of_function(env: StreamEnvironment) -> None:
+    numbers(env).process(Echo(), "n long", uid="echo")
+
+
+def bad_schema(env: StreamEnvironment) -> None:
+    numbers(env).map(tuple, "n lang", uid="echo")
+
+
+def nothing_reads(env: StreamEnvironment) -> None:
+    numbers(env)
+    env.execute_async("job")
+
+
+def no_checkpoints(env: StreamEnvironment) -> None:
+    rate = env.from_stream(env.spark.readStream.format("rate").load(), uid="rate")
+    rate.sink_to(CollectSink(), uid="out")
+    env.execute_async("job")
+
+
+def no_such_column_of_time(env: StreamEnvironment) -> None:
+    numbers(env).with_watermark("part", "1s")
+
+
+REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
+    small: (
+        "the session is too small for the job [master local[4]]: expected at least 5 task "
+        "slots: 4 for the job's slots, which run all the time, and one or more to read "
+        'sources, found 4. Use master("local[6]"), or a lower parallelism'
+    ),
+    not_streaming: (
+        "source 'numbers' is not a streaming DataFrame: expected one from "
+        "spark.readStream, found a DataFrame of a fixed size. Use from_batch, or read it "
+        "with spark.readStream"
+    ),
+    streaming: ("source 'rate' is a streaming DataFrame. Use from_stream"),
+    no_such_key: (
+        "there is no key column 'm' [operator 'numbers']: expected one of n, part, l, "
+        "found 0 columns 'm'"
+    ),
+    no_legal_key: (
+        "column 'l' cannot be a key [operator 'numbers']: expected whole numbers, text, "
+        "bytes, truth, floats, dates, timestamps or decimals, found list<element: int64 "
+        "not null>. Make a column of such a type of it first"
+    ),
+    two_of_one_uid: (
+        "two operators have the uid 'same': expected a uid of its own for each: state is "
+        "found by it, found map and filter. Give one of them another uid"
+    ),
+    no_pickle: (
+        "a function cannot be pickled, so it cannot get into slots [operator 'locked']: "
+        "expected a function whose attributes and closures can be pickled, found "
+        "TypeError: cannot pickle '_thread.lock' object. Make such things (locks, "
+        "connections, sessions) in its method open"
+    ),
+    another_kind_of_function: (
+        "process of a stream that is not keyed takes another kind of function: expected an "
+        "object of a class below ProcessFunction, found Echo()"
+    ),
+    bad_schema: (
+        "a schema cannot be read [operator 'echo']: expected DDL as Spark has it, found "
+        '[UNSUPPORTED_DATATYPE] Unsupported data type "LANG". SQLSTATE: 0A000 (line 1, pos '
+        "2)"
+    ),
+    nothing_reads: ("nothing reads the source 'numbers'. Process it, or remove the source"),
+    no_checkpoints: (
+        "sink 'out' would never commit a row [source 'rate' does not end, and no "
+        "checkpoints are taken]: expected checkpoints: sinks commit when one is complete. "
+        'Pass checkpointing="5s", or another interval, to the environment'
+    ),
+    no_such_column_of_time: (
+        "column 'part' cannot be event time [operator 'numbers']: expected int64 "
+        "milliseconds since 1970, or a timestamp, found float"
+    ),
+}
+
+
+@pytest.mark.parametrize("attempt", REFUSALS)
+def test_what_cannot_work_is_refused_before_it_starts(
+    spark: SparkSession, attempt: Callable[[StreamEnvironment], None]
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        attempt(StreamEnvironment(spark, parallelism=2))
+    assert str(caught.value) == REFUSALS[attempt]
+
+
+def test_a_session_of_connect_is_refused() -> None:
+    class Remote:
+        """As little of a session of Spark Connect as there is."""
+
+    Remote.__module__, Remote.__qualname__ = "pyspark.sql.connect.session", "SparkSession"
+    session: Any = Remote()
+    with pytest.raises(Invalid) as caught:
+        check_session(session, 2)
+    assert str(caught.value) == (
+        "this session cannot carry a job: expected a classic SparkSession, in the driver's own "
+        "process, found pyspark.sql.connect.session.SparkSession. Spark Connect hides the driver; "
+        "start the job with spark-submit or a local master"
+    )
+
+
+def test_dynamic_allocation_is_refused(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = spark.sparkContext.getConf().set("spark.dynamicAllocation.enabled", "true")
+    monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda _: conf)
+    with pytest.raises(Invalid) as caught:
+        check_session(spark, 2)
+    assert str(caught.value) == (
+        "dynamic allocation would take executors away from slots, or start them too late: expected "
+        "spark.dynamicAllocation.enabled=false, found true. Set it to false, and "
+        "spark.executor.instances to the number that you want"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        pytest.param(
+            ("a", 1),
+            "tuple ('a', 1)]: expected a tuple of 3 values, or a dict, for name, n, m, found tuple "
+            "('a', 1)",
+            id="a length",
+        ),
+        pytest.param(
+            ("a", "b", 2),
+            "tuple ('a', 'b', 2), column 'n']: expected int64, found str 'b'",
+            id="a type",
+        ),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(
+    spark: SparkSession, tmp_path: Path, row: tuple[Any, ...], told: str
+) -> None:
+    class Misfit(KeyedProcessFunction):
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            yield row if value.n == 13 else ("fits", value.n, 1)
+
+    env = StreamEnvironment(spark, parallelism=2, restart=NoRestart())
+    keyed = numbers(env).key_by("n").process(Misfit(), "name string, n long, m int", uid="misfit")
+    keyed.sink_to(FileSink(str(tmp_path / "out")), uid="out")
+    with pytest.raises(JobFailed) as caught:
+        env.execute_async("misfit").result(200)
+    line = re.sub(r"row \d+", "row _", str(caught.value).splitlines()[0])
+    assert line == (
+        "operator 'misfit' failed: a row does not fit the schema of its output [operator 'misfit', "
+        f"row _ {told}. Yield rows that fit, or change schema="
+    )
+    assert not list((tmp_path / "out").glob("*.parquet"))
