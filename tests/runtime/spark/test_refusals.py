@@ -105,7 +105,7 @@ REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
         "spark.readStream, found a DataFrame of a fixed size. Use from_batch, or read it "
         "with spark.readStream"
     ),
-    streaming: ("source 'rate' is a streaming DataFrame. Use from_stream"),
+    streaming: "source 'rate' is a streaming DataFrame. Use from_stream",
     no_such_key: (
         "there is no key column 'm' [operator 'numbers']: expected one of n, part, l, "
         "found 0 columns 'm'"
