@@ -304,13 +304,21 @@ def _merge_single(
     sources: Iterable[Any],
     merge: Callable[[Any, Any], Any],
 ) -> None:
+    """Nothing is cleared before all is merged and written: `merge` is the user's, and may fail."""
     merged = None
-    for source in (target, *sources):
-        state.set_current_namespace(source)
-        found = state._read()
-        if found is not None:
-            merged = found if merged is None else merge(merged, found)
-            state.clear()
-    state.set_current_namespace(target)
+    seen: dict[Any, None] = {}
+    try:
+        for source in (target, *sources):
+            state.set_current_namespace(source)
+            found = None if state.namespace in seen else state._read()
+            seen[state.namespace] = None
+            if found is not None:
+                merged = found if merged is None else merge(merged, found)
+    finally:
+        state.set_current_namespace(target)
     if merged is not None:
         state._write(merged)
+    for emptied in list(seen)[1:]:
+        state.namespace = emptied
+        state.clear()
+    state.set_current_namespace(target)

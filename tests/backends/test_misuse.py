@@ -165,3 +165,26 @@ def test_the_namespace_nan_is_equal_to_itself(backend: KeyedStateBackend) -> Non
     state.set_current_namespace(float("nan"))
     state.update(1)
     assert list(backend.keys("v", float("nan"))) == [1]
+
+
+def test_a_merge_that_fails_has_changed_nothing(backend: KeyedStateBackend) -> None:
+    state = backend.get_state(TOTAL, namespace_type=int)
+    for namespace in (1, 2, 3):
+        state.set_current_namespace(namespace)
+        state.add(namespace)
+    with pytest.raises(Invalid, match="Sum cannot merge accumulators"):
+        state.merge_namespaces(1, [2, 3])
+    assert state.get() == 1
+    for namespace in (2, 3):
+        state.set_current_namespace(namespace)
+        assert state.get() == namespace
+
+
+def test_a_namespace_is_merged_once_however_often_it_is_named(backend: KeyedStateBackend) -> None:
+    state = backend.get_state(SUM, namespace_type=int)
+    for namespace in (1, 2):
+        state.set_current_namespace(namespace)
+        state.add(namespace)
+    state.merge_namespaces(1, [2, 1, 2])
+    assert state.get() == 3
+    assert (list(backend.keys("sum", 1)), list(backend.keys("sum", 2))) == ([1], [])
