@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from types import NoneType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from holdfast.backends.plain import INT64_MAX
 from holdfast.backends.value_codec import ValueCodec
 from holdfast.storage.errors import Invalid
 
-__all__ = ["Numbers", "grouped", "reduced_numbers", "to_arrow", "to_list"]
+__all__ = ["Numbers", "grouped", "has_none", "reduced_numbers", "to_arrow", "to_list"]
 
 Numbers: TypeAlias = npt.NDArray[Any]
 """An array of 64-bit integers or floats."""
@@ -50,6 +51,11 @@ def to_arrow(values: list[Any], codec: ValueCodec[Any]) -> pa.Array | list[Any]:
     return values if arrow is None else pa.array(values, arrow)
 
 
+def has_none(values: Iterable[Any]) -> bool:
+    """Whether there is a None. To compare with it is what arrays of NumPy do not like."""
+    return NoneType in set(map(type, values))
+
+
 def grouped(
     keys: Any,
     values: Any,
@@ -76,7 +82,7 @@ def grouped(
         return _by_kernel(keys, values, kernel)
     reduced: dict[Any, Any] = {}
     listed = to_list(values)
-    if None in listed:
+    if has_none(listed):
         raise Invalid("a value to be reduced is null", fix="Drop such rows first")
     for key, value in zip(canonical(keys), checked(listed), strict=True):
         reduced[key] = reduce(reduced[key], value) if key in reduced else value

@@ -9,7 +9,14 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from holdfast.backends.batches import Numbers, grouped, reduced_numbers, to_arrow, to_list
+from holdfast.backends.batches import (
+    Numbers,
+    grouped,
+    has_none,
+    reduced_numbers,
+    to_arrow,
+    to_list,
+)
 from holdfast.backends.descriptors import (
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
@@ -71,7 +78,7 @@ class _SingleState(State[_V]):
             )
 
     def _write_many(self, addresses: Sequence[Any], values: Sequence[Any]) -> None:
-        if None not in values:
+        if not has_none(values):
             self._table.put_many(addresses, self._encode_many(values))
             return
         pairs = dict(zip(addresses, values, strict=True))
@@ -118,7 +125,7 @@ class ValueState(_SingleState[_V]):
         """The value of each key; an Arrow array where the type has one, else a list."""
         self._context.check_thread()
         values = self._read_many(self._addresses(keys))
-        if self._shared_default is not None and None in values:
+        if self._shared_default is not None and has_none(values):
             values = [self._default if value is None else value for value in values]
         return to_arrow(values, self._spec.values)
 

@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -188,3 +189,13 @@ def test_a_namespace_is_merged_once_however_often_it_is_named(backend: KeyedStat
     state.merge_namespaces(1, [2, 1, 2])
     assert state.get() == 3
     assert (list(backend.keys("sum", 1)), list(backend.keys("sum", 2))) == ([1], [])
+
+
+def test_values_that_do_not_compare_are_written_by_the_batch() -> None:
+    descriptor = ValueStateDescriptor("v", np.ndarray, pickle=True, default=np.zeros(2))
+    with load_backend("hashmap").open(
+        uid="op", key_groups=KeyGroupRange(0, 127), max_parallelism=128, allow_pickle=True
+    ) as opened:
+        state = opened.get_state(descriptor)
+        state.put_many([1, 2], [np.arange(3), None])
+        assert [each.tolist() for each in state.get_many([1, 2])] == [[0, 1, 2], [0, 0]]
