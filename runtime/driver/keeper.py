@@ -67,6 +67,15 @@ class CheckpointKeeper:
         """Do not use numbers below this one."""
         self._next_id = max(self._next_id, checkpoint_id)
 
+    def check(self) -> None:
+        """Make sure that this run still has the right to commit.
+
+        Raises:
+            Fenced: a newer run has taken over.
+            Unavailable: the storage did not answer.
+        """
+        self._owner.check()
+
     def store(self, command: Store, events: EventQueue) -> None:
         """Commit a checkpoint in the background; the queue learns how it went."""
         self._thread.submit(self._store, command, events)

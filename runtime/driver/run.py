@@ -35,6 +35,7 @@ from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import (
     Clock,
     Entropy,
+    Fenced,
     HoldfastError,
     JobStorage,
     StateSnapshot,
@@ -218,6 +219,8 @@ class JobRun:
             attempt = Attempt(self._attempt_parts(server), events)
         except Unavailable as error:
             return Unsuccessful(f"the job could not be restored: {error}")
+        except Fenced as error:
+            return Unsuccessful(str(error), is_fatal=True)
         except HoldfastError as error:
             return Unsuccessful(f"the job cannot be restored: {error}", is_fatal=True)
         self._attempt, self._events = attempt, events
@@ -243,6 +246,9 @@ class JobRun:
 
     def _attempt_parts(self, server: DriverServer) -> AttemptParts:
         parts = self._parts
+        # A run that was taken for dead may never get to a commit that would tell it so: what it
+        # restores from may be deleted by now.
+        parts.keeper.check()
         last = parts.keeper.last
         point = parts.restore if last is None else RestorePoint(last, parts.job)
         credentials = Credentials(token=self._token, attempt=self.attempts)
