@@ -1,0 +1,134 @@
+"""Whole jobs, simulated: whatever fails, every row is seen once, and the seed replays the run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from holdfast.runtime.checkpoint.pending import PendingCheckpoint
+from holdfast.runtime.gate import Gate
+from holdfast.runtime.operators.sink_operator import SinkOperator
+from simulated_runs import Simulation
+from simulated_world import Broken
+
+SEEDS = 100
+_AT_ONCE = 10
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The runtime warns of each failure; there are thousands here."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_a_job_without_faults_answers_what_is_right() -> None:
+    simulation = Simulation(1, faults=0).run()
+    assert simulation.world.happened == []
+    assert len(simulation.cluster.deployments) == 1
+    assert simulation.checkpoints > 0
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, _AT_ONCE))
+def test_every_row_is_seen_once_whatever_fails(first: int) -> None:
+    for seed in range(first, first + _AT_ONCE):
+        run(seed)
+
+
+def test_the_runs_are_worth_something() -> None:
+    """Faults of many kinds happen, and most runs take several attempts and checkpoints."""
+    simulations = [run(seed) for seed in range(500, 520)]
+    assert len({kind for each in simulations for kind in each.world.happened}) > 10
+    assert sum(len(each.cluster.deployments) for each in simulations) > 40
+    assert sum(each.checkpoints for each in simulations) > 40
+
+
+def test_a_seed_replays_a_run() -> None:
+    first, second = Simulation(7).run(), Simulation(7).run()
+    assert first.world.happened
+    assert first.world.trace == second.world.trace
+    assert first.shelf.committed == second.shelf.committed
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(10_000, 14_000, 200))
+def test_every_row_is_seen_once_in_thousands_of_runs(first: int) -> None:
+    for seed in range(first, first + 200):
+        run(seed)
+
+
+def run(seed: int) -> Simulation:
+    simulation = Simulation(seed)
+    try:
+        return simulation.run()
+    except Broken as error:
+        error.add_note(f"seed {seed}: {', '.join(simulation.world.happened)}")
+        raise
+
+
+def without_alignment() -> AbstractContextManager[Any]:
+    return patch.object(Gate, "may_read", lambda _gate, _channel: True)
+
+
+def committed_when_prepared() -> AbstractContextManager[Any]:
+    prepare = SinkOperator.prepare
+
+    def too_early(operator: SinkOperator, checkpoint_id: int) -> None:
+        prepare(operator, checkpoint_id)
+        operator.completed(checkpoint_id)
+
+    return patch.object(SinkOperator, "prepare", too_early)
+
+
+def only_the_last_committed() -> AbstractContextManager[Any]:
+    """What was prepared for a checkpoint that was aborted then is forgotten."""
+
+    def forgetful(operator: SinkOperator, checkpoint_id: int) -> None:
+        operator._commit([each for each in operator._pending if each[0] == checkpoint_id])
+        operator._pending = [each for each in operator._pending if each[0] > checkpoint_id]
+
+    return patch.object(SinkOperator, "completed", forgetful)
+
+
+def not_committed_again() -> AbstractContextManager[Any]:
+    """What a restored checkpoint lists is taken to be committed."""
+    commit = SinkOperator._commit
+
+    def only_later(operator: SinkOperator, due: Any) -> None:
+        if operator._writer is not None:
+            commit(operator, due)
+
+    return patch.object(SinkOperator, "_commit", only_later)
+
+
+def stored_when_half_has_come() -> AbstractContextManager[Any]:
+    def is_ready(pending: PendingCheckpoint) -> bool:
+        return not pending._missing_slots or not pending._missing_sources
+
+    return patch.object(PendingCheckpoint, "is_ready", property(is_ready))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        without_alignment,
+        committed_when_prepared,
+        only_the_last_committed,
+        not_committed_again,
+        stored_when_half_has_come,
+    ],
+)
+def test_what_is_broken_does_not_go_unnoticed(broken: Any) -> None:
+    with broken():
+        for seed in range(SEEDS):
+            try:
+                Simulation(seed).run()
+            except Broken:
+                return
+    pytest.fail("nothing was noticed")

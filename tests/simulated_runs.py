@@ -1,0 +1,370 @@
+"""Whole jobs in a simulated world, from a seed: drivers, slots and storage fail on the way.
+
+What is real: `JobRun`, attempts, feeds, the coordinator, the keeper and the owner of checkpoints,
+slots with their chains, gates, operators, backends and staging. The same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast.backends import load_backend
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.feed import Feed, Source
+from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourceOpening
+from holdfast.runtime.elements import MIN_WATERMARK
+from holdfast.runtime.restarts import FixedDelayRestart
+from holdfast.runtime.staging import PushKey, Winner
+from holdfast.storage import (
+    CheckpointMetadata,
+    Fenced,
+    HoldfastError,
+    JobOwner,
+    SeededEntropy,
+    StateSnapshot,
+    Unavailable,
+)
+from simulated_cluster import SimulatedCluster, SimulatedLink, SimulatedServer, SimulatedSlot
+from simulated_jobs import SINKS, SOURCES, Batch, Order, Shelf, expected, job_plan, orders_of
+from simulated_storage import SimulatedStorage
+from simulated_world import (
+    Action,
+    Broken,
+    Killed,
+    Process,
+    SimulatedExecutor,
+    SimulatedQueue,
+    World,
+)
+
+_BACKLOG_BYTES = 2_000
+_KIND = "test.simulated-source/1"
+_EXECUTORS = (
+    "holdfast.backends.snapshot_worker",
+    "holdfast.runtime.driver.attempt",
+    "holdfast.runtime.driver.feed",
+    "holdfast.runtime.driver.keeper",
+    "holdfast.runtime.slot",
+)
+
+
+class SimulatedSource(Source):
+    """A list of batches that can be read again from anywhere."""
+
+    def __init__(self, world: World, batches: list[Batch], opening: SourceOpening) -> None:
+        self.uid = opening.uid
+        self._world = world
+        self._process = world.process
+        self._batches = batches
+        self._opening = opening
+        restored = opening.restored
+        assert restored is None or restored.kind == _KIND
+        self._position: dict[str, Any] = {"done": 0, "has_ended": False}
+        if restored is not None:
+            self._position = dict(restored.attributes)
+        self._feed: Feed | None = None
+        self._failure: str | None = None
+        self._is_stopped = False
+
+    def start(self, feed: Feed) -> None:
+        self._feed = feed
+        self._world.actors.append(self)
+
+    def actions(self) -> Iterable[Action]:
+        if self._failure is not None:
+            # Late, as if its thread was stopped just before: what can go wrong until then?
+            yield Action("source says why it failed", self._process, self._fail, 0.05)
+        elif not self._is_stopped and self._has_room():
+            yield Action(f"push of {self.uid}", self._process, self._go_on, 0.5)
+
+    def position(self) -> dict[str, Any]:
+        return dict(self._position)
+
+    def store(self, position: Any, checkpoint_id: int) -> StateSnapshot:
+        if self._world.mishap("position is not stored", rate=0.02):
+            raise Unavailable("the position cannot be stored")
+        return StateSnapshot(kind=_KIND, attributes=position)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._failure = None
+        if self in self._world.actors:
+            self._world.actors.remove(self)
+
+    def _slots(self) -> list[SimulatedSlot]:
+        assert self._feed is not None
+        addresses = self._feed.addresses
+        return [SimulatedSlot.at(addresses[slot]) for slot in sorted(addresses)]
+
+    def _has_room(self) -> bool:
+        return all(
+            slot.staging.backlog_bytes(self.uid) < _BACKLOG_BYTES
+            for slot in self._slots()
+            if slot.process.is_alive
+        )
+
+    def _fail(self) -> None:
+        assert self._feed is not None
+        self._feed.fail(self._failure or "", "")
+        self._failure, self._is_stopped = None, True
+
+    def _go_on(self) -> None:
+        feed = self._feed
+        assert feed is not None
+        try:
+            if self._world.mishap("source fails", rate=0.001):
+                raise Unavailable("the source does not answer")
+            done = self._position["done"]
+            if self._position["has_ended"] or done == len(self._batches):
+                self._position = {"done": done, "has_ended": True}
+                self._is_stopped = True
+                feed.end()
+            else:
+                self._push(feed, done)
+        except Fenced:
+            self._is_stopped = True
+        except HoldfastError as error:
+            self._failure = str(error)
+
+    def _push(self, feed: Feed, number: int) -> None:
+        """Splits are pushed by one or two attempts, of which any may win; then they are let in."""
+        batch = self._batches[number]
+        winners = []
+        for split, rows in enumerate(batch):
+            attempts = self._world.random.choice((1, 1, 2))
+            for attempt in range(attempts):
+                self._stage(rows, number, split, attempt)
+            winners.append(Winner(split, self._world.random.randrange(attempts)))
+        latest = max((order.at for rows in batch for order in rows), default=MIN_WATERMARK + 1)
+
+        def admitted() -> None:
+            self._position = {"done": number + 1, "has_ended": False}
+
+        feed.admit(
+            number,
+            winners,
+            rows=sum(map(len, batch)),
+            watermark=latest - 1 if latest > 0 else None,
+            admitted=admitted,
+        )
+
+    def _stage(self, rows: list[Order], number: int, split: int, attempt: int) -> None:
+        plan = self._opening.plan
+        for edge in self._opening.edges:
+            columns = [pa.array(each, kind) for each, kind in zip(
+                zip(*rows, strict=True) if rows else ((), (), ()), edge.schema.types, strict=True
+            )]  # fmt: skip
+            batch = pa.RecordBatch.from_arrays(columns, schema=edge.schema)
+            parts = edge.partitioner(plan.parallelism, plan.max_parallelism).split(batch)
+            for slot, part in zip(self._slots(), parts, strict=True):
+                if not slot.process.is_alive:
+                    raise Unavailable("a slot does not take rows")
+                push = slot.staging.open(PushKey(self.uid, edge.edge_id, number, split, attempt))
+                if part is not None and part.num_rows:
+                    push.add(part)
+                push.complete()
+
+
+@dataclass(frozen=True)
+class SimulatedSourcePlan:
+    """A source as the job was planned."""
+
+    batches: list[Batch]
+
+    def open(self, opening: SourceOpening) -> Source:
+        return SimulatedSource(World.current(), self.batches, opening)
+
+
+class Simulation:
+    """One job, from its first driver until one has finished it, and all others have given up."""
+
+    def __init__(self, seed: int, *, faults: int | None = None) -> None:
+        self.world = World(seed, faults=faults)
+        chance = self.world.random
+        self.batches = orders_of(random.Random(seed))
+        self.parallelism = chance.choice((1, 2, 2, 3))
+        self.expected = expected(self.batches)
+        self.shelf = Shelf(self.world, self._check_commit)
+        self.storage = SimulatedStorage(self.world, self._check_checkpoint)
+        self.job = self.storage.job("job")
+        self.plan = job_plan(self.shelf, self.parallelism)
+        concurrent = chance.choice((1, 1, 2))
+        self.config = CheckpointConfig(
+            interval=chance.choice(("10ms", "30ms", "200ms")),
+            timeout=chance.choice(("1s", "5s")),
+            max_concurrent=concurrent,
+            min_pause=chance.choice((0, "50ms")) if concurrent == 1 else 0,
+            tolerable_failures=chance.choice((0, 2, 100)),
+            retained=chance.choice((1, 2)),
+        )
+        self.cluster = SimulatedCluster(self.world)
+        self.completed: list[tuple[int, int]] = []
+        self.statuses: list[tuple[str, JobStatus]] = []
+        self.errors: list[str] = []
+        self.checkpoints = 0
+        self._drivers = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a driver has finished the job."""
+        return any(status is JobStatus.FINISHED for _, status in self.statuses)
+
+    def run(self) -> Simulation:
+        """See the job to its end, and what is left of it to theirs."""
+        with simulated(self.world):
+            self.world.calamity = self._calamity
+            self._drive()
+            _promise(f"the job has not finished: {self.errors}", is_kept=self.is_finished)
+            self._check_end()
+            self.world.settle()
+            self._check_end()
+        return self
+
+    def _drive(self) -> None:
+        """Driver after driver, until one has not been killed."""
+        while True:
+            driver = Process(f"driver {self._drivers}")
+            self._drivers += 1
+            with self.world.within(driver):
+                try:
+                    run = self._started()
+                    run.run()
+                except Killed:
+                    if self.is_finished:
+                        return  # by another one, while this one stood still
+                    continue
+                except Unavailable as error:
+                    self.world.note(f"{driver.name} does not get to start: {error}")
+                    continue
+                self.statuses.append((driver.name, run.status))
+                self.errors.append(str(run.error))
+                driver.is_alive = False
+                return
+
+    def _started(self) -> JobRun:
+        """What an environment does to restore the latest checkpoint."""
+        self._restore_point()
+        for _ in range(self.world.random.choice((0, 0, 100))):
+            self.world.step()
+        if self.is_finished or not self.world.process.is_alive:
+            raise Killed
+        owner = self.job.take_over()
+        point = self._restore_point()
+        return self._job_run(owner, point)
+
+    def _restore_point(self) -> RestorePoint | None:
+        latest = self.job.latest()
+        return None if latest is None else RestorePoint(latest, self.job)
+
+    def _job_run(self, owner: JobOwner, point: RestorePoint | None) -> JobRun:
+        clock = self.world.clock
+        restored = None if point is None else point.metadata.checkpoint_id
+        self.world.note(f"epoch {owner.epoch} begins with checkpoint {restored}")
+        return JobRun(
+            RunParts(
+                plan=self.plan,
+                sources={uid: SimulatedSourcePlan(self.batches[uid]) for uid in SOURCES},
+                config=self.config,
+                restart=FixedDelayRestart(attempts=1_000, delay=0),
+                backend=load_backend("hashmap"),
+                job=self.job,
+                keeper=CheckpointKeeper(
+                    self.job,
+                    owner,
+                    retained=self.config.retained,
+                    parallelism=self.parallelism,
+                    max_parallelism=self.plan.max_parallelism,
+                    clock=clock,
+                ),
+                restore=point,
+                allow_pickle=False,
+                cluster=self.cluster,
+                clock=clock,
+                entropy=SeededEntropy(self.world.random.randrange(2**32)),
+            )
+        )
+
+    def _calamity(self) -> None:
+        """Mostly nothing.
+
+        A job that is finished has no checkpoints any more: nobody may start it again.
+        """
+        if self.is_finished:
+            return
+        mishap = self.world.mishap(
+            "slot is killed", "slot is killed", "slot stands still", "driver is killed",
+            "driver is taken for dead", rate=0.001,
+        )  # fmt: skip
+        slots = self.cluster.slots()
+        if mishap == "driver is killed":
+            self.world.kill(self.world.process)
+        elif mishap == "driver is taken for dead":
+            self._drive()
+        elif mishap is not None and slots:
+            slot = self.world.random.choice(slots)
+            if mishap == "slot is killed":
+                slot.stop()
+            else:
+                still_ms = self.world.random.choice((300, 3_000, 40_000))
+                slot.process.frozen_until_ms = self.world.clock.now_ms() + still_ms
+
+    def _check_checkpoint(self, metadata: CheckpointMetadata, files: set[str]) -> None:
+        """A checkpoint that is written has the parts of all slots, and their files are there."""
+        self.checkpoints += 1
+        self.completed.append((metadata.epoch, metadata.checkpoint_id))
+        there = ({*metadata.sources}, {*metadata.operators})
+        _promise(
+            f"it has parts of {there}", is_kept=there == ({*SOURCES}, {"spend", "towns", *SINKS})
+        )
+        for uid in ("spend", "towns"):
+            groups = sorted(
+                part.key_groups for part in metadata.operators[uid].parts if part.key_groups
+            )
+            found = [group for first, last in groups for group in range(first, last + 1)]
+            _promise(f"{uid} lacks a part", is_kept=found == [*range(self.plan.max_parallelism)])
+        for uid in SINKS:
+            slots = [part.slot for part in metadata.operators[uid].parts]
+            _promise(f"{uid} lacks a part", is_kept=slots == [*range(self.parallelism)])
+        _promise("a file of a checkpoint is not there", is_kept=metadata.files() <= files)
+
+    def _check_commit(self, uid: str, part: str) -> None:
+        """What is seen belongs to a checkpoint that is written, and is part of the answer."""
+        _, attempt, number, _ = part.split("/")
+        epoch = int(attempt.partition(".")[0])
+        is_written = any(
+            by >= epoch and checkpoint_id >= int(number) for by, checkpoint_id in self.completed
+        )
+        _promise(f"{part} is committed before its checkpoint", is_kept=is_written)
+        seen = self.shelf.seen[uid] + Counter(self.shelf.prepared[part])
+        _promise(f"{part} has rows that are too many", is_kept=seen <= self.expected[uid])
+
+    def _check_end(self) -> None:
+        _promise("rows are missing", is_kept=self.shelf.seen == self.expected)
+
+
+def _promise(what: str, *, is_kept: bool) -> None:
+    if not is_kept:
+        raise Broken(what)
+
+
+@contextmanager
+def simulated(world: World) -> Iterator[None]:
+    """Put the world's executors, queues and connections in the place of real ones."""
+    with world.entered(), pytest.MonkeyPatch.context() as patch:
+        for module in _EXECUTORS:
+            patch.setattr(f"{module}.ThreadPoolExecutor", SimulatedExecutor)
+        patch.setattr("holdfast.runtime.driver.keeper._FIRST_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.run.EventQueue", SimulatedQueue)
+        patch.setattr("holdfast.runtime.driver.run.DriverServer", SimulatedServer)
+        patch.setattr("holdfast.runtime.driver.run.SlotClient", SimulatedLink)
+        yield

@@ -1,0 +1,254 @@
+"""A world without threads: processes, their background work and time, one action after another.
+
+A seed chooses what happens next, so it replays the whole run. Classes that the runtime uses to
+wait or to work in the background are replaced by those here; the rest of it is the real thing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self
+
+from holdfast.runtime.driver.events import AttemptEvent, EventQueue
+from holdfast.storage import ManualClock
+
+MOST_STEPS = 10_000
+Task = tuple[Future[Any], Callable[[], Any]]
+
+
+class Killed(BaseException):
+    """The process in which this is raised is dead: nothing of it goes on."""
+
+
+class Broken(BaseException):
+    """A promise is broken. Nothing that is simulated catches it."""
+
+
+@dataclass(eq=False)
+class Process:
+    """Something that can be killed, or stand still for a while."""
+
+    name: str
+    is_alive: bool = True
+    frozen_until_ms: int = 0
+
+
+class Action(NamedTuple):
+    """Something that may happen next."""
+
+    label: str
+    process: Process
+    act: Callable[[], None]
+    weight: float = 1.0
+
+
+class Actor(Protocol):
+    """Somebody in the world who can do something, now and then."""
+
+    def actions(self) -> Iterable[Action]:
+        """What it could do now."""
+        ...
+
+
+class World:
+    """Everything that happens, in an order that the seed chooses."""
+
+    _current: World | None = None
+
+    def __init__(self, seed: int, *, faults: int | None = None) -> None:
+        self.random = random.Random(seed)
+        self.clock = ManualClock(1_000_000)
+        self.process = Process("nobody")
+        self.actors: list[Actor] = []
+        self.executors: list[SimulatedExecutor] = []
+        self.trace: list[str] = []
+        self.steps = 0
+        self.faults_left = self.random.randint(0, 10) if faults is None else faults
+        self.happened: list[str] = []
+        self.calamity: Callable[[], None] = lambda: None
+        """Called before each step."""
+        self._pace = {kind: self.random.choice((0.3, 1.0, 1.0, 3.0)) for kind in _PACED}
+
+    @classmethod
+    def current(cls) -> World:
+        """The world that is simulated now."""
+        assert cls._current is not None, "nothing is simulated now"
+        return cls._current
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be the current world."""
+        before, World._current = World._current, self
+        try:
+            yield
+        finally:
+            World._current = before
+
+    @contextmanager
+    def within(self, process: Process) -> Iterator[None]:
+        """What is done inside is done by this process."""
+        before, self.process = self.process, process
+        try:
+            yield
+        finally:
+            self.process = before
+
+    def note(self, line: str) -> None:
+        """Put something into the trace."""
+        self.trace.append(f"{self.clock.now_ms()} {line}")
+
+    def mishap(self, *kinds: str, rate: float = 0.004) -> str | None:
+        """One of these faults, seldom, as long as there are any left; mostly None."""
+        if not self.faults_left or self.random.random() >= rate * len(kinds):
+            return None
+        self.faults_left -= 1
+        kind = self.random.choice(kinds)
+        self.happened.append(kind)
+        self.note(f"mishap in {self.process.name}: {kind}")
+        return kind
+
+    def kill(self, process: Process) -> None:
+        """Nothing of a process happens any more."""
+        self.note(f"{process.name} is killed")
+        process.is_alive = False
+        self.executors = [each for each in self.executors if each.process is not process]
+
+    def step(self) -> None:
+        """Let one thing happen."""
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise Broken("the job does not come to an end")
+        self.calamity()
+        now_ms = self.clock.now_ms()
+        actions = [
+            action
+            for actor in (*self.actors, *self.executors)
+            for action in actor.actions()
+            if action.process.is_alive and action.process.frozen_until_ms <= now_ms
+        ]
+        actions.append(Action("time passes", self.process, self._pass_time, 0.5))
+        weights = [each.weight * self._pace.get(each.label.split()[0], 1.0) for each in actions]
+        if len(actions) == 1:
+            self.clock.advance(self.random.choice((20, 100, 500)))
+            return
+        (action,) = self.random.choices(actions, weights)
+        self.act(action)
+
+    def act(self, action: Action) -> None:
+        """Let this happen."""
+        self.note(f"{action.process.name}: {action.label}")
+        with self.within(action.process):
+            try:
+                action.act()
+            except Killed:
+                return
+
+    def settle(self) -> None:
+        """Let happen what still can, until there is nothing but time, for a while."""
+        self.faults_left = 0
+        for _ in range(400):
+            self.step()
+
+    def _pass_time(self) -> None:
+        self.clock.advance(self.random.choice((1, 1, 2, 5, 20)))
+
+
+_PACED = ("step", "deliver", "task", "push", "time")
+
+
+class _SimulatedFuture(Future[Any]):
+    def __init__(self, executor: SimulatedExecutor) -> None:
+        super().__init__()
+        self._executor = executor
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._executor.drain()
+        return super().result(0)
+
+
+class SimulatedExecutor:
+    """Stands for a `ThreadPoolExecutor` of one thread: its tasks are actions of the world."""
+
+    def __init__(self, workers: int = 1, name: str = "telling") -> None:
+        self._world = World.current()
+        self.process = self._world.process
+        self._name = name
+        self._tasks: deque[Task] = deque()
+        self._is_shut_down = False
+        if self.process.is_alive:
+            self._world.executors.append(self)
+
+    def actions(self) -> Iterable[Action]:
+        if self._tasks:
+            yield Action(f"task of {self._name}", self.process, self._run_first)
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        if self._is_shut_down:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future = _SimulatedFuture(self)
+        self._tasks.append((future, lambda: call(*arguments)))
+        return future
+
+    def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
+        self._is_shut_down = True
+        if cancel_futures:
+            for future, _ in self._tasks:
+                future.cancel()
+        if wait:
+            self.drain()
+        if not self._tasks and self in self._world.executors:
+            self._world.executors.remove(self)
+
+    def drain(self) -> None:
+        """Do all that there is to do, unless the process is dead."""
+        while self._tasks and self.process.is_alive:
+            with self._world.within(self.process):
+                self._run_first()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.shutdown()
+
+    def _run_first(self) -> None:
+        future, call = self._tasks.popleft()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            answer = call()
+        except Exception as error:  # noqa: BLE001 - as the real one
+            future.set_exception(error)
+        else:
+            future.set_result(answer)
+
+
+class SimulatedQueue(EventQueue):
+    """The events of an attempt. Whoever waits for one lets the world go on."""
+
+    def __init__(self) -> None:
+        self._world = World.current()
+        self._process = self._world.process
+        self._waiting: deque[AttemptEvent] = deque()
+
+    def put(self, event: AttemptEvent) -> None:
+        self._waiting.append(event)
+
+    def next(self, timeout_s: float) -> AttemptEvent | None:
+        world = self._world
+        until_s = world.clock.monotonic_s() + timeout_s
+        while True:
+            world.step()
+            if not self._process.is_alive:
+                raise Killed
+            if self._waiting and world.random.random() < 0.4:
+                event = self._waiting.popleft()
+                world.note(f"{self._process.name} learns {type(event).__name__}")
+                return event
+            if not self._waiting and world.clock.monotonic_s() >= until_s:
+                return None
