@@ -1,0 +1,90 @@
+"""What of a query's log is its position, told without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime.spark.query_log import position_files, read_files, write_files
+from holdfast.storage import Corrupt
+
+
+def make_log(location: Path, *, batches: int, compactions: tuple[int, ...] = ()) -> None:
+    """A log of a source of files of which the last batch is being run, and the next is planned."""
+    files = {"metadata": b'{"id":"a"}'}
+    for batch in range(batches):
+        lines = ["v1", "{}", json.dumps({"logOffset": batch})]
+        files[f"offsets/{batch}"] = "\n".join(lines).encode()
+    for batch in range(batches - 1):
+        files[f"commits/{batch}"] = b"v1\n{}"
+    for entry in range(batches + 1):
+        ending = ".compact" if entry in compactions else ""
+        files[f"sources/0/{entry}{ending}"] = b"v1"
+    files[f"sources/0/.{batches}.crc"] = b"hidden"
+    write_files(location, files)
+
+
+def entries(files: list[str]) -> list[str]:
+    return [name.removeprefix("sources/0/") for name in files if name.startswith("sources/")]
+
+
+def test_the_position_is_that_after_the_batch_and_no_later_one(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=4)
+    found = position_files(tmp_path, 2)
+    assert [name for name in found if not name.startswith("sources/")] == [
+        "metadata",
+        "offsets/1",
+        "offsets/2",
+        "commits/1",
+        "commits/2",
+    ]
+    assert entries(found) == ["0", "1", "2"]
+    assert "commits/3" not in position_files(tmp_path, 3), "the batch is not done"
+    assert entries(position_files(tmp_path, 3)) == ["0", "1", "2", "3"]
+
+
+def test_what_compactions_have_taken_up_is_left_out(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=31, compactions=(9, 19, 29))
+    assert set(entries(position_files(tmp_path, 30))) == {
+        *map(str, range(20, 29)),
+        "19.compact",
+        "29.compact",
+        "30",
+    }
+
+
+def test_a_compaction_of_a_later_batch_does_not_count(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=29, compactions=(9, 19, 29))
+    assert set(entries(position_files(tmp_path, 28))) == {
+        "9.compact",
+        *map(str, range(10, 19)),
+        "19.compact",
+        *map(str, range(20, 29)),
+    }
+
+
+@pytest.mark.parametrize("offsets", ["v2\n{}\n{}", "v1\n{}\n-", 'v1\n{}\n{"partition":3}', "v1"])
+def test_other_sources_keep_all_that_they_remember(tmp_path: Path, offsets: str) -> None:
+    make_log(tmp_path, batches=2)
+    (tmp_path / "offsets" / "1").write_text(offsets)
+    assert entries(position_files(tmp_path, 1)) == ["0", "1", "2"]
+
+
+def test_a_log_comes_back_as_it_was(tmp_path: Path) -> None:
+    make_log(tmp_path / "log", batches=2)
+    read = read_files(tmp_path / "log", position_files(tmp_path / "log", 1), where="source 'a'")
+    write_files(tmp_path / "copy", read)
+    assert read == read_files(tmp_path / "copy", list(read), where="source 'a'")
+
+
+def test_a_file_that_nothing_can_do_without(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=2)
+    assert "sources/0/9" not in read_files(tmp_path, ["sources/0/9"], where="source 'a'")
+    with pytest.raises(Corrupt) as caught:
+        read_files(tmp_path, ["offsets/9"], where="source 'a'")
+    assert str(caught.value) == (
+        f"a file of a query's log is missing [source 'a']: expected {tmp_path}/offsets/9. Nothing "
+        "but Spark may change the log of a running query"
+    )
