@@ -1,0 +1,250 @@
+"""An attempt of a job with everything around it played: slots, sources, the cluster, the storage.
+
+A script says what happens, step by step; nothing happens in the background.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from holdfast.runtime.checkpoint import CheckpointHistory, SlotStatistics, Store
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.attempt import Attempt, AttemptParts, Outcome, Phase
+from holdfast.runtime.driver.events import AttemptEvent, EventQueue, SlotsEnded, Stored
+from holdfast.runtime.driver.feed import Feed, Source
+from holdfast.runtime.network import (
+    Acknowledge,
+    Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
+    Finish,
+    Finished,
+    Ready,
+    Register,
+    Start,
+    ToDriver,
+    ToSlot,
+)
+from holdfast.storage import CheckpointMetadata, HoldfastError, ManualClock, StateSnapshot
+
+VERSION = "1.2.3"
+Step = AttemptEvent | int | None
+"""Something that happens; or so many milliseconds that pass; or nothing."""
+Script = Callable[["Stage"], Iterator[Step]]
+
+
+class InlineExecutor:
+    """Does at once what others do in the background."""
+
+    def __init__(self, workers: int = 1, name: str = "") -> None:
+        self._is_shut_down = False
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        if not self._is_shut_down:
+            try:
+                future.set_result(call(*arguments))
+            except Exception as error:  # noqa: BLE001 - as the real one
+                future.set_exception(error)
+        return future
+
+    def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
+        self._is_shut_down = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.shutdown()
+
+
+class PlayedQueue(EventQueue):
+    """What is told comes first; then the script goes on, or time passes if it has ended."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._waiting: deque[AttemptEvent] = deque()
+        self.script: Iterator[Step] = iter(())
+        self.waits_s: list[float] = []
+
+    def put(self, event: AttemptEvent) -> None:
+        self._waiting.append(event)
+
+    def next(self, timeout_s: float) -> AttemptEvent | None:
+        self.waits_s.append(timeout_s)
+        assert len(self.waits_s) < 10_000, "the attempt spins"
+        if not self._waiting:
+            step = next(self.script, round(timeout_s * 1_000))
+            if isinstance(step, int):
+                self._clock.advance(step)
+            elif step is not None:
+                return step
+        return self._waiting.popleft() if self._waiting else None
+
+
+@dataclass
+class PlayedSlot:
+    """A slot as the driver reaches it: it writes down what it is told."""
+
+    told: list[ToSlot] = field(default_factory=list)
+    error: HoldfastError | None = None
+    """What a call raises."""
+    fails_at: type | None = None
+    """Only messages of this type raise; None: all."""
+    is_closed: bool = False
+
+    def call(self, message: ToSlot) -> bool:
+        if self.error is not None and (self.fails_at is None or type(message) is self.fails_at):
+            raise self.error
+        self.told.append(message)
+        return True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def commands(self) -> list[str]:
+        """What the slot itself was told, in short."""
+        kinds = (Start, CheckpointCompleted, CheckpointAborted, Finish, Cancel)
+        return [type(each).__name__ for each in self.told if isinstance(each, kinds)]
+
+
+class PlayedSource(Source):
+    """A source that feeds nothing unless the script says so."""
+
+    def __init__(self, uid: str, order: list[str]) -> None:
+        self.uid = uid
+        self.feed: Feed | None = None
+        self.stopped = 0
+        self.error: Exception | None = None
+        """What `start` raises."""
+        self.store_error: Exception | None = None
+        self.stop_error: Exception | None = None
+        self.at = 0
+        self._order = order
+
+    def start(self, feed: Feed) -> None:
+        self.feed = feed
+        if self.error is not None:
+            raise self.error
+
+    def position(self) -> int:
+        return self.at
+
+    def store(self, position: Any, checkpoint_id: int) -> StateSnapshot:
+        if self.store_error is not None:
+            raise self.store_error
+        return StateSnapshot(kind="test/1", attributes={"at": position})
+
+    def stop(self) -> None:
+        self.stopped += 1
+        self._order.append(f"stop {self.uid}")
+        if self.stop_error is not None:
+            raise self.stop_error
+
+
+class Stage:
+    """An attempt of two slots and two sources, with all that it needs."""
+
+    def __init__(self, slots: int = 2, **settings: Any) -> None:
+        self.clock = ManualClock(5_000_000)
+        self.events = PlayedQueue(self.clock)
+        self.order: list[str] = []
+        self.slots = [PlayedSlot() for _ in range(slots)]
+        self.sources = {uid: PlayedSource(uid, self.order) for uid in ("a", "b")}
+        self.phases: list[Phase] = []
+        self.stored: list[Store] = []
+        self.stores_at_once = True
+        self.cancelled = 0
+        self.history = CheckpointHistory()
+        self.attempt = Attempt(
+            AttemptParts(
+                number=1,
+                slots=slots,
+                version=VERSION,
+                config=CheckpointConfig(**{"interval": None, **settings}),
+                sources=self.sources,
+                next_checkpoint_id=7,
+                history=self.history,
+                deploy=lambda _: self,
+                link=lambda address: self.slots[int(address)],
+                store=self._store,
+                on_phase=self.phases.append,
+                clock=self.clock,
+            ),
+            self.events,
+        )
+
+    def run(self, script: Script) -> Outcome:
+        self.events.script = script(self)
+        return self.attempt.run()
+
+    def cancel(self) -> None:
+        """The deployment is stopped."""
+        self.cancelled += 1
+        self.order.append("cancel")
+
+    def tell(self, message: ToDriver) -> bool:
+        """What a slot says by the network."""
+        return self.attempt.handle(message)
+
+    def register(self, slot: int, *, pid: int = 1, version: str = VERSION) -> Register:
+        return Register(
+            slot=slot,
+            address=str(slot),
+            holdfast_version=version,
+            python_version="3",
+            pid=pid,
+            host="here",
+        )
+
+    def opening(self) -> Iterator[Step]:
+        """All slots come."""
+        for slot in range(len(self.slots)):
+            yield self.register(slot)
+
+    def running(self) -> Iterator[Step]:
+        """All slots come, and are ready."""
+        yield from self.opening()
+        for slot in range(len(self.slots)):
+            yield Ready(slot)
+
+    def acknowledged(self, number: int) -> Iterator[Step]:
+        """All slots have done their part of a checkpoint."""
+        for slot in range(len(self.slots)):
+            yield Acknowledge(
+                checkpoint_id=number,
+                slot=slot,
+                parts={"sum": [StateSnapshot(kind="test/1", slot=slot)]},
+                statistics=SlotStatistics(),
+            )
+
+    def finishing(self) -> Iterator[Step]:
+        """All slots have processed all that there is, and the final checkpoint is stored."""
+        yield from self.running()
+        for slot in range(len(self.slots)):
+            yield Finished(slot)
+        yield from self.acknowledged(7)
+
+    def finished(self) -> Iterator[Step]:
+        """The same, and the slots have ended."""
+        yield from self.finishing()
+        yield None
+        yield SlotsEnded(None)
+
+    def _store(self, command: Store, events: EventQueue) -> None:
+        self.stored.append(command)
+        if self.stores_at_once:
+            events.put(Stored(metadata_of(command)))
+
+
+def metadata_of(command: Store) -> CheckpointMetadata:
+    return CheckpointMetadata(
+        job_id="job",
+        checkpoint_id=command.checkpoint_id,
+        triggered_ms=command.triggered_ms,
+        completed_ms=0,
+    )
