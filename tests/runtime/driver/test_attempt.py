@@ -138,7 +138,13 @@ def test_slots_that_never_come_are_waited_for_two_minutes() -> None:
 
 def test_a_message_that_comes_twice_is_one() -> None:
     stage = Stage()
-    twice: list[Step] = [stage.register(0), stage.register(0), stage.register(1), Ready(0), Ready(0)]
+    twice: list[Step] = [
+        stage.register(0),
+        stage.register(0),
+        stage.register(1),
+        Ready(0),
+        Ready(0),
+    ]
     run(stage, lambda _: iter(twice), CancelWanted())
     assert stage.phases == [Phase.OPENING]
     assert stage.slots[1].commands() == ["Start", "Cancel"]

@@ -1,0 +1,170 @@
+"""The driver's side of a source: batches and barriers take turns, and nothing is half done."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from attempt_stage import PlayedSlot, PlayedSource
+from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
+from holdfast.runtime.driver.feed import Feed
+from holdfast.runtime.network import Admit, EndSource, IdleSource, InjectBarrier, RoomFor, ToSlot
+from holdfast.runtime.staging import Winner
+from holdfast.storage import Fenced, StateSnapshot, Unavailable
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.slots = [PlayedSlot(), PlayedSlot()]
+        self.source = PlayedSource("a", [])
+        self.events = EventQueue()
+        self.feed = Feed(self.source, self.slots, {0: "0", 1: "1"}, self.events)
+
+    def admit(self, batch: int = 0) -> None:
+        self.feed.admit(batch, [Winner(0, 1)], rows=5, watermark=9, admitted=self._move)
+
+    def _move(self) -> None:
+        self.source.at += 1
+
+
+def test_commands_are_numbered_and_go_to_all_slots() -> None:
+    stage = Stage()
+    stage.admit(3)
+    stage.feed.idle()
+    stage.feed.cut(7)
+    assert stage.events.next(10) == SourceCut(
+        7, "a", StateSnapshot(kind="test/1", attributes={"at": 1})
+    )
+    stage.feed.end()
+    expected = [
+        Admit(source="a", sequence=1, batch=3, winners=[Winner(0, 1)], watermark=9),
+        IdleSource(source="a", sequence=2),
+        InjectBarrier(source="a", sequence=3, checkpoint_id=7),
+        EndSource(source="a", sequence=4),
+    ]
+    assert [slot.told for slot in stage.slots] == [expected, expected]
+    assert (stage.feed.rows, stage.feed.batches, stage.feed.has_ended) == (5, 1, True)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_after_half_a_batch_there_is_no_barrier(slot: int) -> None:
+    """The batch is in some slots, and the position before it: no checkpoint may hold that."""
+    stage = Stage()
+    stage.slots[slot].error = Unavailable("no answer")
+    with pytest.raises(Unavailable, match="no answer"):
+        stage.admit()
+    stage.slots[slot].error = None
+    stage.feed.cut(7)
+    failed = stage.events.next(10)
+    assert isinstance(failed, SourceFailed)
+    assert "a command of a source did not get to all slots" in failed.summary
+    assert not any(isinstance(each, InjectBarrier) for each in stage.slots[0].told)
+    assert stage.source.at == 0
+    with pytest.raises(Unavailable, match="did not get to all slots"):
+        stage.admit()
+
+
+def test_a_barrier_that_some_slots_miss_fails_the_source() -> None:
+    stage = Stage()
+    stage.slots[1].error = Unavailable("no answer")
+    stage.feed.cut(7)
+    failed = stage.events.next(10)
+    assert failed == SourceFailed("a", "a barrier could not be sent: no answer", "")
+
+
+def test_a_position_that_cannot_be_had_fails_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+
+    def position() -> int:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(stage.source, "position", position)
+    stage.feed.cut(7)
+    assert isinstance(stage.events.next(10), SourceFailed)
+
+
+@pytest.mark.parametrize("error", [Unavailable("disk full"), OSError("disk full"), KeyError("x")])
+def test_a_position_that_cannot_be_stored_fails_the_checkpoint_only(error: Exception) -> None:
+    stage = Stage()
+    stage.source.store_error = error
+    stage.feed.cut(7)
+    assert stage.events.next(10) == CutFailed(7, "a", str(error))
+    stage.admit()
+
+
+def test_once_the_attempt_is_over_whoever_feeds_is_stopped() -> None:
+    stage = Stage()
+    stage.feed.close()
+    for call in (stage.admit, stage.feed.idle, stage.feed.end):
+        with pytest.raises(Fenced):
+            call()
+    with pytest.raises(Fenced):
+        stage.feed.await_room(0)
+    stage.feed.fail("it broke", "")
+    assert stage.events.next(0) is None, "nobody wants to know"
+    assert stage.feed.is_over
+    assert all(isinstance(each, RoomFor) for slot in stage.slots for each in slot.told)
+
+
+def test_a_failure_is_told() -> None:
+    stage = Stage()
+    stage.feed.fail("it broke", "here", is_fatal=True)
+    assert stage.events.next(0) == SourceFailed("a", "it broke", "here", is_fatal=True)
+
+
+def test_room_is_awaited_in_all_slots_and_not_after_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    answers = iter([False, False, True])
+    asked: list[ToSlot] = []
+
+    def call(message: ToSlot) -> bool:
+        asked.append(message)
+        return next(answers)
+
+    monkeypatch.setattr(stage.slots[0], "call", call)
+    stage.feed.await_room(100)
+    assert asked == [RoomFor(source="a", limit_bytes=100, timeout_s=1.0)] * 3
+    assert len(stage.slots[1].told) == 1
+
+    def full(_: ToSlot) -> bool:
+        stage.feed.close()
+        return False
+
+    monkeypatch.setattr(stage.slots[0], "call", full)
+    with pytest.raises(Fenced):
+        stage.feed.await_room(100)
+
+
+def test_batches_and_barriers_take_turns() -> None:
+    """A position tells how many batches came before the barrier, however threads interleave."""
+    stage = Stage()
+    batches, cuts = 300, 60
+    begin = threading.Barrier(2)
+
+    def feed_all() -> None:
+        begin.wait(10)
+        for batch in range(batches):
+            stage.admit(batch)
+
+    with ThreadPoolExecutor(1) as feeding:
+        done = feeding.submit(feed_all)
+        begin.wait(10)
+        for number in range(cuts):
+            stage.feed.cut(number)
+        found = [stage.events.next(10) for _ in range(cuts)]
+        done.result(10)
+    for slot in stage.slots:
+        sequences = [each.sequence for each in slot.told]  # type: ignore[union-attr]
+        assert sequences == [*range(1, batches + cuts + 1)]
+        before = {
+            each.checkpoint_id: place - each.checkpoint_id
+            for place, each in enumerate(slot.told)
+            if isinstance(each, InjectBarrier)
+        }
+        for cut in found:
+            assert isinstance(cut, SourceCut)
+            assert cut.position.attributes == {"at": before[cut.checkpoint_id]}

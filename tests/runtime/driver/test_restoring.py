@@ -1,0 +1,72 @@
+"""Whether a checkpoint fits the job that is to be restored from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.runtime.driver.restoring import RestorePoint, check_fit
+from holdfast.runtime.plan import JobPlan
+from holdfast.storage import CheckpointMetadata, Invalid, OperatorState, StateSnapshot, load_storage
+from simulated_jobs import MAX_PARALLELISM, SOURCES, Shelf, job_plan
+from simulated_world import World
+
+PART = StateSnapshot(kind="test/1")
+
+
+def plan() -> JobPlan:
+    return job_plan(Shelf(World(0), lambda _uid, _part: None), 2)
+
+
+def point(
+    *, sources: tuple[str, ...] = SOURCES, max_parallelism: int = MAX_PARALLELISM, **parts: int
+) -> RestorePoint:
+    operators = {
+        uid: OperatorState(parallelism=3, max_parallelism=max_parallelism, parts=(PART,) * count)
+        for uid, count in parts.items()
+    }
+    metadata = CheckpointMetadata(
+        job_id="job",
+        checkpoint_id=5,
+        triggered_ms=0,
+        completed_ms=0,
+        operators=operators,
+        sources=dict.fromkeys(sources, PART),
+    )
+    return RestorePoint(metadata, load_storage("memory://fit").job("job"))
+
+
+def test_what_fits_is_found_by_uid() -> None:
+    found = point(spend=2, towns=1)
+    check_fit(found, plan(), SOURCES, allow_dropped_state=False)
+    assert found.operators(plan()) == {"spend": (PART, PART), "towns": (PART,)}
+    assert found.source("web") == PART
+    assert found.source("kiosk") is None
+    assert str(found) == "checkpoint 5 at memory://fit/job"
+
+
+def test_state_without_an_operator_is_refused_unless_it_may_be_dropped() -> None:
+    lost = point(spend=2, gone=1, empty=0, sources=("web", "kiosk"))
+    with pytest.raises(Invalid, match="has state of 'gone', 'kiosk', which the job does not have"):
+        check_fit(lost, plan(), SOURCES, allow_dropped_state=False)
+    check_fit(lost, plan(), SOURCES, allow_dropped_state=True)
+    assert {*lost.operators(plan())} == {"spend"}
+
+
+def test_an_operator_that_left_nothing_is_not_missed() -> None:
+    check_fit(point(spend=2, gone=0), plan(), SOURCES, allow_dropped_state=False)
+
+
+def test_new_sources_and_operators_may_come() -> None:
+    check_fit(point(sources=()), plan(), SOURCES, allow_dropped_state=False)
+
+
+@pytest.mark.parametrize("allow_dropped_state", [False, True])
+def test_the_max_parallelism_must_stay(allow_dropped_state: bool) -> None:  # noqa: FBT001
+    with pytest.raises(Invalid, match="max parallelism of operator 'spend'") as caught:
+        check_fit(
+            point(spend=1, max_parallelism=64),
+            plan(),
+            SOURCES,
+            allow_dropped_state=allow_dropped_state,
+        )
+    assert "Pass max_parallelism=64" in caught.value.fix
