@@ -12,7 +12,14 @@ from holdfast.backends.descriptors import StateDescriptor, StateTtlConfig
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.keys import NoKey, OperatorKeys
-from holdfast.backends.kinds import Shape, check_descriptor, make_state, make_table, shape_of
+from holdfast.backends.kinds import (
+    Shape,
+    check_descriptor,
+    is_same_state,
+    make_state,
+    make_table,
+    shape_of,
+)
 from holdfast.backends.loading import Loader
 from holdfast.backends.naming import restoring
 from holdfast.backends.ownership import OwnedByOneThread
@@ -142,7 +149,8 @@ class KeyedStateBackend(OwnedByOneThread):
         check_descriptor(descriptor)
         there = self._states.get(descriptor.name)
         if there is not None:
-            if (there.descriptor, there.namespace_type) != (descriptor, namespace_type):
+            same = is_same_state(there.descriptor, descriptor)
+            if not same or there.namespace_type != namespace_type:
                 raise Invalid(
                     f"state {descriptor.name!r} is declared twice, differently",
                     where=self._where,

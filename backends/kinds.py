@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Optional
 
 from holdfast.backends.collection_states import ListState, MapState
@@ -37,7 +37,7 @@ from holdfast.backends.ttl import TtlListTable, TtlMapTable, TtlValueTable
 from holdfast.backends.value_codec import ValueCodec, value_codec_for
 from holdfast.storage import Clock, Invalid
 
-__all__ = ["Shape", "check_descriptor", "make_state", "make_table", "shape_of"]
+__all__ = ["Shape", "check_descriptor", "is_same_state", "make_state", "make_table", "shape_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,13 @@ def shape_of(descriptor: StateDescriptor, *, allow_pickle: bool) -> Shape:
     Raises:
         Invalid: a type is not supported, or it is no descriptor of ours.
     """
+    if descriptor.pickle and not allow_pickle:
+        raise Invalid(
+            f"state {descriptor.name!r} is kept as pickles, which may not be read here",
+            expected="allow_pickle=True where state is opened: who can write pickles can run code",
+            found="pickle=True in its descriptor",
+            fix="Allow it, or declare a type that has a typed encoding",
+        )
 
     def codec(annotation: Any) -> ValueCodec[Any]:
         return value_codec_for(annotation, pickle=descriptor.pickle, allow_pickle=allow_pickle)
@@ -75,6 +82,22 @@ def shape_of(descriptor: StateDescriptor, *, allow_pickle: bool) -> Shape:
         case AggregatingStateDescriptor(accumulator_type=annotation):
             return Shape("aggregating", StateKind.VALUE, codec(annotation))
     raise _no_descriptor(descriptor)
+
+
+def is_same_state(first: StateDescriptor, second: StateDescriptor) -> bool:
+    """Whether two descriptors of one name mean the same state.
+
+    Functions and defaults are not looked at: a lambda is another one each time it is written.
+    """
+
+    def meant(descriptor: StateDescriptor) -> list[Any]:
+        names = sorted(each.name for each in fields(descriptor))
+        return [getattr(descriptor, name) for name in names if name not in _NOT_COMPARED]
+
+    return type(first) is type(second) and meant(first) == meant(second)
+
+
+_NOT_COMPARED = ("default", "function", "reduce")
 
 
 def _or_none(annotation: Any) -> Any:

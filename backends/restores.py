@@ -122,6 +122,8 @@ def read_snapshots(
                 pending = PendingTable(info, storage, key_groups)
                 of_the_name.append(pending)
             pending.sources.append(_Source(info, snapshot.handles))
+    if snapshots:
+        _check_whole(seen, key_groups, uid)
     return Restored(keys, tables)
 
 
@@ -169,6 +171,21 @@ def _check_apart(snapshot: StateSnapshot, seen: list[KeyGroupRange], uid: str) -
             found=f"key groups {both} and {groups}",
         )
     seen.append(groups)
+
+
+def _check_whole(seen: list[KeyGroupRange], wanted: KeyGroupRange, uid: str) -> None:
+    """Make sure that the snapshots have all key groups that are wanted."""
+    reached = wanted.first
+    for groups in sorted(seen, key=lambda each: each.first):
+        if groups.first <= reached <= groups.last:
+            reached = groups.last + 1
+    if reached <= wanted.last:
+        raise Invalid(
+            f"the snapshots of operator {uid!r} do not have all key groups",
+            expected=f"key groups {wanted}",
+            found=f"none that has key group {reached}",
+            fix="Restore from the snapshots of all slots of a checkpoint",
+        )
 
 
 def _shape(info: TableInfo) -> TableInfo:

@@ -136,7 +136,7 @@ class EvolutionClauses:
         job = memory()
         pickled = ValueStateDescriptor("pickled", object, pickle=True)
         plain = ValueStateDescriptor("plain", int)
-        with keyed(opened(place)) as state:
+        with keyed(opened(place), allow_pickle=True) as state:
             state.set_current_key(1)
             state.get_state(pickled).update({1, 2})
             state.get_state(plain).update(3)

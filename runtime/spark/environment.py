@@ -173,20 +173,8 @@ class StreamEnvironment:
         self._check_guarantees(plan, sources)
         facts = check_session(self.spark, self.parallelism)
         job = self.storage.job(name)
-        is_dropping = allow_dropped_state
-        # What cannot be restored must not fence a driver that works.
-        _fitting_point(job, restore, plan, sources, allow_dropped_state=is_dropping)
-        self.storage.prepare()
-        owner = job.take_over()
-        # Until then another driver may have completed one more checkpoint, and committed its rows.
-        point = _fitting_point(job, restore, plan, sources, allow_dropped_state=is_dropping)
-        keeper = CheckpointKeeper(
-            job,
-            owner,
-            retained=self.checkpointing.retained,
-            parallelism=plan.parallelism,
-            max_parallelism=plan.max_parallelism,
-            clock=SystemClock(),
+        keeper, point = self._taken_over(
+            job, restore, plan, sources, allow_dropped_state=allow_dropped_state
         )
         run = JobRun(
             RunParts(
@@ -212,6 +200,33 @@ class StreamEnvironment:
         threading.Thread(target=run.run, name=f"holdfast-job-{name}", daemon=True).start()
         notes = () if point is None else (f"restored from {point}",)
         return JobHandle(run, job, _collecting(plan), notes)
+
+    def _taken_over(
+        self,
+        job: JobStorage,
+        restore: str | None,
+        plan: JobPlan,
+        sources: list[Node],
+        *,
+        allow_dropped_state: bool,
+    ) -> tuple[CheckpointKeeper, RestorePoint | None]:
+        """Become the owner of the job's folder, and choose what to restore."""
+        is_dropping = allow_dropped_state
+        # What cannot be restored must not fence a driver that works.
+        _fitting_point(job, restore, plan, sources, allow_dropped_state=is_dropping)
+        self.storage.prepare()
+        owner = job.take_over()
+        # Until then another driver may have completed one more checkpoint, and committed its rows.
+        point = _fitting_point(job, restore, plan, sources, allow_dropped_state=is_dropping)
+        keeper = CheckpointKeeper(
+            job,
+            owner,
+            retained=self.checkpointing.retained,
+            parallelism=plan.parallelism,
+            max_parallelism=plan.max_parallelism,
+            clock=SystemClock(),
+        )
+        return keeper, point
 
     def arrow_schema(self, schema: Any, where: str) -> pa.Schema:
         """See `StreamBuilder.arrow_schema`."""

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -22,7 +23,7 @@ from holdfast.backends import (
     ValueStateDescriptor,
     load_backend,
 )
-from holdfast.storage import Invalid
+from holdfast.storage import Invalid, load_storage
 
 
 class Sum(AggregateFunction[int, int, int]):
@@ -199,3 +200,29 @@ def test_values_that_do_not_compare_are_written_by_the_batch() -> None:
         state = opened.get_state(descriptor)
         state.put_many([1, 2], [np.arange(3), None])
         assert [each.tolist() for each in state.get_many([1, 2])] == [[0, 1, 2], [0, 0]]
+
+
+def test_a_lambda_written_anew_is_the_same_state() -> None:
+    with load_backend("hashmap").open(
+        uid="op", key_groups=KeyGroupRange(0, 127), max_parallelism=128
+    ) as backend:
+        first = backend.get_state(ReducingStateDescriptor("r", lambda a, b: a + b, int))
+        assert backend.get_state(ReducingStateDescriptor("r", lambda a, b: a + b, int)) is first
+        with pytest.raises(Invalid, match="state 'r' is declared twice, differently"):
+            backend.get_state(ReducingStateDescriptor("r", lambda a, b: a + b, float))
+
+
+def test_a_restore_of_part_of_the_key_groups_is_refused(tmp_path: Path) -> None:
+    job = load_storage(str(tmp_path)).job("j")
+    backend = load_backend("hashmap")
+    half = KeyGroupRange(0, 63)
+    with backend.open(uid="op", key_groups=half, max_parallelism=128, key_type=int) as state:
+        snapshot = state.snapshot(1, job).result(30)
+    with pytest.raises(Invalid, match=r"operator 'op' do not have all key groups.*group 64"):
+        backend.open(
+            uid="op",
+            key_groups=KeyGroupRange(0, 127),
+            max_parallelism=128,
+            restore=[snapshot],
+            storage=job,
+        )

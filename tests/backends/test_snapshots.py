@@ -287,12 +287,14 @@ def test_what_cannot_be_read_as_declared_is_refused(
 
 def test_pickles_are_read_only_where_that_is_allowed(job: JobStorage) -> None:
     descriptor = ValueStateDescriptor("v", object, pickle=True)
-    with opened() as backend:
+    with opened() as backend, pytest.raises(Invalid, match="state 'v' is kept as pickles"):
+        backend.get_state(descriptor)
+    with opened(allow_pickle=True) as backend:
         backend.set_current_key(1)
         backend.get_state(descriptor).update({1, 2})
         snapshot = backend.snapshot(1, job).result(30)
     with opened(snapshot, job=job) as backend, pytest.raises(Invalid, match="not allowed"):
-        backend.get_state(descriptor)
+        backend.get_state(ValueStateDescriptor("v", int))
     with opened(snapshot, job=job, allow_pickle=True) as backend:
         backend.set_current_key(1)
         assert backend.get_state(descriptor).value() == {1, 2}
