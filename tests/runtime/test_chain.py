@@ -1,0 +1,296 @@
+"""The order in which a chain calls its operators, and what goes out of it, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from holdfast.runtime.chain import Chain
+from holdfast.runtime.channel import Bell, Channel
+from holdfast.runtime.elements import MAX_WATERMARK, Barrier, Element, EndOfInput, Idle, Watermark
+from holdfast.runtime.errors import OperatorFailed
+from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
+from holdfast.runtime.plan import ChainPlan, Link
+from holdfast.runtime.routing import ChannelOutlet, ForwardRouter
+
+SCHEMA = pa.schema([("number", pa.int64())])
+
+
+def rows(*values: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.int64())], schema=SCHEMA)
+
+
+class Noted(Operator):
+    """Writes down what it is called for; passes rows on, and some more at each occasion."""
+
+    def __init__(self, spec: NotedSpec) -> None:
+        self.uid = spec.uid
+        self.calls = spec.calls
+        self.error_at = spec.error_at
+        self.due_ms = spec.due_ms
+        self.out: Any = None
+
+    def note(self, what: str) -> None:
+        self.calls.append(f"{self.uid} {what}")
+        if self.error_at == what.partition(" ")[0]:
+            raise ValueError(what)
+
+    def open(self, context: OperatorContext) -> None:
+        self.note("opens")
+
+    def process(self, batch: pa.RecordBatch) -> None:
+        self.note(f"rows {batch.column(0).to_pylist()}")
+        self.out.emit(batch)
+
+    def advance(self, watermark: int) -> None:
+        self.note(f"time {watermark}")
+
+    def idle(self) -> None:
+        self.note("idle")
+
+    def tick(self, now_ms: int) -> None:
+        self.note(f"tick {now_ms}")
+        self.out.emit(rows(-1))
+
+    def next_tick_ms(self) -> int | None:
+        return self.due_ms
+
+    def finish(self) -> None:
+        self.note("finish")
+        self.out.emit(rows(99))
+
+    def prepare(self, checkpoint_id: int) -> None:
+        self.note(f"prepare {checkpoint_id}")
+        self.out.emit(rows(50))
+
+    def completed(self, checkpoint_id: int) -> None:
+        self.note(f"completed {checkpoint_id}")
+
+    def aborted(self, checkpoint_id: int) -> None:
+        self.note(f"aborted {checkpoint_id}")
+
+    def close(self) -> None:
+        self.note("closes")
+
+
+class Timing(Noted):
+    """Makes event time itself."""
+
+    makes_event_time: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotedSpec(OperatorSpec):
+    calls: list[str]
+    error_at: str = ""
+    due_ms: int | None = None
+    kind: type[Noted] = Noted
+    name: str = "noted"
+    input_schema: pa.Schema = field(default_factory=lambda: SCHEMA)
+    output_schema: pa.Schema = field(default_factory=lambda: SCHEMA)
+
+    def build(self) -> Operator:
+        return self.kind(self)
+
+
+class Stage:
+    """Operators a → b and a → c, of which c goes out; side rows of a go out by another edge."""
+
+    def __init__(self, channels: int = 1, **options: dict[str, Any]) -> None:
+        bell = Bell()
+        self.calls: list[str] = []
+        self.channels = [Channel(10_000, bell) for _ in range(channels)]
+        self.outs = {edge: Channel(100, bell) for edge in ("main", "side")}
+        specs = [NotedSpec(uid=uid, calls=self.calls, **options.get(uid, {})) for uid in "abc"]
+        plan = ChainPlan(
+            chain_id="a",
+            operators=tuple(specs),
+            inputs=("in",),
+            links=(Link(0, None, 1), Link(0, None, 2), Link(2, None, "main"), Link(0, "x", "side")),
+        )
+        routers = {edge: ForwardRouter(ChannelOutlet(each)) for edge, each in self.outs.items()}
+        self.chain = Chain(plan, self.channels, routers, self._aligned)
+        for operator, output in zip(self.chain.operators, self.chain.outputs, strict=True):
+            operator.out = output  # type: ignore[attr-defined]
+
+    def _aligned(self, chain: Chain, checkpoint_id: int) -> None:
+        assert chain is self.chain
+        self.calls.append(f"snapshot {checkpoint_id}")
+
+    def take(self, *elements: Element, channel: int = 0) -> list[str]:
+        """What is called for when the chain reads these."""
+        self.calls.clear()
+        for element in elements:
+            self.channels[channel].offer(element)
+        while self.chain.step():
+            pass
+        return self.calls
+
+    def out(self, edge: str = "main") -> list[Any]:
+        found: list[Any] = []
+        while (element := self.outs[edge].take()) is not None:
+            if isinstance(element, pa.RecordBatch):
+                found.append(element.column(0).to_pylist())
+            else:
+                found.append(element)
+        return found
+
+
+def test_rows_go_through_the_tree_one_branch_after_the_other() -> None:
+    stage = Stage()
+    assert stage.take(rows(1, 2)) == ["a rows [1, 2]", "b rows [1, 2]", "c rows [1, 2]"]
+    assert stage.out() == [[1, 2]]
+    assert stage.chain.rows == 2
+
+
+def test_event_time_goes_through_the_tree_and_out_by_each_edge() -> None:
+    stage = Stage()
+    assert stage.take(Watermark(5)) == ["a time 5", "b time 5", "c time 5"]
+    assert (stage.out("main"), stage.out("side")) == ([Watermark(5)], [Watermark(5)])
+
+
+def test_so_does_idleness() -> None:
+    stage = Stage()
+    assert stage.take(Idle()) == ["a idle", "b idle", "c idle"]
+    assert (stage.out("main"), stage.out("side")) == ([Idle()], [Idle()])
+
+
+def test_an_operator_that_makes_event_time_keeps_that_of_others_to_itself() -> None:
+    stage = Stage(a={"kind": Timing})
+    assert stage.take(Watermark(5), Idle()) == ["a time 5", "a idle"]
+    stage.chain.outputs[0].advance(3)
+    stage.chain.outputs[0].idle()
+    assert stage.calls[2:] == ["b time 3", "c time 3", "b idle", "c idle"]
+    assert stage.out() == [Watermark(3), Idle()]
+
+
+def test_what_is_emitted_before_a_barrier_goes_out_before_it() -> None:
+    stage = Stage()
+    assert stage.take(rows(1), Barrier(4), rows(2))[3:-3] == [
+        "a prepare 4",
+        "b rows [50]",
+        "c rows [50]",
+        "b prepare 4",
+        "c prepare 4",
+        "snapshot 4",
+    ]
+    assert stage.out() == [[1], [50], [50], Barrier(4), [2]]
+    assert stage.out("side") == [Barrier(4)]
+
+
+def test_a_chain_waits_for_the_barriers_of_all_channels() -> None:
+    stage = Stage(channels=2)
+    assert stage.take(Barrier(4), rows(2)) == []
+    assert stage.chain.aligning == 4
+    calls = stage.take(rows(1), Barrier(4), channel=1)
+    assert calls[0] == "a rows [1]"
+    assert calls.index("snapshot 4") < calls.index("a rows [2]")
+    assert stage.out() == [[1], [50], [50], Barrier(4), [2]]
+
+
+def test_channels_take_turns() -> None:
+    stage = Stage(channels=2)
+    for number in range(3):
+        stage.channels[0].offer(rows(number))
+        stage.channels[1].offer(rows(10 + number))
+    stage.take()
+    assert stage.out() == [[0], [10], [1], [11], [2], [12]]
+
+
+def test_the_end_lets_all_operators_finish_and_barriers_follow() -> None:
+    stage = Stage()
+    end = f"time {MAX_WATERMARK}"
+    assert stage.take(EndOfInput()) == [
+        *(f"{uid} {end}" for uid in "abc"),
+        "a finish",
+        "b rows [99]",
+        "c rows [99]",
+        "b finish",
+        "c finish",
+    ]
+    assert stage.chain.has_ended
+    assert stage.out() == [Watermark(MAX_WATERMARK), [99], [99], EndOfInput()]
+    stage.take(Barrier(7))
+    assert stage.out()[-1] == Barrier(7)
+
+
+def test_no_row_of_the_clock_follows_the_end() -> None:
+    stage = Stage(a={"due_ms": 100})
+    stage.take(rows(1))
+    assert stage.chain.next_tick_ms() == 100
+    stage.chain.tick(100)
+    assert stage.out() == [[1], [-1], [-1]]
+    stage.take(EndOfInput())
+    stage.out()
+    assert stage.chain.next_tick_ms() is None
+    stage.chain.tick(200)
+    assert stage.out() == []
+
+
+def test_the_clock_is_for_all_operators_the_earliest_first() -> None:
+    stage = Stage(b={"due_ms": 100}, c={"due_ms": 50})
+    assert stage.chain.next_tick_ms() == 50
+    stage.chain.tick(60)
+    ticks = [call for call in stage.calls if "tick" in call]
+    assert ticks == ["a tick 60", "b tick 60", "c tick 60"]
+
+
+def test_a_full_edge_is_seen() -> None:
+    stage = Stage()
+    found = [stage.chain.has_room]
+    stage.take(rows(*range(50)))
+    found.append(stage.chain.has_room)
+    stage.out()
+    assert [*found, stage.chain.has_room] == [True, False, True]
+
+
+def test_side_rows_that_nobody_reads_and_empty_batches_go_nowhere() -> None:
+    stage = Stage()
+    stage.chain.outputs[0].emit_side("nobody", rows(1))
+    stage.chain.outputs[0].emit_side("x", rows())
+    stage.chain.outputs[0].emit(rows())
+    assert (stage.calls, stage.out("side")) == ([], [])
+    stage.chain.outputs[0].emit_side("x", rows(1))
+    assert stage.out("side") == [[1]]
+
+
+@pytest.mark.parametrize(
+    ("error_at", "elements"),
+    [
+        ("rows", [rows(1)]),
+        ("time", [Watermark(1)]),
+        ("idle", [Idle()]),
+        ("prepare", [Barrier(1)]),
+        ("finish", [EndOfInput()]),
+    ],
+)
+def test_the_operator_that_fails_is_named(error_at: str, elements: Sequence[Element]) -> None:
+    stage = Stage(c={"error_at": error_at})
+    with pytest.raises(OperatorFailed, match="operator 'c' failed") as caught:
+        stage.take(*elements)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("error_at", "call"),
+    [
+        ("completed", lambda chain: chain.completed(3)),
+        ("aborted", lambda chain: chain.aborted(3)),
+        ("tick", lambda chain: chain.tick(3)),
+    ],
+)
+def test_so_is_one_that_fails_by_a_command(error_at: str, call: Callable[[Chain], None]) -> None:
+    stage = Stage(b={"error_at": error_at})
+    with pytest.raises(OperatorFailed, match="operator 'b' failed"):
+        call(stage.chain)
+
+
+def test_all_operators_are_closed_the_last_one_first() -> None:
+    stage = Stage(b={"error_at": "closes"}, c={"error_at": "closes"})
+    with pytest.raises(ValueError, match="closes"):
+        stage.chain.close()
+    assert stage.calls == ["c closes", "b closes", "a closes"]
