@@ -1,0 +1,324 @@
+"""A slot, step by step: rows in, acknowledgements out, and what it does at each command."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast.backends import load_backend
+from holdfast.runtime.channel import Bell, Channel
+from holdfast.runtime.elements import Barrier, EndOfInput, Watermark
+from holdfast.runtime.errors import OperatorFailed
+from holdfast.runtime.network import (
+    Acknowledge,
+    Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
+    Decline,
+    Finish,
+    Finished,
+    Ready,
+    ToDriver,
+)
+from holdfast.runtime.operators.process_operator import KeyedProcessSpec
+from holdfast.runtime.operators.sink_operator import SinkOperator
+from holdfast.runtime.slot import Slot, SlotAssignment
+from holdfast.storage import (
+    Fenced,
+    FileSystemCheckpointStorage,
+    HoldfastError,
+    ManualClock,
+    StateSnapshot,
+    Unavailable,
+)
+from simulated_jobs import SINKS, Order, Shelf, expected, job_plan
+from simulated_world import World
+
+ORDERS = [Order("1", 95, 1_000), Order("2", 5, 1_010), Order("1", 7, 1_250)]
+
+
+class PlayedDriver:
+    """Writes down what it is told, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.told: list[ToDriver] = []
+        self.error: HoldfastError | None = None
+        self._changed = threading.Condition()
+
+    def call(self, message: ToDriver) -> bool:
+        with self._changed:
+            if self.error is not None:
+                raise self.error
+            self.told.append(message)
+            self._changed.notify_all()
+        return True
+
+    def wait(self, kind: type) -> Any:
+        """The first message of this kind."""
+
+        def found() -> Any:
+            return next((each for each in self.told if isinstance(each, kind)), None)
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: found() is not None, 10), f"no {kind.__name__}"
+            return found()
+
+
+class Stage:
+    """The only slot of the job that is simulated elsewhere, here with real threads and files."""
+
+    def __init__(self, url: str, **restored: list[StateSnapshot]) -> None:
+        storage = FileSystemCheckpointStorage(url, inline_limit_bytes=0)
+        storage.prepare()
+        self.job = storage.job("job")
+        self.world = World(0, faults=0)
+        self.shelf = Shelf(self.world, lambda _uid, _part: None)
+        self.plan = job_plan(self.shelf, 1)
+        self.driver = PlayedDriver()
+        self.clock = ManualClock()
+        bell = Bell()
+        self.channels = {edge.edge_id: [Channel(1 << 20, bell)] for edge in self.plan.edges}
+        self.slot = Slot(
+            SlotAssignment(
+                plan=self.plan,
+                slot=0,
+                epoch=1,
+                attempt=1,
+                backend=load_backend("hashmap"),
+                job=self.job,
+                restored=restored,
+            ),
+            self.channels,
+            self._no_outlet,
+            self.driver,
+            bell,
+            self.clock,
+        )
+
+    def _no_outlet(self, edge: Any, slot: int) -> Any:
+        raise AssertionError("a single slot sends nothing to others")
+
+    @property
+    def sources(self) -> list[Channel]:
+        return [self.channels[edge][0] for edge in ("spend/0", "spend/1")]
+
+    def offer(self, *elements: Any) -> None:
+        for channel in self.sources:
+            for element in elements:
+                channel.offer(element)
+
+    def orders(self, *orders: Order) -> None:
+        schema = self.plan.edge("spend/0").schema
+        columns = zip(*orders, strict=True)
+        arrays = [pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)]
+        self.sources[0].offer(pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+    def work(self) -> None:
+        while self.slot.step():
+            pass
+
+    def checkpoint(self, number: int) -> Acknowledge:
+        self.offer(Barrier(number))
+        self.work()
+        acknowledged: Acknowledge = self.driver.wait(Acknowledge)
+        return acknowledged
+
+    def files(self) -> list[str]:
+        return [info.name for info in self.job.storage.list("job/chk-")]
+
+
+@pytest.fixture
+def make(tmp_path: Any) -> Callable[..., Stage]:
+    return lambda **restored: Stage(f"file://{tmp_path}", **restored)
+
+
+def test_a_slot_from_its_first_row_to_its_end(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.slot.open()
+    assert stage.driver.told == [Ready(0)]
+    stage.orders(*ORDERS)
+    stage.offer(EndOfInput())
+    stage.work()
+    assert stage.driver.told[1:] == [Finished(0)]
+    stage.work()
+    assert stage.driver.told[1:] == [Finished(0)], "said once"
+    acknowledged = stage.checkpoint(1)
+    assert {*acknowledged.parts} == {"spend", "towns", *SINKS}
+    assert stage.shelf.committed == {}
+    stage.slot.command(CheckpointCompleted(1))
+    stage.slot.command(Finish())
+    stage.slot.step()
+    assert not stage.slot.is_done
+    stage.slot.step()
+    stage.slot.close()
+    assert stage.shelf.seen == expected({"web": [[ORDERS]]})
+    assert stage.slot.rows() > 0
+    assert len(stage.files()) == 1, "one file for all operators"
+
+
+def test_it_goes_on_where_a_checkpoint_was(make: Callable[..., Stage]) -> None:
+    before = make()
+    before.slot.open()
+    before.orders(*ORDERS[:2])
+    before.offer(Watermark(1_005))
+    parts = before.checkpoint(1).parts
+    before.orders(*ORDERS[2:])
+    before.work()
+    before.slot.close()
+    after = make(**parts)
+    after.shelf.prepared |= before.shelf.prepared
+    after.slot.open()
+    after.orders(*ORDERS[2:])
+    after.offer(EndOfInput())
+    after.work()
+    after.checkpoint(2)
+    after.slot.command(CheckpointCompleted(2))
+    after.work()
+    after.slot.close()
+    assert after.shelf.seen == expected({"web": [[ORDERS]]})
+
+
+def test_the_loop_ends_by_finish(make: Callable[..., Stage]) -> None:
+    stage = make()
+    running = threading.Thread(target=stage.slot.run)
+    running.start()
+    stage.driver.wait(Ready)
+    stage.offer(EndOfInput())
+    stage.driver.wait(Finished)
+    stage.slot.command(Finish())
+    running.join(10)
+    assert not running.is_alive()
+
+
+def test_a_cancelled_slot_is_fenced(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.slot.command(Cancel("enough"))
+    with pytest.raises(Fenced, match="called this attempt off"):
+        stage.slot.run()
+
+
+def test_what_happened_elsewhere_stops_it_the_first_error_counts(
+    make: Callable[..., Stage],
+) -> None:
+    stage = make()
+    stage.slot.fail(Unavailable("a stream broke"))
+    stage.slot.fail(Unavailable("another one"))
+    with pytest.raises(Unavailable, match="a stream broke"):
+        stage.slot.run()
+
+
+def test_an_error_of_closing_does_not_hide_what_went_wrong(
+    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(_: SinkOperator) -> None:
+        raise ValueError("cannot be closed")
+
+    monkeypatch.setattr(SinkOperator, "close", close)
+    stage = make()
+    stage.slot.fail(Unavailable("a stream broke"))
+    with pytest.raises(Unavailable, match="a stream broke"):
+        stage.slot.run()
+    stage = make()
+    stage.slot.command(Finish())
+    with pytest.raises(ValueError, match="cannot be closed"):
+        stage.slot.run()
+
+
+def test_an_operator_that_cannot_be_opened_is_named(
+    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(spec: KeyedProcessSpec) -> Any:
+        operator = real(spec)
+        if spec.uid == "towns":
+            monkeypatch.setattr(operator, "open", lambda _: 1 / 0)
+        return operator
+
+    real = KeyedProcessSpec.build
+    monkeypatch.setattr(KeyedProcessSpec, "build", build)
+    stage = make()
+    with pytest.raises(OperatorFailed, match="operator 'towns' failed"):
+        stage.slot.run()
+    assert stage.driver.told == [], "it is not ready"
+
+
+def test_a_checkpoint_that_was_called_off_before_its_barrier_is_not_answered(
+    make: Callable[..., Stage],
+) -> None:
+    stage = make()
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    stage.slot.command(CheckpointAborted(1))
+    stage.offer(Barrier(1), Barrier(2))
+    stage.work()
+    assert stage.driver.wait(Acknowledge).checkpoint_id == 2
+    stage.slot.close()
+    assert [name.split("/")[1] for name in stage.files()] == [f"chk-{2:020d}"]
+
+
+def test_one_that_is_called_off_while_it_is_aligned_leaves_no_file(
+    make: Callable[..., Stage],
+) -> None:
+    stage = make()
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    stage.sources[0].offer(Barrier(1))
+    stage.work()
+    stage.slot.command(CheckpointAborted(1))
+    stage.work()
+    stage.sources[1].offer(Barrier(1))
+    stage.offer(Barrier(2))
+    stage.work()
+    assert stage.driver.wait(Acknowledge).checkpoint_id == 2
+    stage.slot.close()
+    assert [name.split("/")[1] for name in stage.files()] == [f"chk-{2:020d}"]
+
+
+def test_a_slot_that_stops_in_the_middle_of_a_checkpoint_leaves_no_file(
+    make: Callable[..., Stage],
+) -> None:
+    stage = make()
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    stage.sources[0].offer(Barrier(1))
+    stage.work()
+    stage.slot.close()
+    assert stage.files() == []
+    assert list(stage.job.storage.unfinished("")) == []
+    assert [type(each) for each in stage.driver.told] == [Ready]
+
+
+def test_a_snapshot_that_fails_is_declined_and_the_slot_goes_on(
+    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make()
+    stage.slot.open()
+    stage.orders(*ORDERS)
+
+    def writer(_self: Any, _name: str) -> Any:
+        raise Unavailable("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSystemCheckpointStorage, "writer", writer)
+        stage.offer(Barrier(1))
+        stage.work()
+        declined = stage.driver.wait(Decline)
+    assert (declined.checkpoint_id, declined.slot) == (1, 0)
+    assert "disk full" in declined.reason
+    assert stage.checkpoint(2).checkpoint_id == 2
+    stage.slot.close()
+
+
+def test_a_slot_that_cannot_acknowledge_fails(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.slot.open()
+    stage.driver.error = Unavailable("no driver")
+    stage.offer(Barrier(1))
+    with pytest.raises(Unavailable, match="no driver"):
+        for _ in range(1_000):
+            if not stage.slot.step():
+                stage.slot._bell.wait(0.05)
+    stage.slot.close()
