@@ -1,7 +1,8 @@
-"""Which files of a query's log put it back to just after a batch. No Spark is needed for that."""
+"""What of a query's log is its position, told without Spark."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,60 +11,95 @@ from holdfast.runtime.spark.query_log import position_files, read_files, write_f
 from holdfast.storage import Corrupt
 
 
-def log(location: Path, *names: str) -> Path:
-    write_files(location, {name: name.encode() for name in names})
-    return location
+def make_log(location: Path, *, batches: int, compactions: tuple[int, ...] = ()) -> None:
+    """A log of a source of files of which the last batch is being run, and the next is planned."""
+    files = {"metadata": b'{"id":"a"}'}
+    for batch in range(batches):
+        lines = ["v1", "{}", json.dumps({"logOffset": batch})]
+        files[f"offsets/{batch}"] = "\n".join(lines).encode()
+    for batch in range(batches - 1):
+        files[f"commits/{batch}"] = b"v1\n{}"
+    for entry in range(batches + 1):
+        ending = ".compact" if entry in compactions else ""
+        files[f"sources/0/{entry}{ending}"] = b"v1"
+    files[f"sources/0/.{batches}.crc"] = b"hidden"
+    write_files(location, files)
 
 
-def test_the_last_two_batches_are_kept_with_their_commits(tmp_path: Path) -> None:
-    batches = [f"{kind}/{number}" for kind in ("offsets", "commits") for number in range(5)]
-    log(tmp_path, "metadata", *batches, "offsets/5")
-    expected = ["metadata", "offsets/2", "offsets/3", "commits/2", "commits/3"]
-    assert position_files(tmp_path, 3) == expected
+def entries(files: list[str]) -> list[str]:
+    return [name.removeprefix("sources/0/") for name in files if name.startswith("sources/")]
 
 
-def test_a_batch_that_spark_has_not_noted_is_offered_again(tmp_path: Path) -> None:
-    log(tmp_path, "metadata", "offsets/0", "commits/0", "offsets/1")
-    assert position_files(tmp_path, 1) == ["metadata", "offsets/0", "offsets/1", "commits/0"]
+def test_the_position_is_that_after_the_batch_and_no_later_one(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=4)
+    found = position_files(tmp_path, 2)
+    assert [name for name in found if not name.startswith("sources/")] == [
+        "metadata",
+        "offsets/1",
+        "offsets/2",
+        "commits/1",
+        "commits/2",
+    ]
+    assert entries(found) == ["0", "1", "2"]
+    assert "commits/3" not in position_files(tmp_path, 3), "the batch is not done"
+    assert entries(position_files(tmp_path, 3)) == ["0", "1", "2", "3"]
+
+
+def test_what_compactions_have_taken_up_is_left_out(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=31, compactions=(9, 19, 29))
+    assert set(entries(position_files(tmp_path, 30))) == {
+        *map(str, range(20, 29)),
+        "19.compact",
+        "29.compact",
+        "30",
+    }
+
+
+def test_a_compaction_of_a_later_batch_does_not_count(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=29, compactions=(9, 19, 29))
+    assert set(entries(position_files(tmp_path, 28))) == {
+        "9.compact",
+        *map(str, range(10, 19)),
+        "19.compact",
+        *map(str, range(20, 29)),
+    }
+
+
+@pytest.mark.parametrize("offsets", ["v2\n{}\n{}", "v1\n{}\n-", 'v1\n{}\n{"partition":3}', "v1"])
+def test_other_sources_keep_all_that_they_remember(tmp_path: Path, offsets: str) -> None:
+    make_log(tmp_path, batches=2)
+    (tmp_path / "offsets" / "1").write_text(offsets)
+    assert entries(position_files(tmp_path, 1)) == ["0", "1", "2"]
+
+
+def test_a_log_comes_back_as_it_was(tmp_path: Path) -> None:
+    make_log(tmp_path / "log", batches=2)
+    read = read_files(tmp_path / "log", position_files(tmp_path / "log", 1), where="source 'a'")
+    write_files(tmp_path / "copy", read)
+    assert read == read_files(tmp_path / "copy", list(read), where="source 'a'")
+
+
+def test_a_file_that_nothing_can_do_without(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=2)
+    assert "sources/0/9" not in read_files(tmp_path, ["sources/0/9"], where="source 'a'")
+    with pytest.raises(Corrupt) as caught:
+        read_files(tmp_path, ["offsets/9"], where="source 'a'")
+    assert str(caught.value) == (
+        f"a file of a query's log is missing [source 'a']: expected {tmp_path}/offsets/9. Nothing "
+        "but Spark may change the log of a running query"
+    )
 
 
 def test_the_first_batch_has_none_before_it(tmp_path: Path) -> None:
-    log(tmp_path, "metadata", "offsets/0", "commits/0")
-    assert position_files(tmp_path, 0) == ["metadata", "offsets/0", "commits/0"]
-
-
-def test_what_sources_remember_is_kept_without_what_is_being_written(tmp_path: Path) -> None:
-    log(tmp_path, "metadata", "offsets/0", "commits/0", "sources/0/0", "sources/1/0")
-    log(tmp_path, "sources/0/.0.crc", "sources/0/.1.uuid.tmp", "sources/0/x.tmp")
+    make_log(tmp_path, batches=2)
     found = position_files(tmp_path, 0)
-    assert [name for name in found if name.startswith("sources")] == ["sources/0/0", "sources/1/0"]
+    assert found == ["metadata", "offsets/0", "commits/0", "sources/0/0"]
 
 
-def test_what_a_compaction_before_the_last_has_taken_up_is_left_out(tmp_path: Path) -> None:
-    numbers = [f"{n}.compact" if n % 10 == 9 else str(n) for n in range(25)]
-    log(tmp_path, "metadata", "offsets/24", *(f"sources/0/{name}" for name in numbers))
-    found = [name for name in position_files(tmp_path, 24) if name.startswith("sources")]
-    assert {*found} == {f"sources/0/{name}" for name in numbers[9:]}
-
-
-def test_one_compaction_leaves_out_nothing(tmp_path: Path) -> None:
-    names = [f"sources/0/{name}" for name in (*map(str, range(9)), "9.compact", "10")]
-    log(tmp_path, "metadata", "offsets/10", *names)
-    found = [name for name in position_files(tmp_path, 10) if name.startswith("sources")]
-    assert {*found} == {*names}
-
-
-def test_files_go_there_and_back(tmp_path: Path) -> None:
-    here = log(tmp_path / "a", "metadata", "offsets/0", "sources/0/0")
-    files = read_files(here, position_files(here, 0), where="source 's'")
-    write_files(tmp_path / "b", files)
-    assert read_files(tmp_path / "b", [*files], where="") == files
-    assert position_files(tmp_path / "b", 0) == position_files(here, 0)
-
-
-def test_only_what_sources_remember_may_be_gone_meanwhile(tmp_path: Path) -> None:
-    here = log(tmp_path, "metadata", "offsets/0")
-    read = read_files(here, ["metadata", "sources/0/0", "offsets/0"], where="")
-    assert {*read} == {"metadata", "offsets/0"}
-    with pytest.raises(Corrupt, match="a file of a query's log is missing"):
-        read_files(here, ["metadata", "offsets/1"], where="source 's'")
+def test_what_is_being_written_is_left_out_and_other_sources_are_not(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=1)
+    write_files(
+        tmp_path, {"sources/1/0": b"v1", "sources/1/1.uuid.tmp": b"", "sources/1/.0.crc": b""}
+    )
+    found = position_files(tmp_path, 0)
+    assert found[-2:] == ["sources/0/0", "sources/1/0"]
