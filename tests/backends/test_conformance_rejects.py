@@ -17,6 +17,7 @@ Opener = Callable[[str], StateBackend]
 CLAUSES = clauses_of(StateBackendConformance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=lambda broken: broken.clause)
 def test_the_clause_rejects_what_breaks_it(broken: Broken[Opener], tmp_path: Path) -> None:
     root = tmp_path / "place"

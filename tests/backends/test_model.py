@@ -27,7 +27,7 @@ def run_machine(backend: StateBackend, chosen: settings) -> None:
     run_state_machine_as_test(Machine, settings=chosen)
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize("name", TRIED[:1])
 def test_a_backend_is_a_dict_that_survives(name: str) -> None:
     run_machine(backend_named(name), settings(USUAL, max_examples=25))
 

@@ -35,6 +35,7 @@ USUAL = settings(
 )
 
 
+@pytest.mark.slow
 class TestSqlite(StateBackendConformance):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Place:

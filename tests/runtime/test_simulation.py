@@ -35,12 +35,14 @@ def test_a_job_without_faults_answers_what_is_right() -> None:
     assert simulation.checkpoints > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, _AT_ONCE))
 def test_every_row_is_seen_once_whatever_fails(first: int) -> None:
     for seed in range(first, first + _AT_ONCE):
         run(seed)
 
 
+@pytest.mark.slow
 def test_the_runs_are_worth_something() -> None:
     """Faults of many kinds happen, and most runs take several attempts and checkpoints."""
     simulations = [run(seed) for seed in range(500, 520)]
@@ -114,6 +116,7 @@ def stored_when_half_has_come() -> AbstractContextManager[Any]:
     return patch.object(PendingCheckpoint, "is_ready", property(is_ready))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
     [

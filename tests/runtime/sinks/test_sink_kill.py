@@ -75,6 +75,7 @@ def check_kills(root: Path, kills: int) -> None:
     assert story >= len(FORMATS)
 
 
+@pytest.mark.slow
 def test_killed_jobs_show_each_row_once(tmp_path: Path) -> None:
     check_kills(tmp_path, QUICK_KILLS)
 
