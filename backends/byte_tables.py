@@ -18,7 +18,7 @@ import numpy as np
 from holdfast.backends.byte_keys import KeyLayout, group_prefixes, past
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.columns import join_values, split_values
-from holdfast.backends.entries import Block
+from holdfast.backends.entries import Block, BlockRows
 from holdfast.backends.tables import (
     CellForm,
     FrozenTables,
@@ -34,9 +34,6 @@ from holdfast.backends.tables import (
 __all__ = ["ByteTableStore"]
 
 _PAGE_ENTRIES = 1024
-_FIRST_BLOCK_ROWS = 256
-_MOST_BLOCK_ROWS = 8 * 1024
-_BLOCK_BYTES = 256 * 1024
 _element = struct.Struct(">Q").pack
 _stamp = struct.Struct(">q")
 
@@ -198,19 +195,12 @@ class ByteTableStore(TableStore):
     def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
         return self._layout(spec).addresses(keys, namespace)
 
-    def value_table(self, spec: TableSpec) -> ValueTable:
-        table = self._table(spec)
-        assert isinstance(table, ValueTable)
-        return table
-
-    def list_table(self, spec: TableSpec) -> ListTable:
-        table = self._table(spec)
-        assert isinstance(table, ListTable)
-        return table
-
-    def map_table(self, spec: TableSpec) -> MapTable:
-        table = self._table(spec)
-        assert isinstance(table, MapTable)
+    def table(self, spec: TableSpec) -> Table:
+        table = self._tables.get(spec.name)
+        if table is None:
+            entries = self._store.table(spec.name)
+            table = _TABLES[spec.kind](spec, self._layout(spec), entries)
+            self._tables[spec.name] = table
         return table
 
     def drop_table(self, spec: TableSpec) -> None:
@@ -233,14 +223,6 @@ class ByteTableStore(TableStore):
             layout = self._layouts[spec.name] = KeyLayout(spec, self._groups)
         return layout
 
-    def _table(self, spec: TableSpec) -> _BytesTable:
-        table = self._tables.get(spec.name)
-        if table is None:
-            entries = self._store.table(spec.name)
-            table = _TABLES[spec.kind](spec, self._layout(spec), entries)
-            self._tables[spec.name] = table
-        return table
-
 
 class _FrozenTables(FrozenTables):
     def __init__(self, frozen: FrozenBytes, layouts: dict[str, KeyLayout]) -> None:
@@ -248,17 +230,16 @@ class _FrozenTables(FrozenTables):
         self._layouts = layouts
 
     def blocks(self, spec: TableSpec, keep_from_ms: int | None) -> Iterator[Block]:
-        rows, first = _FIRST_BLOCK_ROWS, b""
-        while page := self._frozen.page(spec.name, first, None, rows):
+        rows, first = BlockRows(), b""
+        while page := self._frozen.page(spec.name, first, None, rows.count):
             block = _block(spec, self._layouts[spec.name], page, keep_from_ms)
             if block.count:
                 yield block
-            if len(page) < rows:
+            if len(page) < rows.count:
                 return
             first = page[-1][0] + b"\x00"
             size_bytes = sum(map(len, page[0])) + len(block.values) + len(block.keys.data)
-            fitting = len(page) * _BLOCK_BYTES // size_bytes
-            rows = max(1, min(fitting, rows * 4, _MOST_BLOCK_ROWS))
+            rows.learn(len(page), size_bytes)
 
     def release(self) -> None:
         self._frozen.release()

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from holdfast.storage.errors import Corrupt
 
-__all__ = ["Block", "Column", "decode_blocks", "encode_block"]
+__all__ = ["Block", "BlockRows", "Column", "decode_blocks", "encode_block"]
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
@@ -131,6 +131,20 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
         return None if self.stamps is None else np.frombuffer(self.stamps, np.int64)
 
 
+class BlockRows:
+    """How many rows make a block of about the same number of bytes, learned from those before."""
+
+    def __init__(self, first: int = 256) -> None:
+        self.count = first
+
+    def learn(self, rows: int, size_bytes: int) -> None:
+        """So many rows have made so many bytes; blocks grow slowly, in case later rows are long."""
+        fitting = rows * _BLOCK_BYTES // size_bytes
+        self.count = max(1, min(fitting, self.count * 4, _MOST_BLOCK_ROWS))
+
+
+_MOST_BLOCK_ROWS = 8 * 1024
+_BLOCK_BYTES = 256 * 1024
 _FRAME = struct.Struct("<I")
 _block_decoder = msgspec.msgpack.Decoder(Block)
 

@@ -25,7 +25,7 @@ from holdfast.backends.columns import (
     join_values,
     split_values,
 )
-from holdfast.backends.entries import Block
+from holdfast.backends.entries import Block, BlockRows
 from holdfast.backends.key_groups import key_groups
 from holdfast.backends.layered import FrozenDict
 from holdfast.backends.tables import StateKind, TableSpec
@@ -41,9 +41,6 @@ NULL = _Null.NULL
 """The cell of a map's entry whose value is None: a None in a table means absent."""
 
 _PIECE_ROWS = 16 * 1024
-_FIRST_BLOCK_ROWS = 256
-_MOST_BLOCK_ROWS = 8 * 1024
-_BLOCK_BYTES = 256 * 1024
 
 
 @dataclass(slots=True)
@@ -151,13 +148,13 @@ class _BlockWriter:
     def __init__(self, spec: TableSpec, keep_from_ms: int | None) -> None:
         self._spec = spec
         self._keep_from_ms = keep_from_ms
-        self._rows = _FIRST_BLOCK_ROWS
+        self._rows = BlockRows()
         self._rows_of_an_address = 1
 
     @property
     def addresses(self) -> int:
         """How many addresses make about a block."""
-        return max(1, self._rows // self._rows_of_an_address)
+        return max(1, self._rows.count // self._rows_of_an_address)
 
     def write(
         self,
@@ -177,7 +174,7 @@ class _BlockWriter:
             map_keys = None if map_keys is None else list(compress(map_keys, kept))
         start = 0
         while start < len(cells):
-            part = slice(start, start + self._rows)
+            part = slice(start, start + self._rows.count)
             block = self._block(
                 groups[part],
                 addresses[part],
@@ -186,7 +183,7 @@ class _BlockWriter:
             )
             start += block.count
             yield block
-            self._learn(block)
+            self._rows.learn(block.count, len(block.values) + len(block.keys.data) + 1)
 
     def _block(
         self,
@@ -213,11 +210,6 @@ class _BlockWriter:
             values=_values_of(spec, cells),
             stamps=stamps,
         )
-
-    def _learn(self, block: Block) -> None:
-        size_bytes = len(block.values) + len(block.keys.data) + 1
-        fitting = block.count * _BLOCK_BYTES // size_bytes
-        self._rows = max(1, min(fitting, self._rows * 4, _MOST_BLOCK_ROWS))
 
 
 def _values_of(spec: TableSpec, cells: list[Any]) -> bytes:

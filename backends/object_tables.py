@@ -202,22 +202,7 @@ class ObjectTableStore(TableStore):
     def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
         return keys if spec.namespaces is None else list(zip(keys, repeat(namespace), strict=False))
 
-    def value_table(self, spec: TableSpec) -> ValueTable:
-        table = self._table(spec)
-        assert isinstance(table, ValueTable)
-        return table
-
-    def list_table(self, spec: TableSpec) -> ListTable:
-        table = self._table(spec)
-        assert isinstance(table, ListTable)
-        return table
-
-    def map_table(self, spec: TableSpec) -> MapTable:
-        table = self._table(spec)
-        assert isinstance(table, MapTable)
-        return table
-
-    def _table(self, spec: TableSpec) -> ObjectTable:
+    def table(self, spec: TableSpec) -> Table:
         return self._tables.setdefault(spec.name, self.kinds[spec.kind](spec))
 
     def drop_table(self, spec: TableSpec) -> None:

@@ -19,7 +19,7 @@ from holdfast.backends.columns import (
     join_values,
     split_values,
 )
-from holdfast.backends.entries import Block, Column
+from holdfast.backends.entries import Block, BlockRows, Column
 from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.operator_snapshots import OperatorTable
 from holdfast.backends.redistribution import Mode
@@ -29,8 +29,6 @@ from holdfast.storage import Invalid
 __all__ = ["OperatorForm"]
 
 _FIRST_BLOCK_ROWS = 4
-_MOST_BLOCK_ROWS = 8 * 1024
-_BLOCK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +93,14 @@ class OperatorForm:
 
     def blocks(self, map_keys: Sequence[Any] | None, cells: Sequence[Any]) -> Iterator[Block]:
         """The rows as blocks of about the same number of bytes, learning how long rows are."""
-        rows, start = _FIRST_BLOCK_ROWS, 0
+        rows, start = BlockRows(_FIRST_BLOCK_ROWS), 0
         while start < len(cells):
-            part = slice(start, start + rows)
+            part = slice(start, start + rows.count)
             block = self._block(None if map_keys is None else map_keys[part], cells[part])
             yield block
             start += block.count
             size_bytes = len(block.values) + len(block.map_keys.data if block.map_keys else b"")
-            fitting = block.count * _BLOCK_BYTES // size_bytes
-            rows = max(1, min(fitting, rows * 4, _MOST_BLOCK_ROWS))
+            rows.learn(block.count, size_bytes)
 
     def rows(self, block: Block) -> tuple[list[Any], list[Any]]:
         """The map keys (none where the state is no map) and the cells of a block.

@@ -258,16 +258,26 @@ class TableStore(ABC):
         """The address of each of many canonical keys in one namespace."""
 
     @abstractmethod
+    def table(self, spec: TableSpec) -> Table:
+        """Make a table of this name, or open the one that there is; of the kind in the spec."""
+
     def value_table(self, spec: TableSpec) -> ValueTable:
-        """Make a table of this name, or open the one that there is."""
+        """`table`, where the kind is a value."""
+        table = self.table(spec)
+        assert isinstance(table, ValueTable)
+        return table
 
-    @abstractmethod
     def list_table(self, spec: TableSpec) -> ListTable:
-        """Make a table of this name, or open the one that there is."""
+        """`table`, where the kind is a list."""
+        table = self.table(spec)
+        assert isinstance(table, ListTable)
+        return table
 
-    @abstractmethod
     def map_table(self, spec: TableSpec) -> MapTable:
-        """Make a table of this name, or open the one that there is."""
+        """`table`, where the kind is a map."""
+        table = self.table(spec)
+        assert isinstance(table, MapTable)
+        return table
 
     @abstractmethod
     def drop_table(self, spec: TableSpec) -> None:

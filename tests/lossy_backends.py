@@ -14,7 +14,7 @@ from holdfast.backends.entries import Block
 from holdfast.backends.tables import (
     FrozenTables,
     ListTable,
-    MapTable,
+    Table,
     TableSpec,
     TableStore,
     ValueTable,
@@ -39,16 +39,8 @@ class _Store(TableStore):
     def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
         return self.inner.addresses(spec, keys, namespace)
 
-    def value_table(self, spec: TableSpec) -> ValueTable:
-        table: ValueTable = self.altered(spec, self.inner.value_table(spec))
-        return table
-
-    def list_table(self, spec: TableSpec) -> ListTable:
-        table: ListTable = self.altered(spec, self.inner.list_table(spec))
-        return table
-
-    def map_table(self, spec: TableSpec) -> MapTable:
-        table: MapTable = self.altered(spec, self.inner.map_table(spec))
+    def table(self, spec: TableSpec) -> Table:
+        table: Table = self.altered(spec, self.inner.table(spec))
         return table
 
     def drop_table(self, spec: TableSpec) -> None:

@@ -76,7 +76,7 @@ class RemovesMapsByPrefix(Maps):
 
 @breaks("tables_are_apart", says="the value in table 'A|the value in table 'a'")
 class KnowsNoCase(Store):
-    def _table(self, spec: TableSpec) -> ObjectTable:
+    def table(self, spec: TableSpec) -> ObjectTable:
         return self._tables.setdefault(spec.name.lower(), self.kinds[spec.kind](spec))
 
 
