@@ -84,9 +84,10 @@ def grouped(
     listed = to_list(values)
     if has_none(listed):
         raise Invalid("a value to be reduced is null", fix="Drop such rows first")
-    for key, value in zip(canonical(keys), checked(listed), strict=True):
+    admitted = canonical(keys)
+    for key, value in zip(admitted, checked(listed), strict=True):
         reduced[key] = reduce(reduced[key], value) if key in reduced else value
-    return list(reduced), list(reduced.values())
+    return _distinct(keys, admitted, reduced), list(reduced.values())
 
 
 def reduced_numbers(
@@ -104,6 +105,15 @@ def reduced_numbers(
         if has_overflown.any():
             return None
     return after
+
+
+def _distinct(keys: Any, admitted: Sequence[Any], unique: Iterable[Any]) -> Any:
+    """The distinct keys, in a column of Arrow if they came in one."""
+    if not isinstance(keys, _ARROW):
+        return list(unique)
+    places = dict(zip(reversed(admitted), range(len(admitted) - 1, -1, -1), strict=True))
+    taken = keys.take(pa.array(map(places.__getitem__, unique), pa.int64()))
+    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 
 _ARROW = (pa.Array, pa.ChunkedArray)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.backends.entries import Column
@@ -45,8 +46,8 @@ _TYPED_ITEMS: dict[str, msgspec.msgpack.Decoder[Any]] = {
 }
 
 
-def encode_keys(codec: KeyCodec[Any], keys: Sequence[Any]) -> Column:
-    """The ordered bytes of canonical keys."""
+def encode_keys(codec: KeyCodec[Any], keys: Sequence[Any] | npt.NDArray[Any]) -> Column:
+    """The ordered bytes of canonical keys; of ints also as an array."""
     if isinstance(codec, IntKey):
         return Column.of_arrow(codec.encode_column(pa.array(keys, pa.int64())))
     if isinstance(codec, StrKey):

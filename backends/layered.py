@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import compress, islice
+from operator import not_
+from types import NoneType
 from typing import Any
 
 __all__ = ["FrozenDict", "LayeredDict"]
@@ -145,16 +147,8 @@ class FrozenDict:
         return _merged(self._layers)
 
     def pieces(self, rows: int) -> Iterator[tuple[list[Any], list[Any]]]:
-        """All addresses and all values in the same order, `rows` at a time."""
-        if len(self._layers) == 1:
-            (layer,) = self._layers
-            addresses, values = iter(layer), iter(layer.values())
-            while piece := list(islice(addresses, rows)):
-                yield piece, list(islice(values, rows))
-            return
-        items = self.items()
-        while chunk := list(islice(items, rows)):
-            yield [address for address, _ in chunk], [value for _, value in chunk]
+        """All addresses and all values in the same order, at most `rows` at a time."""
+        return _pieces(self._layers, rows)
 
     def release(self) -> None:
         """Let go of the view, so that layers can be folded."""
@@ -164,11 +158,21 @@ class FrozenDict:
 
 def _merged(layers: tuple[dict[Any, Any], ...]) -> Iterator[_Entry]:
     """The entries that upper layers do not hide and that are not removed."""
+    for addresses, values in _pieces(layers, _FOLD_ENTRIES):
+        yield from zip(addresses, values, strict=True)
+
+
+def _pieces(layers: tuple[dict[Any, Any], ...], rows: int) -> Iterator[tuple[list[Any], list[Any]]]:
+    """The same in columns, some rows at a time; all that is done for each of them is done in C."""
     for number, layer in enumerate(layers):
-        above = layers[number + 1 :]
-        if not above and number == 0:
-            yield from layer.items()
-            continue
-        for address, value in layer.items():
-            if value is not None and not any(address in other for other in above):
-                yield address, value
+        walked, beside = iter(layer), iter(layer.values())
+        while addresses := list(islice(walked, rows)):
+            values = list(islice(beside, rows))
+            for above in layers[number + 1 :]:
+                shown = list(map(not_, map(above.__contains__, addresses)))
+                addresses, values = list(compress(addresses, shown)), list(compress(values, shown))
+            if NoneType in set(map(type, values)):
+                kept = [value is not None for value in values]
+                addresses, values = list(compress(addresses, kept)), list(compress(values, kept))
+            if addresses:
+                yield addresses, values

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, compress, repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from holdfast.backends.columns import (
     decode_keys,
@@ -27,6 +28,7 @@ from holdfast.backends.columns import (
 )
 from holdfast.backends.entries import Block, BlockRows
 from holdfast.backends.key_groups import key_groups
+from holdfast.backends.key_scalars import IntKey
 from holdfast.backends.layered import FrozenDict
 from holdfast.backends.tables import StateKind, TableSpec
 
@@ -41,6 +43,8 @@ NULL = _Null.NULL
 """The cell of a map's entry whose value is None: a None in a table means absent."""
 
 _PIECE_ROWS = 16 * 1024
+_Objects: TypeAlias = Sequence[Any] | npt.NDArray[Any]
+"""Of plain numbers an array, else a list."""
 
 
 @dataclass(slots=True)
@@ -56,17 +60,14 @@ def blocks_of(
     view: FrozenDict, spec: TableSpec, *, max_parallelism: int, keep_from_ms: int | None
 ) -> Iterator[Block]:
     """The entries of a frozen table as blocks; see `FrozenTables.blocks`."""
-    addresses, values = _gather(view)
+    addresses, values = _gather(view, spec)
     groups = _groups(spec, addresses, max_parallelism)
     order = np.argsort(groups, kind="stable").astype(np.uint32)
     writer = _BlockWriter(spec, keep_from_ms)
     start = 0
     while start < len(order):
         piece = order[start : start + writer.addresses]
-        numbers = piece.tolist()
-        rows = _FLAT[spec.kind](
-            list(map(addresses.__getitem__, numbers)), list(map(values.__getitem__, numbers))
-        )
+        rows = _FLAT[spec.kind](_at(addresses, piece), _at(values, piece))
         yield from writer.write(groups[piece], *rows)
         start += len(piece)
 
@@ -94,48 +95,89 @@ def load_rows(spec: TableSpec, block: Block) -> ObjectRows:
     return ObjectRows(addresses, cells, map_keys)
 
 
-def _gather(view: FrozenDict) -> tuple[list[Any], list[Any]]:
-    """All addresses and values. By pieces: one call for all would hold the interpreter."""
-    addresses: list[Any] = []
-    values: list[Any] = []
-    for columns in view.pieces(_PIECE_ROWS):
-        addresses.extend(columns[0])
-        values.extend(columns[1])
-    return addresses, values
+def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Objects, _Objects]:
+    """All addresses and all values. By pieces: one call for all would hold the interpreter.
+
+    Plain numbers become arrays while they are at hand. They are put in another order later, and
+    objects all over the memory would be looked for once more.
+    """
+    pieces = view.pieces(_PIECE_ROWS)
+    first = next(pieces, None)
+    if first is None:
+        return [], []  # perhaps nobody has said yet what type the keys have
+    addresses, values = _Column(None), _Column(None)
+    if spec.kind is StateKind.VALUE and not spec.stamped:
+        if spec.namespaces is None:
+            addresses = _Column(np.int64 if isinstance(spec.keys, IntKey) else None)
+        values = _Column(_NUMBERS.get(spec.values.describe()["type"]))
+    for piece in chain((first,), pieces):
+        addresses.extend(piece[0])
+        values.extend(piece[1])
+    return addresses.all(), values.all()
 
 
-def _groups(spec: TableSpec, addresses: list[Any], max_parallelism: int) -> npt.NDArray[np.uint16]:
+_NUMBERS: dict[str, type[np.generic]] = {"int": np.int64, "float": np.float64}
+
+
+class _Column:
+    """Objects as they come: a list of them, or an array where all are numbers of one type."""
+
+    def __init__(self, kind: type[np.generic] | None) -> None:
+        self._kind = kind
+        self._objects: list[Any] = []
+        self._arrays: list[npt.NDArray[Any]] = []
+
+    def extend(self, piece: list[Any]) -> None:
+        if self._kind is None:
+            self._objects.extend(piece)
+        else:
+            self._arrays.append(np.fromiter(piece, self._kind, len(piece)))
+
+    def all(self) -> _Objects:
+        return np.concatenate(self._arrays) if self._arrays else self._objects
+
+
+def _at(column: _Objects, places: npt.NDArray[np.uint32]) -> _Objects:
+    if isinstance(column, np.ndarray):
+        return column[places]
+    return list(map(column.__getitem__, places.tolist()))
+
+
+def _groups(spec: TableSpec, addresses: _Objects, max_parallelism: int) -> npt.NDArray[np.uint16]:
     groups = np.empty(len(addresses), np.uint16)
     for start in range(0, len(addresses), _PIECE_ROWS):
-        keys: Sequence[Any] = addresses[start : start + _PIECE_ROWS]
-        if spec.namespaces is not None:
-            keys = [address[0] for address in keys]
-        hashes = spec.keys.hash_many(keys)
+        keys = addresses[start : start + _PIECE_ROWS]
+        if isinstance(keys, np.ndarray):
+            hashes = spec.keys.hash_column(pa.array(keys))
+        else:
+            if spec.namespaces is not None:
+                keys = [address[0] for address in keys]
+            hashes = spec.keys.hash_many(keys)
         groups[start : start + len(keys)] = key_groups(hashes, max_parallelism)
     return groups
 
 
-_Flat = tuple[list[int] | None, list[Any], list[Any] | None, list[Any]]
+_Flat = tuple[list[int] | None, _Objects, list[Any] | None, _Objects]
 
 
-def _flat_values(addresses: list[Any], values: list[Any]) -> _Flat:
+def _flat_values(addresses: _Objects, values: _Objects) -> _Flat:
     return None, addresses, None, values
 
 
-def _flat_lists(addresses: list[Any], values: list[Any]) -> _Flat:
+def _flat_lists(addresses: _Objects, values: _Objects) -> _Flat:
     lengths = list(map(len, values))
     rows = list(chain.from_iterable(map(repeat, addresses, lengths)))
     return lengths, rows, None, list(chain.from_iterable(values))
 
 
-def _flat_maps(addresses: list[Any], values: list[Any]) -> _Flat:
+def _flat_maps(addresses: _Objects, values: _Objects) -> _Flat:
     lengths = list(map(len, values))
     rows = list(chain.from_iterable(map(repeat, addresses, lengths)))
     map_keys = list(chain.from_iterable(values))
     return lengths, rows, map_keys, list(chain.from_iterable(map(dict.values, values)))
 
 
-_FLAT: dict[StateKind, Callable[[list[Any], list[Any]], _Flat]] = {
+_FLAT: dict[StateKind, Callable[[_Objects, _Objects], _Flat]] = {
     StateKind.VALUE: _flat_values,
     StateKind.LIST: _flat_lists,
     StateKind.MAP: _flat_maps,
@@ -160,9 +202,9 @@ class _BlockWriter:
         self,
         groups: npt.NDArray[np.uint16],
         lengths: list[int] | None,
-        addresses: list[Any],
+        addresses: _Objects,
         map_keys: list[Any] | None,
-        cells: list[Any],
+        cells: _Objects,
     ) -> Iterator[Block]:
         if lengths is not None:
             groups = np.repeat(groups, lengths)
@@ -188,9 +230,9 @@ class _BlockWriter:
     def _block(
         self,
         groups: npt.NDArray[np.uint16],
-        addresses: list[Any],
+        addresses: _Objects,
         map_keys: list[Any] | None,
-        cells: list[Any],
+        cells: _Objects,
     ) -> Block:
         spec = self._spec
         keys, namespaces = addresses, None
@@ -212,7 +254,9 @@ class _BlockWriter:
         )
 
 
-def _values_of(spec: TableSpec, cells: list[Any]) -> bytes:
+def _values_of(spec: TableSpec, cells: _Objects) -> bytes:
+    if isinstance(cells, np.ndarray):
+        return encode_values(spec.values, cells.tolist())
     if not spec.values.is_immutable:
         return join_values(spec.values, cells)
     if NULL in cells:

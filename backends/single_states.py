@@ -196,8 +196,12 @@ class ReducingState(_SingleState[_V]):
         self._context.check_thread()
         return to_arrow(self._read_many(self._addresses(keys)), self._spec.values)
 
-    def reduce_many(self, keys: _Keys, values: pa.Array | pa.ChunkedArray | Sequence[Any]) -> None:
+    def reduce_many(
+        self, keys: _Keys, values: pa.Array | pa.ChunkedArray | Sequence[Any]
+    ) -> tuple[_Keys, pa.Array | list[Any]]:
         """Add a value for each key; keys may repeat.
+
+        Answers each of the keys once, and what `get_many` would answer for them now.
 
         Raises:
             Invalid: a key or a value does not fit its type; nothing has changed.
@@ -207,14 +211,17 @@ class ReducingState(_SingleState[_V]):
         unique, added = grouped(keys, values, reduce, self._context.keys_of, self._checked)
         addresses = self._addresses(unique)
         if isinstance(added, np.ndarray):
-            if self._reduce_numbers(addresses, added):
-                return
+            numbers = self._reduce_numbers(addresses, added)
+            if numbers is not None:
+                return unique, pa.array(numbers)
             added = added.tolist()
         there = self._table.get_many(addresses)
         added = self._form.decode_many(self._encode_many(added))
         pairs = zip(self._decoded(there), added, strict=True)
         reduced = [new if old is None else reduce(old, new) for old, new in pairs]
-        self._table.put_many(addresses, self._encode_many(reduced))
+        cells = self._encode_many(reduced)
+        self._table.put_many(addresses, cells)
+        return unique, to_arrow(self._decoded(cells), self._spec.values)
 
     def _checked(self, values: Sequence[Any]) -> list[Any]:
         """Values as they come back from state: the user's function sees no others."""
@@ -223,15 +230,16 @@ class ReducingState(_SingleState[_V]):
         except Invalid as error:
             raise self._wrong(error) from None
 
-    def _reduce_numbers(self, addresses: Sequence[Any], added: Numbers) -> bool:
-        """Add numbers to numbers, a part at a time; False if cells are none, or one overflows.
+    def _reduce_numbers(self, addresses: Sequence[Any], added: Numbers) -> Numbers | None:
+        """Add numbers to numbers, a part at a time; None if cells are none, or one overflows.
 
         Parts are short, so that an entry is still near when it is set after it was read.
         """
         if self._form.exact is not _NUMBERS[added.dtype.kind]:
-            return False
+            return None
         reduce, table = self._descriptor.reduce, self._table
         before: list[tuple[Sequence[Any], list[Any]]] = []
+        after = np.empty_like(added)
         for start in range(0, len(addresses), _PART_ROWS):
             part = addresses[start : start + _PART_ROWS]
             there = table.get_many(part)
@@ -239,10 +247,11 @@ class ReducingState(_SingleState[_V]):
             if numbers is None:
                 for changed, cells in before:
                     _put_back(table, changed, cells)
-                return False
+                return None
             table.put_many(part, numbers.tolist())
             before.append((part, there))
-        return True
+            after[start : start + len(part)] = numbers
+        return after
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
         """Reduce what is under `sources` into `target`, for the current key; clear the sources."""

@@ -104,7 +104,7 @@ class Chain:
         for turn in range(count):
             place = (self._next_channel + turn) % count
             if self._gate.may_read(place):
-                element = self._channels[place].take()
+                element = self._channels[place].take(self.operators[0].batch_bytes)
                 if element is not None:
                     self._next_channel = (place + 1) % count
                     for event in self._gate.receive(place, element):

@@ -118,20 +118,32 @@ class Channel:
             self._append(element, size_bytes(element))
         self._bell.ring()
 
-    def take(self) -> Element | None:
-        """The next element, or None if there is none now or the channel is closed."""
+    def take(self, join_bytes: int = 0) -> Element | None:
+        """The next element, or None if there is none now or the channel is closed.
+
+        Batches of rows that follow each other are joined, as long as they make no more than
+        `join_bytes` together.
+        """
         if not self._elements:
             return None
         with self._room:
             if not self._elements:
                 return None
             element, size = self._elements.popleft()
+            taken = [element]
+            while self._elements and isinstance(taken[-1], pa.RecordBatch):
+                following, more = self._elements[0]
+                if not isinstance(following, pa.RecordBatch) or size + more > join_bytes:
+                    break
+                taken.append(following)
+                size += more
+                self._elements.popleft()
             self._size_bytes -= size
             if self._blocked:
                 self._room.notify_all()  # the first to wait may be the one that does not fit
         if self._on_taken is not None:
             self._on_taken()
-        return element
+        return element if len(taken) == 1 else pa.concat_batches(taken)
 
     def close(self) -> None:
         """Drop what waits, and have every producer stop: those that wait, and those that come."""

@@ -90,10 +90,11 @@ class BatchClauses:
                             for key, value in zip(keys, numbers, strict=True):
                                 state.set_current_key(key)
                                 rows.add(value)
-                            if isinstance(column, list):
-                                batch.reduce_many(column, numbers)
-                            else:
-                                batch.reduce_many(column, pa.array(numbers))
+                            values = numbers if isinstance(column, list) else pa.array(numbers)
+                            changed, now = batch.reduce_many(column, values)
+                            answer = batch.get_many(changed)
+                            same(now, answer, f"what {reduce.__name__} by the batch answers")
+                            same(len(changed), 3, "how many keys it answers")
                         expected = rows.get_many(keys).to_pylist()
                         what = f"{reduce.__name__} by the batch, keys of type {name}"
                         same(batch.get_many(keys).to_pylist(), expected, what)

@@ -40,6 +40,8 @@ class KeyedBatchSpec(UserFunctionSpec):
 
 
 class _KeyedBatchOperator(FunctionOperator):
+    batch_bytes = 16 * 1024 * 1024
+
     _timers: Timers
     _context: TimedBatchContext
     _results: BatchResults

@@ -86,6 +86,10 @@ class Operator(ABC):
     """Whether watermarks begin here: then `advance` and `idle` are not passed on by the chain, but
     by the operator where it sees fit, through its output."""
 
+    batch_bytes: ClassVar[int] = 0
+    """Batches that wait are joined up to about this size before the first operator of a chain has
+    them; 0: each as it came. What costs by the key and not by the row gains by it."""
+
     @abstractmethod
     def open(self, context: OperatorContext) -> None:
         """Restore state, and get ready."""

@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run import SourceOpening
 from holdfast.runtime.spark.positions import FRAME_KIND, FramePosition, read_position
-from holdfast.runtime.spark.push import PUSHED_SCHEMA, Pushed, Pusher
-from holdfast.runtime.spark.query_source import BACKLOG_BYTES, summary_of
+from holdfast.runtime.spark.push import PUSHED_SCHEMA, Pushed
+from holdfast.runtime.spark.query_source import summary_of
+from holdfast.runtime.spark.source_parts import BACKLOG_BYTES, SourceTime, long_batches, pusher
 from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
 from holdfast.storage import Fenced, Invalid, StateSnapshot
@@ -44,7 +45,7 @@ class _FrameSource(Source):
         self._opening = opening
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._latest: int | None = None
+        self._time = SourceTime(source.watermark)
         self._restored: FramePosition | None = None
         self._position = FramePosition(splits_done=0, splits=0, fingerprint="")
         if opening.restored is not None:
@@ -96,17 +97,9 @@ class _FrameSource(Source):
 
     def _push_splits(self, feed: Feed) -> None:
         frame: DataFrame = self._source.frame
-        watermark = self._source.watermark
-        pusher = Pusher(
-            source=self.uid,
-            batch=None,
-            edges=self._opening.edges,
-            time_column=None if watermark is None else watermark.column,
-            slots=feed.addresses,
-            max_parallelism=self._opening.plan.max_parallelism,
-            credentials=self._opening.credentials,
-        )
-        splits = frame.mapInArrow(pusher, PUSHED_SCHEMA).rdd
+        push = pusher(self._opening, self._source.watermark, feed.addresses, None)
+        with long_batches(frame):
+            splits = frame.mapInArrow(push, PUSHED_SCHEMA).rdd
         count = splits.getNumPartitions()
         self._check_same(frame, count)
         context = frame.sparkSession.sparkContext
@@ -125,7 +118,7 @@ class _FrameSource(Source):
             pushed.split,
             [Winner(pushed.split, pushed.attempt)],
             rows=pushed.rows,
-            watermark=self._watermark_after(pushed.latest),
+            watermark=self._time.after([pushed.latest]),
             admitted=lambda: self._move(done),
         )
 
@@ -145,12 +138,6 @@ class _FrameSource(Source):
 
     def _move(self, position: FramePosition) -> None:
         self._position = position
-
-    def _watermark_after(self, latest: int | None) -> int | None:
-        if latest is None or self._source.watermark is None:
-            return None
-        self._latest = latest if self._latest is None else max(self._latest, latest)
-        return self._latest - self._source.watermark.max_delay_ms - 1
 
 
 def _fingerprint(frame: DataFrame, splits: int) -> str:

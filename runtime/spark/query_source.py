@@ -17,20 +17,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run import SourceOpening
 from holdfast.runtime.spark.positions import QUERY_KIND, LogKeeper, QueryPosition, read_position
-from holdfast.runtime.spark.push import PUSHED_SCHEMA, Pushed, Pusher
+from holdfast.runtime.spark.push import PUSHED_SCHEMA, Pushed
 from holdfast.runtime.spark.query_log import position_files, read_files, write_files
+from holdfast.runtime.spark.source_parts import BACKLOG_BYTES, SourceTime, long_batches, pusher
 from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
 from holdfast.storage import Fenced, HoldfastError, Invalid, StateSnapshot
 
-__all__ = ["BACKLOG_BYTES", "QuerySourcePlan", "check_streaming", "summary_of"]
-
-BACKLOG_BYTES = 8 * 1024 * 1024
-"""A slot that has more than this of a source to process gets no further batch of it."""
+__all__ = ["QuerySourcePlan", "check_streaming", "summary_of"]
 
 _STOP_TIMEOUT_S = 20.0
 _WATCH_S = 0.1
-_BATCH_ROWS = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class _QuerySource(Source):
         self._query: StreamingQuery | None = None
         self._pushing = threading.Lock()
         self._stopping = threading.Event()
-        self._latest: int | None = None
+        self._time = SourceTime(source.watermark)
         self._rows_at_s = opening.clock.monotonic_s()
         self._is_idle = False
         if opening.restored is not None:
@@ -135,21 +132,10 @@ class _QuerySource(Source):
         self._stopping.wait()  # nothing of this query counts any more
 
     def _push_into(self, feed: Feed, frame: DataFrame, batch: int) -> None:
-        watermark = self._source.watermark
         feed.await_room(BACKLOG_BYTES)
-        frame.sparkSession.conf.set(
-            "spark.sql.execution.arrow.maxRecordsPerBatch", str(_BATCH_ROWS)
-        )
-        pusher = Pusher(
-            source=self.uid,
-            batch=batch,
-            edges=self._opening.edges,
-            time_column=None if watermark is None else watermark.column,
-            slots=feed.addresses,
-            max_parallelism=self._opening.plan.max_parallelism,
-            credentials=self._opening.credentials,
-        )
-        pushed = [Pushed(*row) for row in frame.mapInArrow(pusher, PUSHED_SCHEMA).collect()]
+        push = pusher(self._opening, self._source.watermark, feed.addresses, batch)
+        with long_batches(frame):
+            pushed = [Pushed(*row) for row in frame.mapInArrow(push, PUSHED_SCHEMA).collect()]
         rows = sum(each.rows for each in pushed)
         if rows:
             self._rows_at_s = self._opening.clock.monotonic_s()
@@ -158,19 +144,12 @@ class _QuerySource(Source):
             batch,
             [Winner(each.split, each.attempt) for each in pushed],
             rows=rows,
-            watermark=self._watermark_after(pushed),
+            watermark=self._time.after(each.latest for each in pushed),
             admitted=lambda: self._move(QueryPosition(batch=batch)),
         )
 
     def _move(self, position: QueryPosition) -> None:
         self._position = position
-
-    def _watermark_after(self, pushed: list[Pushed]) -> int | None:
-        latest = max((each.latest for each in pushed if each.latest is not None), default=None)
-        if latest is None or self._source.watermark is None:
-            return None
-        self._latest = latest if self._latest is None else max(self._latest, latest)
-        return self._latest - self._source.watermark.max_delay_ms - 1
 
     def _watch(self) -> None:
         """Notice when the query ends or fails, and when the source is idle."""

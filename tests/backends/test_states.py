@@ -159,6 +159,28 @@ def test_reduce_many_is_adding_row_by_row(backend: KeyedStateBackend, reduce: An
     assert batch.get_many([1, 2, 3]).to_pylist() == rows.get_many([1, 2, 3]).to_pylist()
 
 
+@pytest.mark.parametrize("reduce", [operator.add, lambda old, new: old + new])
+@pytest.mark.parametrize(
+    ("key_type", "keys", "distinct"),
+    [
+        (int, pa.array([3, 1, 3], pa.int32()), pa.array([3, 1], pa.int32())),
+        (str, pa.chunked_array([["b"], ["a", "b"]]), pa.array(["b", "a"])),
+        (tuple[int], pa.array([{"x": 1}, {"x": 2}, {"x": 1}]), pa.array([{"x": 1}, {"x": 2}])),
+        (int, [3, 1, 3], [3, 1]),
+    ],
+)
+def test_reduce_many_answers_each_key_once_as_it_came(
+    reduce: Any, key_type: Any, keys: Any, distinct: Any
+) -> None:
+    hashmap = load_backend("hashmap")
+    with hashmap.open(uid="op", key_groups=ALL, max_parallelism=128, key_type=key_type) as backend:
+        state = backend.get_state(ReducingStateDescriptor("total", reduce, int))
+        for factor in (1, 2):
+            changed, totals = state.reduce_many(keys, pa.array([1, 2, 4]))
+            assert changed == distinct
+            assert totals == pa.array([5 * factor, 2 * factor])
+
+
 def test_namespaces(backend: KeyedStateBackend) -> None:
     lists = backend.get_state(ListStateDescriptor("l", int), namespace_type=str)
     total = backend.get_state(ReducingStateDescriptor("r", operator.add, int), namespace_type=str)

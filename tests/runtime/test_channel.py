@@ -48,6 +48,18 @@ def test_elements_come_in_order_and_count_while_they_wait() -> None:
     assert channel.size_bytes == 0
 
 
+def test_rows_that_follow_each_other_are_joined_up_to_a_size() -> None:
+    channel = Channel(1000, Bell())
+    for element in (rows(3), rows(2, 3), rows(5, 5), Barrier(1), rows(1), rows(100)):
+        channel.put(element)
+    assert channel.take(80) == rows(10)
+    assert channel.size_bytes == 64 + 8 + 800
+    assert channel.take(80) == Barrier(1)
+    assert channel.take(80) == rows(1)
+    assert channel.take(80) == rows(100)
+    assert channel.take(80) is None
+
+
 def test_a_full_channel_holds_its_producer_back() -> None:
     channel = Channel(100, Bell())
     channel.put(rows(10))

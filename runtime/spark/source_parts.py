@@ -1,0 +1,94 @@
+"""What sources of either kind have in common on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    DayTimeIntervalType,
+    NumericType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from holdfast.runtime.driver.run import SourceOpening
+from holdfast.runtime.spark.push import Pusher
+from holdfast.runtime.stream import SourceWatermark
+
+__all__ = ["BACKLOG_BYTES", "SourceTime", "long_batches", "pusher"]
+
+BACKLOG_BYTES = 8 * 1024 * 1024
+"""A slot that has more than this of a source to process gets no further batch of it."""
+
+_BATCH_ROWS = 64 * 1024
+_UNBOUNDED = 2**31 - 1
+_FIXED_WIDTH = (
+    BooleanType,
+    DateType,
+    DayTimeIntervalType,
+    NumericType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+
+class SourceTime:
+    """How far event time has got in a source, by what its pushes tell."""
+
+    def __init__(self, watermark: SourceWatermark | None) -> None:
+        self._watermark = watermark
+        self._latest: int | None = None
+
+    def after(self, latest: Iterable[int | None]) -> int | None:
+        """The watermark after rows of which these are the latest times; None if there is none."""
+        moments = [moment for moment in (*latest, self._latest) if moment is not None]
+        if not moments or self._watermark is None:
+            return None
+        self._latest = max(moments)
+        return self._latest - self._watermark.max_delay_ms - 1
+
+
+def pusher(
+    opening: SourceOpening,
+    watermark: SourceWatermark | None,
+    slots: Mapping[int, str],
+    batch: int | None,
+) -> Pusher:
+    """What tasks push a source's rows with; `batch` None: each split is a batch of its own."""
+    return Pusher(
+        source=opening.uid,
+        batch=batch,
+        edges=opening.edges,
+        time_column=None if watermark is None else watermark.column,
+        slots=slots,
+        max_parallelism=opening.plan.max_parallelism,
+        credentials=opening.credentials,
+    )
+
+
+@contextmanager
+def long_batches(frame: DataFrame) -> Iterator[None]:
+    """Have Spark hand rows of a DataFrame to Python in long batches, while a job of it is planned.
+
+    Where no row can be long, Spark need not add up the bytes of a batch after each row: that costs
+    as much as all the rest of the hand-over.
+    """
+    conf = frame.sparkSession.conf
+    wanted = {"spark.sql.execution.arrow.maxRecordsPerBatch": _BATCH_ROWS}
+    if all(isinstance(field.dataType, _FIXED_WIDTH) for field in frame.schema):
+        wanted["spark.sql.execution.arrow.maxBytesPerBatch"] = _UNBOUNDED
+    before = {name: conf.get(name, None) for name in wanted}
+    for name, number in wanted.items():
+        conf.set(name, str(number))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                conf.unset(name)
+            else:
+                conf.set(name, value)
