@@ -6,8 +6,8 @@ checkpoint at most 500 ms at 100 k keys; at most 10 s from SIGKILL of a slot to 
 rows/s at batch 200 within 10 % of batch 20.
 
 The source is Spark's own `rate-micro-batch`, as fast as it goes: what is measured is Spark making
-rows, pushing them, and the slots adding them up, all on the same cores. A micro-batch is about a
-second of rows, as a source that is behind would have it: what Spark does for each is shared by them.
+rows, pushing them, and the slots adding them up, all on the same cores. A micro-batch is a
+second of rows, as a source that is behind has it: what Spark does for each is shared by them.
 """
 
 from __future__ import annotations
