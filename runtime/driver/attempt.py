@@ -159,6 +159,8 @@ class Attempt:
         self._coordinator: CheckpointCoordinator | None = None
         self._outcome: Outcome | None = None
         self._is_over = False
+        self._is_symptom = False
+        self._silent: set[int] = set()
         self.metrics: dict[int, Mapping[str, float]] = {}
 
     @property
@@ -204,9 +206,9 @@ class Attempt:
                     self._happened(event)
                 if self._outcome is None:
                     self._check_time()
-            return self._outcome
         finally:
             self._stop(deployment)
+        return self._explained(self._outcome)
 
     def _now_ms(self) -> int:
         """The time of day, but steady: a clock that is set anew must not expire checkpoints."""
@@ -249,15 +251,15 @@ class Attempt:
             case Finished(slot):
                 self._slot_has_finished(slot)
             case Failed():
-                where = f"operator {event.uid!r}" if event.uid else f"slot {event.slot}"
-                prefix = "" if event.uid and event.uid in event.summary else f"{where} failed: "
-                self._fail(f"{prefix}{event.summary}", event.traceback, is_fatal=event.is_fatal)
+                self._outcome = self._outcome or _failure(event)
+                self._is_symptom = event.uid is None
             case SlotLost(slot, reason):
-                self._fail(f"slot {slot} is lost: {reason}")
+                self._lose(slot, reason)
             case SlotsEnded(error):
                 self._slots_have_ended(error)
             case SourceFailed(uid, summary, details, is_fatal):
                 self._fail(f"source {uid!r} failed: {summary}", details, is_fatal=is_fatal)
+                self._is_symptom = True
             case CancelWanted():
                 self._outcome = Cancelled()
             case _:
@@ -377,9 +379,8 @@ class Attempt:
             self._outcome = Succeeded()
         else:
             # What a slot has said of its own failure is already told: it came before.
-            died = error is not None and "Python worker exited unexpectedly" in error
-            what = "the process of a slot was killed" if died else "slots have ended before the job"
-            self._fail(what, error or "")
+            self._fail("slots have ended before the job", error or "")
+            self._is_symptom = _has_died(error)
 
     def _tell_all(self, message: ToSlot) -> None:
         if self._outcome is not None:
@@ -388,16 +389,38 @@ class Attempt:
             try:
                 link.call(message)
             except HoldfastError as error:
-                self._fail(f"slot {slot} is lost: {error}")
+                self._lose(slot, str(error))
                 return
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
         self._parts.on_phase(phase)
 
+    def _lose(self, slot: int, reason: str) -> None:
+        self._fail(f"slot {slot} is lost: {reason}")
+        self._is_symptom = True
+
     def _fail(self, reason: str, details: str = "", *, is_fatal: bool = False) -> None:
         if self._outcome is None:
             self._outcome = Unsuccessful(reason, details, is_fatal)
+
+    def _explained(self, outcome: Outcome) -> Outcome:
+        """The outcome with its cause: who misses a slot says so before Spark says why."""
+        if not isinstance(outcome, Unsuccessful) or outcome.is_fatal or not self._is_symptom:
+            return outcome
+        has_died = _has_died(outcome.details)
+        while (event := self._events.next(0)) is not None:
+            if isinstance(event, Failed) and event.uid is not None:
+                return _failure(event)
+            has_died = has_died or (isinstance(event, SlotsEnded) and _has_died(event.error))
+        if not has_died:
+            return outcome
+        gone = [
+            f"slot {slot} (process {self._registered[slot].pid} on {self._registered[slot].host})"
+            for slot in sorted(self._silent)
+        ]
+        what = f"{' and '.join(gone) or 'the process of a slot'} was killed, or has died"
+        return Unsuccessful(what, outcome.details)
 
     def _stop(self, deployment: Deployment) -> None:
         """Leave nothing behind. Sources first: they would meet slots that are gone."""
@@ -408,8 +431,8 @@ class Attempt:
             feed.close()
         if not isinstance(self._outcome, Succeeded):
             with ThreadPoolExecutor(max(len(self._links), 1)) as telling:
-                for link in self._links.values():
-                    telling.submit(_tell_quietly, link, Cancel("the attempt is over"))
+                for slot in self._links:
+                    telling.submit(self._call_off, slot)
         with ExitStack() as last_first:  # what fails to stop does not keep the others running
             for link in self._links.values():
                 last_first.callback(link.close)
@@ -417,9 +440,19 @@ class Attempt:
             for source in self._parts.sources.values():  # also those that have not begun to feed
                 last_first.callback(source.stop)
 
+    def _call_off(self, slot: int) -> None:
+        try:
+            self._links[slot].call(Cancel("the attempt is over"))
+        except HoldfastError:
+            self._silent.add(slot)  # the cluster stops it
 
-def _tell_quietly(link: SlotLink, message: ToSlot) -> None:
-    try:
-        link.call(message)
-    except HoldfastError:
-        return  # the cluster stops it
+
+def _failure(event: Failed) -> Unsuccessful:
+    where = f"operator {event.uid!r}" if event.uid else f"slot {event.slot}"
+    prefix = "" if event.uid and event.uid in event.summary else f"{where} failed: "
+    return Unsuccessful(f"{prefix}{event.summary}", event.traceback, event.is_fatal)
+
+
+def _has_died(error: str | None) -> bool:
+    """Whether Spark says that a process of Python is gone."""
+    return error is not None and "Python worker exited unexpectedly" in error

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.runtime.driver.events import EventQueue, SlotsEnded
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
+from holdfast.storage import Fenced
 
 __all__ = ["SparkCluster", "SparkDeployment"]
 
@@ -34,8 +35,12 @@ class _SlotTask:
         host = self.host or context.getTaskInfos()[slot].address.rpartition(":")[0]
         for _ in batches:  # Spark waits for a task to read its input
             pass
-        host_slot(self.launch, slot, host)
-        yield pa.RecordBatch.from_pydict({"slot": pa.array([slot], pa.int32())})
+        called_off: str | None = None
+        try:
+            host_slot(self.launch, slot, host)
+        except Fenced as error:
+            called_off = str(error)  # no failure: a stack trace in Spark's log would alarm people
+        yield pa.RecordBatch.from_pydict({"called_off": pa.array([called_off], pa.string())})
 
 
 class SparkDeployment:
@@ -70,7 +75,8 @@ class SparkDeployment:
             context.addJobTag(self._tag)
             context.setJobDescription(f"Holdfast: slots of {self._name}")
             one_each = self._spark.range(0, slots, 1, slots)
-            one_each.mapInArrow(self._task, "slot int", barrier=True).collect()
+            ended = one_each.mapInArrow(self._task, "called_off string", barrier=True).collect()
+            error = next((row.called_off for row in ended if row.called_off is not None), None)
         except Exception as caught:  # noqa: BLE001 - Spark raises many kinds
             error = _told(caught)
         finally:

@@ -16,7 +16,13 @@ from holdfast.runtime.driver.run import SourceOpening
 from holdfast.runtime.spark.positions import FRAME_KIND, FramePosition, read_position
 from holdfast.runtime.spark.push import PUSHED_SCHEMA, Pushed
 from holdfast.runtime.spark.query_source import summary_of
-from holdfast.runtime.spark.source_parts import BACKLOG_BYTES, SourceTime, long_batches, pusher
+from holdfast.runtime.spark.source_parts import (
+    BACKLOG_BYTES,
+    SourceTime,
+    counted,
+    long_batches,
+    pusher,
+)
 from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
 from holdfast.storage import Fenced, Invalid, StateSnapshot
@@ -109,8 +115,8 @@ class _FrameSource(Source):
                 return
             feed.await_room(BACKLOG_BYTES)
             numbers = list(range(first, min(first + wave, count)))
-            for row in sorted(context.runJob(splits, list, numbers)):
-                self._admit(feed, Pushed(*row))
+            for pushed in sorted(counted(context.runJob(splits, list, numbers))):
+                self._admit(feed, pushed)
 
     def _admit(self, feed: Feed, pushed: Pushed) -> None:
         done = msgspec.structs.replace(self._position, splits_done=pushed.split + 1)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from holdfast.runtime.channel import Closed
 from holdfast.runtime.event_time import event_times
 from holdfast.runtime.network import Credentials, PushStream, SlotClient
 from holdfast.runtime.partitioning import Partitioner
@@ -19,16 +20,20 @@ from holdfast.runtime.staging import PushKey, Superseded
 
 __all__ = ["PUSHED_SCHEMA", "Pushed", "Pusher"]
 
-PUSHED_SCHEMA = "split int, attempt long, rows long, latest long"
+PUSHED_SCHEMA = "split int, attempt long, rows long, latest long, is_void boolean"
 
 
 class Pushed(NamedTuple):
-    """What a task answers: who it was, how many rows it has pushed, and the latest event time."""
+    """What a task answers: who it was, how many rows it has pushed, and the latest event time.
+
+    `is_void`: the slots were done with the attempt of the job, and did not take the rows.
+    """
 
     split: int
     attempt: int
     rows: int
     latest: int | None
+    is_void: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,8 @@ class Pusher:
             pushed = self._push(split, attempt, batches)
         except Superseded:
             pushed = Pushed(split, attempt, 0, None)  # nobody asks: another attempt has won
+        except Closed:
+            pushed = Pushed(split, attempt, 0, None, is_void=True)
         values = zip(Pushed._fields, pushed, _PUSHED_TYPES, strict=True)
         yield pa.RecordBatch.from_pydict(
             {name: pa.array([one], kind) for name, one, kind in values}
@@ -86,7 +93,7 @@ class Pusher:
         return Pushed(split, attempt, rows, latest)
 
 
-_PUSHED_TYPES = (pa.int32(), pa.int64(), pa.int64(), pa.int64())
+_PUSHED_TYPES = (pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.bool_())
 
 
 class _Lane:

@@ -17,9 +17,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run import SourceOpening
 from holdfast.runtime.spark.positions import QUERY_KIND, LogKeeper, QueryPosition, read_position
-from holdfast.runtime.spark.push import PUSHED_SCHEMA, Pushed
+from holdfast.runtime.spark.push import PUSHED_SCHEMA
 from holdfast.runtime.spark.query_log import position_files, read_files, write_files
-from holdfast.runtime.spark.source_parts import BACKLOG_BYTES, SourceTime, long_batches, pusher
+from holdfast.runtime.spark.source_parts import (
+    BACKLOG_BYTES,
+    SourceTime,
+    counted,
+    long_batches,
+    pusher,
+)
 from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
 from holdfast.storage import Fenced, HoldfastError, Invalid, StateSnapshot
@@ -135,7 +141,7 @@ class _QuerySource(Source):
         feed.await_room(BACKLOG_BYTES)
         push = pusher(self._opening, self._source.watermark, feed.addresses, batch)
         with long_batches(frame):
-            pushed = [Pushed(*row) for row in frame.mapInArrow(push, PUSHED_SCHEMA).collect()]
+            pushed = counted(frame.mapInArrow(push, PUSHED_SCHEMA).collect())
         rows = sum(each.rows for each in pushed)
         if rows:
             self._rows_at_s = self._opening.clock.monotonic_s()

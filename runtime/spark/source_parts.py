@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
@@ -16,10 +17,11 @@ from pyspark.sql.types import (
 )
 
 from holdfast.runtime.driver.run import SourceOpening
-from holdfast.runtime.spark.push import Pusher
+from holdfast.runtime.spark.push import Pushed, Pusher
 from holdfast.runtime.stream import SourceWatermark
+from holdfast.storage import Fenced
 
-__all__ = ["BACKLOG_BYTES", "SourceTime", "long_batches", "pusher"]
+__all__ = ["BACKLOG_BYTES", "SourceTime", "counted", "long_batches", "pusher"]
 
 BACKLOG_BYTES = 8 * 1024 * 1024
 """A slot that has more than this of a source to process gets no further batch of it."""
@@ -68,6 +70,18 @@ def pusher(
         max_parallelism=opening.plan.max_parallelism,
         credentials=opening.credentials,
     )
+
+
+def counted(answers: Iterable[Iterable[Any]]) -> list[Pushed]:
+    """What tasks have answered, as far as it counts.
+
+    Raises:
+        Fenced: the slots have left the attempt of the job; it ends in a moment.
+    """
+    pushed = [Pushed(*answer) for answer in answers]
+    if any(each.is_void for each in pushed):
+        raise Fenced("the slots are done with this attempt")
+    return pushed
 
 
 @contextmanager

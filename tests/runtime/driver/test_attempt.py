@@ -9,6 +9,7 @@ import pytest
 from attempt_stage import InlineExecutor, Script, Stage, Step
 from holdfast.runtime.driver.attempt import Cancelled, Phase, Succeeded, Unsuccessful
 from holdfast.runtime.driver.events import (
+    AttemptEvent,
     CancelWanted,
     CheckpointWanted,
     SlotLost,
@@ -17,6 +18,7 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.network import (
+    Cancel,
     CheckpointAborted,
     CheckpointCompleted,
     Decline,
@@ -397,9 +399,29 @@ def test_what_slots_measure_is_kept_and_answers_say_whether_they_are_wanted() ->
     assert not stage.tell(Heartbeat(slot=1, metrics={}))
 
 
+DIED = SlotsEnded("… Python worker exited unexpectedly (crashed) …")
+LOST_PEER = Failed(slot=0, uid=None, summary="no peer", traceback="", is_fatal=False)
+
+
 def test_the_message_names_a_process_that_was_killed() -> None:
-    ended = SlotsEnded("… Python worker exited unexpectedly (crashed) …")
-    assert failure(Stage(), running, ended).reason == "the process of a slot was killed"
+    stage = Stage()
+    stage.slots[1].error, stage.slots[1].fails_at = Unavailable("gone"), Cancel
+    reason = failure(stage, running, DIED).reason
+    assert reason.startswith("slot 1 (process ")
+    assert reason.endswith(") was killed, or has died")
+
+
+@pytest.mark.parametrize(
+    "symptom", [LOST_PEER, SlotLost(1, "no answer"), SourceFailed("a", "a push broke off", "")]
+)
+def test_who_misses_a_slot_is_not_blamed_for_its_death(symptom: AttemptEvent) -> None:
+    assert "was killed" in failure(Stage(), running, symptom, DIED).reason
+
+
+def test_who_misses_a_slot_is_not_blamed_for_the_failure_of_that_one() -> None:
+    failed = Failed(slot=1, uid="sum", summary="no", traceback="line 1", is_fatal=False)
+    outcome = failure(Stage(), running, LOST_PEER, failed)
+    assert outcome == Unsuccessful("operator 'sum' failed: no", "line 1")
 
 
 def test_late_acknowledgements_change_nothing() -> None:
