@@ -53,10 +53,9 @@ class Driver(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SlotAssignment:
-    """What the driver gives one slot of one attempt to do."""
+    """What the driver gives every slot of one attempt to do."""
 
     plan: JobPlan
-    slot: int
     epoch: int
     attempt: int
     """The number of the attempt in this run of the job; the run's is `epoch`."""
@@ -79,6 +78,7 @@ class Slot:
     def __init__(
         self,
         assignment: SlotAssignment,
+        number: int,
         channels: Mapping[str, Sequence[Channel]],
         outlet: Callable[[EdgePlan, int], Outlet],
         driver: Driver,
@@ -86,6 +86,7 @@ class Slot:
         clock: Clock,
     ) -> None:
         self._assignment = assignment
+        self._number = number
         self._channels = channels
         self._outlet = outlet
         self._driver = driver
@@ -94,7 +95,7 @@ class Slot:
         self._commands: deque[SlotCommand] = deque()
         self._checkpoints: dict[int, SlotCheckpoint] = {}
         self._given_up: set[int] = set()
-        self._acknowledging = ThreadPoolExecutor(1, f"acknowledgements of {assignment.slot}")
+        self._acknowledging = ThreadPoolExecutor(1, f"acknowledgements of {number}")
         self._has_said_finished = False
         self._is_done = False
         self._lost: HoldfastError | None = None
@@ -141,7 +142,7 @@ class Slot:
     def open(self) -> None:
         """Open all operators, and say that the slot is ready. The first part of `run`."""
         self._open()
-        self._driver.call(Ready(self._assignment.slot))
+        self._driver.call(Ready(self._number))
 
     def step(self) -> bool:
         """Do one thing, a command if there is one; False if there is nothing to do now."""
@@ -190,7 +191,7 @@ class Slot:
         return {edge: self._router(plan.edge(edge)) for edge in edges}
 
     def _router(self, edge: EdgePlan) -> Router:
-        mine, plan = self._assignment.slot, self._assignment.plan
+        mine, plan = self._number, self._assignment.plan
         if edge.kind is EdgeKind.FORWARD:
             return ForwardRouter(ChannelOutlet(self._channels[edge.edge_id][0]))
         local = ChannelOutlet(self._channels[edge.edge_id][mine])
@@ -205,12 +206,12 @@ class Slot:
         uid = chain.plan.operators[place].uid
         return OperatorContext(
             uid=uid,
-            slot=given.slot,
+            slot=self._number,
             parallelism=plan.parallelism,
             max_parallelism=plan.max_parallelism,
             attempt=given.attempt,
             epoch=given.epoch,
-            key_groups=key_groups_of_slots(plan.parallelism, plan.max_parallelism)[given.slot],
+            key_groups=key_groups_of_slots(plan.parallelism, plan.max_parallelism)[self._number],
             job=given.job,
             backend=given.backend,
             restored=given.restored.get(uid, ()),
@@ -230,7 +231,7 @@ class Slot:
                 return True
         if not self._has_said_finished and all(chain.has_ended for chain in self.chains):
             self._has_said_finished = True
-            self._driver.call(Finished(self._assignment.slot))
+            self._driver.call(Finished(self._number))
         return False
 
     def _tick(self) -> None:
@@ -259,7 +260,7 @@ class Slot:
             there = self._checkpoints[checkpoint_id] = SlotCheckpoint(
                 checkpoint_id,
                 given.job.segments(
-                    checkpoint_id, f"slot-{given.slot}", compression=given.compression
+                    checkpoint_id, f"slot-{self._number}", compression=given.compression
                 ),
                 self._clock,
                 len(self.chains),
@@ -282,7 +283,7 @@ class Slot:
         self._acknowledging.submit(self._acknowledge, checkpoint)
 
     def _acknowledge(self, checkpoint: SlotCheckpoint) -> None:
-        slot, number = self._assignment.slot, checkpoint.checkpoint_id
+        slot, number = self._number, checkpoint.checkpoint_id
         try:
             part = checkpoint.finish()
         except CancelledError:

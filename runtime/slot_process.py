@@ -7,12 +7,10 @@ import platform
 import socket
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 
-from holdfast.backends import StateBackend
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.errors import NotOpened, OperatorFailed, UserCodeFailed
 from holdfast.runtime.network import (
@@ -30,7 +28,7 @@ from holdfast.runtime.network import (
     SlotServer,
     Start,
 )
-from holdfast.runtime.plan import EdgeKind, EdgePlan, JobPlan
+from holdfast.runtime.plan import EdgeKind, EdgePlan
 from holdfast.runtime.routing import Outlet
 from holdfast.runtime.slot import Slot, SlotAssignment
 from holdfast.runtime.staging import Staging
@@ -40,8 +38,6 @@ from holdfast.storage import (
     Fenced,
     HoldfastError,
     Invalid,
-    JobStorage,
-    StateSnapshot,
     SystemClock,
     Unavailable,
 )
@@ -55,36 +51,12 @@ _LAST_SEND_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlotLaunch:
+class SlotLaunch(SlotAssignment):
     """What every slot of an attempt is started with. Plain data, pickled with the task."""
 
-    plan: JobPlan
-    epoch: int
-    attempt: int
-    backend: StateBackend
-    job: JobStorage
-    restored: Mapping[str, Sequence[StateSnapshot]] = field(default_factory=dict)
-    restored_from: JobStorage | None = None
-    allow_pickle: bool = False
-    compression: str = ""
     credentials: Credentials
     driver_address: str
     channel_bytes: int = 32 * 1024 * 1024
-
-    def assignment(self, slot: int) -> SlotAssignment:
-        """What one of the slots is to do."""
-        return SlotAssignment(
-            plan=self.plan,
-            slot=slot,
-            epoch=self.epoch,
-            attempt=self.attempt,
-            backend=self.backend,
-            job=self.job,
-            restored=self.restored,
-            restored_from=self.restored_from,
-            allow_pickle=self.allow_pickle,
-            compression=self.compression,
-        )
 
 
 def host_slot(launch: SlotLaunch, slot: int, host: str, clock: Clock | None = None) -> None:
@@ -149,9 +121,7 @@ class _SlotProcess:
         self._has_ended = threading.Event()
         self._senders: list[ExchangeSender] = []
         self._channels = self._make_channels()
-        self._slot = Slot(
-            launch.assignment(slot), self._channels, self._outlet, driver, self._bell, clock
-        )
+        self._slot = Slot(launch, slot, self._channels, self._outlet, driver, self._bell, clock)
         self._server = stack.enter_context(
             SlotServer(
                 host,

@@ -15,23 +15,23 @@ from functools import partial
 from importlib.metadata import version
 from typing import ClassVar
 
+import msgspec
+
 from holdfast.runtime.channel import Bell, Channel, Closed
 from holdfast.runtime.driver.events import EventQueue, SlotsEnded
 from holdfast.runtime.elements import Element, size_bytes
 from holdfast.runtime.network import (
-    Admit,
     Cancel,
     Credentials,
-    EndSource,
     Failed,
     Heartbeat,
-    IdleSource,
-    InjectBarrier,
     Register,
     RoomFor,
+    SourceCommand,
     Start,
     ToDriver,
     ToSlot,
+    obey_source,
 )
 from holdfast.runtime.plan import EdgeKind, EdgePlan
 from holdfast.runtime.routing import Outlet
@@ -185,9 +185,8 @@ class SimulatedSlot:
                 sources.setdefault(edge.origin, {})[edge.edge_id] = self._channels[edge.edge_id][0]
         self.staging = Staging(sources)
         with world.within(self.process):
-            assignment = launch.assignment(number)
             self.slot = Slot(
-                assignment, self._channels, self._outlet, self._driver, self._bell, world.clock
+                launch, number, self._channels, self._outlet, self._driver, self._bell, world.clock
             )
         self._addresses[self._address] = self
 
@@ -210,30 +209,15 @@ class SimulatedSlot:
 
     def receive(self, message: ToSlot) -> bool:
         """What the driver says, in a thread of the network."""
-        staging = self.staging
-        match message:
-            case Admit() as admit:
-                return staging.admit(
-                    admit.source,
-                    admit.sequence,
-                    batch=admit.batch,
-                    winners=admit.winners,
-                    watermark=admit.watermark,
-                )
-            case InjectBarrier(source=source, sequence=sequence, checkpoint_id=number):
-                return staging.barrier(source, sequence, number)
-            case IdleSource(source=source, sequence=sequence):
-                return staging.idle(source, sequence)
-            case EndSource(source=source, sequence=sequence):
-                return staging.end(source, sequence)
-            case RoomFor(source=source, limit_bytes=limit_bytes):
-                return staging.await_room(source, limit_bytes, 0)
-            case Start(peers=peers):
-                if self.life is Life.WAITING:
-                    self.peers = {slot: SimulatedSlot.at(each) for slot, each in peers.items()}
-                    self.life = Life.OPENING
-            case command:
-                self._command(command)
+        if isinstance(message, RoomFor):
+            message = msgspec.structs.replace(message, timeout_s=0)  # nobody waits in this world
+        if isinstance(message, SourceCommand):
+            return obey_source(self.staging, message)
+        if not isinstance(message, Start):
+            self._command(message)
+        elif self.life is Life.WAITING:
+            self.peers = {slot: SimulatedSlot.at(each) for slot, each in message.peers.items()}
+            self.life = Life.OPENING
         return True
 
     def stop(self) -> None:

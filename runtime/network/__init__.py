@@ -29,7 +29,12 @@ from holdfast.runtime.network.messages import (
     ToSlot,
 )
 from holdfast.runtime.network.slot_client import PushStream, SlotClient
-from holdfast.runtime.network.slot_server import SlotCommand, SlotServer
+from holdfast.runtime.network.slot_server import (
+    SlotCommand,
+    SlotServer,
+    SourceCommand,
+    obey_source,
+)
 
 __all__ = [
     "Acknowledge",
@@ -59,7 +64,9 @@ __all__ = [
     "SlotClient",
     "SlotCommand",
     "SlotServer",
+    "SourceCommand",
     "Start",
     "ToDriver",
     "ToSlot",
+    "obey_source",
 ]

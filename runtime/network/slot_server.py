@@ -33,10 +33,34 @@ from holdfast.runtime.network.server import Opening, Server
 from holdfast.runtime.staging import PushKey, Staging
 from holdfast.storage import HoldfastError, Invalid, Taken, Unavailable
 
-__all__ = ["SlotCommand", "SlotServer"]
+__all__ = ["SlotCommand", "SlotServer", "SourceCommand", "obey_source"]
 
 SlotCommand: TypeAlias = Start | CheckpointCompleted | CheckpointAborted | Finish | Cancel
 """What is for the slot itself; the commands of sources go to its staging."""
+
+SourceCommand: TypeAlias = Admit | InjectBarrier | IdleSource | EndSource | RoomFor
+
+
+def obey_source(staging: Staging, command: SourceCommand) -> bool:
+    """Have the staging of a slot do what the driver commands of a source; its answer."""
+    match command:
+        case Admit() as admit:
+            return staging.admit(
+                admit.source,
+                admit.sequence,
+                batch=admit.batch,
+                winners=admit.winners,
+                watermark=admit.watermark,
+            )
+        case InjectBarrier(source=source, sequence=sequence, checkpoint_id=checkpoint_id):
+            return staging.barrier(source, sequence, checkpoint_id)
+        case IdleSource(source=source, sequence=sequence):
+            return staging.idle(source, sequence)
+        case EndSource(source=source, sequence=sequence):
+            return staging.end(source, sequence)
+        case RoomFor(source=source, limit_bytes=limit_bytes, timeout_s=timeout_s):
+            return staging.await_room(source, limit_bytes, timeout_s)
+
 
 _STREAM_ERRORS = (flight.FlightError, pa.ArrowException, OSError)
 _messages: msgspec.msgpack.Decoder[ToSlot] = msgspec.msgpack.Decoder(ToSlot)
@@ -104,26 +128,10 @@ class SlotServer:
         self.close()
 
     def _answer(self, attempt: int, data: bytes) -> bool:
-        staging = self._staging
-        match _messages.decode(data):
-            case Admit() as admit:
-                return staging.admit(
-                    admit.source,
-                    admit.sequence,
-                    batch=admit.batch,
-                    winners=admit.winners,
-                    watermark=admit.watermark,
-                )
-            case InjectBarrier(source=source, sequence=sequence, checkpoint_id=checkpoint_id):
-                return staging.barrier(source, sequence, checkpoint_id)
-            case IdleSource(source=source, sequence=sequence):
-                return staging.idle(source, sequence)
-            case EndSource(source=source, sequence=sequence):
-                return staging.end(source, sequence)
-            case RoomFor(source=source, limit_bytes=limit_bytes, timeout_s=timeout_s):
-                return staging.await_room(source, limit_bytes, timeout_s)
-            case command:
-                return self._handle(command)
+        message = _messages.decode(data)
+        if isinstance(message, SourceCommand):
+            return obey_source(self._staging, message)
+        return self._handle(message)
 
     def receive(self, opening: Opening, reader: Any, writer: Any) -> None:
         """Take in a stream to its end: what `Streams` asks for."""

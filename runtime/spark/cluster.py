@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ class _SlotTask:
     """The interface to listen at; None: that of the task's executor."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Columns that came by the network lie anywhere in memory. Arrow's engine shall copy those
+        # that lie badly, where by default it computes and complains.
+        os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
         context = BarrierTaskContext.get()
         slot = context.partitionId()
         host = self.host or context.getTaskInfos()[slot].address.rpartition(":")[0]

@@ -85,13 +85,13 @@ class Stage:
         self.slot = Slot(
             SlotAssignment(
                 plan=self.plan,
-                slot=0,
                 epoch=1,
                 attempt=1,
                 backend=load_backend("hashmap"),
                 job=self.job,
                 restored=restored,
             ),
+            0,
             self.channels,
             self._no_outlet,
             self.driver,
