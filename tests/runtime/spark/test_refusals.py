@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,43 @@ def test_dynamic_allocation_is_refused(
         "dynamic allocation would take executors away from slots, or start them too late: expected "
         "spark.dynamicAllocation.enabled=false, found true. Set it to false, and "
         "spark.executor.instances to the number that you want"
+    )
+
+
+HIDES_HOLDFAST = """
+import sys
+
+sys.path[:] = [each for each in sys.path if "holdfast" not in each]
+"""
+
+
+def check_with_path(spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is refused when executors find this folder first; Spark starts new workers for it."""
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(path))
+    with pytest.raises(Invalid) as caught:
+        check_session(spark, 2)
+    return re.sub(r"\[\S+\]", "[host]", str(caught.value))
+
+
+def test_executors_without_holdfast_are_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HIDES_HOLDFAST)
+    assert check_with_path(spark, tmp_path, monkeypatch).startswith(
+        f"an executor has not the Holdfast of the driver [host]: expected {version('holdfast')}, "
+        "found none ("
+    )
+
+
+def test_executors_with_another_holdfast_are_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = tmp_path / "holdfast-9.9.dist-info" / "METADATA"
+    facts.parent.mkdir()
+    facts.write_text("Metadata-Version: 2.1\nName: holdfast\nVersion: 9.9\n")
+    assert check_with_path(spark, tmp_path, monkeypatch) == (
+        f"an executor has not the Holdfast of the driver [host]: expected {version('holdfast')}, "
+        "found 9.9. Install the same version on every executor, or pass it by --py-files"
     )
 
 
