@@ -30,6 +30,7 @@ from holdfast.storage.memory import JobManagerCheckpointStorage
 from holdfast.storage.metadata import CheckpointMetadata, OperatorState
 from holdfast.storage.owner import JobOwner
 from holdfast.storage.registry import load_storage, registered_storages
+from holdfast.storage.result import JobResult
 from holdfast.storage.segment_writer import SegmentStream, SegmentWriter
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Invalid",
     "JobManagerCheckpointStorage",
     "JobOwner",
+    "JobResult",
     "JobStorage",
     "ManualClock",
     "NotFound",

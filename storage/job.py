@@ -14,6 +14,7 @@ from holdfast.storage.errors import Corrupt, NotFound
 from holdfast.storage.handles import Handle
 from holdfast.storage.metadata import CheckpointMetadata, decode_metadata
 from holdfast.storage.owner import START_VERSION, JobOwner
+from holdfast.storage.result import JobResult, decode_result
 from holdfast.storage.segment_reader import read_segment, read_segments, stream_segment
 from holdfast.storage.segment_writer import SegmentWriter
 
@@ -131,8 +132,30 @@ class JobStorage:
                 fix=f"Restore checkpoint {older}" if older else "There is no older checkpoint",
             ) from error
 
-    def take_over(self) -> JobOwner:
+    def result(self) -> JobResult | None:
+        """How the job has ended; None if it has not, or was opened again since.
+
+        While somebody takes over, the answer may turn out void a moment later, as that of
+        `completed`. What an owner answers is final.
+
+        Raises:
+            Corrupt: the record, or an owner's, is damaged; names the file.
+            Invalid: it was written in a newer format.
+            Unavailable: the storage did not answer.
+        """
+        looked, start = None, self.newest_start()
+        while start != looked:  # else somebody took over meanwhile, and has the record now
+            found = self.result_of(start)
+            if found is not None:
+                return found
+            looked, start = start, self.newest_start()
+        return None
+
+    def take_over(self, *, reopen: bool = False) -> JobOwner:
         """Claim the job: from now on only the answer may commit, and older owners are fenced.
+
+        A job that has ended stays so, and its new owner cannot commit. With `reopen` it begins
+        again: its result does not count any more.
 
         Raises:
             Invalid: the storage cannot be written to as it is set up, or what is in the folder was
@@ -141,10 +164,10 @@ class JobStorage:
             Corrupt: an owner's record is damaged; the older owner goes on.
             Unavailable: the storage did not answer; calling again is safe.
         """
-        return JobOwner.claim(self)
+        return JobOwner.claim(self, reopen=reopen)
 
     def owner_records(self) -> list[names.OwnerRecord]:
-        """What the names of all claims and start documents say, by ascending epoch."""
+        """What the names of all claims, start documents and results say, by ascending epoch."""
         start = len(self.folder) + 1
         listed = self.storage.list(f"{self.folder}/{names.owners_prefix()}")
         found = (names.parse_owner(info.name[start:]) for info in listed)
@@ -158,7 +181,7 @@ class JobStorage:
             Invalid: it was written in a newer format.
         """
         for record in reversed(self.owner_records()):
-            if record.token is None:
+            if record.token is None or record.is_result:
                 continue
             name = names.start(record.epoch, record.token)
             try:
@@ -173,6 +196,17 @@ class JobStorage:
                 where=f"{self.url}/{name}",
             )
         return None
+
+    def result_of(self, start: commit.Start | None) -> JobResult | None:
+        """The result in the hands of the owner who began with this; raises as `result` does."""
+        if start is None:
+            return None
+        name = names.result(start.epoch, start.owner)
+        try:
+            data = self.storage.read(f"{self.folder}/{name}")
+        except NotFound:
+            return None
+        return decode_result(data, job_id=self.job_id, where=f"{self.url}/{name}")
 
     def judged(self, listed: list[int], start: commit.Start | None) -> commit.Judgement:
         """Which of the listed commit points count, reading those that must be read."""

@@ -5,6 +5,7 @@
     <job>/shared/00000000000000000042-<label>-<token>   a file that several may use; 42 wrote it
     <job>/owner-00000000000000000007                 a claim: who may commit from now on
     <job>/owner-00000000000000000007.start-<token>   what that owner found when it took over
+    <job>/owner-00000000000000000007.result-<token>   that the job has ended, as that owner says
 
 Numbers are padded to twenty digits, so that the order of a listing is the order of numbers.
 A legal name is one or more parts joined by `/`; a part is 1 to 200 of the characters
@@ -35,6 +36,7 @@ __all__ = [
     "owners_prefix",
     "parse_checkpoint_object",
     "parse_owner",
+    "result",
     "shared_file",
     "shared_prefix",
     "start",
@@ -47,7 +49,7 @@ _MAX_PART = 200
 _MAX_NAME = 900
 _PART = re.compile(rf"(?!\.)[A-Za-z0-9._=~-]{{1,{_MAX_PART}}}")
 _CHECKPOINT_OBJECT = re.compile(rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)")
-_OWNER = re.compile(rf"owner-(\d{{{_DIGITS}}})(?:\.start-([0-9a-f]+))?")
+_OWNER = re.compile(rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result)-([0-9a-f]+))?")
 
 
 def check_name(name: str) -> str:
@@ -169,6 +171,11 @@ def start(epoch: int, token: str) -> str:
     return f"{claim(epoch)}.start-{token}"
 
 
+def result(epoch: int, token: str) -> str:
+    """The record that the job has ended, in the hands of this owner; the token is the owner's."""
+    return f"{claim(epoch)}.result-{token}"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointObject:
     """What the name of an object says about the checkpoint that wrote it."""
@@ -193,13 +200,14 @@ def parse_checkpoint_object(name: str) -> CheckpointObject | None:
 
 @dataclass(frozen=True, slots=True)
 class OwnerRecord:
-    """What the name of an owner's record says: a claim, or with a token a start document."""
+    """What the name of an owner's record says: a claim; or with a token a start, or a result."""
 
     epoch: int
     token: str | None
+    is_result: bool = False
 
 
 def parse_owner(name: str) -> OwnerRecord | None:
     """Take the name of an owner's record within a job's folder apart; None if it is no such."""
     match = _OWNER.fullmatch(name)
-    return None if match is None else OwnerRecord(int(match[1]), match[2])
+    return None if match is None else OwnerRecord(int(match[1]), match[3], match[2] == "result")

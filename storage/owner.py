@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,6 +29,7 @@ from holdfast.storage.commit import (
 from holdfast.storage.envelope import seal
 from holdfast.storage.errors import Corrupt, Fenced, Invalid, NotFound, Taken
 from holdfast.storage.metadata import CheckpointMetadata, encode_metadata
+from holdfast.storage.result import JobResult, encode_result
 
 if TYPE_CHECKING:
     from holdfast.storage.interface import CheckpointStorage
@@ -38,6 +40,17 @@ __all__ = ["START_VERSION", "JobOwner"]
 _CLAIM_VERSION = 1
 START_VERSION = 1
 _CLAIM_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What is in a job's folder."""
+
+    accepted: tuple[int, ...]
+    """The checkpoints that count."""
+    highest_begun: int
+    """The highest number that anybody has begun."""
+    result: JobResult | None
 
 
 class JobOwner:
@@ -52,31 +65,37 @@ class JobOwner:
         job: JobStorage,
         token: str,
         start: Start,
-        highest_seen: int,
+        found: _Survey,
     ) -> None:
         self._job = job
         self._token = token
         self._start = start
         self._completed = set(start.accepted)
         self._files: dict[int, frozenset[str]] = {}
-        self._highest = highest_seen
+        self._highest = found.highest_begun
         self._undecided: bytes | None = None
         """The `_metadata` of a commit of which it is not known whether it took effect."""
+        self._result = self._ending = found.result
+        """`_ending` is one of which it may not be known whether it was recorded."""
 
     @classmethod
-    def claim(cls, job: JobStorage) -> JobOwner:
+    def claim(cls, job: JobStorage, *, reopen: bool) -> JobOwner:
         """See `JobStorage.take_over`."""
         storage = job.storage
         storage.prepare()
-        _survey(job)  # what cannot be read here must not fence the owner that there is
+        _survey(job, reopen=reopen)  # what cannot be read must not fence the owner that there is
         token = storage.entropy.token()
         epoch = _claim_epoch(job, token)
-        accepted, highest_begun = _survey(job)
-        start = Start(epoch=epoch, owner=token, accepted=accepted)
+        found = _survey(job, reopen=reopen)
+        start = Start(epoch=epoch, owner=token, accepted=found.accepted)
+        if found.result is not None:  # kept before its owner is superseded: it counts at any moment
+            storage.create(
+                f"{job.folder}/{names.result(epoch, token)}", encode_result(found.result)
+            )
         storage.create(
             f"{job.folder}/{names.start(epoch, token)}", seal("owner start", START_VERSION, start)
         )
-        owner = cls(job, token, start, highest_begun)
+        owner = cls(job, token, start, found)
         owner.check()
         return owner
 
@@ -94,6 +113,11 @@ class JobOwner:
     def next_checkpoint_id(self) -> int:
         """A number above every one that this owner or an earlier one has committed or met."""
         return self._highest + 1
+
+    @property
+    def result(self) -> JobResult | None:
+        """How the job has ended, by this owner or before it; None while it has not."""
+        return self._result
 
     def check(self) -> None:
         """Make sure that nobody has taken over, and that this owner's claim is still there.
@@ -131,26 +155,15 @@ class JobOwner:
             Fenced: a newer owner has taken over; the checkpoint is void, whatever is on disk.
             Taken: an older owner has committed this number too late; go on with
                 `next_checkpoint_id`.
-            Invalid: the metadata is another job's, or another commit is not decided yet.
+            Invalid: the metadata is another job's, another commit is not decided yet, or the job
+                has ended.
             Unavailable: it is not known whether it was committed.
         """
-        if metadata.job_id != self._job.job_id:
-            raise Invalid(
-                "a checkpoint belongs to another job",
-                where=self._job.url,
-                expected=self._job.job_id,
-                found=metadata.job_id,
-            )
+        self._check_own("a checkpoint", metadata.job_id)
         checkpoint_id = metadata.checkpoint_id
         stamped = msgspec.structs.replace(metadata, epoch=self.epoch, owner=self._token)
         mine = encode_metadata(stamped)
-        if self._undecided not in (None, mine):
-            raise Invalid(
-                f"an earlier commit of job {self._job.job_id!r} is not decided",
-                where=self._job.url,
-                expected="the same checkpoint again, until it is known what became of it",
-                found=f"checkpoint {checkpoint_id}",
-            )
+        self._check_may_write(f"checkpoint {checkpoint_id}", mine, None)
         self.check()
         self._undecided = mine
         self._highest = max(self._highest, checkpoint_id)
@@ -165,6 +178,32 @@ class JobOwner:
             )
         self._completed.add(checkpoint_id)
         self._files[checkpoint_id] = stamped.files()
+        return stamped
+
+    def end(self, result: JobResult) -> JobResult:
+        """Record how the job has ended, durably, once. Answers what was written.
+
+        From then on nobody can commit, unless the job is opened again by `take_over`. What it
+        has left may be deleted only after this call: who finds neither a checkpoint nor a result
+        begins anew. After one that raised `Unavailable` the record may be there, for all readers;
+        it can be repeated with the same argument.
+
+        Raises:
+            Fenced: a newer owner has taken over. It knows of this result or does not, and the job
+                goes on in its hands: nothing may be deleted.
+            Invalid: the result is another job's, another one was recorded, or a commit is not
+                decided.
+            Unavailable: it is not known whether it was recorded.
+        """
+        self._check_own("a result", result.job_id)
+        stamped = msgspec.structs.replace(result, epoch=self.epoch, owner=self._token)
+        self._check_may_write(f"the result {result.status!r}", None, stamped)
+        self.check()
+        self._ending = stamped
+        name = names.result(self.epoch, self._token)
+        self._storage.create(f"{self._job.folder}/{name}", encode_result(stamped))
+        self.check()
+        self._result = stamped
         return stamped
 
     def retain(self, keep: int, *, pinned: Collection[str] = ()) -> tuple[int, ...]:
@@ -197,6 +236,14 @@ class JobOwner:
                 expected=f"one of {self.completed}",
             )
         self._drop((checkpoint_id,), pinned)
+
+    def clear(self) -> None:
+        """Delete every checkpoint and all that nobody needs; only this owner's records stay.
+
+        Raises as `retain` does; calling again goes on where it ended.
+        """
+        self._drop(self.completed, ())
+        self.remove(self.orphans())
 
     def orphans(
         self, *, in_flight: Collection[int] = (), pinned: Collection[str] = ()
@@ -241,6 +288,33 @@ class JobOwner:
     @property
     def _storage(self) -> CheckpointStorage:
         return self._job.storage
+
+    def _check_own(self, what: str, job_id: str) -> None:
+        if job_id != self._job.job_id:
+            raise Invalid(
+                f"{what} belongs to another job",
+                where=self._job.url,
+                expected=self._job.job_id,
+                found=job_id,
+            )
+
+    def _check_may_write(self, what: str, commit: bytes | None, ending: JobResult | None) -> None:
+        """Of a commit or an end that is not decided only the same one may follow."""
+        if self._undecided not in (None, commit):
+            raise Invalid(
+                f"an earlier commit of job {self._job.job_id!r} is not decided",
+                where=self._job.url,
+                expected="the same checkpoint again, until it is known what became of it",
+                found=what,
+            )
+        if self._ending not in (None, ending):
+            raise Invalid(
+                f"job {self._job.job_id!r} has ended",
+                where=self._job.url,
+                expected=f"nothing after the result {self._ending.status!r}",
+                found=what,
+                fix="Take it over with reopen=True to begin it again",
+            )
 
     def _everything(self) -> Iterator[Stored]:
         """Every object and every unfinished write in the job's folder."""
@@ -294,15 +368,15 @@ def _claimed(records: Iterable[names.OwnerRecord]) -> list[int]:
     return [record.epoch for record in records if record.token is None]
 
 
-def _survey(job: JobStorage) -> tuple[tuple[int, ...], int]:
-    """The checkpoints that count, and the highest number that anybody has begun."""
+def _survey(job: JobStorage, *, reopen: bool) -> _Survey:
     start = job.newest_start()
+    result = None if reopen else job.result_of(start)
     begun, listed = 0, []
     for found in job.checkpoint_objects():
         begun = max(begun, found.checkpoint_id)
         if found.is_metadata:
             listed.append(found.checkpoint_id)
-    return job.judged(listed, start).completed, begun
+    return _Survey(job.judged(listed, start).completed, begun, result)
 
 
 def _claim_epoch(job: JobStorage, token: str) -> int:

@@ -6,6 +6,7 @@ from holdfast.storage.testing.committing import CommitClauses
 from holdfast.storage.testing.creating import CreateClauses
 from holdfast.storage.testing.damaging import DamageClauses
 from holdfast.storage.testing.deleting import DeleteClauses, UnfinishedClauses
+from holdfast.storage.testing.ending import EndClauses
 from holdfast.storage.testing.listing import ListClauses
 from holdfast.storage.testing.naming import NameClauses
 from holdfast.storage.testing.owning import OwnerClauses
@@ -33,6 +34,7 @@ class CheckpointStorageConformance(
     CommitClauses,
     OwnerClauses,
     RetentionClauses,
+    EndClauses,
     DamageClauses,
 ):
     """Inherit, and define the fixture `place`, which answers a `Place`; nothing else is needed."""

@@ -18,6 +18,7 @@ from holdfast.storage.testing.scenes import (
     checkpoint,
     commit,
     document,
+    ending,
     exclusive_segments,
     files_kept,
     metadata_name,
@@ -117,6 +118,33 @@ class DamageClauses:
         same(job.completed(), (1, 2), "completed, with the sound record put back")
         healthy.check()  # a takeover that cannot succeed must not fence the owner that there is
 
+    def test_a_damaged_result_is_named(self, place: Place) -> None:
+        """Corrupt with the name of the record; so is that of another job, put in its place.
+
+        Whoever begins the job again does not need it.
+        """
+        storage = opened(place)
+        job, other = storage.job("job"), storage.job("other")
+        healthy = job.take_over()
+        healthy.end(ending(job))
+        (record,) = _results(job)
+        other.take_over().end(ending(other))
+        (foreign,) = (storage.read(f"{other.folder}/{name}") for name in _results(other))
+        sound = storage.read(f"{job.folder}/{record}")
+        for what, data in (*_damaged(sound, step=29), ("another job's", foreign)):
+            storage.write(f"{job.folder}/{record}", data)
+            calls: dict[str, Callable[[], object]] = {
+                "result": job.result,
+                "take_over": job.take_over,
+            }
+            for verb, call in calls.items():
+                with owed(Corrupt, f"{verb} with a result that is {what}") as caught:
+                    call()
+                _names(caught, record, what)
+        healthy.check()  # a takeover that cannot succeed must not fence the owner that there is
+        commit(job.take_over(reopen=True), job, 1)
+        same(job.result(), None, "the result after the job was opened again")
+
     def test_damaged_segments_are_named(self, place: Place) -> None:
         """Flipped bytes and truncations: Corrupt with the name of the file, however it is read.
 
@@ -207,6 +235,14 @@ class DamageClauses:
         same(newer.retain(1), (1, 2), "deleted, the damaged one among them")
         newer.remove(newer.orphans())
         same(files_kept(job), sorted({*last.files(), names.metadata(3)}), "files in the end")
+
+
+def _results(job: JobStorage) -> list[str]:
+    return [
+        names.result(found.epoch, found.token)
+        for found in job.owner_records()
+        if found.is_result and found.token is not None
+    ]
 
 
 def _damaged(sound: bytes, step: int = 13) -> Iterator[tuple[str, bytes]]:

@@ -10,6 +10,7 @@ from holdfast.storage.handles import Handle, StateSnapshot
 from holdfast.storage.job import JobStorage
 from holdfast.storage.metadata import CheckpointMetadata, OperatorState
 from holdfast.storage.owner import JobOwner
+from holdfast.storage.result import JobResult
 from holdfast.storage.segment_writer import SegmentWriter
 from holdfast.storage.testing.checks import names_in, pattern, same
 from holdfast.storage.testing.watched import Call, Hook
@@ -18,6 +19,7 @@ __all__ = [
     "checkpoint",
     "commit",
     "document",
+    "ending",
     "exclusive_segments",
     "files_kept",
     "handles_of",
@@ -43,6 +45,11 @@ def document(
         completed_ms=number + 1,
         operators={"operator": OperatorState(parallelism=1, max_parallelism=8, parts=(part,))},
     )
+
+
+def ending(job: JobStorage, status: str = "finished") -> JobResult:
+    """How a job may have ended."""
+    return JobResult(job_id=job.job_id, status=status, ended_ms=7, properties={"attempts": 1})
 
 
 def write_files(job: JobStorage, number: int) -> dict[str, Handle]:

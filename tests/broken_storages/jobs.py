@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from broken_storages.register import Gathering, Local, WithWriter, breaks
-from holdfast.storage import Buffer, JobStorage, NotFound, ObjectInfo
+from holdfast.storage import Buffer, Invalid, JobStorage, NotFound, ObjectInfo
 
 
 @breaks("segments_come_back", says="was changed after it was written|is truncated")
@@ -37,6 +37,7 @@ class HidesUnderscores(Local):
 
 @breaks("a_newer_owner_fences_the_older", says="Fenced is owed, nothing was raised")
 @breaks("an_owner_without_its_claim_stops", says="files after that commit")
+@breaks("an_older_owner_cannot_end_the_job", says="records after the older owner's end")
 class BelievesItsFirstListing(Local):
     """An owner that looks for newer ones sees those that it saw before."""
 
@@ -89,6 +90,59 @@ class LosesStarts(Local):
         return super().read_range(name, offset, length)
 
 
+@breaks("an_end_is_recorded_for_good", says="how the job has ended, for owner 1's readers")
+class LosesResults(Local):
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        if ".result-" in name:
+            raise NotFound("no such object", where=name)
+        return super().read_range(name, offset, length)
+
+
+@breaks("an_ended_job_can_be_opened_again", says="after it was opened again")
+class LosesLaterStarts(Local):
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        if ".start-" in name and f"{1:020d}" not in name:
+            raise NotFound("no such object", where=name)
+        return super().read_range(name, offset, length)
+
+
+@breaks("an_ambiguous_end_is_repeated", says="is there already")
+class RefusesWhatIsThere(Local):
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        existing = super().create(name, data)
+        if existing is not None:
+            raise Invalid("it is there already", where=name)
+        return None
+
+
+@breaks("an_end_and_a_take_over_agree_in_every_order", says="for the newer owner in")
+class ReadsLate(Local):
+    """The first reading of a result after its creation does not find it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.fresh: set[str] = set()
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        if ".result-" in name:
+            self.fresh.add(name)
+        return super().create(name, data)
+
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        if name in self.fresh:
+            self.fresh.remove(name)
+            raise NotFound("no such object", where=name)
+        return super().read_range(name, offset, length)
+
+
+@breaks("a_kill_leaves_an_ended_job_ended", says="how the job has ended, killed after")
+class CreatesNoSecondResult(Local):
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        if ".result-" in name and f"{1:020d}" not in name:
+            return None
+        return super().create(name, data)
+
+
 @breaks("a_kill_in_retention_leaves_no_half", says="is not whole")
 class DeletesCommitPointsLate(Local):
     """Puts off to delete commit points until a shared file is deleted."""
@@ -112,6 +166,7 @@ class KeepsCommitPoints(Local):
 
 
 @breaks("metadata_in_another_s_place_is_named", says="Corrupt is owed, nothing was raised")
+@breaks("a_damaged_result_is_named", says="Corrupt is owed, nothing was raised")
 @breaks("a_damaged_owner_record_is_named", says="Corrupt is owed, nothing was raised")
 @breaks("damage_in_a_long_segment_is_found_where_it_is", says="Corrupt is owed, nothing was raised")
 @breaks("a_damaged_checkpoint_harms_no_other", says="Corrupt is owed, nothing was raised")

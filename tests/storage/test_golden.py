@@ -6,13 +6,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.storage import FileHandle, load_storage
+from holdfast.storage import FileHandle, JobResult, load_storage
 from holdfast.storage.commit import Claim, Start
 from holdfast.storage.envelope import seal, unseal
+from holdfast.storage.result import RESULT_VERSION, decode_result, encode_result
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CLAIM = Claim(epoch=7, owner="00112233445566ff", claimed_ms=1_700_000_000_000)
 START = Start(epoch=7, owner="00112233445566ff", accepted=(40, 41, 43))
+
+RESULT = JobResult(
+    job_id="spend",
+    status="finished",
+    ended_ms=1_700_000_000_000,
+    epoch=7,
+    owner="00112233445566ff",
+    holdfast_version="0.1.0",
+    properties={"attempts": 3, "last_checkpoint": 42},
+)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +37,15 @@ def test_owner_records_of_version_1(file: str, kind: str, body: Claim | Start) -
     data = (GOLDEN / file).read_bytes()
     assert unseal(data, kind=kind, version=1, body=type(body), where=file) == body
     assert seal(kind, 1, body) == data
+
+
+def test_a_result_of_version_1_is_read() -> None:
+    data = (GOLDEN / "job-result-v1.json").read_bytes()
+    assert decode_result(data, job_id="spend", where="golden") == RESULT
+
+
+def test_this_version_writes_its_golden_result() -> None:
+    assert encode_result(RESULT) == (GOLDEN / f"job-result-v{RESULT_VERSION}.json").read_bytes()
 
 
 def test_segments_of_version_1(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_names_are_those_of_the_layout() -> None:
     assert names.shared_file(42, "slot 0", "ab") == "shared/00000000000000000042-slot~200-ab"
     assert names.claim(7) == "owner-00000000000000000007"
     assert names.start(7, "ab") == "owner-00000000000000000007.start-ab"
+    assert names.result(7, "ab") == "owner-00000000000000000007.result-ab"
 
 
 def test_every_built_name_is_taken_apart_again() -> None:
@@ -69,6 +70,7 @@ def test_every_built_name_is_taken_apart_again() -> None:
     assert commit_point == names.CheckpointObject(3, shared=False, is_metadata=True)
     assert names.parse_owner(names.claim(9)) == names.OwnerRecord(9, None)
     assert names.parse_owner(names.start(9, "ab")) == names.OwnerRecord(9, "ab")
+    assert names.parse_owner(names.result(9, "ab")) == names.OwnerRecord(9, "ab", is_result=True)
 
 
 @pytest.mark.parametrize("name", ["chk-1/x", "shared/x", "other", "owner-1", "chk-", "_metadata"])

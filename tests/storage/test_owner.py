@@ -11,6 +11,7 @@ from holdfast.storage import (
     Fenced,
     FileSystemCheckpointStorage,
     Invalid,
+    JobResult,
     Unavailable,
 )
 
@@ -60,6 +61,40 @@ def test_a_commit_that_is_not_decided_is_settled_by_the_next_owner(tmp_path: Pat
     assert job.take_over().completed == (1,)
     with pytest.raises(Fenced):
         owner.commit(checkpoint(1))
+
+
+def test_a_job_does_not_end_before_its_commit_is_decided(tmp_path: Path) -> None:
+    storage = LosesAnswers(str(tmp_path))
+    job = storage.job("job")
+    owner = job.take_over()
+    with pytest.raises(Unavailable):
+        owner.commit(checkpoint(1))
+    finished = JobResult(job_id="job", status="finished", ended_ms=1)
+    with pytest.raises(Invalid, match=r"not decided.*found the result 'finished'"):
+        owner.end(finished)
+    assert job.result() is None
+    storage.lossy = False
+    owner.commit(checkpoint(1))
+    owner.end(finished)
+    with pytest.raises(Invalid, match=r"job 'job' has ended.*nothing after the result 'finished'"):
+        owner.commit(checkpoint(2))
+    owner.clear()
+    assert job.completed() == ()
+
+
+def test_a_result_of_another_job_is_refused(tmp_path: Path) -> None:
+    job = FileSystemCheckpointStorage(str(tmp_path)).job("job")
+    with pytest.raises(Invalid, match="a result belongs to another job"):
+        job.take_over().end(JobResult(job_id="other", status="finished", ended_ms=1))
+    assert job.result() is None
+
+
+def test_a_folder_that_was_emptied_has_no_result(tmp_path: Path) -> None:
+    job = FileSystemCheckpointStorage(str(tmp_path)).job("job")
+    job.take_over().end(JobResult(job_id="job", status="finished", ended_ms=1))
+    shutil.rmtree(tmp_path / "job")
+    assert job.result() is None
+    job.take_over().commit(checkpoint(1))
 
 
 def test_an_owner_whose_folder_was_emptied_and_taken_by_another_stops(tmp_path: Path) -> None:
