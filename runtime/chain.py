@@ -10,9 +10,9 @@ from functools import partial
 import pyarrow as pa
 
 from holdfast.runtime.channel import Channel
-from holdfast.runtime.elements import Barrier, EndOfInput, Idle, Watermark
+from holdfast.runtime.elements import Active, Barrier, EndOfInput, Idle, Watermark
 from holdfast.runtime.errors import operator_named
-from holdfast.runtime.gate import Aligned, Ended, Event, Gate, Quiet, Rows, TimeAdvanced
+from holdfast.runtime.gate import Aligned, Awake, Ended, Event, Gate, Quiet, Rows, TimeAdvanced
 from holdfast.runtime.operators.operator import Operator, Output
 from holdfast.runtime.plan import ChainPlan
 from holdfast.runtime.routing import Router
@@ -46,6 +46,9 @@ class ChainOutput(Output):
 
     def idle(self) -> None:
         self.chain.pass_idle(self.operator)
+
+    def active(self) -> None:
+        self.chain.pass_active(self.operator)
 
 
 class Chain:
@@ -143,6 +146,14 @@ class Chain:
             else:
                 self._routers[link.target].mark(Idle())
 
+    def pass_active(self, operator: int) -> None:
+        """An operator is waited for again."""
+        for link in self._links[operator]:
+            if isinstance(link.target, int):
+                self._active(link.target)
+            else:
+                self._routers[link.target].mark(Active())
+
     def completed(self, checkpoint_id: int) -> None:
         """A checkpoint is complete."""
         for place, operator in enumerate(self.operators):
@@ -175,6 +186,8 @@ class Chain:
                 self._advance(0, timestamp)
             case Quiet():
                 self._idle(0)
+            case Awake():
+                self._active(0)
             case Aligned(checkpoint_id):
                 self._align(checkpoint_id)
             case Ended():
@@ -200,6 +213,13 @@ class Chain:
             operator.idle()
         if not operator.makes_event_time:
             self.pass_idle(place)
+
+    def _active(self, place: int) -> None:
+        operator = self.operators[place]
+        with self._named(place):
+            operator.active()
+        if not operator.makes_event_time:
+            self.pass_active(place)
 
     def _align(self, checkpoint_id: int) -> None:
         for place, operator in enumerate(self.operators):

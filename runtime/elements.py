@@ -16,6 +16,7 @@ __all__ = [
     "EVENT_TIME",
     "MAX_WATERMARK",
     "MIN_WATERMARK",
+    "Active",
     "Barrier",
     "Element",
     "EndOfInput",
@@ -43,7 +44,15 @@ class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
 
 
 class Idle(msgspec.Struct, frozen=True, tag="idle"):
-    """The channel is silent: event time shall not wait for it, until rows or a watermark come."""
+    """The channel is silent: event time shall not wait for it, until a watermark or `Active` comes.
+
+    Rows may come all the same, and change nothing: what a timer by the clock makes while its source
+    is silent must not hold up the time of others, for no watermark would follow it.
+    """
+
+
+class Active(msgspec.Struct, frozen=True, tag="active"):
+    """Event time shall wait for the channel again; so says every watermark, too."""
 
 
 class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
@@ -56,7 +65,7 @@ class EndOfInput(msgspec.Struct, frozen=True, tag="end"):
     """No rows and no watermarks follow. Barriers still do."""
 
 
-Mark: TypeAlias = Watermark | Idle | Barrier | EndOfInput
+Mark: TypeAlias = Watermark | Idle | Active | Barrier | EndOfInput
 Element: TypeAlias = pa.RecordBatch | Mark
 
 _MARK_BYTES = 64

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from holdfast.runtime.elements import Barrier, Element, EndOfInput, Idle, Watermark
+from holdfast.runtime.elements import Active, Barrier, Element, EndOfInput, Idle, Watermark
 from holdfast.runtime.watermarks import WatermarkMerge
 
-__all__ = ["Aligned", "Ended", "Event", "Gate", "Quiet", "Rows", "TimeAdvanced"]
+__all__ = ["Aligned", "Awake", "Ended", "Event", "Gate", "Quiet", "Rows", "TimeAdvanced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,11 @@ class Quiet:
 
 
 @dataclass(frozen=True, slots=True)
+class Awake:
+    """After `Quiet` a channel is active again, and so is this chain. Rows alone do not make it so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Aligned:
     """The barrier has come by every channel: take the snapshot, then pass it on."""
 
@@ -50,7 +55,7 @@ class Ended:
     """Every channel has ended."""
 
 
-Event: TypeAlias = Rows | TimeAdvanced | Quiet | Aligned | Ended
+Event: TypeAlias = Rows | TimeAdvanced | Quiet | Awake | Aligned | Ended
 
 
 class Gate:
@@ -86,14 +91,15 @@ class Gate:
             case Barrier(checkpoint_id):
                 return self._barrier(channel, checkpoint_id)
             case Watermark(timestamp):
-                self._is_quiet = False
-                return _advanced(self._watermarks.advance(channel, timestamp))
+                advanced = _advanced(self._watermarks.advance(channel, timestamp))
+                return (*self._awake(), *advanced)
+            case Active():
+                self._watermarks.active(channel)
+                return self._awake()
             case Idle():
                 return self._idle(channel)
             case EndOfInput():
                 return self._end(channel)
-        self._watermarks.active(channel)
-        self._is_quiet = False
         return (Rows(channel, element),)
 
     def _barrier(self, channel: int, checkpoint_id: int) -> Sequence[Event]:
@@ -123,6 +129,13 @@ class Gate:
             return ()
         self._is_quiet = True
         return (Quiet(),)
+
+    def _awake(self) -> Sequence[Event]:
+        """That this chain is waited for again, if that is news: time may have nothing to add."""
+        if not self._is_quiet:
+            return ()
+        self._is_quiet = False
+        return (Awake(),)
 
 
 def _advanced(timestamp: int | None) -> tuple[Event, ...]:

@@ -32,7 +32,7 @@ class WatermarkMerge:
         return self._merged()
 
     def active(self, channel: int) -> None:
-        """A channel has rows again."""
+        """A channel is waited for again."""
         self._is_idle[channel] = False
 
     def end(self, channel: int) -> int | None:

@@ -50,6 +50,9 @@ class Collected:
     def idle(self) -> None:
         self.marks.append("idle")
 
+    def active(self) -> None:
+        self.marks.append("active")
+
     def collect(self, uid: str, part: str, rows: bytes) -> None:
         raise AssertionError("nothing here is a collecting sink")
 

@@ -40,9 +40,13 @@ class Output(Protocol):
     def idle(self) -> None:
         """Tell all that follow not to wait for this operator; likewise.
 
-        It is waited for again after the next rows or the next `advance`, also one that says what
-        the last one said.
+        It is waited for again after the next `active` or `advance`. Rows may be emitted meanwhile,
+        as timers by the clock do, and change nothing.
         """
+        ...
+
+    def active(self) -> None:
+        """Tell all that follow to wait for this operator again, though it has no new watermark."""
         ...
 
 
@@ -84,7 +88,7 @@ class Operator(ABC):
 
     makes_event_time: ClassVar[bool] = False
     """Whether watermarks begin here: then `advance` and `idle` are not passed on by the chain, but
-    by the operator where it sees fit, through its output."""
+    by the operator where it sees fit, through its output; nor is `active`."""
 
     batch_bytes: ClassVar[int] = 0
     """Batches that wait are joined up to about this size before the first operator of a chain has
@@ -102,7 +106,10 @@ class Operator(ABC):
         """Event time has got to here; the chain passes the watermark on afterwards."""
 
     def idle(self) -> None:
-        """Nothing comes for a while; the chain passes that on afterwards."""
+        """Nothing is waited for, for a while; the chain passes that on afterwards."""
+
+    def active(self) -> None:
+        """Something is waited for again after `idle`; the chain passes that on afterwards."""
 
     def tick(self, now_ms: int) -> None:
         """The clock has got to here; called about when `next_tick_ms` says, or later."""

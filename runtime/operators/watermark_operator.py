@@ -98,17 +98,20 @@ class _WatermarkOperator(Operator):
             where=f"operator {self._spec.uid!r}",
         )
         columns = [*batch.columns[: len(self._spec.input_schema)], times]
+        self._wake()
         self._output.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        self._follow(pc.max(times).as_py() - self._spec.max_delay_ms - 1)
+        watermark = pc.max(times).as_py() - self._spec.max_delay_ms - 1
+        if watermark > self._watermark:
+            self._watermark = watermark
+            self._output.advance(watermark)
 
-    def _follow(self, watermark: int) -> None:
-        """Pass a watermark on if it says something new: of time, or that there are rows again."""
+    def _wake(self) -> None:
+        """There are rows again: before they go on, so that time waits for them."""
         if self._spec.idle_after_ms is not None:
             self._active_ms = self._clock.now_ms()
-        if watermark > self._watermark or self._is_idle:
-            self._watermark = max(self._watermark, watermark)
+        if self._is_idle:
             self._is_idle = False
-            self._output.advance(self._watermark)
+            self._output.active()
 
     def advance(self, watermark: int) -> None:
         if watermark == MAX_WATERMARK:

@@ -11,7 +11,15 @@ import pytest
 
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.elements import MAX_WATERMARK, Barrier, Element, EndOfInput, Idle, Watermark
+from holdfast.runtime.elements import (
+    MAX_WATERMARK,
+    Active,
+    Barrier,
+    Element,
+    EndOfInput,
+    Idle,
+    Watermark,
+)
 from holdfast.runtime.errors import OperatorFailed
 from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.runtime.plan import ChainPlan, Link
@@ -51,6 +59,9 @@ class Noted(Operator):
 
     def idle(self) -> None:
         self.note("idle")
+
+    def active(self) -> None:
+        self.note("active")
 
     def tick(self, now_ms: int) -> None:
         self.note(f"tick {now_ms}")
@@ -159,13 +170,28 @@ def test_so_does_idleness() -> None:
     assert (stage.out("main"), stage.out("side")) == ([Idle()], [Idle()])
 
 
+def test_an_idle_chain_stays_idle_whatever_it_emits_until_a_mark_wakes_it() -> None:
+    stage = Stage(a={"due_ms": 100})
+    stage.take(Idle())
+    stage.chain.tick(100)
+    stage.take(rows(1))
+    assert stage.out() == [Idle(), [-1], [-1], [1]]
+    assert stage.take(Active()) == ["a active", "b active", "c active"]
+    assert stage.out() == [Active()]
+    stage.take(Idle(), Watermark(5))
+    assert stage.out() == [Idle(), Active(), Watermark(5)]
+
+
 def test_an_operator_that_makes_event_time_keeps_that_of_others_to_itself() -> None:
     stage = Stage(a={"kind": Timing})
-    assert stage.take(Watermark(5), Idle()) == ["a time 5", "a idle"]
+    found = stage.take(Watermark(5), Idle(), Active())
+    assert found == ["a time 5", "a idle", "a active"]
     stage.chain.outputs[0].advance(3)
     stage.chain.outputs[0].idle()
-    assert stage.calls[2:] == ["b time 3", "c time 3", "b idle", "c idle"]
-    assert stage.out() == [Watermark(3), Idle()]
+    stage.chain.outputs[0].active()
+    assert stage.calls[3:-2] == ["b time 3", "c time 3", "b idle", "c idle"]
+    assert stage.calls[-2:] == ["b active", "c active"]
+    assert stage.out() == [Watermark(3), Idle(), Active()]
 
 
 def test_what_is_emitted_before_a_barrier_goes_out_before_it() -> None:
@@ -264,6 +290,7 @@ def test_side_rows_that_nobody_reads_and_empty_batches_go_nowhere() -> None:
         ("rows", [rows(1)]),
         ("time", [Watermark(1)]),
         ("idle", [Idle()]),
+        ("active", [Idle(), Active()]),
         ("prepare", [Barrier(1)]),
         ("finish", [EndOfInput()]),
     ],

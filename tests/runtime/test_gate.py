@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import deque
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -11,13 +13,14 @@ import pytest
 from holdfast.runtime.elements import (
     MAX_WATERMARK,
     MIN_WATERMARK,
+    Active,
     Barrier,
     Element,
     EndOfInput,
     Idle,
     Watermark,
 )
-from holdfast.runtime.gate import Aligned, Ended, Event, Gate, Quiet, Rows, TimeAdvanced
+from holdfast.runtime.gate import Aligned, Awake, Ended, Event, Gate, Quiet, Rows, TimeAdvanced
 
 
 def rows(*values: int) -> pa.RecordBatch:
@@ -84,8 +87,31 @@ def test_it_is_quiet_once_all_are_idle_and_says_so_once() -> None:
     assert list(gate.receive(0, Idle())) == []
     assert list(gate.receive(1, Idle())) == [Quiet()]
     assert list(gate.receive(1, Idle())) == []
-    gate.receive(0, rows(1))
+    assert list(gate.receive(0, Active())) == [Awake()]
+    assert list(gate.receive(0, Active())) == []
     assert list(gate.receive(0, Idle())) == [Quiet()]
+
+
+def test_rows_of_an_idle_channel_change_nothing() -> None:
+    gate = Gate(2)
+    gate.receive(0, Watermark(3))
+    assert list(gate.receive(0, Idle())) == []
+    batch = rows(1)
+    assert list(gate.receive(0, batch)) == [Rows(0, batch)]
+    assert list(gate.receive(1, Watermark(9))) == [TimeAdvanced(9)], "nobody waits for channel 0"
+    assert list(gate.receive(1, Idle())) == [Quiet()]
+    assert list(gate.receive(0, batch)) == [Rows(0, batch)]
+    assert list(gate.receive(1, Idle())) == [], "it is quiet still"
+    gate.receive(0, Active())
+    assert list(gate.receive(1, Watermark(20))) == [], "now it is waited for"
+    assert list(gate.receive(0, Watermark(15))) == [TimeAdvanced(15)]
+
+
+def test_a_watermark_that_moves_nothing_says_all_the_same_that_the_chain_is_awake() -> None:
+    gate = Gate(1)
+    gate.receive(0, Watermark(9))
+    assert list(gate.receive(0, Idle())) == [Quiet()]
+    assert list(gate.receive(0, Watermark(9))) == [Awake()]
 
 
 def test_an_idle_channel_lets_time_go_on_before_it_is_quiet() -> None:
@@ -94,7 +120,7 @@ def test_an_idle_channel_lets_time_go_on_before_it_is_quiet() -> None:
     gate.receive(1, Watermark(3))
     assert list(gate.receive(1, Idle())) == [TimeAdvanced(9)]
     assert list(gate.receive(0, Idle())) == [Quiet()]
-    assert list(gate.receive(1, Watermark(20))) == [TimeAdvanced(20)]
+    assert list(gate.receive(1, Watermark(20))) == [Awake(), TimeAdvanced(20)]
 
 
 def test_an_end_beside_an_idle_channel_is_quiet_and_not_the_end() -> None:
@@ -102,7 +128,7 @@ def test_an_end_beside_an_idle_channel_is_quiet_and_not_the_end() -> None:
     gate.receive(0, Watermark(9))
     assert list(gate.receive(1, Idle())) == [TimeAdvanced(9)]
     assert list(gate.receive(0, EndOfInput())) == [Quiet()]
-    assert list(gate.receive(1, Watermark(12))) == [TimeAdvanced(12)]
+    assert list(gate.receive(1, Watermark(12))) == [Awake(), TimeAdvanced(12)]
     assert list(gate.receive(1, EndOfInput())) == [TimeAdvanced(MAX_WATERMARK), Ended()]
 
 
@@ -125,7 +151,8 @@ class Channels:
         for barrier in range(1, self.barriers + 1):
             for _ in range(0 if has_ended else self._chance.randint(0, 6)):
                 number += 1
-                mark = self._chance.choice((Idle(), Watermark(self._chance.randrange(100)), None))
+                time = Watermark(self._chance.randrange(100))
+                mark = self._chance.choice((Idle(), Active(), time, None))
                 elements.append(rows(number) if mark is None else mark)
             if not has_ended and self._chance.random() < 0.2:
                 elements.append(EndOfInput())
@@ -179,3 +206,41 @@ def test_a_snapshot_holds_just_what_came_before_its_barrier_in_each_channel(seed
                 ends += 1
     assert aligned == channels.barriers
     assert (ends, time) == (1, MAX_WATERMARK)
+
+
+def _marks_of(events: Sequence[Event]) -> list[Element]:
+    """What a chain that passes everything on puts into its channels."""
+    marks: list[Element] = []
+    for event in events:
+        match event:
+            case TimeAdvanced(timestamp):
+                marks.append(Watermark(timestamp))
+            case Quiet():
+                marks.append(Idle())
+            case Awake():
+                marks.append(Active())
+            case Rows(_, batch):
+                marks.append(batch)
+    return marks
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_who_follows_waits_for_a_chain_just_as_long_as_that_waits_for_somebody(seed: int) -> None:
+    """Two gates in a row: the second one knows of the first one's sources whether one is active."""
+    chance = random.Random(seed)
+    count = chance.randint(1, 4)
+    gate, after = Gate(count), Gate(2)
+    after.receive(1, Watermark(10_000))
+    idle: set[int] = set()
+    for _ in range(100):
+        channel = chance.randrange(count)
+        mark = chance.choice((Idle(), Active(), Watermark(chance.randrange(100)), rows(1)))
+        if isinstance(mark, Idle):
+            idle.add(channel)
+        elif isinstance(mark, Active | Watermark):
+            idle.discard(channel)
+        for passed_on in _marks_of(gate.receive(channel, mark)):
+            after.receive(0, passed_on)
+        watched = copy.deepcopy(after)
+        is_waiting = not watched.receive(1, Watermark(20_000))
+        assert is_waiting == (len(idle) < count)

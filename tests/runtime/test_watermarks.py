@@ -26,7 +26,7 @@ def test_a_channel_that_goes_back_changes_nothing() -> None:
     assert merge.advance(0, 6) == 6
 
 
-def test_an_idle_channel_is_not_waited_for_until_it_has_rows_again() -> None:
+def test_an_idle_channel_is_not_waited_for_until_it_is_active_again() -> None:
     merge = WatermarkMerge(2)
     merge.advance(0, 10)
     assert merge.idle(1) == 10

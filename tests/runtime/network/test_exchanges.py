@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.runtime.channel import Bell, Closed
-from holdfast.runtime.elements import Barrier, Element, EndOfInput, Idle, Watermark
+from holdfast.runtime.elements import Active, Barrier, Element, EndOfInput, Idle, Watermark
 from holdfast.runtime.network import Credentials
 from holdfast.storage import Fenced, Invalid, Taken, Unavailable
 from slot_networks import (
@@ -40,6 +40,7 @@ def test_rows_and_marks_keep_their_order(slot: Slot) -> None:
         rows(2, 3),
         Barrier(1),
         Idle(),
+        Active(),
         Watermark(2**63 - 1),
         EndOfInput(),
         Barrier(2),

@@ -62,6 +62,13 @@ def test_rows_come_before_their_watermark() -> None:
         assert marks(slot) == ["rows", 4]
 
 
+def test_time_waits_for_rows_after_a_silence_before_they_come() -> None:
+    with running(spec_of(idle_after_ms=100), output=Ordered()) as slot:
+        slot.tick(1_100)
+        slot.feed([("a", 5)])
+        assert marks(slot) == ["idle", "active", "rows", 4]
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "expected"),
     [
@@ -104,7 +111,7 @@ def test_idleness_by_the_clock() -> None:
         slot.tick(5_000)
         assert marks(slot) == []
         slot.feed([("a", 50)])
-        assert marks(slot) == [49]
+        assert marks(slot) == ["active", 49]
         assert slot.operator.next_tick_ms() == 5_100
         slot.tick(5_050)
         slot.feed([("a", 60)])
@@ -112,9 +119,8 @@ def test_idleness_by_the_clock() -> None:
         assert slot.operator.next_tick_ms() == 5_150
         slot.tick(5_150)
         assert marks(slot) == [59, "idle"]
-        # Nobody hears of rows that a filter drops, so the watermark is said again.
         slot.feed([("a", 10)])
-        assert marks(slot) == [59]
+        assert marks(slot) == ["active"], "also where no watermark follows the rows"
         slot.operator.advance(MAX_WATERMARK)
         slot.tick(99_999)
         assert marks(slot) == [MAX_WATERMARK]
