@@ -40,7 +40,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Awake:
-    """After `Quiet` a channel is active again, and so is this chain. Rows alone do not make it so."""
+    """After `Quiet` a channel is active again, and so is this chain; rows do not make it so."""
 
 
 @dataclass(frozen=True, slots=True)

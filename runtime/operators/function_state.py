@@ -55,7 +55,7 @@ class FunctionState:
             slot=context.slot,
             parallelism=context.parallelism,
             restore=_of_all_slots(other),
-            storage=context.job,
+            storage=context.restored_storage,
             allow_pickle=context.allow_pickle,
         )
         if key_type is not None:
@@ -65,7 +65,7 @@ class FunctionState:
                 max_parallelism=context.max_parallelism,
                 key_type=key_type,
                 restore=[part for part in keyed if _overlaps(part, context.key_groups)],
-                storage=context.job,
+                storage=context.restored_storage,
                 clock=context.clock,
                 allow_pickle=context.allow_pickle,
             )

@@ -82,6 +82,11 @@ class OperatorContext:
     output: Output
     collector: Collector
 
+    @property
+    def restored_storage(self) -> JobStorage:
+        """The folder that `restored` is read from. Another job's, perhaps; never write there."""
+        return self.restored_from or self.job
+
 
 class Operator(ABC):
     """One operator in one slot."""

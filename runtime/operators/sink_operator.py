@@ -86,7 +86,7 @@ class SinkOperator(Operator):
             slot=context.slot,
             parallelism=context.parallelism,
             restore=context.restored,
-            storage=context.restored_from or context.job,
+            storage=context.restored_storage,
             allow_pickle=context.allow_pickle,
         )
         element = GenericAlias(tuple, (int, self._sink.committable_type))

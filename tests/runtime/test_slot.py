@@ -31,6 +31,7 @@ from holdfast.storage import (
     Fenced,
     FileSystemCheckpointStorage,
     HoldfastError,
+    JobStorage,
     ManualClock,
     StateSnapshot,
     Unavailable,
@@ -71,7 +72,9 @@ class PlayedDriver:
 class Stage:
     """The only slot of the job that is simulated elsewhere, here with real threads and files."""
 
-    def __init__(self, url: str, **restored: list[StateSnapshot]) -> None:
+    def __init__(
+        self, url: str, restored_from: JobStorage | None = None, **restored: list[StateSnapshot]
+    ) -> None:
         storage = FileSystemCheckpointStorage(url, inline_limit_bytes=0)
         storage.prepare()
         self.job = storage.job("job")
@@ -90,6 +93,7 @@ class Stage:
                 backend=load_backend("hashmap"),
                 job=self.job,
                 restored=restored,
+                restored_from=restored_from,
             ),
             0,
             self.channels,
@@ -160,8 +164,13 @@ def test_a_slot_from_its_first_row_to_its_end(make: Callable[..., Stage]) -> Non
     assert len(stage.files()) == 1, "one file for all operators"
 
 
-def test_it_goes_on_where_a_checkpoint_was(make: Callable[..., Stage]) -> None:
-    before = make()
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_it_goes_on_where_a_checkpoint_was(
+    make: Callable[..., Stage],
+    tmp_path: Any,
+    is_elsewhere: bool,  # noqa: FBT001
+) -> None:
+    before = Stage(f"file://{tmp_path}/elsewhere") if is_elsewhere else make()
     before.slot.open()
     before.orders(*ORDERS[:2])
     before.offer(Watermark(1_005))
@@ -169,7 +178,7 @@ def test_it_goes_on_where_a_checkpoint_was(make: Callable[..., Stage]) -> None:
     before.orders(*ORDERS[2:])
     before.work()
     before.slot.close()
-    after = make(**parts)
+    after = make(restored_from=before.job if is_elsewhere else None, **parts)
     after.shelf.prepared |= before.shelf.prepared
     after.slot.open()
     after.orders(*ORDERS[2:])

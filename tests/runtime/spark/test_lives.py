@@ -20,7 +20,7 @@ from holdfast.runtime import (
     NoRestart,
     StreamEnvironment,
 )
-from holdfast.storage import Invalid, NotFound, load_storage
+from holdfast.storage import FileSystemCheckpointStorage, Invalid, NotFound, load_storage
 from spark_jobs import (
     Answer,
     await_checkpoints,
@@ -107,7 +107,10 @@ class Place:
         return StreamEnvironment(
             self.spark,
             parallelism=parallelism,
-            storage=str(self.root / "checkpoints"),
+            storage=FileSystemCheckpointStorage(
+                f"file://{self.root}/checkpoints",
+                inline_limit_bytes=0,  # all state is in files
+            ),
             checkpointing=config,
         )
 
