@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -57,7 +58,7 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
 
         Args:
             url: a path, a `file:` URL, or a URL of any file system of fsspec that can make files
-                appear whole.
+                appear whole. A relative path is one in the folder that this process is in now.
             format: `parquet`, `json` (an object a line) or `csv`.
             compression: Parquet: `snappy` (the default), `none`, `gzip`, `zstd` or `lz4`;
                 JSON and CSV: `none` (the default), `gzip`, `bz2` or `zstd`.
@@ -69,7 +70,9 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
             storage_options: go to the file system of fsspec; a local directory has none.
             entropy: where names of files come from that no other writer uses.
         """
-        self.url = url
+        # Slots run in folders of their own, perhaps on machines of their own.
+        is_relative = bool(url) and ":" not in url and not os.path.isabs(url)
+        self.url = os.path.abspath(url) if is_relative else url
         self.format = format
         self.compression = compression
         self.header = header

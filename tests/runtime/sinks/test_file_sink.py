@@ -368,6 +368,21 @@ def test_a_writer_that_gives_up_at_a_remote_place_leaves_nothing(remote: Any) ->
     assert remote.store == {}
 
 
+def test_a_relative_path_means_the_folder_of_the_driver_in_every_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, slot = tmp_path / "driver", tmp_path / "slot"
+    for folder in (driver, slot):
+        folder.mkdir()
+    monkeypatch.chdir(driver)
+    sent = pickle.dumps(FileSink("out/rows"))
+    monkeypatch.chdir(slot)
+    sink = pickle.loads(sent)
+    sink.commit(prepared(sink, 3), context())
+    assert files_in(driver / "out/rows")
+    assert not list(slot.iterdir())
+
+
 def test_a_sink_can_be_pickled(tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path), "csv", header=False, max_rows=9, max_file_bytes=8)
     copy = pickle.loads(pickle.dumps(sink))
