@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast.runtime.channel import Channel
 from holdfast.runtime.elements import Active, Barrier, EndOfInput, Idle, Watermark
-from holdfast.runtime.errors import operator_named
+from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
 from holdfast.runtime.gate import Aligned, Awake, Ended, Event, Gate, Quiet, Rows, TimeAdvanced
 from holdfast.runtime.operators.operator import Operator, Output
 from holdfast.runtime.plan import ChainPlan
@@ -54,6 +54,8 @@ class ChainOutput(Output):
 class Chain:
     """Operators in a row, or as a tree. Everything runs in the slot's thread.
 
+    Making one raises `NotOpened` if an operator cannot be built here.
+
     When a barrier has come by all channels, operators emit what belongs before it, the barrier
     goes on, and `on_aligned` takes the snapshot.
     """
@@ -66,7 +68,10 @@ class Chain:
         on_aligned: Callable[[Chain, int], None],
     ) -> None:
         self.plan = plan
-        self.operators: list[Operator] = [spec.build() for spec in plan.operators]
+        self.operators: list[Operator] = []
+        for spec in plan.operators:
+            with operator_named(spec.uid, NotOpened):
+                self.operators.append(spec.build())
         self.has_ended = False
         self.rows = 0
         self._channels = channels
@@ -166,16 +171,16 @@ class Chain:
             with self._named(place):
                 operator.aborted(checkpoint_id)
 
-    def close(self) -> None:
-        """Close all operators, the last one first; the first error is raised in the end."""
-        first: Exception | None = None
-        for operator in reversed(self.operators):
+    def close(self) -> list[OperatorFailed]:
+        """Close all operators, the last one first; answers the failures of those that cannot be."""
+        failures: list[OperatorFailed] = []
+        for place, operator in reversed([*enumerate(self.operators)]):
             try:
-                operator.close()
-            except Exception as error:  # noqa: BLE001 - the others are closed all the same
-                first = first or error
-        if first is not None:
-            raise first
+                with self._named(place):
+                    operator.close()
+            except OperatorFailed as failure:
+                failures.append(failure)
+        return failures
 
     def _handle(self, event: Event) -> None:
         match event:

@@ -6,6 +6,7 @@ elements for other slots go to outlets, and the driver is somebody who is told t
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Protocol
 from holdfast.backends import StateBackend, key_groups_of_slots
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.errors import NotOpened, operator_named
+from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
 from holdfast.runtime.network.messages import (
     Acknowledge,
     Cancel,
@@ -41,6 +42,7 @@ __all__ = ["Driver", "Slot", "SlotAssignment", "SlotCommand"]
 
 SlotCommand = CheckpointCompleted | CheckpointAborted | Finish | Cancel
 _LONGEST_WAIT_S = 0.5
+_logger = logging.getLogger(__name__)
 
 
 class Driver(Protocol):
@@ -118,9 +120,12 @@ class Slot:
     def run(self) -> None:
         """Open all operators, process until the driver says that it is over, close them.
 
+        When it is over, all is committed: an operator that then cannot be closed is warned of, and
+        is no failure, for the job would be run again, and its end fail again.
+
         Raises:
             OperatorFailed: an operator did.
-            Fenced: the driver has called the attempt off.
+            Fenced: the driver has called the attempt off, perhaps before anything was opened.
             HoldfastError: what `fail` was called with.
         """
         try:
@@ -132,7 +137,8 @@ class Slot:
             with suppress(Exception):  # that it cannot be closed either is not what went wrong
                 self.close()
             raise
-        self.close()
+        for failure in self.close():
+            _logger.warning("the job is complete, but %s", failure, exc_info=failure)
 
     @property
     def is_done(self) -> bool:
@@ -148,28 +154,22 @@ class Slot:
         """Do one thing, a command if there is one; False if there is nothing to do now."""
         return self._obey() or self._work()
 
-    def close(self) -> None:
+    def close(self) -> list[OperatorFailed]:
         """Close all operators, and give up the checkpoints on their way. The last part of `run`.
 
-        Raises:
-            Exception: the first one that an operator raised; all were closed.
+        Answers the failures of operators that cannot be closed; the others are.
         """
         for checkpoint in self._checkpoints.values():
             checkpoint.give_up()
-        errors: list[Exception] = []
-        for chain in reversed(self.chains):
-            try:
-                chain.close()
-            except Exception as error:  # noqa: BLE001 - the others are closed all the same
-                errors.append(error)
+        failures = [failure for chain in reversed(self.chains) for failure in chain.close()]
         self._acknowledging.shutdown(wait=True, cancel_futures=True)
         for checkpoint in self._checkpoints.values():
             checkpoint.writer.abort()
-        if errors:
-            raise errors[0]
+        return failures
 
     def _open(self) -> None:
         plan = self._assignment.plan
+        self._check_wanted()
         for chain_plan in plan.chains:
             chain = Chain(
                 chain_plan,
@@ -181,9 +181,18 @@ class Slot:
         # Those that take rows are open before those that may emit while they open.
         for chain in reversed(self.chains):
             for place in reversed(range(len(chain.operators))):
+                self._check_wanted()
                 spec = chain.plan.operators[place]
                 with operator_named(spec.uid, NotOpened):
                     chain.operators[place].open(self._context(chain, place))
+
+    def _check_wanted(self) -> None:
+        """Stop before users' functions are opened, if nobody wants the slot any more."""
+        if self._lost is not None:
+            raise self._lost
+        for command in tuple(self._commands):
+            if isinstance(command, Cancel):
+                raise _called_off(command)
 
     def _routers(self, chain_plan: ChainPlan) -> dict[str, Router]:
         plan = self._assignment.plan
@@ -235,14 +244,16 @@ class Slot:
         return False
 
     def _tick(self) -> None:
+        """Do what is due by the clock, as far as there is room for what comes of it."""
         now_ms = self._clock.now_ms()
         for chain in self.chains:
             due = chain.next_tick_ms()
-            if due is not None and due <= now_ms:
+            if due is not None and due <= now_ms and chain.has_room:
                 chain.tick(now_ms)
 
     def _wait_s(self) -> float:
-        due = [chain.next_tick_ms() for chain in self.chains]
+        # Who makes room rings.
+        due = [chain.next_tick_ms() for chain in self.chains if chain.has_room]
         first = min((moment for moment in due if moment is not None), default=None)
         if first is None:
             return _LONGEST_WAIT_S
@@ -320,8 +331,8 @@ class Slot:
                 self._abort(checkpoint_id)
             case Finish():
                 self._is_done = True
-            case Cancel(reason):
-                raise Fenced("the driver has called this attempt off", found=reason)
+            case Cancel() as cancel:
+                raise _called_off(cancel)
         return True
 
     def _abort(self, checkpoint_id: int) -> None:
@@ -338,6 +349,10 @@ class Slot:
         self._given_up = {number for number in self._given_up if number > completed}
         for number in [number for number in self._checkpoints if number <= completed]:
             del self._checkpoints[number]
+
+
+def _called_off(cancel: Cancel) -> Fenced:
+    return Fenced("the driver has called this attempt off", found=cancel.reason)
 
 
 @dataclass(frozen=True)

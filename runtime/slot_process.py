@@ -228,8 +228,8 @@ class _SlotProcess:
             except HoldfastError as error:
                 reason = str(error)
         if reason:
-            self._has_peers.set()
             self._slot.command(Cancel(reason))
+            self._has_peers.set()  # if it waits for them still: it sees the command first
             if not self._has_ended.wait(_STOP_TIMEOUT_S):
                 # The slot's thread is stuck in a user's function. Nobody waits for what it does.
                 os._exit(1)

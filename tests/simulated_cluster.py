@@ -268,10 +268,8 @@ class SimulatedSlot:
             return
 
     def _close_quietly(self) -> None:
-        try:
-            self.slot.close()
-        except Exception as error:  # noqa: BLE001 - as `run` does
-            self._world.note(f"{self.process.name} fails to close: {error}")
+        for failure in self.slot.close():
+            self._world.note(f"{self.process.name} fails to close: {failure}")
 
     def _register(self) -> None:
         message = Register(

@@ -20,10 +20,11 @@ from holdfast.runtime.elements import (
     Idle,
     Watermark,
 )
-from holdfast.runtime.errors import OperatorFailed
+from holdfast.runtime.errors import NotOpened, OperatorFailed
 from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.runtime.plan import ChainPlan, Link
 from holdfast.runtime.routing import ChannelOutlet, ForwardRouter
+from holdfast.storage import Invalid
 
 SCHEMA = pa.schema([("number", pa.int64())])
 
@@ -318,6 +319,20 @@ def test_so_is_one_that_fails_by_a_command(error_at: str, call: Callable[[Chain]
 
 def test_all_operators_are_closed_the_last_one_first() -> None:
     stage = Stage(b={"error_at": "closes"}, c={"error_at": "closes"})
-    with pytest.raises(ValueError, match="closes"):
-        stage.chain.close()
+    failures = stage.chain.close()
     assert stage.calls == ["c closes", "b closes", "a closes"]
+    assert [failure.uid for failure in failures] == ["c", "b"]
+    assert all(isinstance(failure.__cause__, ValueError) for failure in failures)
+
+
+def test_an_operator_that_cannot_be_built_is_named() -> None:
+    class NotBuilt(NotedSpec):
+        def build(self) -> Operator:
+            raise Invalid("there is no such module here")
+
+    plan = ChainPlan(
+        chain_id="a", operators=(NotBuilt(uid="a", calls=[]),), inputs=("in",), links=()
+    )
+    with pytest.raises(NotOpened, match="operator 'a' failed: there is no such module") as caught:
+        Chain(plan, [], {}, lambda _chain, _number: None)
+    assert isinstance(caught.value.__cause__, Invalid)

@@ -210,6 +210,34 @@ def test_a_cancelled_slot_is_fenced(make: Callable[..., Stage]) -> None:
         stage.slot.run()
 
 
+@pytest.mark.parametrize(
+    "stop",
+    [lambda slot: slot.command(Cancel("enough")), lambda slot: slot.fail(Fenced("gone"))],
+    ids=["cancelled", "failed"],
+)
+def test_a_slot_that_is_not_wanted_opens_nothing(
+    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch, stop: Callable[[Slot], None]
+) -> None:
+    opened: list[str] = []
+    real = SinkOperator.open
+
+    def opening(operator: SinkOperator, context: Any) -> None:
+        opened.append(context.uid)
+        real(operator, context)
+        stop(stage.slot)
+
+    monkeypatch.setattr(SinkOperator, "open", opening)
+    stage = make()
+    stop(stage.slot)
+    with pytest.raises(Fenced):
+        stage.slot.run()
+    assert opened == []
+    stage = make()
+    with pytest.raises(Fenced):
+        stage.slot.run()
+    assert len(opened) == 1, "it stops also between two"
+
+
 def test_what_happened_elsewhere_stops_it_the_first_error_counts(
     make: Callable[..., Stage],
 ) -> None:
@@ -231,10 +259,22 @@ def test_an_error_of_closing_does_not_hide_what_went_wrong(
     stage.slot.fail(Unavailable("a stream broke"))
     with pytest.raises(Unavailable, match="a stream broke"):
         stage.slot.run()
+
+
+def test_an_operator_that_cannot_be_closed_does_not_fail_a_job_that_is_complete(
+    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def close(_: SinkOperator) -> None:
+        raise ValueError("cannot be closed")
+
+    monkeypatch.setattr(SinkOperator, "close", close)
     stage = make()
     stage.slot.command(Finish())
-    with pytest.raises(ValueError, match="cannot be closed"):
-        stage.slot.run()
+    stage.slot.run()
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * len(SINKS)
+    for uid in SINKS:
+        assert f"the job is complete, but operator {uid!r} failed" in caplog.text
+    assert "cannot be closed" in caplog.text
 
 
 def test_an_operator_that_cannot_be_opened_is_named(
@@ -330,4 +370,30 @@ def test_a_slot_that_cannot_acknowledge_fails(make: Callable[..., Stage]) -> Non
         for _ in range(1_000):
             if not stage.slot.step():
                 stage.slot._bell.wait(0.05)
+    stage.slot.close()
+
+
+def test_timers_by_the_clock_wait_for_room_as_rows_do(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.slot.open()
+    chain = next(each for each in stage.slot.chains if each.plan.chain_id == "spend")
+    towns = stage.channels["towns/0"][0]
+    ticks: list[int] = []
+
+    def tick(now_ms: int) -> None:
+        ticks.append(now_ms)
+        towns.offer(Watermark(now_ms))
+
+    (spend, *_) = chain.operators
+    spend.tick = tick  # type: ignore[method-assign]
+    spend.next_tick_ms = lambda: 0  # type: ignore[method-assign]
+    towns.capacity_bytes = 1
+    stage.slot._tick()
+    stage.slot._tick()
+    assert len(ticks) == 1
+    assert stage.slot._wait_s() > 0.1, "it does not spin meanwhile"
+    assert towns.take() is not None
+    assert stage.slot._wait_s() < 0.1
+    stage.slot._tick()
+    assert len(ticks) == 2
     stage.slot.close()
