@@ -39,6 +39,12 @@ class UserCodeFailed(HoldfastError):
         self.user_traceback = user_traceback
         super().__init__(what, where=where, expected=expected, found=found, fix=fix)
 
+    @property
+    def summary(self) -> str:
+        """In one line: whose code, in which method, for which row, and what it raised."""
+        place = f" in {self.where}" if self.where else ""
+        return f"{self.what}{place}: {self.found}" if self.found else f"{self.what}{place}"
+
     def _message(self) -> str:
         message = super()._message()
         return f"{message}\n\n{self.user_traceback}" if self.user_traceback else message

@@ -85,7 +85,7 @@ def _report(driver: DriverClient, slot: int, error: Exception) -> None:
         if isinstance(cause, UserCodeFailed)
         else "".join(traceback.format_exception(cause))
     )
-    summary = cause.what if isinstance(cause, UserCodeFailed) else str(error)
+    summary = cause.summary if isinstance(cause, UserCodeFailed) else str(error)
     uid = error.uid if isinstance(error, OperatorFailed) else None
     message = Failed(
         slot=slot, uid=uid, summary=summary, traceback=told, is_fatal=_is_fatal(error, cause)

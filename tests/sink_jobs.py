@@ -61,6 +61,9 @@ class Nowhere:
     def idle(self) -> None:
         raise AssertionError("a sink emits nothing")
 
+    def active(self) -> None:
+        raise AssertionError("a sink emits nothing")
+
 
 @dataclass
 class Begun:

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.backends import SnapshotTarget
 from holdfast.runtime.operators.function_state import FunctionContext, FunctionState
 from holdfast.runtime.operators.operator import Operator, OperatorContext
-from holdfast.runtime.operators.user_code import UserCode
+from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode
 from holdfast.storage import HoldfastError, StateSnapshot
 
 __all__ = ["FunctionOperator"]
@@ -40,7 +40,7 @@ class FunctionOperator(Operator):
             self.code.function.open(FunctionContext(context, self._state))
         except HoldfastError:
             raise  # about state that does not fit, or cannot be read
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self.code.failure(error, "open", "") from error
 
     @abstractmethod
@@ -70,5 +70,5 @@ class FunctionOperator(Operator):
     def _close_function(self) -> None:
         try:
             self.code.function.close()
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self.code.failure(error, "close", "") from error

@@ -18,7 +18,7 @@ from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
 from holdfast.runtime.operators.operator import Operator, OperatorContext
 from holdfast.runtime.operators.process_operator import USER_TIMERS
 from holdfast.runtime.operators.results import BatchResults
-from holdfast.runtime.operators.user_code import UserCode, UserFunctionSpec
+from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode, UserFunctionSpec
 
 __all__ = ["KeyedBatchSpec"]
 
@@ -109,7 +109,7 @@ class _KeyedBatchOperator(FunctionOperator):
                 if results is None:
                     results = _each(call())
                 result = next(results, _END)
-            except Exception as error:
+            except USER_ERRORS as error:
                 raise self.code.failure(error, method, in_hand) from error
             if result is _END:
                 return

@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.runtime.operators.operator import Operator, OperatorContext
 from holdfast.runtime.operators.results import RowResults, moments_of
 from holdfast.runtime.operators.row_loop import MOST_RESULTS
-from holdfast.runtime.operators.user_code import UserCode, UserFunctionSpec
+from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode, UserFunctionSpec
 from holdfast.runtime.rows import RowReader
 from holdfast.storage import Invalid
 
@@ -80,7 +80,7 @@ class _RowFunction(Operator):
         try:
             # Where a call fails, those before it are in the list already.
             answers.extend(calls if convert is None else map(convert, calls))
-        except Exception as error:
+        except USER_ERRORS as error:
             in_hand = self._code.row(rows[len(answers)]) if len(answers) < len(rows) else ""
             raise self._code.failure(error, "", in_hand) from error
         return answers
@@ -129,6 +129,6 @@ class _FlatMap(_RowFunction):
                 end(count := len(made))
                 if count >= MOST_RESULTS:
                     return made, ends, False
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._code.failure(error, "", self._code.row(row)) from error
         return made, ends, True

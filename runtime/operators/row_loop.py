@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.backends import Timer
 from holdfast.runtime.operators.contexts import HasKey, RowContext, TimersContext
 from holdfast.runtime.operators.results import RowResults, moments_of
-from holdfast.runtime.operators.user_code import UserCode
+from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode
 
 __all__ = ["MOST_RESULTS", "RowLoop", "TimerLoop"]
 
@@ -64,7 +64,7 @@ class RowLoop:
                     extend(results)
                     if len(made) >= MOST_RESULTS:
                         return made, False
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._failure(error, row) from error
         return made, True
 
@@ -91,11 +91,11 @@ class RowLoop:
                 end(count := len(made))
                 if count >= MOST_RESULTS:
                     return made, ends, False
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._failure(error, row) from error
         return made, ends, True
 
-    def _failure(self, error: Exception, row: Any) -> Exception:
+    def _failure(self, error: BaseException, row: Any) -> Exception:
         return self._code.failure(error, "process_element", self._code.row(row))
 
 
@@ -133,10 +133,10 @@ class TimerLoop:
                     moments.extend([timer.timestamp] * (len(made) - len(moments)))
                     if len(made) >= MOST_RESULTS:
                         return made, moments, False
-        except Exception as error:
+        except USER_ERRORS as error:
             raise self._failure(error, timer) from error
         return made, moments, True
 
-    def _failure(self, error: Exception, timer: Timer | None) -> Exception:
+    def _failure(self, error: BaseException, timer: Timer | None) -> Exception:
         in_hand = f"timer at {timer.timestamp} of key {timer.key!r}" if timer else ""
         return self._code.failure(error, "on_timer", in_hand)

@@ -15,7 +15,10 @@ from holdfast.runtime.operators.operator import OperatorSpec
 from holdfast.runtime.rows import RowWriter
 from holdfast.storage import HoldfastError, Invalid
 
-__all__ = ["UserCode", "UserFunctionSpec"]
+__all__ = ["USER_ERRORS", "UserCode", "UserFunctionSpec"]
+
+USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
+"""What a user's function may raise. `sys.exit()` in it is a failure, and must not end the slot."""
 
 _SHOWN_CHARACTERS = 200
 
@@ -49,7 +52,7 @@ class UserFunctionSpec(OperatorSpec):
         """
         try:
             function = pickle.loads(self.function)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise Invalid(
                 f"the function of operator {self.uid!r} cannot be unpickled",
                 where=f"{len(self.function)} bytes",
@@ -89,7 +92,7 @@ class UserCode:
         owner = function if hasattr(function, "__qualname__") else type(function)
         self._name: str = owner.__qualname__
 
-    def failure(self, error: Exception, method: str, in_hand: str) -> UserCodeFailed:
+    def failure(self, error: BaseException, method: str, in_hand: str) -> UserCodeFailed:
         """What to raise instead of an error that came out of the function, with it as the cause.
 
         Raises:

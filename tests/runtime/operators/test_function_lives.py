@@ -223,8 +223,9 @@ def test_errors_that_say_what_to_do_go_on_as_they_are() -> None:
     with running(keyed(Raising(), has_event_time=True)) as slot:
         with pytest.raises(Unavailable, match="the disk is busy"):
             slot.feed([("a", 1)])
-        with pytest.raises(SystemExit):
+        with pytest.raises(UserCodeFailed) as ended:
             slot.feed([("a", 2)])
+        assert ended.value.found == "SystemExit: 3", "a slot does not end by the code of users"
         with pytest.raises(UserCodeFailed) as caught:
             slot.feed([("a", 3)])
         assert caught.value.found == f"ValueError: {'x' * 200}…"

@@ -1,0 +1,148 @@
+"""The process of a slot: what it tells the driver of a failure, and when it does not begin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.backends import load_backend
+from holdfast.runtime import slot_process
+from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
+from holdfast.runtime.functions import KeyedProcessFunction, ProcessFunction, RuntimeContext
+from holdfast.runtime.network import Credentials, DriverServer, Failed, Heartbeat, ToDriver
+from holdfast.runtime.operators import KeyedProcessSpec
+from holdfast.runtime.plan import plan_job
+from holdfast.runtime.slot_process import SlotLaunch, host_slot
+from holdfast.storage import Fenced, Invalid, Unavailable, load_storage
+from operator_runs import ORDERS, keyed, opened, running
+from simulated_jobs import Builder
+
+
+class Parse(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        if value.amount > 3:
+            raise KeyError("price" + value.user)
+        yield tuple(value)
+
+
+class Leaving(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> None:
+        sys.exit(3)
+
+
+class Driver:
+    def __init__(self) -> None:
+        self.told: list[ToDriver] = []
+
+    def call(self, message: ToDriver) -> bool:
+        self.told.append(message)
+        return True
+
+
+def reported(error: Exception) -> Failed:
+    driver = Driver()
+    slot_process._report(driver, 1, error)  # type: ignore[arg-type]
+    (message,) = driver.told
+    assert isinstance(message, Failed)
+    assert message.slot == 1
+    return message
+
+
+def failed(function: KeyedProcessFunction, row: tuple[Any, ...]) -> OperatorFailed:
+    with (
+        running(keyed(function)) as slot,
+        pytest.raises(OperatorFailed) as caught,
+        operator_named("op"),
+    ):
+        slot.feed([row])
+    return caught.value
+
+
+def test_the_driver_is_told_of_a_users_error_by_method_row_and_exception() -> None:
+    message = reported(failed(Parse(), ("ann", 4)))
+    assert message.summary == (
+        "the code of operator 'op' failed in Parse.process_element, row Row(user='ann', amount=4): "
+        "KeyError: 'priceann'"
+    )
+    assert 'raise KeyError("price" + value.user)' in message.traceback
+    assert (message.uid, message.is_fatal) == ("op", False)
+
+
+def test_what_it_is_told_is_short_whatever_the_row_holds() -> None:
+    message = reported(failed(Parse(), ("a" * 10_000, 4)))
+    assert 400 < len(message.summary) < 600
+    assert message.summary.count("…") == 2
+
+
+def test_a_function_that_wants_to_end_the_process_has_failed() -> None:
+    message = reported(failed(Leaving(), ("ann", 4)))
+    assert message.summary.startswith("the code of operator 'op' failed in Leaving.process_element")
+    assert message.summary.endswith(": SystemExit: 3")
+    assert "sys.exit(3)" in message.traceback
+
+
+def test_an_operator_that_cannot_be_built_here_is_fatal() -> None:
+    spec = KeyedProcessSpec(
+        uid="op",
+        name="process",
+        input_schema=ORDERS,
+        output_schema=ORDERS,
+        function=b"cno_such_module\nF\n.",
+        key_columns=("user",),
+    )
+    with pytest.raises(NotOpened) as caught, operator_named("op", NotOpened):
+        opened(spec)
+    message = reported(caught.value)
+    assert (message.uid, message.is_fatal) == ("op", True)
+    assert "No module named 'no_such_module'" in message.summary
+    assert isinstance(caught.value.__cause__, Invalid)
+    assert not reported(NotOpened("op", Unavailable("storage"))).is_fatal
+
+
+OPENED: list[str] = []
+
+
+class Opening(ProcessFunction):
+    def open(self, ctx: RuntimeContext) -> None:
+        OPENED.append(ctx.uid)
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize("is_exchanging", [False, True])
+def test_a_slot_that_is_refused_before_its_peers_came_opens_no_function(
+    is_exchanging: bool,  # noqa: FBT001
+) -> None:
+    builder = Builder()
+    stream = builder.source("s", ORDERS).process(Opening(), ORDERS, uid="first")
+    if is_exchanging:
+        stream.key_by("user").process(Parse(), ORDERS, uid="second")
+    OPENED.clear()
+    server = DriverServer("127.0.0.1", "token")
+    told: list[ToDriver] = []
+
+    def answer(message: ToDriver) -> bool:
+        told.append(message)
+        return not isinstance(message, Heartbeat)
+
+    server.serve(1, answer)
+    launch = SlotLaunch(
+        plan=plan_job(builder.graph, job_id="job", parallelism=2, max_parallelism=16),
+        epoch=1,
+        attempt=1,
+        backend=load_backend("hashmap"),
+        job=load_storage("memory").job("job"),
+        credentials=Credentials(token="token", attempt=1),
+        driver_address=server.address,
+    )
+    try:
+        with pytest.raises(Fenced, match="called this attempt off"):
+            host_slot(launch, 0, "127.0.0.1")
+    finally:
+        server.close()
+    assert OPENED == []
+    assert not any(isinstance(each, Failed) for each in told), "there is nobody to blame"
