@@ -1,10 +1,13 @@
-"""Keeps the checkpoints of a run: commits them in the background, and deletes the old ones."""
+"""Keeps the checkpoints of a run: commits them in the background, and deletes what nobody needs."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from holdfast.runtime.checkpoint import Store
 from holdfast.runtime.driver.events import EventQueue, Stored, StoreFailed
@@ -17,6 +20,7 @@ from holdfast.storage import (
     JobStorage,
     OperatorState,
     Unavailable,
+    names,
 )
 
 __all__ = ["CheckpointKeeper"]
@@ -24,12 +28,16 @@ __all__ = ["CheckpointKeeper"]
 _logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
+_CLEAN_PAUSE_S = 60.0
+_ABOVE_ALL = 10**20  # no checkpoint has a number as high as this
+_T = TypeVar("_T")
 
 
 class CheckpointKeeper:
     """The owner of the job's folder, behind one background thread.
 
-    `last` is the newest checkpoint that this run has completed.
+    `last` is the newest checkpoint that this run has completed, `decided` what became of the one
+    that was the last to be stored.
     """
 
     def __init__(
@@ -52,6 +60,12 @@ class CheckpointKeeper:
         self._gives_up = threading.Event()
         self._next_id = owner.next_checkpoint_id
         self.last: CheckpointMetadata | None = None
+        self.decided: Stored | StoreFailed | None = None
+        self._newest = self._next_id - 1
+        """The number of the last one that was completed, or where this attempt began."""
+        self._has_leftovers = False
+        """Whether one below it was given up, and may have left files."""
+        self._cleaned_s = -math.inf
 
     @property
     def epoch(self) -> int:
@@ -88,6 +102,15 @@ class CheckpointKeeper:
         """Return when it is decided what became of every checkpoint that was to be stored."""
         self._thread.submit(lambda: None).result()
 
+    def clean(self) -> None:
+        """Delete in the background what attempts that are over have left, and nobody needs.
+
+        Call it while no attempt runs. What slots that are given up still write is void as well,
+        and goes with the next call; so does what could not be deleted.
+        """
+        self._newest, self._has_leftovers = self.next_checkpoint_id - 1, False
+        self._thread.submit(self._clean, self.next_checkpoint_id)
+
     def delete_all(self) -> None:
         """Delete every checkpoint of the job; it has no use for one any more.
 
@@ -95,29 +118,34 @@ class CheckpointKeeper:
             HoldfastError: not all could be deleted.
         """
         self.settle()
-        for checkpoint_id in self._owner.completed:
-            self._owner.delete(checkpoint_id)
-        self._owner.remove(self._owner.orphans(in_flight=()))
+        self._owner.clear()
 
     def close(self) -> None:
         """Wait for what is being done."""
         self._thread.shutdown(wait=True)
 
     def _store(self, command: Store, events: EventQueue) -> None:
-        try:
-            metadata = self._commit(self._document(command))
-        except Fenced as error:
-            events.put(StoreFailed(command.checkpoint_id, str(error), is_fatal=True))
-        except Exception as error:  # noqa: BLE001 - who waits for the commit learns of it only here
-            reason = str(error) or repr(error)
-            events.put(StoreFailed(command.checkpoint_id, reason, is_fatal=False))
-        else:
-            self.last = metadata
-            events.put(Stored(metadata))
+        decided = self._decide(command)
+        if isinstance(decided, Stored):
+            self.last = decided.metadata
+        self.decided = decided
+        events.put(decided)
+        if isinstance(decided, Stored):
             self._retain()
+            self._clean_between(decided.metadata.checkpoint_id)
 
-    def _commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
-        """Commit, again and again until it is decided: it may be complete for all who read.
+    def _decide(self, command: Store) -> Stored | StoreFailed:
+        """Commit, again and again until it is decided: it may be complete for all who read."""
+        try:
+            metadata = self._document(command)
+            return Stored(self._insist(lambda: self._owner.commit(metadata), "a checkpoint"))
+        except Fenced as error:
+            return StoreFailed(command.checkpoint_id, str(error), is_fatal=True)
+        except Exception as error:  # noqa: BLE001 - who waits for the commit learns of it only here
+            return StoreFailed(command.checkpoint_id, str(error) or repr(error), is_fatal=False)
+
+    def _insist(self, act: Callable[[], _T], what: str) -> _T:
+        """Do it again while the storage does not answer.
 
         Raises:
             Unavailable: the run gives up, and it is not decided.
@@ -125,12 +153,37 @@ class CheckpointKeeper:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return self._owner.commit(metadata)
+                return act()
             except Unavailable as error:
-                _logger.warning("a checkpoint is not committed yet: %s", error)
+                _logger.warning("%s is not committed yet: %s", what, error)
                 if self._gives_up.wait(pause_s):
                     raise
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _clean_between(self, completed: int) -> None:
+        """Now and then, delete what checkpoints that were given up have left.
+
+        Only of those below the last but one that was completed: no slot writes them any more. And
+        no shared files, which a checkpoint that is under way may refer to.
+        """
+        before, self._newest = self._newest, completed
+        now_s = self._clock.monotonic_s()
+        if self._has_leftovers and now_s - self._cleaned_s >= _CLEAN_PAUSE_S:
+            self._has_leftovers, self._cleaned_s = False, now_s
+            self._clean(before, names.checkpoints_prefix())
+        self._has_leftovers |= completed > before + 1
+
+    def _clean(self, first: int, prefix: str = "") -> None:
+        """Delete what is not needed, but nothing of the checkpoints from this number on."""
+        try:
+            orphans = self._owner.orphans(in_flight=range(first, _ABOVE_ALL))
+            unneeded = [name for name in orphans if name.startswith(prefix)]
+            if unneeded:
+                self._owner.remove(unneeded)
+        except Fenced:
+            return  # its files are another's concern
+        except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
+            _logger.warning("what nobody needs could not be deleted, and will be later: %s", error)
 
     def _retain(self) -> None:
         try:

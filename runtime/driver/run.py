@@ -5,13 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import version
 from typing import Any, Protocol
 
 from holdfast.backends import StateBackend
-from holdfast.runtime.checkpoint import CheckpointHistory
+from holdfast.runtime.checkpoint import (
+    Abort,
+    AbortReason,
+    CheckpointHistory,
+    CheckpointStatus,
+)
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.attempt import (
     Attempt,
@@ -23,7 +29,12 @@ from holdfast.runtime.driver.attempt import (
     Succeeded,
     Unsuccessful,
 )
-from holdfast.runtime.driver.events import CancelWanted, CheckpointWanted, EventQueue
+from holdfast.runtime.driver.events import (
+    CancelWanted,
+    CheckpointWanted,
+    EventQueue,
+    Stored,
+)
 from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.restoring import RestorePoint
@@ -188,9 +199,13 @@ class JobRun:
 
     def _run(self, server: DriverServer) -> None:
         decider = self._parts.restart.start()
+        self._parts.keeper.clean()  # what an earlier driver has left
         while True:
             outcome = self._try(server)
             self._parts.keeper.settle()
+            self._complete_history()
+            if not isinstance(outcome, Succeeded):
+                self._parts.keeper.clean()
             if self._cancel.is_set() and not isinstance(outcome, Succeeded):
                 outcome = Cancelled()
             if not isinstance(outcome, Unsuccessful):
@@ -265,9 +280,30 @@ class JobRun:
             credentials=credentials,
             driver_address=server.address,
         )
-        sources = {
-            uid: plan.open(
-                SourceOpening(
+        return AttemptParts(
+            number=self.attempts,
+            slots=parts.plan.parallelism,
+            version=version("holdfast"),
+            config=parts.config,
+            sources=self._open_sources(point, credentials),
+            next_checkpoint_id=parts.keeper.next_checkpoint_id,
+            history=self.history,
+            deploy=lambda queue: parts.cluster.deploy(launch, queue),
+            link=lambda address: SlotClient(address, credentials),
+            store=parts.keeper.store,
+            on_phase=self._entered,
+            clock=parts.clock,
+        )
+
+    def _open_sources(
+        self, point: RestorePoint | None, credentials: Credentials
+    ) -> dict[str, Source]:
+        """All sources, each where it was; none is left open if one cannot be opened."""
+        parts = self._parts
+        sources: dict[str, Source] = {}
+        with ExitStack() as opened:
+            for uid, plan in parts.sources.items():
+                opening = SourceOpening(
                     uid=uid,
                     edges=parts.plan.source_edges(uid),
                     plan=parts.plan,
@@ -277,23 +313,25 @@ class JobRun:
                     restored_from=parts.job if point is None else point.job,
                     clock=parts.clock,
                 )
-            )
-            for uid, plan in parts.sources.items()
-        }
-        return AttemptParts(
-            number=self.attempts,
-            slots=parts.plan.parallelism,
-            version=version("holdfast"),
-            config=parts.config,
-            sources=sources,
-            next_checkpoint_id=parts.keeper.next_checkpoint_id,
-            history=self.history,
-            deploy=lambda queue: parts.cluster.deploy(launch, queue),
-            link=lambda address: SlotClient(address, credentials),
-            store=parts.keeper.store,
-            on_phase=self._entered,
-            clock=parts.clock,
-        )
+                sources[uid] = plan.open(opening)
+                opened.callback(_stop_quietly, sources[uid])
+            opened.pop_all()
+        return sources
+
+    def _complete_history(self) -> None:
+        """A commit may be decided when its attempt is over, and listens no more."""
+        decided, now_ms = self._parts.keeper.decided, self._parts.clock.now_ms()
+        for each in self.history.overview().recent:
+            if each.status is not CheckpointStatus.STORING or decided is None:
+                continue
+            number, ended_ms = each.checkpoint_id, max(now_ms, each.triggered_ms)
+            if isinstance(decided, Stored):
+                self.history.completed(number, ended_ms)
+            else:
+                abort = Abort(
+                    checkpoint_id=number, reason=AbortReason.FINALIZE, detail=decided.reason
+                )
+                self.history.aborted(abort, ended_ms)
 
     def _entered(self, phase: Phase) -> None:
         if phase is Phase.RUNNING:
@@ -318,6 +356,13 @@ class JobRun:
             error.__cause__ = cause
         self.error = error
         self.status = status
+
+
+def _stop_quietly(source: Source) -> None:
+    try:
+        source.stop()
+    except Exception as error:  # noqa: BLE001 - another source's error is the one to be told
+        _logger.warning("source %r could not be stopped: %s", source.uid, error)
 
 
 def _job_failed(outcome: Unsuccessful) -> JobFailed:

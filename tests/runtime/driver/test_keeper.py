@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +14,17 @@ from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.storage import (
     Buffer,
     Fenced,
+    FileHandle,
+    FileSystemCheckpointStorage,
     Invalid,
     JobManagerCheckpointStorage,
     JobOwner,
+    JobStorage,
     ManualClock,
+    ObjectInfo,
     StateSnapshot,
     Unavailable,
+    names,
 )
 
 
@@ -70,13 +76,14 @@ class Stage:
         return self.events.next(10)
 
 
-def store(number: int) -> Store:
+def store(number: int, *files: str) -> Store:
+    handles = {file: FileHandle(file, 0, 1, "00") for file in files}
     return Store(
         checkpoint_id=number,
         triggered_ms=5,
         trigger=Trigger.REQUESTED,
         operators={"sum": (StateSnapshot(kind="t/1", slot=0), StateSnapshot(kind="t/1", slot=1))},
-        sources={"a": StateSnapshot(kind="s/1")},
+        sources={"a": StateSnapshot(kind="s/1", handles={**handles})},
     )
 
 
@@ -203,3 +210,173 @@ def test_a_commit_that_is_not_decided_blocks_others(
     assert "is not decided" in told.reason
     with pytest.raises(Invalid, match="is not decided"):
         stage.keeper.delete_all()
+
+
+def test_what_was_decided_last_is_known(stage: Stage) -> None:
+    assert stage.keeper.decided is None
+    told = stage.store(4)
+    assert stage.keeper.decided == told
+    stage.storage.create(f"{stage.job.folder}/{names.metadata(5)}", b"of a driver that was late")
+    told = stage.store(5)
+    assert isinstance(told, StoreFailed)
+    assert stage.keeper.decided == told
+
+
+class Folder:
+    """A keeper over files, as slots and sources leave them."""
+
+    def __init__(self, root: Path) -> None:
+        self.storage = Counting(str(root))
+        self.job: JobStorage = self.storage.job("job")
+        self.clock = ManualClock(777)
+        self.events = EventQueue()
+        self.take_over()
+
+    def take_over(self) -> None:
+        self.keeper = CheckpointKeeper(
+            self.job,
+            self.job.take_over(),
+            retained=1,
+            parallelism=2,
+            max_parallelism=8,
+            clock=self.clock,
+        )
+
+    def leave(self, *names: str) -> None:
+        for name in names:
+            self.storage.write(f"job/{name}", b"x")
+
+    def store(self, number: int, *files: str) -> None:
+        self.keeper.store(store(number, *files), self.events)
+        assert isinstance(self.events.next(10), Stored)
+        self.keeper.settle()
+
+    def files(self) -> list[str]:
+        """What is there but commit points and the records of owners."""
+        listed = FileSystemCheckpointStorage.list(self.storage, "job/")
+        found = (info.name.removeprefix("job/") for info in listed)
+        return [name for name in found if "_metadata" not in name and "owner-" not in name]
+
+
+class Counting(FileSystemCheckpointStorage):
+    """Knows how often all that a job has was listed, and may fail to."""
+
+    listings = 0
+    error: Exception | None = None
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        if prefix == "job/":
+            self.listings += 1
+            if self.error is not None:
+                raise self.error
+        return super().list(prefix)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    folder = Folder(tmp_path)
+    yield folder
+    folder.keeper.close()
+
+
+def slot(number: int, name: str = "slot-0-aa") -> str:
+    return names.exclusive_file(number, name, "bb")
+
+
+def log(number: int) -> str:
+    return names.shared_file(number, "source", "cc")
+
+
+def test_what_attempts_that_are_over_have_left_is_deleted(folder: Folder) -> None:
+    folder.leave(slot(1), slot(2), log(2), slot(3), log(3))
+    folder.store(2, slot(2), log(2))
+    unfinished = folder.storage.writer(f"job/{slot(3, 'unfinished')}")
+    unfinished.write(b"x" * 100_000)
+    folder.keeper.skip_to(4)
+    folder.keeper.clean()
+    folder.keeper.settle()
+    assert [*folder.storage.unfinished("job/")] == []
+    unfinished.abort()
+    assert folder.files() == [slot(2), log(2)]
+    assert folder.job.completed() == (2,)
+
+
+def test_what_the_next_attempt_writes_is_spared(folder: Folder) -> None:
+    """Cleaning may be late: slots of the next attempt write already."""
+    folder.keeper.skip_to(4)
+    folder.leave(slot(3), slot(4), log(5), slot(7))
+    with folder.storage.writer(f"job/{slot(6)}") as unfinished:
+        unfinished.write(b"x" * 100_000)
+        folder.keeper.clean()
+        folder.keeper.settle()
+    assert folder.files() == [slot(4), slot(6), slot(7), log(5)]
+
+
+def test_what_an_earlier_driver_left_is_deleted_and_not_what_is_retained(folder: Folder) -> None:
+    folder.leave(slot(2), log(1), slot(3))
+    folder.store(2, slot(2), log(1))
+    folder.keeper.close()
+    folder.take_over()
+    folder.keeper.clean()
+    folder.keeper.settle()
+    assert folder.files() == [slot(2), log(1)]
+    assert [record.epoch for record in folder.job.owner_records()] == [2, 2]
+    assert folder.job.completed() == (2,)
+
+
+def test_what_aborted_checkpoints_left_is_deleted_while_the_job_runs(folder: Folder) -> None:
+    """But nothing that may still be written or referred to, and not after every checkpoint."""
+    folder.keeper.clean()
+    folder.keeper.settle()
+    listings = folder.storage.listings
+    for number in (1, 2):
+        folder.store(number)
+    folder.leave(slot(3), log(3), slot(4), slot(6), log(6))
+    folder.store(5)  # 3 and 4 were given up; a slot may not know it yet
+    assert (folder.files(), folder.storage.listings) == (
+        [slot(3), slot(4), slot(6), log(3), log(6)],
+        listings,
+    )
+    folder.store(6, slot(6), log(3))
+    assert folder.files() == [slot(6), log(3), log(6)]
+    assert folder.storage.listings == listings + 1
+
+    folder.leave(slot(7), slot(9), slot(10))
+    folder.store(8)
+    folder.store(9, slot(9))
+    assert slot(7) in folder.files(), "too soon to look again"
+    folder.clock.advance(60_000)
+    folder.store(10, slot(10))
+    assert folder.files() == [slot(10), log(6)]
+    for number in range(11, 30):
+        folder.clock.advance(60_000)
+        folder.store(number)
+    assert folder.storage.listings == listings + 2
+
+
+def test_what_cannot_be_cleaned_is_no_failure(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    for error in (Unavailable("no answer"), OSError("a bad disk"), TypeError("a bug")):
+        folder.storage.error = error
+        folder.keeper.clean()
+        folder.keeper.settle()
+        assert f"could not be deleted, and will be later: {error}" in caplog.text
+    folder.store(1)
+    folder.storage.error = None
+    folder.leave(slot(2))
+    folder.keeper.skip_to(3)
+    folder.keeper.clean()
+    folder.keeper.settle()
+    assert folder.files() == []
+
+
+def test_who_was_taken_over_cleans_nothing(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.leave(slot(0))
+    folder.job.take_over()
+    folder.keeper.clean()
+    folder.keeper.settle()
+    assert folder.files() == [slot(0)]
+    assert caplog.text == ""
