@@ -38,8 +38,8 @@ class CheckpointConfig:
     retained: int = 1
     """So many completed checkpoints are kept, the newest."""
     on_cancel: str = "delete"
-    """Whether a job that is cancelled leaves its checkpoints: "delete" or "retain". One that
-    fails leaves them in any case."""
+    """Whether a job that is cancelled leaves its checkpoints, to go on from: "delete" or "retain".
+    One that fails leaves them in any case."""
     final_checkpoint: bool = True
     """Take a checkpoint after bounded sources have ended, so that sinks commit the last rows."""
     compression: str = ""

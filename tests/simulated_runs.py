@@ -18,10 +18,12 @@ import pytest
 
 from holdfast.backends import load_backend
 from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.driver.restoring import LATEST, RestorePoint
 from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourceOpening
+from holdfast.runtime.driver.starting import begin
 from holdfast.runtime.elements import MIN_WATERMARK
 from holdfast.runtime.restarts import FixedDelayRestart
 from holdfast.runtime.staging import PushKey, Winner
@@ -30,6 +32,7 @@ from holdfast.storage import (
     Fenced,
     HoldfastError,
     JobOwner,
+    JobResult,
     SeededEntropy,
     StateSnapshot,
     Unavailable,
@@ -228,6 +231,8 @@ class Simulation:
             self._check_end()
             self.world.settle()
             self._check_end()
+            is_known = self.job.result() is not None or self.job.latest() is not None
+            _promise("who goes on with the job would begin anew", is_kept=is_known)
         return self
 
     def _drive(self) -> None:
@@ -237,11 +242,8 @@ class Simulation:
             self._drivers += 1
             with self.world.within(driver):
                 try:
-                    run = self._started()
-                    run.run()
+                    run = self._live()
                 except Killed:
-                    if self.is_finished:
-                        return  # by another one, while this one stood still
                     continue
                 except Unavailable as error:
                     self.world.note(f"{driver.name} does not get to start: {error}")
@@ -251,20 +253,22 @@ class Simulation:
                 driver.is_alive = False
                 return
 
-    def _started(self) -> JobRun:
-        """What an environment does to restore the latest checkpoint."""
-        self._restore_point()
+    def _live(self) -> JobRun | EndedRun:
+        """What an environment does to go on from the latest checkpoint."""
+        beginning = begin(self.job, LATEST, self._hesitate)
+        if isinstance(beginning, JobResult):
+            self.world.note("the job had ended before")
+            return EndedRun(beginning)
+        run = self._job_run(beginning.owner, beginning.point)
+        run.run()
+        return run
+
+    def _hesitate(self, _point: RestorePoint) -> None:
+        """Others go on while a driver looks at the checkpoint that it will restore."""
         for _ in range(self.world.random.choice((0, 0, 100))):
             self.world.step()
-        if self.is_finished or not self.world.process.is_alive:
+        if not self.world.process.is_alive:
             raise Killed
-        owner = self.job.take_over()
-        point = self._restore_point()
-        return self._job_run(owner, point)
-
-    def _restore_point(self) -> RestorePoint | None:
-        latest = self.job.latest()
-        return None if latest is None else RestorePoint(latest, self.job)
 
     def _job_run(self, owner: JobOwner, point: RestorePoint | None) -> JobRun:
         clock = self.world.clock
@@ -295,12 +299,7 @@ class Simulation:
         )
 
     def _calamity(self) -> None:
-        """Mostly nothing.
-
-        A job that is finished has no checkpoints any more: nobody may start it again.
-        """
-        if self.is_finished:
-            return
+        """Mostly nothing."""
         mishap = self.world.mishap(
             "slot is killed", "slot is killed", "slot stands still", "driver is killed",
             "driver is taken for dead", rate=0.001,

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.runtime.checkpoint import CheckpointOverview
+from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.sinks import collected_table
 from holdfast.storage import Invalid, JobStorage, Unavailable
@@ -20,7 +21,7 @@ class JobHandle:
 
     def __init__(
         self,
-        run: JobRun,
+        run: JobRun | EndedRun,
         job: JobStorage,
         collecting: Mapping[str, pa.Schema],
         notes: tuple[str, ...],
@@ -85,6 +86,7 @@ class JobHandle:
 
         Raises:
             Invalid: no such sink collects.
+            NotFound: the job had ended before, in another run, which had the rows.
         """
         if uid not in self._collecting:
             raise Invalid(

@@ -17,6 +17,7 @@ from holdfast.storage import (
     Fenced,
     HoldfastError,
     JobOwner,
+    JobResult,
     JobStorage,
     OperatorState,
     Unavailable,
@@ -28,6 +29,7 @@ __all__ = ["CheckpointKeeper"]
 _logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
+_LAST_TRIES = 6
 _CLEAN_PAUSE_S = 60.0
 _ABOVE_ALL = 10**20  # no checkpoint has a number as high as this
 _T = TypeVar("_T")
@@ -77,6 +79,11 @@ class CheckpointKeeper:
         """A number that no checkpoint of this job has had, also none that was only begun."""
         return max(self._next_id, self._owner.next_checkpoint_id)
 
+    @property
+    def has_completed(self) -> bool:
+        """Whether there is a checkpoint that the job could be restored from."""
+        return bool(self._owner.completed)
+
     def skip_to(self, checkpoint_id: int) -> None:
         """Do not use numbers below this one."""
         self._next_id = max(self._next_id, checkpoint_id)
@@ -111,6 +118,15 @@ class CheckpointKeeper:
         self._newest, self._has_leftovers = self.next_checkpoint_id - 1, False
         self._thread.submit(self._clean, self.next_checkpoint_id)
 
+    def end(self, result: JobResult) -> None:
+        """Record how the job has ended, so that nobody begins it anew who wants it to go on.
+
+        Raises:
+            HoldfastError: it may not be recorded, so the checkpoints must stay.
+        """
+        self.settle()
+        self._insist(lambda: self._owner.end(result), "the end of the job", _LAST_TRIES)
+
     def delete_all(self) -> None:
         """Delete every checkpoint of the job; it has no use for one any more.
 
@@ -144,21 +160,21 @@ class CheckpointKeeper:
         except Exception as error:  # noqa: BLE001 - who waits for the commit learns of it only here
             return StoreFailed(command.checkpoint_id, str(error) or repr(error), is_fatal=False)
 
-    def _insist(self, act: Callable[[], _T], what: str) -> _T:
+    def _insist(self, act: Callable[[], _T], what: str, most: float = math.inf) -> _T:
         """Do it again while the storage does not answer.
 
         Raises:
-            Unavailable: the run gives up, and it is not decided.
+            Unavailable: the run gives up, or this was tried often enough.
         """
-        pause_s = _FIRST_PAUSE_S
+        pause_s, tries = _FIRST_PAUSE_S, 1
         while True:
             try:
                 return act()
             except Unavailable as error:
                 _logger.warning("%s is not committed yet: %s", what, error)
-                if self._gives_up.wait(pause_s):
+                if tries >= most or self._gives_up.wait(pause_s):
                     raise
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                pause_s, tries = min(pause_s * 2, _LONGEST_PAUSE_S), tries + 1
 
     def _clean_between(self, completed: int) -> None:
         """Now and then, delete what checkpoints that were given up have left.

@@ -48,6 +48,7 @@ from holdfast.storage import (
     Entropy,
     Fenced,
     HoldfastError,
+    JobResult,
     JobStorage,
     StateSnapshot,
     Unavailable,
@@ -339,12 +340,41 @@ class JobRun:
 
     def _end_well(self, outcome: Outcome) -> None:
         is_cancelled = isinstance(outcome, Cancelled)
+        status = JobStatus.CANCELLED if is_cancelled else JobStatus.FINISHED
         if not is_cancelled or self._parts.config.on_cancel == "delete":
-            try:
-                self._parts.keeper.delete_all()
-            except (HoldfastError, OSError) as error:
-                _logger.warning("the checkpoints of the job could not be deleted: %s", error)
-        self._end(JobStatus.CANCELLED if is_cancelled else JobStatus.FINISHED)
+            self._delete_checkpoints(status)
+        self._end(status)
+
+    def _delete_checkpoints(self, status: JobStatus) -> None:
+        """Leave none, but first a record, without which the job would look as if never begun.
+
+        A cancelled job has done nothing that anybody has seen, if it has no checkpoint.
+        """
+        keeper = self._parts.keeper
+        result = JobResult(
+            job_id=self._parts.job.job_id,
+            status=status.value,
+            ended_ms=self._parts.clock.now_ms(),
+            holdfast_version=version("holdfast"),
+            properties={
+                "attempts": self.attempts,
+                "last_checkpoint": None if keeper.last is None else keeper.last.checkpoint_id,
+            },
+        )
+        try:
+            if status is JobStatus.FINISHED or keeper.has_completed:
+                keeper.end(result)
+        except (HoldfastError, OSError) as error:
+            _logger.warning(
+                "it could not be recorded that the job was %s, so its checkpoints stay: %s",
+                status.value,
+                error,
+            )
+            return
+        try:
+            keeper.delete_all()
+        except (HoldfastError, OSError) as error:
+            _logger.warning("the checkpoints of the job could not be deleted: %s", error)
 
     def _end(
         self,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +18,12 @@ from pyspark.sql.types import StructType
 
 from holdfast.backends import StateBackend, default_max_parallelism, load_backend
 from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.restoring import RestorePoint, check_fit
 from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourcePlan
+from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.graph import Graph, Input, Node
 from holdfast.runtime.operators.sink_operator import SinkSpec
@@ -31,12 +34,12 @@ from holdfast.runtime.spark.cluster import SparkCluster
 from holdfast.runtime.spark.frame_source import FrameSourcePlan
 from holdfast.runtime.spark.progress import follow
 from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
-from holdfast.runtime.spark.restore import find_restore_point
-from holdfast.runtime.spark.session import check_session, make_session
+from holdfast.runtime.spark.session import SessionFacts, check_session, make_session
 from holdfast.runtime.stream import DataStream, SourceFrame
 from holdfast.storage import (
     CheckpointStorage,
     Invalid,
+    JobResult,
     JobStorage,
     SystemClock,
     SystemEntropy,
@@ -44,6 +47,8 @@ from holdfast.storage import (
 )
 
 __all__ = ["StreamEnvironment"]
+
+_logger = logging.getLogger(__name__)
 
 
 class StreamEnvironment:
@@ -152,8 +157,9 @@ class StreamEnvironment:
         Args:
             name: the job's name. Its checkpoints are found by it.
             restore: "latest" goes on from the job's newest checkpoint, or begins if there is none;
-                the path or URL of a checkpoint's folder goes on from that one; None begins anew,
-                and is refused if the job has left checkpoints.
+                a job that has ended is not run again: its handle says so at once, and so does a
+                note. The path or URL of a checkpoint's folder goes on from that one. None begins
+                anew, also a job that has ended, and is refused if it has left checkpoints.
             allow_dropped_state: go on although state of operators is dropped that the job does not
                 have any more.
 
@@ -173,10 +179,31 @@ class StreamEnvironment:
         self._check_guarantees(plan, sources)
         facts = check_session(self.spark, self.parallelism)
         job = self.storage.job(name)
-        keeper, point = self._taken_over(
-            job, restore, plan, sources, allow_dropped_state=allow_dropped_state
-        )
-        run = JobRun(
+        uids = [node.uid for node in sources]
+
+        def check(point: RestorePoint) -> None:
+            check_fit(point, plan, uids, allow_dropped_state=allow_dropped_state)
+
+        beginning = begin(job, restore, check)
+        if isinstance(beginning, JobResult):
+            ended = EndedRun(beginning)
+            _logger.warning(ended.note)
+            return JobHandle(ended, job, _collecting(plan), (ended.note,))
+        run = self._job_run(plan, sources, job, beginning, facts)
+        threading.Thread(target=run.run, name=f"holdfast-job-{name}", daemon=True).start()
+        point = beginning.point
+        notes = () if point is None else (f"restored from {point}",)
+        return JobHandle(run, job, _collecting(plan), notes)
+
+    def _job_run(
+        self,
+        plan: JobPlan,
+        sources: list[Node],
+        job: JobStorage,
+        beginning: Beginning,
+        facts: SessionFacts,
+    ) -> JobRun:
+        return JobRun(
             RunParts(
                 plan=plan,
                 sources={node.uid: _source_plan(node) for node in sources},
@@ -184,12 +211,19 @@ class StreamEnvironment:
                 restart=self.restart,
                 backend=self.backend,
                 job=job,
-                keeper=keeper,
-                restore=point,
+                keeper=CheckpointKeeper(
+                    job,
+                    beginning.owner,
+                    retained=self.checkpointing.retained,
+                    parallelism=plan.parallelism,
+                    max_parallelism=plan.max_parallelism,
+                    clock=SystemClock(),
+                ),
+                restore=beginning.point,
                 allow_pickle=self.allow_pickle,
                 cluster=SparkCluster(
                     self.spark,
-                    job=name,
+                    job=plan.job_id,
                     driver_host=facts.driver_host,
                     slot_host=facts.slot_host,
                 ),
@@ -197,36 +231,6 @@ class StreamEnvironment:
                 entropy=SystemEntropy(),
             )
         )
-        threading.Thread(target=run.run, name=f"holdfast-job-{name}", daemon=True).start()
-        notes = () if point is None else (f"restored from {point}",)
-        return JobHandle(run, job, _collecting(plan), notes)
-
-    def _taken_over(
-        self,
-        job: JobStorage,
-        restore: str | None,
-        plan: JobPlan,
-        sources: list[Node],
-        *,
-        allow_dropped_state: bool,
-    ) -> tuple[CheckpointKeeper, RestorePoint | None]:
-        """Become the owner of the job's folder, and choose what to restore."""
-        is_dropping = allow_dropped_state
-        # What cannot be restored must not fence a driver that works.
-        _fitting_point(job, restore, plan, sources, allow_dropped_state=is_dropping)
-        self.storage.prepare()
-        owner = job.take_over()
-        # Until then another driver may have completed one more checkpoint, and committed its rows.
-        point = _fitting_point(job, restore, plan, sources, allow_dropped_state=is_dropping)
-        keeper = CheckpointKeeper(
-            job,
-            owner,
-            retained=self.checkpointing.retained,
-            parallelism=plan.parallelism,
-            max_parallelism=plan.max_parallelism,
-            clock=SystemClock(),
-        )
-        return keeper, point
 
     def arrow_schema(self, schema: Any, where: str) -> pa.Schema:
         """See `StreamBuilder.arrow_schema`."""
@@ -290,21 +294,6 @@ class StreamEnvironment:
                 expected="checkpoints: sinks commit when one is complete",
                 fix='Pass checkpointing="5s", or another interval, to the environment',
             )
-
-
-def _fitting_point(
-    job: JobStorage,
-    restore: str | None,
-    plan: JobPlan,
-    sources: Sequence[Node],
-    *,
-    allow_dropped_state: bool,
-) -> RestorePoint | None:
-    point = find_restore_point(job, restore)
-    if point is not None:
-        uids = [node.uid for node in sources]
-        check_fit(point, plan, uids, allow_dropped_state=allow_dropped_state)
-    return point
 
 
 def _source_plan(node: Node) -> SourcePlan:

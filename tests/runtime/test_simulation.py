@@ -11,10 +11,11 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.runtime.checkpoint.pending import PendingCheckpoint
+from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.operators.sink_operator import SinkOperator
 from simulated_runs import Simulation
-from simulated_world import Broken
+from simulated_world import Broken, Killed
 
 SEEDS = 100
 _AT_ONCE = 10
@@ -63,6 +64,40 @@ def test_a_seed_replays_a_run() -> None:
 def test_every_row_is_seen_once_in_thousands_of_runs(first: int) -> None:
     for seed in range(first, first + 200):
         run(seed)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("verb", ["create", "delete"])
+def test_a_driver_dies_around_its_last_words(verb: str, is_done: bool) -> None:  # noqa: FBT001
+    """Before or after it has recorded the end, or deleted what it left: the job ends once."""
+    simulation = Simulation(3, faults=0)
+    world, storage = simulation.world, simulation.storage
+    real = getattr(storage, verb)
+    deaths: list[str] = []
+
+    def die(subject: Any, *rest: Any) -> Any:
+        names = [subject] if isinstance(subject, str) else [*subject]
+        is_last = (
+            simulation.job.result() is not None if verb == "delete" else ".result-" in names[0]
+        )
+        if deaths or not is_last:
+            return real(subject if isinstance(subject, str) else names, *rest)
+        deaths.append(world.process.name)
+        if is_done:
+            real(subject if isinstance(subject, str) else names, *rest)
+        world.kill(world.process)
+        raise Killed
+
+    with patch.object(storage, verb, die):
+        simulation.run()
+    assert deaths == ["driver 0"]
+    is_recorded = (verb, is_done) != ("create", False)
+    assert len(simulation.cluster.deployments) == (1 if is_recorded else 2)
+    assert simulation.statuses == [("driver 1", JobStatus.FINISHED)]
+    result = simulation.job.result()
+    assert result is not None
+    assert (result.status, result.epoch) == ("finished", 1 if is_recorded else 2)
+    assert simulation.job.completed() == ()
 
 
 def run(seed: int) -> Simulation:

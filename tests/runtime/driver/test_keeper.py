@@ -19,6 +19,7 @@ from holdfast.storage import (
     Invalid,
     JobManagerCheckpointStorage,
     JobOwner,
+    JobResult,
     JobStorage,
     ManualClock,
     ObjectInfo,
@@ -26,6 +27,8 @@ from holdfast.storage import (
     Unavailable,
     names,
 )
+
+FINISHED = JobResult(job_id="job", status="finished", ended_ms=9)
 
 
 class Flaky(JobManagerCheckpointStorage):
@@ -40,7 +43,7 @@ class Flaky(JobManagerCheckpointStorage):
         self.was_asked = threading.Event()
 
     def create(self, name: str, data: Buffer) -> bytes | None:
-        if not name.endswith("_metadata"):
+        if not name.endswith("_metadata") and ".result-" not in name:
             return super().create(name, data)
         self.asked += 1
         fails = self.asked <= self.failures
@@ -210,6 +213,38 @@ def test_a_commit_that_is_not_decided_blocks_others(
     assert "is not decided" in told.reason
     with pytest.raises(Invalid, match="is not decided"):
         stage.keeper.delete_all()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_the_end_is_recorded_although_the_storage_is_slow(
+    stage: Stage,
+    is_late: bool,  # noqa: FBT001
+) -> None:
+    stage.store(4)
+    stage.storage.asked, stage.storage.failures, stage.storage.is_late = 0, 3, is_late
+    stage.keeper.end(FINISHED)
+    result = stage.job.result()
+    assert result is not None
+    assert (result.status, result.ended_ms, result.epoch) == ("finished", 9, 1)
+    stage.keeper.delete_all()
+    assert (stage.job.completed(), stage.job.result()) == ((), result)
+
+
+def test_an_end_that_cannot_be_recorded_is_given_up_in_time(stage: Stage) -> None:
+    stage.store(4)
+    stage.storage.asked, stage.storage.failures = 0, 1_000
+    with pytest.raises(Unavailable):
+        stage.keeper.end(FINISHED)
+    assert 1 < stage.storage.asked < 20
+    assert stage.job.result() is None
+    assert stage.keeper.has_completed
+
+
+def test_who_was_taken_over_may_not_record_an_end(stage: Stage) -> None:
+    stage.job.take_over()
+    with pytest.raises(Fenced):
+        stage.keeper.end(FINISHED)
+    assert stage.job.result() is None
 
 
 def test_what_was_decided_last_is_known(stage: Stage) -> None:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.runtime.driver.restoring import RestorePoint, check_fit
+from holdfast.runtime.driver.restoring import RestorePoint, check_fit, find_restore_point
 from holdfast.runtime.plan import JobPlan
-from holdfast.storage import CheckpointMetadata, Invalid, OperatorState, StateSnapshot, load_storage
+from holdfast.storage import (
+    CheckpointMetadata,
+    Invalid,
+    NotFound,
+    OperatorState,
+    StateSnapshot,
+    load_storage,
+)
 from simulated_jobs import MAX_PARALLELISM, SOURCES, Shelf, job_plan
 from simulated_world import World
 
@@ -70,3 +77,20 @@ def test_the_max_parallelism_must_stay(allow_dropped_state: bool) -> None:  # no
             allow_dropped_state=allow_dropped_state,
         )
     assert "Pass max_parallelism=64" in caught.value.fix
+
+
+def test_a_checkpoint_is_named_by_its_folder() -> None:
+    job = load_storage("memory://folders").job("a job")
+    job.take_over().commit(
+        CheckpointMetadata(job_id="a job", checkpoint_id=5, triggered_ms=0, completed_ms=0)
+    )
+    other = load_storage("memory://").job("other")
+    folder = f"{job.url}/chk-{5:020}"
+    for path in (folder, f"{folder}/", f"{folder}/_metadata"):
+        found = find_restore_point(other, path)
+        assert found is not None
+        assert (found.metadata.checkpoint_id, found.job.job_id) == (5, "a job")
+    with pytest.raises(NotFound, match=r"there is no checkpoint 6 .* expected one of 5"):
+        find_restore_point(other, f"{job.url}/chk-{6:020}")
+    with pytest.raises(Invalid, match="this is not a checkpoint to restore from"):
+        find_restore_point(other, job.url)

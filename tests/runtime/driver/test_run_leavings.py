@@ -1,6 +1,10 @@
-"""What a run leaves in storage and in its history: checkpoints, files of lost attempts."""
+"""What a run leaves in storage and in its history: records, checkpoints, files of lost attempts."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import version
+from unittest.mock import patch
 
 import pytest
 
@@ -19,7 +23,9 @@ from holdfast.runtime.driver.attempt import (
 from holdfast.runtime.driver.events import EventQueue, StoreFailed
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import (
+    JobResult,
     StateSnapshot,
+    Unavailable,
     names,
 )
 from run_stage import (
@@ -50,6 +56,39 @@ def test_a_job_that_succeeds_leaves_no_checkpoint() -> None:
     assert stage.run.metrics()["attempts"] == 1
 
 
+def test_a_job_that_has_finished_leaves_a_record_of_it() -> None:
+    stage = Stage([fails, completes(4, succeeds)])
+    stage.run.run()
+    result = stage.job.result()
+    assert result is not None
+    assert (result.status, result.ended_ms, result.epoch) == ("finished", stage.clock.now_ms(), 1)
+    assert result.holdfast_version == version("holdfast")
+    assert result.properties == {"attempts": 2, "last_checkpoint": 4}
+
+
+def test_no_checkpoint_is_deleted_before_the_end_is_recorded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage([completes(1, succeeds)])
+    newest: list[JobResult | None] = []
+
+    def delete(names: Iterable[str]) -> None:
+        newest.append(stage.job.result())
+        type(stage.job.storage).delete(stage.job.storage, names)
+
+    with patch.object(stage.job.storage, "delete", delete):
+        stage.run.run()
+    assert newest
+    assert None not in newest
+
+    stage = Stage([completes(1, succeeds)])
+    with patch.object(stage.owner, "end", side_effect=Unavailable("no storage")):
+        stage.run.run()
+    assert stage.run.status is JobStatus.FINISHED
+    assert (stage.job.completed(), stage.job.result()) == ((1,), None)
+    assert "so its checkpoints stay: no storage" in caplog.text
+
+
 @pytest.mark.parametrize(("on_cancel", "left"), [("delete", ()), ("retain", (1,))])
 def test_a_cancelled_job_keeps_its_checkpoints_if_it_shall(
     on_cancel: str, left: tuple[int, ...]
@@ -58,6 +97,15 @@ def test_a_cancelled_job_keeps_its_checkpoints_if_it_shall(
     stage.run.run()
     assert stage.run.status is JobStatus.CANCELLED
     assert stage.job.completed() == left
+    result = stage.job.result()
+    assert (result and result.status) == (None if left else "cancelled")
+
+
+def test_a_job_that_is_cancelled_before_its_first_checkpoint_may_begin_anew() -> None:
+    stage = Stage([is_cancelled])
+    stage.run.run()
+    assert stage.run.status is JobStatus.CANCELLED
+    assert stage.job.result() is None
 
 
 def begin_storing(stage: Stage, number: int) -> None:

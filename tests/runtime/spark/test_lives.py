@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,34 @@ def test_a_job_gives_up_when_its_strategy_does(spark: SparkSession) -> None:
         job.result(200)
     assert job.metrics()["attempts"] == 3
     assert len(job.failures) == 3
+
+
+def test_a_finished_job_is_not_run_again_unless_it_is_told_to(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def start(restore: str | None) -> JobHandle:
+        env = StreamEnvironment(spark, parallelism=1, storage=str(tmp_path))
+        numbers = env.from_batch(spark.range(20), uid="numbers")
+        numbers.sink_to(CollectSink(), uid="out")
+        return env.execute_async("once", restore=restore)
+
+    first = start("latest")
+    assert first.result(200) is JobStatus.FINISHED
+    assert first.collected("out").num_rows == 20
+    for _ in range(2):
+        again = start("latest")
+        assert again.status is again.result(0) is JobStatus.FINISHED
+        assert again.metrics()["attempts"] == 0
+        assert re.fullmatch(
+            r"job 'once' has finished at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, and nothing was "
+            r"run\. To run it afresh, leave out restore, or take another name",
+            again.notes[0],
+        )
+        with pytest.raises(NotFound, match="rows of the collecting sink 'out' are not here"):
+            again.collected("out")
+    afresh = start(None)
+    assert afresh.result(200) is JobStatus.FINISHED
+    assert afresh.collected("out").num_rows == 20
 
 
 class Place:
@@ -176,7 +205,10 @@ def test_a_cancelled_job_leaves_nothing_if_it_shall(place: Place) -> None:
     job.cancel()
     assert place.completed() == ()
     left = {path.name for path in (place.root / "checkpoints" / "job").rglob("*") if path.is_file()}
-    assert all("owner" in name or "claim" in name or "start" in name for name in left), left
+    assert all(name.startswith("owner-") for name in left), left
+    again = build_from_files(place.env(), place.root).execute_async("job", restore="latest")
+    assert again.status is JobStatus.CANCELLED
+    assert "job 'job' was cancelled" in again.notes[0]
 
 
 def test_a_checkpoint_is_restored_at_another_parallelism_under_another_name(place: Place) -> None:
