@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from holdfast.runtime.arrow_types import has_dictionary
 from holdfast.runtime.elements import Element, size_bytes
 from holdfast.storage import Fenced
 
@@ -71,6 +72,7 @@ class Channel:
         self._size_bytes = 0
         self._room = threading.Condition(threading.Lock())
         self._blocked = 0
+        self._joins: tuple[pa.Schema, bool] | None = None
         self._is_closed = False
         self._on_taken: Callable[[], None] | None = None
 
@@ -122,7 +124,8 @@ class Channel:
         """The next element, or None if there is none now or the channel is closed.
 
         Batches of rows that follow each other are joined, as long as they make no more than
-        `join_bytes` together.
+        `join_bytes` together. Those with dictionaries are not: theirs may hold more together than
+        their numbers can count.
         """
         if not self._elements:
             return None
@@ -134,6 +137,8 @@ class Channel:
             while self._elements and isinstance(taken[-1], pa.RecordBatch):
                 following, more = self._elements[0]
                 if not isinstance(following, pa.RecordBatch) or size + more > join_bytes:
+                    break
+                if not self._may_join(following.schema):
                     break
                 taken.append(following)
                 size += more
@@ -154,6 +159,12 @@ class Channel:
             self._room.notify_all()
         if self._on_taken is not None:
             self._on_taken()
+
+    def _may_join(self, schema: pa.Schema) -> bool:
+        # Asked for each batch, and all batches of a channel are of one schema, or nearly so.
+        if self._joins is None or not schema.equals(self._joins[0]):
+            self._joins = (schema, not any(map(has_dictionary, schema.types)))
+        return self._joins[1]
 
     def _append(self, element: Element, size: int) -> None:
         if self._is_closed:

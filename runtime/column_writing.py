@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.backends.plain import shown, to_plain
+from holdfast.runtime.arrow_types import is_text
 from holdfast.storage import Invalid
 
 __all__ = ["FieldsWriter", "Misfit", "Writer", "writer_of"]
@@ -77,7 +78,7 @@ def _named(kind: pa.DataType, nullable: bool) -> str:  # noqa: FBT001
     return str(kind) if nullable else f"{kind}, not null"
 
 
-def _shown(value: object) -> str:
+def _shown_or_null(value: object) -> str:
     return "null" if value is None else shown(value)
 
 
@@ -136,7 +137,7 @@ class _Scalars:
         raise AssertionError(f"{self._kind} refuses values together and takes each alone")
 
     def _refused(self, place: int, value: object) -> Misfit:
-        return Misfit(place, expected=self._expected, found=_shown(value))
+        return Misfit(place, expected=self._expected, found=_shown_or_null(value))
 
 
 def _build_plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -174,10 +175,6 @@ _NUMBERS = ((pa.int64(), int, np.int64), (pa.float64(), float, np.float64))
 """Types whose columns NumPy makes in half the time, if all values are of one class."""
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def _is_bytes(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_binary(kind)
@@ -197,7 +194,7 @@ _SCALARS: tuple[
     (pa.types.is_integer, frozenset({int}), _build_plain),
     (pa.types.is_floating, frozenset({float, int}), _build_floats),
     (pa.types.is_boolean, frozenset({bool}), _build_plain),
-    (_is_text, frozenset({str}), _build_plain),
+    (is_text, frozenset({str}), _build_plain),
     (pa.types.is_decimal, frozenset({Decimal, int}), _build_plain),
     (_is_bytes, frozenset({bytes}), _build_plain),
     (pa.types.is_date32, frozenset({dt.date}), _build_plain),
@@ -243,7 +240,7 @@ class FieldsWriter:
                 return [row.get(name) for name in self.names]
         elif isinstance(row, tuple | list) and len(row) == len(self.names):
             return row
-        raise Misfit(place, expected=self._expected, found=_shown(row))
+        raise Misfit(place, expected=self._expected, found=_shown_or_null(row))
 
 
 class _Nested:
@@ -262,7 +259,7 @@ class _Nested:
         return is_null
 
     def refused(self, place: int, value: object) -> Misfit:
-        return Misfit(place, expected=self._expected, found=_shown(value))
+        return Misfit(place, expected=self._expected, found=_shown_or_null(value))
 
     def listed(self, values: Sequence[Any], *, as_pairs: bool = False) -> list[list[Any]]:
         """The elements of each value, none of a null."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.runtime.arrow_types import listed
 from holdfast.runtime.elements import Element, Mark, decode_mark, encode_mark
 from holdfast.storage import Invalid
 
@@ -93,11 +94,7 @@ def check_schema(expected: pa.Schema | None, found: pa.Schema, *, where: str) ->
     raise Invalid(
         "the rows do not have the schema of their channel",
         where=where,
-        expected=_shown(expected),
-        found=_shown(found),
+        expected=listed(expected),
+        found=listed(found),
         fix="Sender and slot run different plans of the job, or the source changed its columns",
     )
-
-
-def _shown(schema: pa.Schema) -> str:
-    return "(" + ", ".join(f"{field.name}: {field.type}" for field in schema) + ")"

@@ -86,16 +86,16 @@ def from_wire(error: Exception) -> HoldfastError | None:
 def from_transport(error: Exception, *, where: str) -> HoldfastError:
     """What an error of Flight or Arrow that carries none of the house means to the caller."""
     if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
-        return Invalid("the call was refused", where=where, found=_brief(error))
+        return Invalid("the call was refused", where=where, found=_plainly(error))
     if isinstance(error, flight.FlightTimedOutError):
-        return Unavailable("there was no answer in time", where=where, found=_brief(error))
+        return Unavailable("there was no answer in time", where=where, found=_plainly(error))
     if isinstance(error, flight.FlightServerError):
         return Invalid(
             "the other side could not do what it was asked", where=where, found=str(error)
         )
     if isinstance(error, flight.FlightError | OSError):
-        return Unavailable("the other side cannot be reached", where=where, found=_brief(error))
-    return Invalid("the rows cannot be sent", where=where, found=_brief(error))
+        return Unavailable("the other side cannot be reached", where=where, found=_plainly(error))
+    return Invalid("the rows cannot be sent", where=where, found=_plainly(error))
 
 
 @contextmanager
@@ -123,6 +123,6 @@ def raising_wire_errors(where: str) -> Iterator[None]:
         raise to_wire(unforeseen) from error
 
 
-def _brief(error: Exception) -> str:
+def _plainly(error: Exception) -> str:
     """Without gRPC's account of its own state."""
     return str(error).partition(". gRPC client debug context")[0]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from holdfast.runtime.arrow_types import is_text
 from holdfast.storage import Invalid
 
 __all__ = ["fitted"]
@@ -72,10 +73,8 @@ def _unfit(where: str, expected: pa.DataType, found: str) -> Invalid:
 _Test = Callable[[pa.DataType], bool]
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return kind in {pa.string(), pa.large_string(), pa.string_view()}
+def _holds_text(kind: pa.DataType) -> bool:
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -90,7 +89,7 @@ _LOSSLESS: tuple[tuple[_Test, _Test], ...] = (
     (pa.types.is_integer, pa.types.is_integer),
     (pa.types.is_integer, pa.types.is_floating),
     (pa.types.is_floating, _is_wide),
-    (_is_text, _is_text),
+    (_holds_text, _holds_text),
     (_is_bytes, _is_bytes),
     (pa.types.is_null, lambda _: True),
 )

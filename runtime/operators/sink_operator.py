@@ -33,6 +33,7 @@ from holdfast.backends import (
     OperatorStateBackend,
     SnapshotTarget,
 )
+from holdfast.runtime.arrow_types import listed
 from holdfast.runtime.elements import EVENT_TIME
 from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
@@ -166,14 +167,10 @@ def _fitted(batch: pa.RecordBatch, spec: SinkSpec) -> pa.RecordBatch:
         raise Invalid(
             "rows do not have the columns of the sink that they come to",
             where=f"operator {spec.uid!r}",
-            expected=_shown(schema),
-            found=_shown(batch.schema),
+            expected=listed(schema),
+            found=listed(batch.schema),
         )
     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-
-
-def _shown(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _checkpoint_of(pending: _Pending) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.runtime.arrow_types import is_text
 from holdfast.runtime.sinks.text_columns import (
     TEXT,
     NonFinite,
@@ -56,20 +57,14 @@ def misfit_of_csv(kind: pa.DataType) -> str | None:
         return misfit_of_csv(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return misfit_of_csv(kind.value_type)
-    return None if has_plain_text(kind) or _is_text(kind) or pa.types.is_null(kind) else str(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
+    return None if has_plain_text(kind) or is_text(kind) or pa.types.is_null(kind) else str(kind)
 
 
 def _fields(column: Any, null: str) -> Any:
     kind = column.type
     if pa.types.is_null(kind):
         return pa.repeat(pa.scalar(null, TEXT), len(column))
-    texts = _quoted(column.cast(TEXT)) if _is_text(kind) else plain_text(column, _NON_FINITE)
+    texts = _quoted(column.cast(TEXT)) if is_text(kind) else plain_text(column, _NON_FINITE)
     return pc.fill_null(texts, null)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.runtime.arrow_types import is_text
 from holdfast.runtime.sinks.text_columns import (
     TEXT,
     NonFinite,
@@ -49,20 +50,14 @@ def misfit_of_json(kind: pa.DataType) -> str | None:
     if types.is_dictionary(kind):
         return misfit_of_json(kind.value_type)
     if types.is_map(kind):
-        return misfit_of_json(kind.item_type) if _is_text(kind.key_type) else str(kind)
+        return misfit_of_json(kind.item_type) if is_text(kind.key_type) else str(kind)
     if _is_list(kind):
         return misfit_of_json(kind.value_type)
     if types.is_struct(kind):
         inner = (misfit_of_json(kind.field(place).type) for place in range(kind.num_fields))
         return next(filter(None, inner), None) if kind.num_fields else str(kind)
-    held = has_plain_text(kind) or _is_text(kind) or _is_binary(kind) or types.is_null(kind)
+    held = has_plain_text(kind) or is_text(kind) or _is_binary(kind) or types.is_null(kind)
     return None if held else str(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -100,7 +95,7 @@ def _json(column: Any) -> Any:
 
 def _scalars(column: Any) -> Any:
     kind = column.type
-    if _is_text(kind):
+    if is_text(kind):
         return join('"', _escaped(column.cast(TEXT)), '"')
     if _is_binary(kind):
         encoded = [value and b64encode(value) for value in column.to_pylist()]

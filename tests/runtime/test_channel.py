@@ -60,6 +60,29 @@ def test_rows_that_follow_each_other_are_joined_up_to_a_size() -> None:
     assert channel.take(80) is None
 
 
+def nested(array: pa.Array) -> pa.Array:
+    lists = pa.ListArray.from_arrays(pa.array(range(len(array) + 1), pa.int32()), array)
+    return pa.StructArray.from_arrays([lists], ["nested"])
+
+
+@pytest.mark.parametrize("wrap", [lambda array: array, nested])
+def test_rows_with_dictionaries_are_not_joined(wrap: Callable[[pa.Array], pa.Array]) -> None:
+    """Each fits its 8-bit numbers; together they would not."""
+    channel = Channel(100_000, Bell())
+    kind = pa.dictionary(pa.int8(), pa.string())
+    batches = [
+        pa.record_batch({"a": wrap(pa.array(map(str, range(n, n + 100)), pa.string()).cast(kind))})
+        for n in (0, 100)
+    ]
+    for batch in batches:
+        channel.put(batch)
+    assert [channel.take(100_000) for _ in batches] == batches
+    channel.put(rows(1))
+    channel.put(rows(2))
+    channel.put(batches[0])
+    assert channel.take(100_000) == pa.concat_batches([rows(1), rows(2)])
+
+
 def test_a_full_channel_holds_its_producer_back() -> None:
     channel = Channel(100, Bell())
     channel.put(rows(10))

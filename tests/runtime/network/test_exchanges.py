@@ -166,7 +166,7 @@ def test_the_end_of_all_streams_is_awaited(slot: Slot) -> None:
 def test_channels_and_schemas_that_do_not_fit_are_refused(slot: Slot) -> None:
     for edge, schema, message in (
         ("q", SCHEMA, "no such channel"),
-        ("x", pa.schema([("b", pa.string())]), r"expected \(a: int64\), found \(b: string\)"),
+        ("x", pa.schema([("b", pa.string())]), r"expected a: int64, found b: string"),
     ):
         errors = Errors()
         sender = sender_to(slot.server.address, Bell(), errors, edge=edge, schema=schema)

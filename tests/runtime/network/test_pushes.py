@@ -102,7 +102,7 @@ def test_strangers_and_zombies_change_nothing(
 
 def test_rows_of_another_schema_are_refused(client: SlotClient) -> None:
     for schema in (pa.schema([("b", pa.int64())]), pa.schema([("a", pa.int32())]), pa.schema([])):
-        with pytest.raises(Invalid, match=r"edge 'e'.*expected \(a: int64\)"):
+        with pytest.raises(Invalid, match=r"edge 'e'.*expected a: int64"):
             client.push_all(KEY, schema, [])
     with client.push(KEY, SCHEMA) as push, pytest.raises(Invalid):
         push.add(pa.record_batch({"z": ["x"]}))

@@ -51,8 +51,8 @@ def test_batches_may_differ_in_what_may_be_null_and_in_nothing_else(
     with pytest.raises(Invalid) as caught:
         attempt.slots[0].process(pa.record_batch([[1], [2]], names=["number", "text"]))
     assert caught.value.where == f"operator {UID!r}"
-    assert caught.value.expected == "number int64, text string"
-    assert caught.value.found == "number int64, text int64"
+    assert caught.value.expected == "number: int64, text: string"
+    assert caught.value.found == "number: int64, text: int64"
     attempt.checkpoint()
     attempt.close()
     assert ds.dataset(tmp_path).count_rows() == 5
