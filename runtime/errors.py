@@ -43,7 +43,8 @@ class UserCodeFailed(HoldfastError):
     def summary(self) -> str:
         """In one line: whose code, in which method, for which row, and what it raised."""
         place = f" in {self.where}" if self.where else ""
-        return f"{self.what}{place}: {self.found}" if self.found else f"{self.what}{place}"
+        found = f": {self.found}" if self.found else ""
+        return f"{self.what}{place}{found}" + (f". {self.fix}" if self.fix else "")
 
     def _message(self) -> str:
         message = super()._message()

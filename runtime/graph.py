@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from holdfast.runtime.arrow_types import listed, united
 from holdfast.runtime.operators.operator import OperatorSpec
 from holdfast.storage import Invalid
 
-__all__ = ["Graph", "Input", "Node"]
+__all__ = ["Graph", "Input", "Node", "check_event_time", "united_schema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,11 @@ class Input:
     node: Node
     tag: str | None = None
     key_columns: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self.node.schema if self.tag is None else self.node.side_schemas[self.tag]
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -51,9 +57,8 @@ class Node:
 
     @property
     def input_schema(self) -> pa.Schema:
-        """The columns of the rows that come in."""
-        first = self.inputs[0]
-        return first.node.schema if first.tag is None else first.node.side_schemas[first.tag]
+        """The columns of the rows that come in: those of all inputs, null where one may be."""
+        return united_schema(self.inputs)
 
     @property
     def gets_event_time(self) -> bool:
@@ -78,16 +83,18 @@ class Graph:
         """Add a node whose inputs are there already.
 
         Raises:
-            Invalid: another node has its uid; or the uid is no text that can be one.
+            Invalid: another node has its uid; or the uid is no text that can be one; or not all
+                inputs have event time, or none.
         """
-        uid = node.uid
-        if not uid.strip() or uid.startswith("_"):
+        uid: Any = node.uid
+        if not isinstance(uid, str) or not uid.strip() or uid.startswith("_"):
             raise Invalid(
                 "a uid is not legal",
                 where=f"{node.name}",
                 expected="text that does not begin with an underscore",
                 found=repr(uid),
             )
+        check_event_time(node.inputs)
         for other in self.nodes:
             if other.uid == uid:
                 raise Invalid(
@@ -121,3 +128,39 @@ class Graph:
                     expected=str(there),
                     found=str(schema),
                 )
+
+
+def united_schema(inputs: Sequence[Input]) -> pa.Schema:
+    """The columns of the rows of all inputs together.
+
+    Raises:
+        Invalid: they have other names or types; what may be null may differ.
+    """
+    schema = united(each.schema for each in inputs)
+    if schema is not None:
+        return schema
+    first, other = next(
+        (inputs[0], each) for each in inputs if united([inputs[0].schema, each.schema]) is None
+    )
+    raise Invalid(
+        "streams of different schemas cannot be united",
+        where=f"{first.node.uid!r} and {other.node.uid!r}",
+        expected=listed(first.schema),
+        found=listed(other.schema),
+        fix="Give both the same columns in the same order, by select in Spark or by map",
+    )
+
+
+def check_event_time(inputs: Sequence[Input]) -> None:
+    """Make sure that rows of all inputs have event time, or none.
+
+    Raises:
+        Invalid: one has it and another has not.
+    """
+    for each in inputs:
+        if each.node.has_event_time != inputs[0].node.has_event_time:
+            raise Invalid(
+                "a stream with event time cannot be united with one without",
+                where=f"{inputs[0].node.uid!r} and {each.node.uid!r}",
+                fix="Call with_watermark on all of them, before union, or on none",
+            )

@@ -11,8 +11,9 @@ from enum import Enum
 
 import pyarrow as pa
 
+from holdfast.backends.key_groups import check_parallelism
 from holdfast.runtime.elements import EVENT_TIME
-from holdfast.runtime.graph import Graph, Input, Node
+from holdfast.runtime.graph import Graph, Input, Node, check_event_time
 from holdfast.runtime.operators.operator import OperatorSpec
 from holdfast.runtime.partitioning import Partitioner
 from holdfast.storage import Invalid
@@ -41,6 +42,8 @@ class EdgePlan:
     target: str
     schema: pa.Schema
     """With the column of event time, if there is one."""
+    is_cast: bool = False
+    """Whether rows of the origin are under another schema, and must be put under this one."""
     key_columns: tuple[str, ...] = ()
 
     def partitioner(self, parallelism: int, max_parallelism: int) -> Partitioner:
@@ -104,8 +107,10 @@ def plan_job(graph: Graph, *, job_id: str, parallelism: int, max_parallelism: in
     """Cut the graph into chains.
 
     Raises:
-        Invalid: there is no source, or rows of a source go nowhere.
+        Invalid: there is no source, or rows of a source go nowhere; streams are united that do not
+            fit any more; or the parallelism is not legal.
     """
+    check_parallelism(parallelism, max_parallelism)
     _check(graph)
     planner = _Planner(graph)
     for node in graph.nodes:
@@ -129,6 +134,7 @@ def _check(graph: Graph) -> None:
             raise Invalid(
                 f"nothing reads the source {node.uid!r}", fix="Process it, or remove the source"
             )
+        check_event_time(node.inputs)  # a source may have got it after it was united
 
 
 class _Chain:
@@ -179,7 +185,7 @@ class _Planner:
             upstream = self._chain_of[id(origin)]
             origin_id = upstream.chain_id
             upstream.links.append(Link(upstream.nodes.index(origin), each.tag, edge_id))
-        schema = origin.schema if each.tag is None else origin.side_schemas[each.tag]
+        schema = chain.nodes[0].input_schema
         chain.inputs.append(edge_id)
         self.edges.append(
             EdgePlan(
@@ -188,6 +194,7 @@ class _Planner:
                 origin=origin_id,
                 target=chain.chain_id,
                 schema=with_event_time(schema) if origin.has_event_time else schema,
+                is_cast=not schema.equals(each.schema),
                 key_columns=each.key_columns,
             )
         )

@@ -7,11 +7,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from holdfast.runtime.arrow_types import cast_to
 from holdfast.runtime.channel import Channel
 from holdfast.runtime.elements import Element, Mark
 from holdfast.runtime.partitioning import Partitioner
 
-__all__ = ["ChannelOutlet", "ForwardRouter", "HashRouter", "Outlet", "Router"]
+__all__ = ["CastingRouter", "ChannelOutlet", "ForwardRouter", "HashRouter", "Outlet", "Router"]
 
 
 class Outlet(Protocol):
@@ -95,3 +96,21 @@ class HashRouter:
     def mark(self, mark: Mark) -> None:
         for outlet in self._outlets:
             outlet.send(mark)
+
+
+class CastingRouter:
+    """Puts rows under the schema of the edge first: where streams meet, more may be null."""
+
+    def __init__(self, router: Router, schema: pa.Schema) -> None:
+        self._router = router
+        self._schema = schema
+
+    @property
+    def has_room(self) -> bool:
+        return self._router.has_room
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        self._router.rows(cast_to(batch, self._schema))
+
+    def mark(self, mark: Mark) -> None:
+        self._router.mark(mark)

@@ -34,7 +34,14 @@ from holdfast.runtime.network.messages import (
 )
 from holdfast.runtime.operators.operator import OperatorContext
 from holdfast.runtime.plan import ChainPlan, EdgeKind, EdgePlan, JobPlan
-from holdfast.runtime.routing import ChannelOutlet, ForwardRouter, HashRouter, Outlet, Router
+from holdfast.runtime.routing import (
+    CastingRouter,
+    ChannelOutlet,
+    ForwardRouter,
+    HashRouter,
+    Outlet,
+    Router,
+)
 from holdfast.runtime.slot_checkpoint import SlotCheckpoint
 from holdfast.storage import Clock, Fenced, HoldfastError, JobStorage, StateSnapshot
 
@@ -200,6 +207,10 @@ class Slot:
         return {edge: self._router(plan.edge(edge)) for edge in edges}
 
     def _router(self, edge: EdgePlan) -> Router:
+        router = self._uncast_router(edge)
+        return CastingRouter(router, edge.schema) if edge.is_cast else router
+
+    def _uncast_router(self, edge: EdgePlan) -> Router:
         mine, plan = self._number, self._assignment.plan
         if edge.kind is EdgeKind.FORWARD:
             return ForwardRouter(ChannelOutlet(self._channels[edge.edge_id][0]))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
+from holdfast.backends.plain import shown
 from holdfast.runtime.durations import Duration, duration_ms
 from holdfast.runtime.functions import (
     KeyedBatchFunction,
@@ -16,7 +17,7 @@ from holdfast.runtime.functions import (
     OutputTag,
     ProcessFunction,
 )
-from holdfast.runtime.graph import Graph, Input, Node
+from holdfast.runtime.graph import Graph, Input, Node, check_event_time, united_schema
 from holdfast.runtime.operators import (
     FilterSpec,
     FlatMapSpec,
@@ -64,6 +65,11 @@ class SourceFrame:
     is_bounded: bool
     watermark: SourceWatermark | None = None
 
+    @property
+    def may_be_idle(self) -> bool:
+        """Whether rows may come late, because the DataFrame is streaming."""
+        return bool(self.frame.isStreaming)
+
 
 class StreamBuilder(Protocol):
     """What streams need of their environment."""
@@ -100,12 +106,12 @@ class DataStream:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
-        return _schema_of(self._inputs[0])
+        return united_schema(self._inputs)
 
     @property
     def uid(self) -> str:
         """The uid of the operator whose results these are; of several, the first one's."""
-        return self._inputs[0].node.uid
+        return _Uid(self._inputs[0].node.uid)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Rows by key: the value of a column, or those of several together.
@@ -113,6 +119,15 @@ class DataStream:
         Raises:
             Invalid: there is no such column, or its type cannot be a key.
         """
+        if not all(isinstance(column, str) for column in columns):
+            raise Invalid(
+                "the key is not made of columns",
+                where=f"key_by of {self.uid!r}",
+                expected="names of columns, one argument each",
+                found=", ".join(map(shown, columns)),
+                fix='Write key_by("user"), or key_by("user", "shop"); make a column of what has to '
+                "be computed first, by select in Spark or by map",
+            )
         key_type_of(self.schema, columns, self.uid)
         keyed = tuple(replace(each, key_columns=columns) for each in self._inputs)
         return KeyedStream(self._builder, keyed)
@@ -148,25 +163,18 @@ class DataStream:
     def union(self, *others: DataStream) -> DataStream:
         """The rows of this stream and of others of the same schema, in no particular order.
 
+        What may be null in one of them may be null in all.
+
         Raises:
             Invalid: a stream has another schema, or event time where another has none.
         """
         inputs = self._inputs
         for other in others:
-            if not other.schema.equals(self.schema):
-                raise Invalid(
-                    "streams of different schemas cannot be united",
-                    where=f"{self.uid!r} and {other.uid!r}",
-                    expected=str(self.schema),
-                    found=str(other.schema),
-                )
-            if _has_event_time(other._inputs[0]) != _has_event_time(self._inputs[0]):
-                raise Invalid(
-                    "a stream with event time cannot be united with one without",
-                    where=f"{self.uid!r} and {other.uid!r}",
-                    fix="Give both event time, by with_watermark, or none",
-                )
+            if not isinstance(other, DataStream):
+                raise Invalid("this is no stream", expected="a DataStream", found=repr(other))
             inputs += other._inputs
+        united_schema(inputs)
+        check_event_time(inputs)
         return DataStream(self._builder, inputs)
 
     def with_watermark(
@@ -202,7 +210,7 @@ class DataStream:
                 idle_after_ms=idle_ms,
             )
 
-        node = self._add("watermark", uid, self.schema, make)
+        node = self._add("watermark", uid, self.schema, make, depth=1)
         node.has_event_time = True
         return DataStream(self._builder, (Input(node),))
 
@@ -213,9 +221,16 @@ class DataStream:
             Invalid: the stream is not that of one function, or the tag has two schemas.
         """
         first = self._inputs[0]
-        if len(self._inputs) > 1 or first.node.is_source or first.tag is not None:
+        if not isinstance(tag, OutputTag):
+            raise Invalid("this is no tag", expected="an OutputTag", found=shown(tag))
+        is_one = len(self._inputs) == 1 and not first.node.is_source and first.tag is None
+        if not (is_one and first.node.spec().has_side_outputs):
             raise Invalid(
-                "only a function has side outputs", where=repr(self.uid), found=repr(tag.name)
+                "only a function has side outputs",
+                where=repr(self.uid),
+                expected="the result of process, process_batch, map or flat_map itself",
+                found=f"side output {tag.name!r} of {_kind_of(self._inputs)}",
+                fix="Call get_side_output on the operator whose function yields the tag",
             )
         schema = self._builder.arrow_schema(tag.schema, f"side output {tag.name!r}")
         self._builder.graph.replace_side_schemas(first.node, {tag.name: schema})
@@ -242,7 +257,7 @@ class DataStream:
                 sink=sink,
             )
 
-        self._add("sink", uid, pa.schema([]), make)
+        self._add("sink", uid, pa.schema([]), make, depth=1)
 
     def _with_source_watermark(self, watermark: SourceWatermark, uid: str | None) -> DataStream:
         node = self._inputs[0].node
@@ -259,6 +274,14 @@ class DataStream:
             max_delay_ms=watermark.max_delay_ms,
             idle_after_ms=watermark.idle_after_ms,
         )
+        if watermark.idle_after_ms is not None and not node.source.may_be_idle:
+            raise Invalid(
+                f"source {node.uid!r} is of a fixed size, and never idle",
+                where="with_watermark",
+                expected="no idle_after",
+                found=f"idle_after of {watermark.idle_after_ms} ms",
+                fix="Leave it out: all of its rows are there, and nobody waits for it in the end",
+            )
         if node.has_event_time and node.source.watermark != watermark:
             raise Invalid(
                 f"source {node.uid!r} has event time already",
@@ -298,12 +321,19 @@ class DataStream:
                 **more,
             )
 
-        node = self._add(name, uid, output, make)
+        node = self._add(name, uid, output, make, depth=2)
         return DataStream(self._builder, (Input(node),))
 
     def _add(
-        self, name: str, uid: str | None, schema: pa.Schema, make: Callable[[Node], OperatorSpec]
+        self,
+        name: str,
+        uid: str | None,
+        schema: pa.Schema,
+        make: Callable[[Node], OperatorSpec],
+        *,
+        depth: int,
     ) -> Node:
+        """Add an operator; `depth` says how many calls from here to the user's line."""
         graph = self._builder.graph
         has_generated_uid = uid is None
         if uid is None:
@@ -312,14 +342,14 @@ class DataStream:
                 f"an operator has no uid and is called {uid!r}; its state will not be found when "
                 "operators before it come or go: pass uid=",
                 GeneratedUidWarning,
-                stacklevel=4,
+                stacklevel=depth + 2,
             )
         node = Node(
             uid=uid,
             name=name,
             schema=schema,
             inputs=self._inputs,
-            has_event_time=_has_event_time(self._inputs[0]),
+            has_event_time=self._inputs[0].node.has_event_time,
             make_spec=make,
             has_generated_uid=has_generated_uid,
         )
@@ -357,24 +387,44 @@ class KeyedStream(DataStream):
         return self._with_function(KeyedBatchSpec, function, schema, uid, name, key_columns=keys)
 
 
-def _schema_of(each: Input) -> pa.Schema:
-    return each.node.schema if each.tag is None else each.node.side_schemas[each.tag]
+class _Uid(str):
+    """A uid, for those who take it for a method: operators get their uids when they are made."""
+
+    __slots__ = ()
+
+    def __call__(self, *uid: Any, **_: Any) -> NoReturn:
+        raise Invalid(
+            "uid is not a method",
+            where=f"operator {str(self)!r}",
+            fix=f"Pass uid={next(iter(uid), str(self))!r} to the method that makes the operator, "
+            "such as process or sink_to",
+        )
 
 
-def _has_event_time(each: Input) -> bool:
-    return each.node.has_event_time
+def _kind_of(inputs: Sequence[Input]) -> str:
+    first = inputs[0]
+    if len(inputs) > 1:
+        return "several streams together"
+    if first.tag is not None:
+        return f"side output {first.tag!r}"
+    return "a source" if first.node.is_source else f"a {first.node.name}"
 
 
 def _callable(function: Any) -> Any:
     if not callable(function):
-        raise Invalid("this cannot be called", expected="a function", found=repr(function))
+        raise Invalid("this cannot be called", expected="a function", found=shown(function))
     return function
 
 
 def _check_kind(function: Any, kind: type, what: str) -> None:
-    if isinstance(function, type) or not isinstance(function, kind):
-        raise Invalid(
-            f"{what} takes another kind of function",
-            expected=f"an object of a class below {kind.__name__}",
-            found=repr(function),
-        )
+    if isinstance(function, kind):
+        return
+    is_class = isinstance(function, type)
+    raise Invalid(
+        f"{what} takes another kind of function",
+        expected=f"an object of a class below {kind.__name__}",
+        found=f"the class {function.__qualname__}" if is_class else shown(function),
+        fix=f"Make an object of it: {function.__name__}()"
+        if is_class and issubclass(function, kind)
+        else "",
+    )

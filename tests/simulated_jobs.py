@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from holdfast.runtime.functions import (
 from holdfast.runtime.graph import Graph, Input, Node
 from holdfast.runtime.plan import JobPlan, plan_job
 from holdfast.runtime.sinks import SinkWriter, TwoPhaseCommitSink, WriterContext
-from holdfast.runtime.stream import DataStream
+from holdfast.runtime.stream import DataStream, SourceFrame
 from holdfast.storage import Corrupt, Unavailable
 from simulated_world import World
 
@@ -116,8 +117,22 @@ class Builder:
     def pickled(self, function: Any, where: str) -> bytes:
         return pickle.dumps(function)
 
-    def source(self, uid: str, schema: pa.Schema, *, has_event_time: bool = False) -> DataStream:
-        node = Node(uid=uid, name="source", schema=schema, has_event_time=has_event_time)
+    def source(
+        self,
+        uid: str,
+        schema: pa.Schema,
+        *,
+        has_event_time: bool = False,
+        is_streaming: bool = True,
+    ) -> DataStream:
+        frame = SimpleNamespace(isStreaming=is_streaming)
+        node = Node(
+            uid=uid,
+            name="source",
+            schema=schema,
+            has_event_time=has_event_time,
+            source=SourceFrame(frame, is_bounded=not is_streaming),
+        )
         return DataStream(self, (Input(self.graph.add(node)),))
 
 

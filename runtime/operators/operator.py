@@ -155,6 +155,9 @@ class OperatorSpec(ABC):
     operator makes event time. It is null for rows that happened at no time.
     """
 
+    has_side_outputs: ClassVar[bool] = False
+    """Whether it can emit rows with a tag."""
+
     uid: str
     name: str
     input_schema: pa.Schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import truth
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,13 @@ import pyarrow as pa
 from holdfast.runtime.operators.operator import Operator, OperatorContext
 from holdfast.runtime.operators.results import RowResults, moments_of
 from holdfast.runtime.operators.row_loop import MOST_RESULTS
-from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode, UserFunctionSpec
+from holdfast.runtime.operators.user_code import (
+    NO_ROWS,
+    USER_ERRORS,
+    UserCode,
+    UserFunctionSpec,
+    answers_anything,
+)
 from holdfast.runtime.rows import RowReader
 from holdfast.storage import Invalid
 
@@ -40,6 +46,8 @@ class FlatMapSpec(UserFunctionSpec):
 class FilterSpec(UserFunctionSpec):
     """Keeps the rows for which the function answers something true."""
 
+    has_side_outputs: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.output_schema.equals(self.input_schema):
@@ -62,6 +70,7 @@ class _RowFunction(Operator):
         self._spec = spec
         self._code = code
         self._function: Callable[[Any], Any] = code.function
+        self._is_checked = answers_anything(code.function)
         self._reader = RowReader(spec.input_schema, uid=spec.uid)
 
     def open(self, context: OperatorContext) -> None:
@@ -116,7 +125,7 @@ class _FlatMap(_RowFunction):
             first += len(ends)
 
     def _some(self, rows: Iterator[Any]) -> tuple[list[Any], list[int], bool]:
-        function = self._function
+        function, is_checked = self._function, self._is_checked
         made: list[Any] = []
         ends: list[int] = []
         extend, end = made.extend, ends.append
@@ -125,6 +134,8 @@ class _FlatMap(_RowFunction):
             for row in rows:
                 results = function(row)
                 if results is not None:
+                    if is_checked and type(results) in NO_ROWS:
+                        raise self._code.no_rows(results)
                     extend(results)
                 end(count := len(made))
                 if count >= MOST_RESULTS:

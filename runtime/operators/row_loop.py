@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.backends import Timer
 from holdfast.runtime.operators.contexts import HasKey, RowContext, TimersContext
 from holdfast.runtime.operators.results import RowResults, moments_of
-from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode
+from holdfast.runtime.operators.user_code import NO_ROWS, USER_ERRORS, UserCode, answers_anything
 
 __all__ = ["MOST_RESULTS", "RowLoop", "TimerLoop"]
 
@@ -37,6 +37,7 @@ class RowLoop:
         self._context = context
         self._code = code
         self._process: _Row = code.function.process_element
+        self._is_checked = answers_anything(self._process)
         self._results = results
 
     def run(self, keys: Iterable[Any], rows: Iterator[Any], times: pa.Array | None) -> None:
@@ -54,6 +55,7 @@ class RowLoop:
 
     def _some(self, elements: Iterator[tuple[Any, Any]]) -> tuple[list[Any], bool]:
         holder, context, process = self._keys, self._context, self._process
+        is_checked = self._is_checked
         made: list[Any] = []
         extend = made.extend
         row = None
@@ -61,6 +63,8 @@ class RowLoop:
             for holder.key, row in elements:
                 results = process(row, context)
                 if results is not None:
+                    if is_checked and type(results) in NO_ROWS:
+                        raise self._code.no_rows(results)
                     extend(results)
                     if len(made) >= MOST_RESULTS:
                         return made, False
@@ -79,6 +83,7 @@ class RowLoop:
         self, elements: Iterator[tuple[Any, Any, int]]
     ) -> tuple[list[Any], list[int], bool]:
         holder, context, process = self._keys, self._context, self._process
+        is_checked = self._is_checked
         made: list[Any] = []
         ends: list[int] = []
         extend, end = made.extend, ends.append
@@ -87,6 +92,8 @@ class RowLoop:
             for holder.key, row, context.time in elements:
                 results = process(row, context)
                 if results is not None:
+                    if is_checked and type(results) in NO_ROWS:
+                        raise self._code.no_rows(results)
                     extend(results)
                 end(count := len(made))
                 if count >= MOST_RESULTS:
@@ -129,6 +136,8 @@ class TimerLoop:
                 context.time = timer.timestamp
                 results = on_timer(timer.timestamp, context)
                 if results is not None:
+                    if type(results) in NO_ROWS:
+                        raise self._code.no_rows(results)
                     made.extend(results)
                     moments.extend([timer.timestamp] * (len(made) - len(moments)))
                     if len(made) >= MOST_RESULTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import traceback
 from dataclasses import dataclass
@@ -9,16 +10,20 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from holdfast.backends.plain import shown
 from holdfast.runtime.elements import EVENT_TIME
 from holdfast.runtime.errors import UserCodeFailed
 from holdfast.runtime.operators.operator import OperatorSpec
 from holdfast.runtime.rows import RowWriter
 from holdfast.storage import HoldfastError, Invalid
 
-__all__ = ["USER_ERRORS", "UserCode", "UserFunctionSpec"]
+__all__ = ["NO_ROWS", "USER_ERRORS", "UserCode", "UserFunctionSpec", "answers_anything"]
 
 USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
 """What a user's function may raise. `sys.exit()` in it is a failure, and must not end the slot."""
+
+NO_ROWS = frozenset({str, bytes, dict})
+"""Python can iterate over these, but what comes of it is not what anybody means by it."""
 
 _SHOWN_CHARACTERS = 200
 
@@ -29,6 +34,8 @@ class UserFunctionSpec(OperatorSpec):
 
     Making one raises `Invalid` if the operator cannot have such columns.
     """
+
+    has_side_outputs: ClassVar[bool] = True
 
     makes_rows: ClassVar[bool] = True
     """Whether the function answers rows, and not batches."""
@@ -68,6 +75,11 @@ class UserFunctionSpec(OperatorSpec):
                 found=type(function).__qualname__,
             )
         return UserCode(self.uid, function)
+
+
+def answers_anything(method: Any) -> bool:
+    """Whether calls of a user's method must be looked at, because it is no generator."""
+    return not inspect.isgeneratorfunction(inspect.unwrap(method))
 
 
 def _check_names(schema: pa.Schema, where: str) -> None:
@@ -112,6 +124,10 @@ class UserCode:
             user_traceback="".join(lines).rstrip(),
             fix="" if trace else "A function answers rows in a list, yields them, or answers None",
         )
+
+    def no_rows(self, answer: object) -> TypeError:
+        """What is wrong if a function answers one of `NO_ROWS`."""
+        return TypeError(f"it answered {shown(answer)}, which is not a list of rows")
 
     def row(self, row: object) -> str:
         """How a row in hand is named."""

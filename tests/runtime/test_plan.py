@@ -193,6 +193,12 @@ def test_generated_uids_are_the_same_in_each_run_and_warned_about() -> None:
             second = first.map(same, ORDERS)
         assert caught[0].filename == __file__, "it points at the user's line"
         found.append((first.uid, second.uid))
+        with pytest.warns(GeneratedUidWarning, match="sink-1") as caught:
+            second.sink_to(CollectSink())
+        assert caught[0].filename == __file__
+        with pytest.warns(GeneratedUidWarning, match="watermark-1") as caught:
+            second.with_watermark("amount", "1s")
+        assert caught[0].filename == __file__
     assert found[0] == found[1]
 
 
@@ -219,11 +225,22 @@ def test_streams_refuse_what_cannot_work() -> None:
         (lambda: stream.map(5, ORDERS, uid="a"), "this cannot be called"),  # type: ignore[arg-type]
         (lambda: stream.get_side_output(SIDE), "only a function has side outputs"),
         (lambda: stream.sink_to("out", uid="a"), "this is no sink"),  # type: ignore[arg-type]
+        (lambda: stream.union("t"), "this is no stream"),  # type: ignore[arg-type]
+        (lambda: stream.key_by(["user"]), r"found .*list.*Write key_by"),  # type: ignore[arg-type]
+        (lambda: stream.key_by(lambda row: row.user), "names of columns"),  # type: ignore[arg-type]
+        (lambda: stream.map(same, ORDERS, uid=5), "a uid is not legal"),  # type: ignore[arg-type]
+        (lambda: stream.uid("x"), r"uid is not a method.*Pass uid='x'"),  # type: ignore[operator]
+        (
+            lambda: stream.process(a_class, TOTALS, uid="a"),
+            r"found the class Nothing\. Make an object of it: Nothing\(\)",
+        ),
+        (lambda: stream.get_side_output("side"), "this is no tag"),  # type: ignore[arg-type]
         (lambda: other.with_watermark("town", "1s"), "event time"),
         (lambda: other.with_watermark("at", "1s", uid="w"), "takes no uid"),
     ):
         with pytest.raises(Invalid, match=match):
             call()
+    assert stream.uid == "s"
     assert [node.uid for node in builder.graph.nodes] == ["s", "t", "u"], "nothing was added"
 
 
@@ -235,6 +252,77 @@ def test_a_side_output_has_one_schema() -> None:
         stream.get_side_output(OutputTag("side", TOTALS))
     with pytest.raises(Invalid, match="only a function has side outputs"):
         stream.get_side_output(SIDE).get_side_output(SIDE)
+
+
+def test_operators_that_yield_no_tags_have_no_side_outputs() -> None:
+    stream = Builder().source("s", ORDERS)
+    kept = stream.filter(bool, uid="f")
+    with pytest.raises(Invalid, match=r"only a function has side outputs.*'side' of a filter"):
+        kept.get_side_output(SIDE)
+    timed = kept.with_watermark("amount", 0, uid="w")
+    with pytest.raises(Invalid, match="'side' of a watermark"):
+        timed.get_side_output(SIDE)
+    both = kept.map(same, ORDERS, uid="m").union(kept)
+    with pytest.raises(Invalid, match="'side' of several streams together"):
+        both.get_side_output(SIDE)
+    kept.flat_map(same, ORDERS, uid="fm").get_side_output(SIDE)
+
+
+STRICT = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("all", pa.list_(
+    pa.field("element", pa.int64(), nullable=False)))])  # fmt: skip
+LOOSE = pa.schema([("id", pa.int64()), ("all", pa.list_(pa.field("element", pa.int64())))])
+
+
+@pytest.mark.parametrize("order", [(STRICT, LOOSE), (LOOSE, STRICT)])
+def test_streams_that_differ_in_what_may_be_null_are_united(order: tuple[pa.Schema, ...]) -> None:
+    builder = Builder()
+    first, second = (builder.source(f"s{n}", schema) for n, schema in enumerate(order))
+    mapped = second.map(same, order[1], uid="m")
+    both = first.union(second, mapped)
+    assert both.schema == LOOSE
+    collect(both.filter(bool, uid="f"), "out")
+    plan = planned(builder)
+    (filtered,) = (spec for chain in plan.chains for spec in chain.operators if spec.uid == "f")
+    assert (filtered.input_schema, filtered.output_schema) == (LOOSE, LOOSE)
+    into = [edge for edge in plan.edges if edge.target == "f"]
+    assert [edge.schema for edge in into] == [LOOSE] * 3
+    assert [edge.is_cast for edge in into] == [schema == STRICT for schema in (*order, order[1])]
+    assert plan.edge("m/0").schema == order[1]
+
+
+def test_event_time_that_comes_after_a_union_is_refused() -> None:
+    builder = Builder()
+    one, other = builder.source("a", ORDERS), builder.source("b", ORDERS)
+    both = one.union(other)
+    one.with_watermark("amount", 0)
+    with pytest.raises(Invalid, match="with event time cannot be united with one without"):
+        both.map(same, ORDERS, uid="m")
+    other.with_watermark("amount", 0)
+    collect(both.map(same, ORDERS, uid="m"), "out")
+    assert all(edge.schema.names[-1] == EVENT_TIME for edge in planned(builder).edges)
+    builder.graph.nodes[0].has_event_time = False
+    with pytest.raises(Invalid, match="with event time cannot be united with one without"):
+        planned(builder)
+
+
+def test_a_source_of_a_fixed_size_is_never_idle() -> None:
+    stream = Builder().source("s", ORDERS, is_streaming=False)
+    with pytest.raises(Invalid, match="'s' is of a fixed size, and never idle"):
+        stream.with_watermark("amount", 0, idle_after="1s")
+    stream.with_watermark("amount", 0)
+    Builder().source("s", ORDERS).with_watermark("amount", 0, idle_after="1s")
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "max_parallelism"), [(0, 16), (17, 16), (1, 0), (1, 10**6), (True, 16)]
+)
+def test_a_parallelism_that_is_not_legal(parallelism: int, max_parallelism: int) -> None:
+    builder = Builder()
+    collect(builder.source("s", ORDERS), "out")
+    with pytest.raises(Invalid, match="parallelism is"):
+        plan_job(
+            builder.graph, job_id="job", parallelism=parallelism, max_parallelism=max_parallelism
+        )
 
 
 def test_a_sink_is_told_the_schema_that_it_gets() -> None:

@@ -6,6 +6,7 @@ import operator
 import pickle
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -27,7 +28,13 @@ from holdfast.runtime.functions import (
     OnTimerContext,
     RuntimeContext,
 )
-from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, MapSpec, OperatorSpec
+from holdfast.runtime.operators import (
+    FlatMapSpec,
+    KeyedBatchSpec,
+    KeyedProcessSpec,
+    MapSpec,
+    OperatorSpec,
+)
 from holdfast.runtime.operators.function_state import FunctionState
 from holdfast.storage import (
     Clock,
@@ -413,3 +420,58 @@ def test_specs_travel_by_pickle() -> None:
     again = pickle.loads(pickle.dumps(spec))
     assert isinstance(again, KeyedProcessSpec)
     assert again == spec
+
+
+class Answering(KeyedProcessFunction):
+    """Answers what is no rows."""
+
+    def __init__(self, answer: Any, timer: Any = None) -> None:
+        self.answer = answer
+        self.timer = timer
+
+    def process_element(self, value: Any, ctx: KeyedContext) -> Any:
+        ctx.timer_service().register_event_time_timer(5)
+        return self.answer
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+        return self.timer
+
+
+def flat(answer: Any, **options: Any) -> FlatMapSpec:
+    function = pickle.dumps(partial(_answer, answer))
+    return FlatMapSpec(
+        uid="op", name="f", input_schema=ORDERS, output_schema=ORDERS, function=function, **options
+    )
+
+
+def _answer(answer: Any, _row: Any) -> Any:
+    return answer
+
+
+@pytest.mark.parametrize("answer", ["ab", b"ab", {"user": "ann", "amount": 3}])
+@pytest.mark.parametrize("has_event_time", [False, True])
+def test_answers_that_are_no_rows_are_refused_by_name(
+    answer: Any,
+    has_event_time: bool,  # noqa: FBT001
+) -> None:
+    """Python would take each letter for a row of its own."""
+    for spec in (
+        keyed(Answering(answer), has_event_time=has_event_time),
+        flat(answer, has_event_time=has_event_time),
+    ):
+        with running(spec) as slot, pytest.raises(UserCodeFailed) as caught:
+            slot.feed([("ann", 1)])
+        assert caught.value.found.startswith(f"TypeError: it answered {type(answer).__name__} ")
+        assert caught.value.found.endswith(", which is not a list of rows")
+        assert caught.value.fix.startswith("A function answers rows in a list")
+        assert "A function answers rows in a list" in caught.value.summary
+    with running(keyed(Answering(None, answer), has_event_time=has_event_time)) as slot:
+        slot.feed([("ann", 1)])
+        with pytest.raises(UserCodeFailed, match=r"on_timer.*which is not a list of rows"):
+            slot.advance(5)
+
+
+def test_lists_and_tuples_of_rows_are_answers() -> None:
+    for answer in ([("ann", 1)], (("ann", 1),)):
+        with running(keyed(Answering(answer))) as slot:
+            assert slot.feed([("bob", 2)]) == [("ann", 1)]
