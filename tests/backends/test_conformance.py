@@ -8,6 +8,7 @@ import pytest
 
 from broken_backends.lifecycle import WithFiles
 from holdfast.backends import HashMapStateBackend
+from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.testing import Place, StateBackendConformance
 from holdfast.backends.testing.filing import FileClauses
 from holdfast.backends.testing.lifecycle import LifecycleClauses
@@ -17,6 +18,19 @@ class TestHashMap(StateBackendConformance):
     @pytest.fixture
     def place(self) -> Place:
         return Place(open=HashMapStateBackend)
+
+
+@pytest.mark.slow
+class TestRocksDB(StateBackendConformance):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Place:
+        (tmp_path / "file").write_bytes(b"")
+        root = tmp_path / "place"
+        return Place(
+            open=lambda: RocksDBStateBackend(memory="16m", directories=[str(root)]),
+            count=lambda: sum(path.is_file() for path in root.rglob("*")),
+            unusable=lambda: RocksDBStateBackend(directories=[str(tmp_path / "file" / "place")]),
+        )
 
 
 class TestSomeThatKeepsFiles(FileClauses, LifecycleClauses):

@@ -1,0 +1,94 @@
+"""The RocksDB backend: state on this machine's disks, as large as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from rocksdict import Options
+
+from holdfast.backends.byte_tables import ByteTableStore
+from holdfast.backends.interface import BackendCapabilities, StateBackend
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.rocksdb_options import (
+    PREDEFINED,
+    SlotMemory,
+    check_options,
+    memory_bytes,
+    table_options,
+)
+from holdfast.backends.rocksdb_store import RocksStore
+from holdfast.backends.tables import TableStore
+from holdfast.backends.working_directory import WorkingDirectory
+from holdfast.storage import HoldfastError, Invalid
+
+__all__ = ["RocksDBStateBackend"]
+
+
+@dataclass(frozen=True)
+class RocksDBStateBackend(StateBackend):
+    """Keeps state in RocksDB.
+
+    memory: what caches and write buffers of one slot may take together, for all its operators:
+        a number of bytes, or text such as `512m` or `2g`. Writers wait rather than exceed it.
+    write_buffer_ratio: which part of it is for write buffers.
+    predefined: settings for a kind of disk: `default`, `spinning-disk` or `flash-ssd`.
+    options: any option of RocksDB by its name, such as `{"compression_type": "lz4"}`; they come
+        after those of `predefined`.
+    directories: where databases are kept, on one disk or several; by default where temporary
+        files are. Only what a live process uses survives there.
+    """
+
+    memory: int | str = "256m"
+    write_buffer_ratio: float = 0.5
+    predefined: str = "default"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    directories: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        memory_bytes(self.memory)
+        if not 0 < self.write_buffer_ratio < 1:
+            raise Invalid(
+                "write_buffer_ratio is out of range",
+                expected="a number between 0 and 1",
+                found=repr(self.write_buffer_ratio),
+            )
+        if self.predefined not in PREDEFINED:
+            raise Invalid(
+                f"there are no predefined options {self.predefined!r} of RocksDB",
+                expected=" or ".join(map(repr, PREDEFINED)),
+            )
+        if isinstance(self.directories, str):
+            raise Invalid(
+                "directories is a text",
+                expected="a list of paths",
+                found=repr(self.directories),
+                fix=f"Pass [{self.directories!r}]",
+            )
+        check_options(self.options)
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return BackendCapabilities(keeps_files=True)
+
+    def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
+        directory = WorkingDirectory(self.directories)
+        try:
+            store = RocksStore(directory, self._table_options)
+        except HoldfastError:
+            directory.close()
+            raise
+        return ByteTableStore(store, max_parallelism)
+
+    @cached_property
+    def _slot_memory(self) -> SlotMemory:
+        """Of this process: whoever unpickles the backend has memory of its own."""
+        return SlotMemory(memory_bytes(self.memory), self.write_buffer_ratio)
+
+    def _table_options(self) -> Options:
+        return table_options({**PREDEFINED[self.predefined], **self.options}, self._slot_memory)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -1,0 +1,89 @@
+"""What is RocksDB's own: its options, its memory, its errors. The suite tries the rest."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
+from holdfast.backends.rocksdb import RocksDBStateBackend
+from holdfast.backends.rocksdb_options import PREDEFINED, SlotMemory, memory_bytes
+from holdfast.storage import Invalid
+
+ALL = KeyGroupRange(0, 127)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"options": {"write_bufer_size": 1}}, "'write_bufer_size'.*not known.*write_buffer_size"),
+        ({"options": {"write_buffer_size": "1m"}}, "'write_buffer_size'.*wrong type.*'1m'"),
+        ({"options": {"write_buffer_size": -1}}, "'write_buffer_size'.*wrong type.*-1"),
+        ({"options": {"write_buffer_size": True}}, "'write_buffer_size'.*wrong type.*True"),
+        ({"options": {"compression_type": "lzma"}}, "wrong type: expected bz2 or lz4 or .*'lzma'"),
+        ({"options": {"compression_type": 4}}, "wrong type: expected bz2 or lz4 or .*found 4"),
+        ({"options": {"block_cache": None}}, "'block_cache' of RocksDB is the backend's own"),
+        ({"options": {"wal_dir": "x"}}, "'wal_dir' of RocksDB is the backend's own"),
+        ({"memory": "lots"}, "memory for RocksDB is out of range: expected 16m or more.*'lots'"),
+        ({"memory": "1m"}, "memory for RocksDB is out of range"),
+        ({"memory": True}, "memory for RocksDB is out of range"),
+        ({"write_buffer_ratio": 1.5}, "write_buffer_ratio is out of range.*1.5"),
+        ({"predefined": "tape"}, "no predefined options 'tape' of RocksDB: expected 'default' or"),
+        ({"directories": "/data"}, r"directories is a text: expected a list.*Pass \['/data'\]"),
+        ({"memroy": "1g"}, "state backend option 'memroy' is not known"),
+    ],
+)
+def test_settings_that_cannot_be_honoured_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(Invalid, match=told):
+        load_backend("rocksdb", **options)
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [(2**25, 2**25), ("64m", 2**26), ("1 GiB", 2**30), ("32768k", 2**25), ("20000000", 20_000_000)],
+)
+def test_memory_is_a_number_of_bytes_or_text(memory: int | str, expected: int) -> None:
+    assert memory_bytes(memory) == expected
+
+
+@pytest.mark.parametrize("predefined", PREDEFINED)
+def test_state_works_with_every_predefined_set_and_options_beside_it(
+    tmp_path: Path, predefined: str
+) -> None:
+    backend = RocksDBStateBackend(
+        memory="16m",
+        predefined=predefined,
+        options={"compression_type": "lz4", "compression_per_level": ["none", "lz4"]},
+        directories=[str(tmp_path)],
+    )
+    with backend.open(uid="op", key_groups=ALL, max_parallelism=128, key_type=int) as state:
+        total = state.get_state(ValueStateDescriptor("total", int))
+        total.put_many(range(5_000), range(5_000))
+        assert total.get_many(range(5_000)).to_pylist() == list(range(5_000))
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_stores_of_a_slot_share_its_memory_and_those_of_another_do_not() -> None:
+    backend = RocksDBStateBackend(memory="16m")
+    copy = pickle.loads(pickle.dumps(backend))
+    assert copy == backend
+    assert backend._slot_memory is backend._slot_memory
+    assert pickle.loads(pickle.dumps(backend))._slot_memory is not backend._slot_memory
+
+
+def test_more_tables_than_write_buffers_have_room_for_do_not_block(tmp_path: Path) -> None:
+    backend = RocksDBStateBackend(memory="16m", directories=[str(tmp_path)])
+    with backend.open(uid="op", key_groups=ALL, max_parallelism=128, key_type=int) as state:
+        descriptors = [ValueStateDescriptor(f"state-{number}", str) for number in range(40)]
+        values = list(map(state.get_state, descriptors))
+        for value in values:
+            value.put_many(range(200), ["x" * 1_000] * 200)
+        assert values[0].get_many([1, 200]).to_pylist() == ["x" * 1_000, None]
+
+
+def test_the_parts_of_a_budget_are_those_of_flink() -> None:
+    memory = SlotMemory(300 * 2**20, 0.5)
+    assert memory.write_buffers.get_buffer_size() == 100 * 2**20
