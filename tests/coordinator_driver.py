@@ -19,7 +19,6 @@ from holdfast.storage import InlineHandle, StateSnapshot
 START_MS = 1_000_000
 SLOTS = 2
 COUNTED = (AbortReason.DECLINED, AbortReason.EXPIRED, AbortReason.IO, AbortReason.FINALIZE)
-UNCOUNTED = (AbortReason.NOT_READY, AbortReason.END_OF_INPUT)
 
 
 def part(slot: int | None = None, size_bytes: int = 1) -> StateSnapshot:
@@ -54,12 +53,8 @@ class Driver:
             )
         return answered
 
-    def decline(
-        self, number: int, kind: AbortReason = AbortReason.DECLINED, slot: int = 0
-    ) -> Sequence[Command]:
-        return self.coordinator.declined(
-            self.now_ms, number, slot=slot, reason="no disk", kind=kind
-        )
+    def decline(self, number: int, slot: int = 0) -> Sequence[Command]:
+        return self.coordinator.declined(self.now_ms, number, slot=slot, reason="no disk")
 
     def stored(self, number: int) -> Sequence[Command]:
         return self.coordinator.stored(self.now_ms, number)

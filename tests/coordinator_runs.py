@@ -16,7 +16,6 @@ from holdfast.runtime.checkpoint import (
     Begin,
     CheckpointCoordinator,
     Command,
-    Discard,
     FailJob,
     Notify,
     SlotStatistics,
@@ -47,7 +46,6 @@ class Watch:
     slots: int
     sources: Sequence[str]
     pending: dict[int, Book] = field(default_factory=dict)
-    aborted: set[int] = field(default_factory=set)
     storing: int | None = None
     last_id: int = 0
     last_trigger_ms: int = START_MS
@@ -98,9 +96,6 @@ class Watch:
                 self.failures, self.last_end_ms = 0, now_ms
             case Abort():
                 self._abort(now_ms, command)
-            case Discard(number, slot):
-                assert number in self.aborted, "discards what is in use"
-                assert 0 <= slot < self.slots
             case FailJob():
                 assert self.failures > self.config.tolerable_failures, "fails without reason"
                 self.is_over = True
@@ -143,7 +138,6 @@ class Watch:
             assert now_ms - book.begun.triggered_ms >= self.config.timeout_ms
         if abort.reason is AbortReason.SUBSUMED:
             assert number < self.last_notified
-        self.aborted.add(number)
         self.failures += abort.reason.counts
         self.last_end_ms = now_ms
 
@@ -275,11 +269,8 @@ class CoordinatorRun:
         number = self._some_checkpoint()
         if number is None:
             return ()
-        kinds = (AbortReason.DECLINED, AbortReason.IO, AbortReason.NOT_READY)
         slot = self._random.randrange(self._slots)
-        return self._coordinator.declined(
-            self._now_ms, number, slot=slot, reason="no", kind=self._random.choice(kinds)
-        )
+        return self._coordinator.declined(self._now_ms, number, slot=slot, reason="no")
 
     def _fail_trigger(self) -> Sequence[Command]:
         number = self._some_checkpoint()

@@ -14,7 +14,6 @@ __all__ = [
     "AbortReason",
     "Begin",
     "Command",
-    "Discard",
     "FailJob",
     "Notify",
     "Store",
@@ -41,9 +40,6 @@ class AbortReason(Enum):
     """All was there, but `_metadata` could not be written."""
     SUBSUMED = "subsumed"
     """A later one was completed before."""
-    NOT_READY = "not ready"
-    """A slot had not begun to run, or was about to stop."""
-    END_OF_INPUT = "end of input"
     SHUTDOWN = "shutdown"
     """The coordinator has stopped, because the job has."""
 
@@ -110,18 +106,10 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
-    """The slot has answered too late: what it wrote for the checkpoint is not needed."""
-
-    checkpoint_id: int
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
 class FailJob:
     """Stop this attempt of the job; the restart strategy has the word. The last command."""
 
     reason: str
 
 
-Command: TypeAlias = Begin | Store | Notify | Abort | Discard | FailJob
+Command: TypeAlias = Begin | Store | Notify | Abort | FailJob

@@ -16,7 +16,6 @@ from holdfast.runtime.checkpoint.commands import (
     AbortReason,
     Begin,
     Command,
-    Discard,
     FailJob,
     Notify,
     Trigger,
@@ -28,11 +27,6 @@ from holdfast.runtime.config import CheckpointConfig
 from holdfast.storage import Invalid, StateSnapshot
 
 __all__ = ["CheckpointCoordinator"]
-
-_DECLINES = frozenset(
-    {AbortReason.DECLINED, AbortReason.IO, AbortReason.NOT_READY, AbortReason.END_OF_INPUT}
-)
-_REMEMBERED = 1_000  # aborted checkpoints of which a late answer is still told apart
 
 
 class CheckpointCoordinator:
@@ -66,7 +60,6 @@ class CheckpointCoordinator:
         self._history = CheckpointHistory() if history is None else history
         self._pending: dict[int, PendingCheckpoint] = {}
         self._storing: int | None = None
-        self._aborted: dict[int, None] = {}
         self._failures = 0
         self._is_shut_down = False
 
@@ -140,7 +133,7 @@ class CheckpointCoordinator:
         self._check_slot(slot)
         pending = self._find(now_ms, checkpoint_id)
         if pending is None:
-            return self._late(checkpoint_id, slot)
+            return ()  # too late: nobody refers to what it wrote
         pending.acknowledge(slot, parts, statistics)
         self._report(pending)
         return self._proceed([])
@@ -166,30 +159,18 @@ class CheckpointCoordinator:
         return self._proceed([])
 
     def declined(
-        self,
-        now_ms: int,
-        checkpoint_id: int,
-        *,
-        slot: int,
-        reason: str,
-        kind: AbortReason = AbortReason.DECLINED,
+        self, now_ms: int, checkpoint_id: int, *, slot: int, reason: str
     ) -> Sequence[Command]:
-        """A slot cannot take its snapshots. `kind` is DECLINED, IO, NOT_READY or END_OF_INPUT.
+        """A slot cannot take its snapshots.
 
         Raises:
-            Invalid: there is no such slot, the checkpoint has not begun, or the kind is another.
+            Invalid: there is no such slot, or the checkpoint has not begun.
         """
         self._check_slot(slot)
-        if kind not in _DECLINES:
-            raise Invalid(
-                "a slot declines a checkpoint for a reason that slots do not have",
-                expected=", ".join(sorted(each.name for each in _DECLINES)),
-                found=kind.name,
-            )
         pending = self._find(now_ms, checkpoint_id)
         if pending is None or not self._may_abort(pending):
             return ()
-        return self._proceed(self._abort(pending, kind, f"slot {slot}: {reason}"))
+        return self._proceed(self._abort(pending, AbortReason.DECLINED, f"slot {slot}: {reason}"))
 
     def trigger_failed(self, now_ms: int, checkpoint_id: int, *, reason: str) -> Sequence[Command]:
         """A `Begin` could not be carried out: no barrier, or no position of a source.
@@ -284,15 +265,6 @@ class CheckpointCoordinator:
             )
         return None if self._is_shut_down else self._pending.get(checkpoint_id)
 
-    def _late(self, checkpoint_id: int, slot: int) -> Sequence[Command]:
-        """The answer to what nobody waits for.
-
-        If the checkpoint was completed the slot only says again what is in use now.
-        """
-        if self._is_shut_down or checkpoint_id not in self._aborted:
-            return ()
-        return (Discard(checkpoint_id, slot),)
-
     def _may_abort(self, pending: PendingCheckpoint) -> bool:
         """Whether it is still there, and not with the storage, where it may be complete already."""
         return pending.checkpoint_id in self._pending and pending.checkpoint_id != self._storing
@@ -312,9 +284,6 @@ class CheckpointCoordinator:
         """Give one up, and the job if that was one failure too many."""
         checkpoint_id = pending.checkpoint_id
         del self._pending[checkpoint_id]
-        self._aborted[checkpoint_id] = None
-        if len(self._aborted) > _REMEMBERED:
-            del self._aborted[next(iter(self._aborted))]
         abort = Abort(checkpoint_id=checkpoint_id, reason=reason, detail=detail)
         self._history.aborted(abort, self._now_ms)
         self._schedule.ended(pending.begun.trigger, self._now_ms, is_complete=False)

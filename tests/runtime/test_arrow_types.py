@@ -29,7 +29,10 @@ LOOSE = pa.field("element", pa.int64())
         (pa.uuid(), False),
     ],
 )
-def test_dictionaries_are_found_wherever_they_are(kind: pa.DataType, has: bool) -> None:  # noqa: FBT001
+def test_dictionaries_are_found_wherever_they_are(
+    kind: pa.DataType,
+    has: bool,  # noqa: FBT001
+) -> None:
     assert has_dictionary(kind) is has
 
 

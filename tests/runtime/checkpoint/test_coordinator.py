@@ -17,7 +17,6 @@ from holdfast.runtime.checkpoint import (
     AbortReason,
     Begin,
     Command,
-    Discard,
     Notify,
     SlotStatistics,
     Store,
@@ -101,11 +100,11 @@ def test_a_second_position_is_nothing_and_the_first_counts() -> None:
     assert store.sources == {"a": part(size_bytes=1)}
 
 
-def test_an_answer_to_an_aborted_checkpoint_is_discarded() -> None:
+def test_an_answer_to_an_aborted_checkpoint_is_nothing() -> None:
     driver = Driver(tolerable_failures=1, sources=["a"])
     driver.after(1_000)
     driver.decline(1)
-    assert driver.acknowledge(1, 1) == (Discard(1, 1),)
+    assert driver.acknowledge(1, 1) == ()
     assert driver.decline(1) == ()
     assert driver.coordinator.source_position(driver.now_ms, 1, uid="a", position=part()) == ()
     assert driver.coordinator.trigger_failed(driver.now_ms, 1, reason="?") == ()
@@ -134,8 +133,6 @@ def test_what_cannot_be_said_is_an_error() -> None:
         driver.acknowledge(2)
     with pytest.raises(Invalid, match="source 'b'"):
         driver.coordinator.source_position(driver.now_ms, 1, uid="b", position=part())
-    with pytest.raises(Invalid, match="for a reason that slots do not have"):
-        driver.decline(1, AbortReason.SUBSUMED)
     with pytest.raises(Invalid, match=r"not being stored: expected none, found checkpoint 1"):
         driver.stored(1)
     with pytest.raises(Invalid, match="not being stored"):

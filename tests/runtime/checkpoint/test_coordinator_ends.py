@@ -7,7 +7,6 @@ import pytest
 from coordinator_driver import (
     COUNTED,
     START_MS,
-    UNCOUNTED,
     Driver,
     abort,
     begin,
@@ -18,7 +17,6 @@ from holdfast.runtime.checkpoint import (
     AbortReason,
     CheckpointStatus,
     Command,
-    Discard,
     FailJob,
     Notify,
     Store,
@@ -69,7 +67,7 @@ def test_completing_one_subsumes_those_before_it() -> None:
     driver.acknowledge(1, 0)
     assert brief(driver.complete(2)) == [(Notify, 2), abort(1, AbortReason.SUBSUMED)]
     assert driver.coordinator.pending == (3,)
-    assert driver.acknowledge(1, 1) == (Discard(1, 1),)
+    assert driver.acknowledge(1, 1) == ()
 
 
 def test_those_that_are_ready_are_stored_one_after_the_other() -> None:
@@ -117,7 +115,9 @@ def fail(driver: Driver, number: int, reason: AbortReason) -> Sequence[Command]:
     if reason is AbortReason.FINALIZE:
         driver.acknowledge(number)
         return driver.store_failed(number)
-    return driver.decline(number, reason)
+    if reason is AbortReason.IO:
+        return driver.coordinator.trigger_failed(driver.now_ms, number, reason="no position")
+    return driver.decline(number)
 
 
 @pytest.mark.parametrize("reason", COUNTED)
@@ -128,14 +128,6 @@ def test_more_failures_in_a_row_than_tolerated_fail_the_job(reason: AbortReason)
         assert brief(fail(driver, number, reason)) == [abort(number, reason)]
     driver.request()
     assert brief(fail(driver, 3, reason)) == [abort(3, reason), (FailJob,)]
-
-
-@pytest.mark.parametrize("reason", UNCOUNTED)
-def test_what_is_nobody_s_fault_does_not_count(reason: AbortReason) -> None:
-    driver = Driver(interval=None)
-    for number in range(1, 5):
-        driver.request()
-        assert brief(driver.decline(number, reason)) == [abort(number, reason)]
 
 
 def test_a_trigger_that_failed_counts() -> None:

@@ -45,7 +45,7 @@ def test_the_runs_come_by_all_that_can_happen() -> None:
             kinds.update(getattr(command, "trigger", None) for command in commands)
         kinds.add("finished" if run.watch.is_finished else "not finished")
     assert kinds >= {FailJob, Notify, Store, Begin, "finished"}
-    assert kinds >= set(AbortReason) - {AbortReason.END_OF_INPUT}
+    assert kinds >= set(AbortReason)
 
 
 class Hasty(CheckpointCoordinator):
@@ -100,15 +100,6 @@ class Undead(CheckpointCoordinator):
         return commands
 
 
-class Wasteful(CheckpointCoordinator):
-    """Discards what a slot says again of a checkpoint that is complete."""
-
-    def stored(self, now_ms: int, checkpoint_id: int) -> Sequence[Command]:
-        commands = super().stored(now_ms, checkpoint_id)
-        self._aborted[checkpoint_id] = None
-        return commands
-
-
 class Forgetful(CheckpointCoordinator):
     """Drops requests that cannot be met at once."""
 
@@ -131,7 +122,6 @@ BROKEN: Sequence[tuple[type[CheckpointCoordinator], str]] = (
     (Unforgiving, "fails without reason"),
     (Careless, "aborts what may be complete"),
     (Undead, "after the end"),
-    (Wasteful, "discards what is in use"),
     (Forgetful, "a request was forgotten"),
     (Lenient, "the job goes on"),
 )

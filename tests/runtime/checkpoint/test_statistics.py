@@ -1,6 +1,6 @@
 """What is known of the checkpoints, while they are under way and afterwards."""
 
-from coordinator_driver import COUNTED, SLOTS, START_MS, UNCOUNTED, Driver, part
+from coordinator_driver import SLOTS, START_MS, Driver, part
 from holdfast.runtime.checkpoint import (
     AbortReason,
     CheckpointCoordinator,
@@ -54,12 +54,12 @@ def test_the_history_keeps_the_last_ten_and_counts_all() -> None:
         if number % 3:
             driver.complete(number)
         else:
-            driver.decline(number, COUNTED[0] if number % 2 else UNCOUNTED[0])
+            driver.decline(number)
     driver.request()
     overview = driver.coordinator.history.overview()
     assert [each.checkpoint_id for each in overview.recent] == list(range(30, 41))
     counts = overview.counts
-    assert (counts.begun, counts.completed, counts.failed, counts.aborted) == (40, 26, 7, 6)
+    assert (counts.begun, counts.completed, counts.failed, counts.aborted) == (40, 26, 13, 0)
     assert counts.in_progress == 1
     assert overview.last_failed is not None
     assert (overview.last_failed.checkpoint_id, overview.last_failed.reason) == (
@@ -68,6 +68,9 @@ def test_the_history_keeps_the_last_ten_and_counts_all() -> None:
     )
     assert overview.last_completed is not None
     assert overview.last_completed.checkpoint_id == 38
+    driver.shutdown()
+    counts = driver.coordinator.history.overview().counts
+    assert (counts.failed, counts.aborted, counts.in_progress) == (13, 1, 0), "no failure"
 
 
 def test_the_history_goes_on_in_the_next_attempt() -> None:
