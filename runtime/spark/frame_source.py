@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import threading
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -13,47 +13,66 @@ from pyspark.sql import DataFrame
 
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run import SourceOpening
+from holdfast.runtime.spark.frames import check_classic
 from holdfast.runtime.spark.positions import FRAME_KIND, FramePosition, read_position
-from holdfast.runtime.spark.push import PUSHED_SCHEMA, Pushed
+from holdfast.runtime.spark.push import Pushed
 from holdfast.runtime.spark.query_source import summary_of
-from holdfast.runtime.spark.source_parts import (
-    BACKLOG_BYTES,
-    SourceTime,
-    counted,
-    long_batches,
-    pusher,
-)
+from holdfast.runtime.spark.source_parts import BACKLOG_BYTES, counted, pusher
+from holdfast.runtime.spark.splits import Division
 from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
-from holdfast.storage import Fenced, Invalid, StateSnapshot
+from holdfast.storage import Fenced, Invalid, StateSnapshot, SystemEntropy
 
-__all__ = ["FrameSourcePlan"]
+__all__ = ["FrameSourcePlan", "check_batch"]
 
 _STOP_TIMEOUT_S = 30.0
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class FrameSourcePlan:
-    """A DataFrame of a fixed size, to be read from where a checkpoint says."""
+    """A DataFrame of a fixed size, to be read from where a checkpoint says.
+
+    Raises:
+        Invalid: it is to become idle, which only a stream can.
+    """
 
     frame: SourceFrame
+    _division: Division = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        watermark = self.frame.watermark
+        if watermark is not None and watermark.idle_after_ms is not None:
+            raise Invalid(
+                f"a DataFrame of a fixed size is never idle, so idle_after means nothing for "
+                f"column {watermark.column!r}",
+                expected="idle_after with from_stream only",
+                found=f"{watermark.idle_after_ms} ms with from_batch",
+                fix="Leave it out: event time of such a source goes to its end when it ends",
+            )
+        object.__setattr__(self, "_division", Division(self.frame.frame, SystemEntropy()))
 
     def open(self, opening: SourceOpening) -> Source:
-        return _FrameSource(self.frame, opening)
+        return _FrameSource(self.frame, self._division, opening)
 
 
 class _FrameSource(Source):
-    """Each split is a batch. So a checkpoint can cut between any two of them."""
+    """Each split is a batch. So a checkpoint can cut between any two of them.
 
-    def __init__(self, source: SourceFrame, opening: SourceOpening) -> None:
+    It sends no watermark before its end: splits have their rows in no order of time, and one for
+    each would make rows of later splits late. When it ends, event time gets to its end too.
+    """
+
+    def __init__(self, source: SourceFrame, division: Division, opening: SourceOpening) -> None:
         self.uid = opening.uid
         self._source = source
+        self._division = division
         self._opening = opening
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._time = SourceTime(source.watermark)
         self._restored: FramePosition | None = None
-        self._position = FramePosition(splits_done=0, splits=0, fingerprint="")
+        self._position = FramePosition(splits_done=0, splits=0, parallelism=0, fingerprint="")
         if opening.restored is not None:
             restored = read_position(opening.restored, FRAME_KIND, self.uid)
             assert isinstance(restored, FramePosition)
@@ -102,13 +121,21 @@ class _FrameSource(Source):
                 feed.fail(summary_of(error), traceback.format_exc())
 
     def _push_splits(self, feed: Feed) -> None:
-        frame: DataFrame = self._source.frame
+        division, before = self._division, self._restored
+        is_begun = before is not None and before.splits_done > 0
+        division.plan(before.parallelism if before is not None and is_begun else None)
+        if division.is_kept:
+            _logger.warning(
+                "source %r comes of a shuffle or the like, so its splits are those of this run: "
+                "after a failure the job goes on with them, but a new run cannot restore a "
+                "checkpoint that is in the middle of them. Write it to files and read those",
+                self.uid,
+            )
         push = pusher(self._opening, self._source.watermark, feed.addresses, None)
-        with long_batches(frame):
-            splits = frame.mapInArrow(push, PUSHED_SCHEMA).rdd
+        splits, fingerprint = division.pushed_by(push)
         count = splits.getNumPartitions()
-        self._check_same(frame, count)
-        context = frame.sparkSession.sparkContext
+        self._begin(count, fingerprint)
+        context = self._tagged()
         wave = max(1, context.defaultParallelism)
         for first in range(self._position.splits_done, count, wave):
             if self._stopping.is_set():
@@ -124,30 +151,53 @@ class _FrameSource(Source):
             pushed.split,
             [Winner(pushed.split, pushed.attempt)],
             rows=pushed.rows,
-            watermark=self._time.after([pushed.latest]),
+            watermark=None,
             admitted=lambda: self._move(done),
         )
 
-    def _check_same(self, frame: DataFrame, splits: int) -> None:
+    def _begin(self, splits: int, fingerprint: str) -> None:
         """Splits that were done can only be left out if they are the same ones as before."""
-        found = _fingerprint(frame, splits)
         before = self._restored
-        if before is not None and before.splits_done and before.fingerprint != found:
+        done = 0 if before is None else before.splits_done
+        if before is not None and done and before.fingerprint != fingerprint:
+            if self._division.is_kept:
+                raise self._not_repeatable(before)
             raise Invalid(
                 f"source {self.uid!r} is not split as it was when the checkpoint was taken",
-                expected=f"the same files in {before.splits} splits",
-                found=f"{splits} splits, or other files or settings",
-                fix="Restore with the same input and the same cores, or start the job afresh",
+                expected=f"the same files or rows in {before.splits} splits, of which {done} are "
+                "done",
+                found=f"{splits} splits, or files that have changed, come or gone",
+                fix="Restore with the same input, or start the job afresh",
             )
-        done = 0 if before is None else before.splits_done
-        self._move(FramePosition(splits_done=done, splits=splits, fingerprint=found))
+        self._move(
+            FramePosition(
+                splits_done=done,
+                splits=splits,
+                parallelism=self._division.parallelism,
+                fingerprint=fingerprint,
+            )
+        )
+
+    def _not_repeatable(self, before: FramePosition) -> Invalid:
+        return Invalid(
+            f"source {self.uid!r} was read in part when the checkpoint was taken, and only the run "
+            "that took it knows which rows each split has",
+            expected="a DataFrame of files, a range or rows of the driver, with no shuffle or the "
+            "like after it",
+            found=f"{before.splits_done} of {before.splits} splits done, of another kind",
+            fix="Write the DataFrame to files and read those, or start the job afresh",
+        )
 
     def _move(self, position: FramePosition) -> None:
         self._position = position
 
 
-def _fingerprint(frame: DataFrame, splits: int) -> str:
-    """What the division of the rows into splits depends on."""
-    context = frame.sparkSession.sparkContext
-    facts = [str(splits), str(context.defaultParallelism), *sorted(frame.inputFiles())]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+def check_batch(frame: DataFrame, uid: str) -> None:
+    """Make sure that a DataFrame can be a source that is read once.
+
+    Raises:
+        Invalid: it is of Spark Connect, or streaming.
+    """
+    check_classic(frame, uid)
+    if frame.isStreaming:
+        raise Invalid(f"source {uid!r} is a streaming DataFrame", fix="Use from_stream")

@@ -30,10 +30,14 @@ class QueryPosition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class FramePosition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A DataFrame of which so many splits are done. `fingerprint` says how it was split."""
+    """A DataFrame of which so many splits are done. `fingerprint` says how it was split.
+
+    `parallelism`: how many tasks at once it was split for.
+    """
 
     splits_done: int
     splits: int
+    parallelism: int
     fingerprint: str
     has_ended: bool = False
 

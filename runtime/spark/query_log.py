@@ -3,6 +3,8 @@
 Spark writes `offsets/n` before batch n runs and `commits/n` after it; what a source must remember
 is below `sources`. To put a query back to just after batch n is to give a new query copies of
 these files. With `commits/n` it goes on with batch n + 1; without, it offers batch n once more.
+What a source has settled before its first batch, such as where "latest" is, is below `sources` too,
+and in `offsets/0` once that batch is planned.
 """
 
 from __future__ import annotations
@@ -20,24 +22,36 @@ _NUMBERED = re.compile(r"(\d+)(\.compact)?")
 _KEPT_COMPACTIONS = 2
 
 
-def position_files(location: Path, batch_id: int) -> list[str]:
+def position_files(location: Path, batch_id: int | None) -> list[str]:
     """The files that put a query to just after a batch, by their paths within its log.
+
+    None: to before its first batch, which it then plans as it has been planned, if it has been.
 
     Of what a source remembers in numbered files, those are left out that a compaction before the
     last one has taken up: Spark is about to delete them. So are those that belong to a later batch,
     which Spark plans while this one runs: it would put them into one batch with those that follow,
     whose files it may then read in another order.
     """
-    numbers = [number for number in (batch_id - 1, batch_id) if number >= 0]
-    wanted = ["metadata", *(f"offsets/{number}" for number in numbers)]
-    wanted += [
-        f"commits/{number}" for number in numbers if (location / "commits" / str(number)).exists()
-    ]
-    latest = _latest_entries(location / "offsets" / str(batch_id))
+    wanted: list[str] = []
+    planned = batch_id
+    if batch_id is not None:
+        numbers = [number for number in (batch_id - 1, batch_id) if number >= 0]
+        wanted = ["metadata", *(f"offsets/{number}" for number in numbers)]
+        done = [number for number in numbers if (location / "commits" / str(number)).exists()]
+        wanted += [f"commits/{number}" for number in done]
+    elif (location / "metadata").exists():
+        wanted = ["metadata"]
+        if any(map(_NUMBERED.fullmatch, _names(location / "offsets"))):
+            wanted, planned = ["metadata", "offsets/0"], 0
+    latest = {} if planned is None else _latest_entries(location / "offsets" / str(planned))
     for folder in sorted((location / "sources").glob("*")):
         remembered = _remembered(folder, latest.get(folder.name))
         wanted += [f"sources/{folder.name}/{name}" for name in remembered]
     return wanted
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()] if folder.exists() else []
 
 
 def _latest_entries(offsets: Path) -> dict[str, int]:

@@ -6,7 +6,9 @@ import shutil
 import tempfile
 import threading
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +18,28 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run import SourceOpening
+from holdfast.runtime.spark.frames import check_classic, check_rewindable
+from holdfast.runtime.spark.idleness import Idleness
 from holdfast.runtime.spark.positions import QUERY_KIND, LogKeeper, QueryPosition, read_position
 from holdfast.runtime.spark.push import PUSHED_SCHEMA
 from holdfast.runtime.spark.query_log import position_files, read_files, write_files
+from holdfast.runtime.spark.query_progress import has_looked, has_seen_all
 from holdfast.runtime.spark.source_parts import (
     BACKLOG_BYTES,
     SourceTime,
     counted,
-    long_batches,
     pusher,
+    use_long_batches,
 )
 from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
-from holdfast.storage import Fenced, HoldfastError, Invalid, StateSnapshot
+from holdfast.storage import Fenced, HoldfastError, Invalid, StateSnapshot, Unavailable
 
 __all__ = ["QuerySourcePlan", "check_streaming", "summary_of"]
 
 _STOP_TIMEOUT_S = 20.0
 _WATCH_S = 0.1
+_FIRST_LOOK_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -41,36 +47,42 @@ class QuerySourcePlan:
     """A streaming DataFrame, to be read from where a checkpoint says."""
 
     frame: SourceFrame
+    _beginning: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
+    """The files of the first query's log before its first batch: where the run began to read. An
+    attempt that finds no checkpoint begins there too, and not at what is the latest by then."""
 
     def open(self, opening: SourceOpening) -> Source:
-        return _QuerySource(self.frame, opening)
+        return _QuerySource(self.frame, opening, self._beginning)
 
 
 class _QuerySource(Source):
     """One query, in a log of its own that is thrown away with the attempt."""
 
-    def __init__(self, source: SourceFrame, opening: SourceOpening) -> None:
+    def __init__(
+        self, source: SourceFrame, opening: SourceOpening, beginning: dict[str, bytes]
+    ) -> None:
         self.uid = opening.uid
         self._source = source
         self._opening = opening
+        self._beginning = beginning
         self._position = QueryPosition(batch=None)
         self._keeper = LogKeeper(self.uid, opening.job, {})
-        self._log = Path(tempfile.mkdtemp(prefix="holdfast-query-"))
         self._feed: Feed | None = None
         self._query: StreamingQuery | None = None
         self._pushing = threading.Lock()
         self._stopping = threading.Event()
         self._time = SourceTime(source.watermark)
-        self._rows_at_s = opening.clock.monotonic_s()
-        self._is_idle = False
-        if opening.restored is not None:
-            self._restore(opening.restored)
+        self._idleness = Idleness(None, 0)
+        self._log = _make_log(self.uid, self._files_to_begin_with(opening.restored))
 
     def start(self, feed: Feed) -> None:
         self._feed = feed
         if self._position.has_ended:
             feed.end()
             return
+        if self._source.watermark is not None:
+            idle_after_ms = self._source.watermark.idle_after_ms
+            self._idleness = Idleness(idle_after_ms, self._opening.clock.monotonic_s())
         writer = (
             self._frame.writeStream.foreachBatch(self._push)
             .queryName(f"holdfast {self._opening.plan.job_id} {self.uid} {self._log.name[-8:]}")
@@ -86,9 +98,10 @@ class _QuerySource(Source):
 
     def store(self, position: Any, checkpoint_id: int) -> StateSnapshot:
         files: dict[str, bytes] = {}
-        if position.batch is not None and not position.has_ended:
-            names = position_files(self._log, position.batch)
-            files = read_files(self._log, names, where=f"source {self.uid!r}")
+        if not position.has_ended:
+            if position.batch is None:
+                self._await_first_look()
+            files = self._log_files(position.batch)
         return StateSnapshot(
             kind=QUERY_KIND,
             handles=self._keeper.keep(checkpoint_id, files),
@@ -103,6 +116,8 @@ class _QuerySource(Source):
                 # Before the call: it waits for a batch that may have begun, and would wait for us.
                 self._pushing.release()
             self._query.stop()
+        with suppress(OSError, HoldfastError):  # it was not read, or is of no use
+            self._note_beginning()
         shutil.rmtree(self._log, ignore_errors=True)
 
     @property
@@ -110,15 +125,34 @@ class _QuerySource(Source):
         frame: DataFrame = self._source.frame
         return frame
 
-    def _restore(self, restored: StateSnapshot) -> None:
+    def _files_to_begin_with(self, restored: StateSnapshot | None) -> dict[str, bytes]:
+        if restored is None:
+            return self._beginning
         position = read_position(restored, QUERY_KIND, self.uid)
         assert isinstance(position, QueryPosition)
         self._position = position
         names = list(restored.handles)
         read = self._opening.restored_from.read_all(restored.handles.values())
-        write_files(self._log, dict(zip(names, read, strict=True)))
         if self._opening.restored_from.url == self._opening.job.url:
             self._keeper.known = dict(restored.handles)
+        return dict(zip(names, read, strict=True))
+
+    def _log_files(self, batch: int | None) -> dict[str, bytes]:
+        names = position_files(self._log, batch)
+        return read_files(self._log, names, where=f"source {self.uid!r}")
+
+    def _await_first_look(self) -> None:
+        """Wait until it is settled where the query begins; not forever, if its source is silent."""
+        clock = self._opening.clock
+        end_s = clock.monotonic_s() + _FIRST_LOOK_S
+        while clock.monotonic_s() < end_s and not self._stopping.is_set():
+            if self._query is not None and has_looked(self._query):
+                return
+            self._stopping.wait(_WATCH_S)
+
+    def _note_beginning(self) -> None:
+        if self._opening.restored is None and not self._beginning:
+            self._beginning.update(self._log_files(None))
 
     def _push(self, frame: DataFrame, batch: int) -> None:
         """One micro-batch, in Spark's thread. Its end makes Spark go on to the next."""
@@ -134,18 +168,25 @@ class _QuerySource(Source):
                 except Fenced:
                     pass
                 except Exception as error:  # noqa: BLE001 - whatever it is, the attempt fails by it
-                    feed.fail(summary_of(error), traceback.format_exc())
+                    self._tell_failure(feed, error)
         self._stopping.wait()  # nothing of this query counts any more
 
+    def _tell_failure(self, feed: Feed, error: Exception) -> None:
+        query = self._query
+        if query is not None and not query.isActive and query.exception() is None:
+            error = self._stopped_by_others()
+        feed.fail(summary_of(error), traceback.format_exc())
+
     def _push_into(self, feed: Feed, frame: DataFrame, batch: int) -> None:
+        clock = self._opening.clock
+        began_s = clock.monotonic_s()
+        if self._position.batch is None:
+            self._note_beginning()
         feed.await_room(BACKLOG_BYTES)
         push = pusher(self._opening, self._source.watermark, feed.addresses, batch)
-        with long_batches(frame):
-            pushed = counted(frame.mapInArrow(push, PUSHED_SCHEMA).collect())
+        use_long_batches(frame)  # its session is one that Spark has cloned for the query
+        pushed = counted(frame.mapInArrow(push, PUSHED_SCHEMA).collect())
         rows = sum(each.rows for each in pushed)
-        if rows:
-            self._rows_at_s = self._opening.clock.monotonic_s()
-            self._is_idle = False
         feed.admit(
             batch,
             [Winner(each.split, each.attempt) for each in pushed],
@@ -153,6 +194,7 @@ class _QuerySource(Source):
             watermark=self._time.after(each.latest for each in pushed),
             admitted=lambda: self._move(QueryPosition(batch=batch)),
         )
+        self._idleness.was_read(began_s, clock.monotonic_s(), rows)
 
     def _move(self, position: QueryPosition) -> None:
         self._position = position
@@ -168,6 +210,8 @@ class _QuerySource(Source):
             if not self._stopping.is_set():
                 if (error := query.exception()) is not None:
                     raise error
+                if not (self._source.is_bounded and has_seen_all(query)):
+                    raise self._stopped_by_others()
                 self._move(QueryPosition(batch=self._position.batch, has_ended=True))
                 feed.end()
         except Fenced:
@@ -179,13 +223,43 @@ class _QuerySource(Source):
                 feed.fail(summary_of(error), str(error))
 
     def _watch_idleness(self, feed: Feed) -> None:
-        watermark = self._source.watermark
-        if watermark is None or watermark.idle_after_ms is None or self._is_idle:
-            return
-        silent_s = self._opening.clock.monotonic_s() - self._rows_at_s
-        if silent_s * 1000 >= watermark.idle_after_ms:
-            self._is_idle = True
-            feed.idle()
+        if not self._idleness.may_be or not self._pushing.acquire(blocking=False):
+            return  # a batch is being read or held back: the source is not silent
+        try:
+            if self._idleness.is_due(self._opening.clock.monotonic_s()):
+                feed.idle()
+                self._idleness.was_told()
+        finally:
+            self._pushing.release()
+
+    def _stopped_by_others(self) -> HoldfastError:
+        return Unavailable(
+            "the query was stopped by somebody else before its end",
+            where=f"source {self.uid!r}",
+            fix="Cancel the job by its handle; leave its queries out when you stop others",
+        )
+
+
+def _make_log(uid: str, files: Mapping[str, bytes]) -> Path:
+    """A new folder for a query's log, with these files.
+
+    Raises:
+        Unavailable: there is no room, or no right to write; names the place.
+    """
+    log: Path | None = None
+    try:
+        log = Path(tempfile.mkdtemp(prefix="holdfast-query-"))
+        write_files(log, files)
+    except OSError as error:
+        if log is not None:
+            shutil.rmtree(log, ignore_errors=True)
+        raise Unavailable(
+            "the log of a query cannot be written",
+            where=f"source {uid!r}, {log or error.filename or 'the folder for temporary files'}",
+            found=str(error),
+            fix="Make room there, or set TMPDIR to another folder",
+        ) from error
+    return log
 
 
 def summary_of(error: BaseException) -> str:
@@ -196,11 +270,13 @@ def summary_of(error: BaseException) -> str:
 
 
 def check_streaming(frame: DataFrame, uid: str) -> None:
-    """Make sure that a DataFrame can be a source.
+    """Make sure that a DataFrame can be a source that is read as it grows.
 
     Raises:
-        Invalid: it is not streaming, or keeps state of its own in Spark.
+        Invalid: it is of Spark Connect, is not streaming, keeps state of its own in Spark, or has
+            Spark remove what it has read.
     """
+    check_classic(frame, uid)
     if not frame.isStreaming:
         raise Invalid(
             f"source {uid!r} is not a streaming DataFrame",
@@ -208,39 +284,4 @@ def check_streaming(frame: DataFrame, uid: str) -> None:
             found="a DataFrame of a fixed size",
             fix="Use from_batch, or read it with spark.readStream",
         )
-    keeping = _first_with_state(frame._jdf.queryExecution().analyzed())
-    if keeping is not None:
-        raise Invalid(
-            f"source {uid!r} keeps state of its own in Spark, which no checkpoint of Holdfast has",
-            expected="selections, filters, maps, and joins with DataFrames of a fixed size",
-            found=keeping,
-            fix="Do that part of the work in the job, by key_by and a function with state",
-        )
-
-
-_WITH_STATE = (
-    "Aggregate",
-    "Deduplicate",
-    "DeduplicateWithinWatermark",
-    "Distinct",
-    "FlatMapGroupsInPandasWithState",
-    "FlatMapGroupsWithState",
-    "GlobalLimit",
-    "TransformWithState",
-    "TransformWithStateInPandas",
-    "TransformWithStateInPySpark",
-)
-
-
-def _first_with_state(plan: Any) -> str | None:
-    """The name of an operator in a plan of Spark that keeps state from batch to batch."""
-    if not plan.isStreaming():
-        return None
-    found = plan.children()
-    children = [found.apply(place) for place in range(found.size())]
-    name = str(plan.nodeName())
-    if name in _WITH_STATE:
-        return name
-    if name == "Join" and all(child.isStreaming() for child in children):
-        return "Join of two streams"
-    return next(filter(None, map(_first_with_state, children)), None)
+    check_rewindable(frame, uid)

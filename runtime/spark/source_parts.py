@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,7 +20,7 @@ from holdfast.runtime.spark.push import Pushed, Pusher
 from holdfast.runtime.stream import SourceWatermark
 from holdfast.storage import Fenced
 
-__all__ = ["BACKLOG_BYTES", "SourceTime", "counted", "long_batches", "pusher"]
+__all__ = ["BACKLOG_BYTES", "SourceTime", "counted", "pusher", "use_long_batches"]
 
 BACKLOG_BYTES = 8 * 1024 * 1024
 """A slot that has more than this of a source to process gets no further batch of it."""
@@ -46,11 +45,14 @@ class SourceTime:
         self._latest: int | None = None
 
     def after(self, latest: Iterable[int | None]) -> int | None:
-        """The watermark after rows of which these are the latest times; None if there is none."""
-        moments = [moment for moment in (*latest, self._latest) if moment is not None]
+        """The watermark after rows of which these are the latest times; None without rows.
+
+        To say the last one again would tell slots that an idle source is there again.
+        """
+        moments = [moment for moment in latest if moment is not None]
         if not moments or self._watermark is None:
             return None
-        self._latest = max(moments)
+        self._latest = max(moments if self._latest is None else [*moments, self._latest])
         return self._latest - self._watermark.max_delay_ms - 1
 
 
@@ -84,25 +86,14 @@ def counted(answers: Iterable[Iterable[Any]]) -> list[Pushed]:
     return pushed
 
 
-@contextmanager
-def long_batches(frame: DataFrame) -> Iterator[None]:
-    """Have Spark hand rows of a DataFrame to Python in long batches, while a job of it is planned.
+def use_long_batches(frame: DataFrame) -> None:
+    """Have Spark hand rows of a DataFrame to Python in long batches.
 
     Where no row can be long, Spark need not add up the bytes of a batch after each row: that costs
-    as much as all the rest of the hand-over.
+    as much as all the rest of the hand-over. The DataFrame's session must be the source's own, and
+    not the user's: what is set here stays.
     """
     conf = frame.sparkSession.conf
-    wanted = {"spark.sql.execution.arrow.maxRecordsPerBatch": _BATCH_ROWS}
+    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_BATCH_ROWS))
     if all(isinstance(field.dataType, _FIXED_WIDTH) for field in frame.schema):
-        wanted["spark.sql.execution.arrow.maxBytesPerBatch"] = _UNBOUNDED
-    before = {name: conf.get(name, None) for name in wanted}
-    for name, number in wanted.items():
-        conf.set(name, str(number))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                conf.unset(name)
-            else:
-                conf.set(name, value)
+        conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_UNBOUNDED))

@@ -103,3 +103,23 @@ def test_what_is_being_written_is_left_out_and_other_sources_are_not(tmp_path: P
     )
     found = position_files(tmp_path, 0)
     assert found[-2:] == ["sources/0/0", "sources/1/0"]
+
+
+def test_before_the_first_batch_it_is_what_was_settled_by_then(tmp_path: Path) -> None:
+    assert position_files(tmp_path, None) == []
+    write_files(tmp_path, {"metadata": b"{}", "sources/0/0": b"latest is 7"})
+    assert position_files(tmp_path, None) == ["metadata", "sources/0/0"]
+
+
+def test_before_the_first_batch_it_keeps_how_that_was_planned(tmp_path: Path) -> None:
+    make_log(tmp_path, batches=1)
+    assert position_files(tmp_path, None) == ["metadata", "offsets/0", "sources/0/0"]
+
+
+def test_before_the_first_batch_it_has_nothing_of_later_ones(tmp_path: Path) -> None:
+    """Files are read in the background, and Spark may have gone on."""
+    make_log(tmp_path, batches=3)
+    assert position_files(tmp_path, None) == ["metadata", "offsets/0", "sources/0/0"]
+    (tmp_path / "offsets" / "0").unlink()
+    with pytest.raises(Corrupt, match="a file of a query's log is missing"):
+        read_files(tmp_path, position_files(tmp_path, None), where="source 'a'")

@@ -1,0 +1,100 @@
+"""Whether a DataFrame can be a source: told from its plan, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from holdfast.storage import Invalid
+
+__all__ = ["check_classic", "check_rewindable"]
+
+_WITH_STATE = (
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsInPandasWithState",
+    "FlatMapGroupsWithState",
+    "GlobalLimit",
+    "TransformWithState",
+    "TransformWithStateInPandas",
+    "TransformWithStateInPySpark",
+)
+
+
+def check_classic(frame: Any, uid: str) -> None:
+    """Make sure that something is a DataFrame whose plan can be looked into from here.
+
+    Raises:
+        Invalid: it is of Spark Connect, or no DataFrame at all.
+    """
+    if not isinstance(frame, ClassicDataFrame):
+        kind = type(frame)
+        raise Invalid(
+            f"source {uid!r} is not a DataFrame of the session that the job runs on",
+            expected="a DataFrame of a classic SparkSession",
+            found=f"{kind.__module__}.{kind.__qualname__}",
+            fix="Read it with the environment's own session; Spark Connect hides the driver",
+        )
+
+
+def check_rewindable(frame: DataFrame, uid: str) -> None:
+    """Make sure that a streaming DataFrame can be read once more from where it was.
+
+    Raises:
+        Invalid: it keeps state of its own in Spark, or has Spark remove what it has read.
+    """
+    plan = frame._jdf.queryExecution().analyzed()
+    keeping = _first_with_state(plan)
+    if keeping is not None:
+        raise Invalid(
+            f"source {uid!r} keeps state of its own in Spark, which no checkpoint of Holdfast has",
+            expected="selections, filters, maps, and joins with DataFrames of a fixed size",
+            found=keeping,
+            fix="Do that part of the work in the job, by key_by and a function with state",
+        )
+    for name, value in _options(frame, plan):
+        if name.lower() == "cleansource" and value.lower() != "off":
+            raise Invalid(
+                f"source {uid!r} has Spark remove files as soon as it has read them, and the job "
+                "may yet have to read them again",
+                expected="the option cleanSource not set, or off",
+                found=f"{name}={value}",
+                fix="Leave the option out; files that older checkpoints have read may be removed",
+            )
+
+
+def _first_with_state(plan: Any) -> str | None:
+    """The name of an operator in a plan of Spark that keeps state from batch to batch."""
+    if not plan.isStreaming():
+        return None
+    children = _listed(plan.children())
+    name = str(plan.nodeName())
+    if name in _WITH_STATE:
+        return name
+    if name == "Join" and all(child.isStreaming() for child in children):
+        return "Join of two streams"
+    return next(filter(None, map(_first_with_state, children)), None)
+
+
+def _options(frame: DataFrame, plan: Any) -> Iterator[tuple[str, str]]:
+    """The options of all streams in a plan, as they were written."""
+    jvm: Any = frame.sparkSession._jvm
+    as_java = jvm.scala.jdk.javaapi.CollectionConverters.asJava
+    for leaf in _listed(plan.collectLeaves()):
+        kind, old = leaf.getClass().getSimpleName(), None
+        if kind == "StreamingRelationV2":
+            yield from dict(leaf.extraOptions()).items()
+            old = leaf.v1Relation().get() if leaf.v1Relation().isDefined() else None
+        elif kind == "StreamingRelation":
+            old = leaf
+        if old is not None:
+            yield from dict(as_java(old.dataSource().options())).items()
+
+
+def _listed(found: Any) -> list[Any]:
+    return [found.apply(place) for place in range(found.size())]
