@@ -104,3 +104,20 @@ def await_rows(home: Path, expected: list[tuple[str, int]]) -> None:
         clock.sleep_s(0.1)
         tables = [pq.read_table(file) for file in (home / "spend").glob("part-*.parquet")]
         found = Counter((row["user"], row["spent"]) for each in tables for row in each.to_pylist())
+
+
+@pytest.mark.slow
+def test_the_program_of_write_a_job_runs_as_it_is_told(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "write-a-job.md").read_text()
+    program = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    (tmp_path / "visits.py").write_text(program.replace("/tmp/visits", str(tmp_path)))
+    ended = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", str(tmp_path / "visits.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (said,) = re.findall(r"^# prints (.*)$", page, re.MULTILINE)
+    assert ended.stdout.splitlines()[-1] == said
