@@ -39,7 +39,7 @@ class CheckpointConfig:
     """So many completed checkpoints are kept, the newest."""
     on_cancel: str = "delete"
     """Whether a job that is cancelled leaves its checkpoints, to go on from: "delete" or "retain".
-    One that fails leaves them in any case."""
+    One that fails, or is interrupted (Ctrl-C), leaves them in any case."""
     final_checkpoint: bool = True
     """Take a checkpoint after bounded sources have ended, so that sinks commit the last rows."""
     compression: str = ""

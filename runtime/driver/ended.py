@@ -58,6 +58,9 @@ class EndedRun:
     def cancel(self) -> None:
         """There is nothing to stop."""
 
+    def interrupt(self) -> None:
+        """There is nothing to stop."""
+
     def request_checkpoint(self) -> None:
         """There is nothing to take one of."""
 

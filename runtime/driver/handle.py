@@ -61,8 +61,21 @@ class JobHandle:
         return self._run.status
 
     def cancel(self) -> None:
-        """Stop the job, and return when it has ended. Ended jobs stay as they are."""
+        """Stop the job, and return when it has ended. Ended jobs stay as they are.
+
+        What becomes of its checkpoints says `CheckpointConfig.on_cancel`: by default they are
+        deleted, so the job cannot go on. See `interrupt`.
+        """
         self._run.cancel()
+        self._run.ended.wait()
+
+    def interrupt(self) -> None:
+        """Stop the job as if its driver died, and return when it has ended.
+
+        Its checkpoints stay, whatever `on_cancel` says, and no end is recorded: `restore="latest"`
+        goes on from the newest one. A job that comes to its end meanwhile has finished.
+        """
+        self._run.interrupt()
         self._run.ended.wait()
 
     def trigger_checkpoint(self) -> None:

@@ -137,6 +137,7 @@ class JobRun:
         self._parts = parts
         self._lock = threading.Lock()
         self._cancel = threading.Event()
+        self._is_interrupted = False
         self._events: EventQueue | None = None
         self._attempt: Attempt | None = None
         self._token = parts.entropy.token() + parts.entropy.token()
@@ -167,6 +168,11 @@ class JobRun:
         events = self._events
         if events is not None:
             events.put(CancelWanted())
+
+    def interrupt(self) -> None:
+        """Have the job stop as if its driver died: what it needs to go on with stays."""
+        self._is_interrupted = True
+        self.cancel()
 
     def request_checkpoint(self) -> None:
         """Have a checkpoint taken as soon as possible; nothing happens while the job restarts."""
@@ -341,7 +347,8 @@ class JobRun:
     def _end_well(self, outcome: Outcome) -> None:
         is_cancelled = isinstance(outcome, Cancelled)
         status = JobStatus.CANCELLED if is_cancelled else JobStatus.FINISHED
-        if not is_cancelled or self._parts.config.on_cancel == "delete":
+        stays = self._is_interrupted or self._parts.config.on_cancel == "retain"
+        if not (is_cancelled and stays):
             self._delete_checkpoints(status)
         self._end(status)
 

@@ -134,14 +134,18 @@ class StreamEnvironment:
     ) -> JobStatus:
         """`execute_async`, and wait for the end; on a terminal, say how it goes.
 
+        An interrupt (Ctrl-C) is no `cancel`: it stops the job as if the driver had died. So its
+        checkpoints stay, and `restore="latest"` goes on from the newest one.
+
         Raises:
             JobFailed: the job has failed; says why.
+            KeyboardInterrupt: it was interrupted, and has stopped.
         """
         job = self.execute_async(name, restore=restore, allow_dropped_state=allow_dropped_state)
         try:
             follow(job)
         except KeyboardInterrupt:
-            job.cancel()
+            job.interrupt()
             raise
         return job.result()
 

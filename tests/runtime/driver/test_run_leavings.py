@@ -17,10 +17,12 @@ from holdfast.runtime.checkpoint import (
 )
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.attempt import (
+    Cancelled,
     Outcome,
+    Succeeded,
     Unsuccessful,
 )
-from holdfast.runtime.driver.events import EventQueue, StoreFailed
+from holdfast.runtime.driver.events import CancelWanted, EventQueue, StoreFailed
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import (
     JobResult,
@@ -99,6 +101,31 @@ def test_a_cancelled_job_keeps_its_checkpoints_if_it_shall(
     assert stage.job.completed() == left
     result = stage.job.result()
     assert (result and result.status) == (None if left else "cancelled")
+
+
+def is_interrupted(stage: Stage, events: EventQueue) -> Outcome:
+    stage.run.interrupt()
+    assert events.next(0) == CancelWanted()
+    return Cancelled()
+
+
+@pytest.mark.parametrize("on_cancel", ["delete", "retain"])
+def test_a_job_that_is_interrupted_can_go_on(on_cancel: str) -> None:
+    stage = Stage([completes(1, is_interrupted)], config=CheckpointConfig(on_cancel=on_cancel))
+    stage.run.run()
+    assert stage.run.status is JobStatus.CANCELLED
+    assert (stage.job.completed(), stage.job.result()) == ((1,), None)
+
+
+def test_a_job_that_finishes_while_it_is_interrupted_has_finished() -> None:
+    def act(stage: Stage, events: EventQueue) -> Outcome:
+        is_interrupted(stage, events)
+        return Succeeded()
+
+    stage = Stage([completes(1, act)])
+    stage.run.run()
+    result = stage.job.result()
+    assert (stage.job.completed(), result and result.status) == ((), "finished")
 
 
 def test_a_job_that_is_cancelled_before_its_first_checkpoint_may_begin_anew() -> None:
