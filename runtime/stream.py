@@ -240,13 +240,14 @@ class DataStream:
         """Write all rows to a sink.
 
         Raises:
-            Invalid: the sink cannot take such rows.
+            Invalid: the sink cannot take such rows, or cannot be pickled.
         """
         if not isinstance(sink, TwoPhaseCommitSink):
             raise Invalid(
                 "this is no sink", expected="a TwoPhaseCommitSink", found=type(sink).__qualname__
             )
         sink.check(self.schema)
+        pickled = self._pickled_sink(sink, uid)
 
         def make(node: Node) -> SinkSpec:
             return SinkSpec(
@@ -255,9 +256,22 @@ class DataStream:
                 input_schema=node.input_schema,
                 has_event_time=node.gets_event_time,
                 sink=sink,
+                pickled=pickled,
             )
 
         self._add("sink", uid, pa.schema([]), make, depth=1)
+
+    def _pickled_sink(self, sink: Sink, uid: str | None) -> bytes:
+        try:
+            return self._builder.pickled(sink, f"sink {uid or type(sink).__qualname__!r}")
+        except Invalid as error:
+            raise Invalid(
+                "a sink cannot be pickled, so it cannot get into slots",
+                where=error.where,
+                expected="a sink whose attributes can be pickled",
+                found=error.found,
+                fix="Make such things (locks, connections) in its method open_writer",
+            ) from error
 
     def _with_source_watermark(self, watermark: SourceWatermark, uid: str | None) -> DataStream:
         node = self._inputs[0].node

@@ -218,6 +218,9 @@ class ShelfSink(TwoPhaseCommitSink[str]):
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # it is pickled, as all sinks are, and never unpickled: slots are in this process
+
     def check(self, schema: pa.Schema) -> None:
         pass
 

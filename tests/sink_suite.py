@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.operators.sink_operator import SinkOperator
 from holdfast.runtime.sinks import TwoPhaseCommitSink
 from holdfast.storage import HoldfastError, JobStorage, ManualClock, Unavailable, load_storage
 from sink_jobs import CRASHES, SCHEMA, UID, Attempt, Begun, Driver, Step, rows
@@ -233,7 +232,7 @@ class SinkSuite:
         begun = newest.begin()
         newest.feed(2)
         for late in (old, newer):
-            SinkOperator(newest.slots[0]._spec).open(late.context(0))
+            newest.slots[0]._spec.build().open(late.context(0))
         newest.commit(begun)
         newest.notify(begun.checkpoint_id)
         newest.finish()
@@ -340,7 +339,7 @@ class Story:
         if unheard and self.chance.random() < 0.5:
             zombie.slots[slot].completed(self.chance.choice(unheard))
         elif self.chance.random() < 0.3:
-            late = SinkOperator(zombie.slots[slot]._spec)
+            late = zombie.slots[slot]._spec.build()
             try:
                 late.open(zombie.context(slot))  # it begins only now; it may find things gone
             except HoldfastError:

@@ -36,6 +36,7 @@ from holdfast.backends import (
 from holdfast.runtime.arrow_types import listed
 from holdfast.runtime.elements import EVENT_TIME
 from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
+from holdfast.runtime.operators.user_code import unpickled
 from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
 from holdfast.storage import Clock, Invalid, StateSnapshot, Unavailable
 
@@ -52,21 +53,37 @@ _Pending = tuple[int, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSpec(OperatorSpec):
-    """A sink as the driver plans it; `sink.check` was called there. Nothing comes out of it."""
+    """A sink as the driver plans it; `sink.check` was called there. Nothing comes out of it.
+
+    A slot gets the sink as `pickled`, so that one that cannot be unpickled there has a name.
+    """
 
     output_schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    sink: TwoPhaseCommitSink[Any]
+    sink: TwoPhaseCommitSink[Any] | None
+    """The sink itself, on the driver; None where the spec was unpickled and `pickled` is there."""
+    pickled: bytes = b""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "sink": None} if self.pickled else vars(self)
 
     def build(self) -> SinkOperator:
-        return SinkOperator(self)
+        """The operator, not yet opened.
+
+        Raises:
+            Invalid: the sink cannot be unpickled here.
+        """
+        sink = self.sink
+        if sink is None:
+            sink = unpickled(self.pickled, f"the sink {self.uid!r}")
+        return SinkOperator(self, sink)
 
 
 class SinkOperator(Operator):
     """Writes rows, prepares at barriers, and commits what completed checkpoints list."""
 
-    def __init__(self, spec: SinkSpec) -> None:
+    def __init__(self, spec: SinkSpec, sink: TwoPhaseCommitSink[Any]) -> None:
         self._spec = spec
-        self._sink = spec.sink
+        self._sink = sink
         self._pending: list[_Pending] = []
         """In order of their checkpoints, since those come in order."""
         self._writer: SinkWriter[Any] | None = None

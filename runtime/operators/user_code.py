@@ -17,7 +17,14 @@ from holdfast.runtime.operators.operator import OperatorSpec
 from holdfast.runtime.rows import RowWriter
 from holdfast.storage import HoldfastError, Invalid
 
-__all__ = ["NO_ROWS", "USER_ERRORS", "UserCode", "UserFunctionSpec", "answers_anything"]
+__all__ = [
+    "NO_ROWS",
+    "USER_ERRORS",
+    "UserCode",
+    "UserFunctionSpec",
+    "answers_anything",
+    "unpickled",
+]
 
 USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
 """What a user's function may raise. `sys.exit()` in it is a failure, and must not end the slot."""
@@ -57,15 +64,7 @@ class UserFunctionSpec(OperatorSpec):
         Raises:
             Invalid: it cannot be unpickled here, or is something else.
         """
-        try:
-            function = pickle.loads(self.function)
-        except USER_ERRORS as error:
-            raise Invalid(
-                f"the function of operator {self.uid!r} cannot be unpickled",
-                where=f"{len(self.function)} bytes",
-                found=f"{type(error).__name__}: {error}",
-                fix="Use in it only what every executor can import",
-            ) from error
+        function = unpickled(self.function, f"the function of operator {self.uid!r}")
         if not (callable(function) if expected is None else isinstance(function, expected)):
             raise Invalid(
                 f"the function of operator {self.uid!r} is of another kind",
@@ -75,6 +74,23 @@ class UserFunctionSpec(OperatorSpec):
                 found=type(function).__qualname__,
             )
         return UserCode(self.uid, function)
+
+
+def unpickled(data: bytes, what: str) -> Any:
+    """What the driver has pickled of a user's.
+
+    Raises:
+        Invalid: it cannot be unpickled here.
+    """
+    try:
+        return pickle.loads(data)
+    except USER_ERRORS as error:
+        raise Invalid(
+            f"{what} cannot be unpickled",
+            where=f"{len(data)} bytes",
+            found=f"{type(error).__name__}: {error}",
+            fix="Use in it only what every executor can import",
+        ) from error
 
 
 def answers_anything(method: Any) -> bool:

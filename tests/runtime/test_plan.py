@@ -325,6 +325,15 @@ def test_a_parallelism_that_is_not_legal(parallelism: int, max_parallelism: int)
         )
 
 
+def test_a_sink_that_cannot_be_pickled_is_refused_where_it_is_written() -> None:
+    class Strict(Builder):
+        def pickled(self, function: Any, where: str) -> bytes:
+            raise Invalid("a function cannot be pickled", where=where, found="a lock")
+
+    with pytest.raises(Invalid, match=r"^a sink cannot be pickled.*sink 'out'.*found a lock"):
+        collect(Strict().source("s", ORDERS), "out")
+
+
 def test_a_sink_is_told_the_schema_that_it_gets() -> None:
     builder = Builder()
     stream = builder.source("s", ORDERS).process(Nothing(), TOTALS, uid="p")

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from holdfast.runtime.elements import EVENT_TIME
-from holdfast.runtime.operators.sink_operator import SinkOperator, SinkSpec
+from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.sinks import CollectSink, FileSink, collected_table
 from holdfast.storage import Corrupt, Invalid, JobStorage, load_storage
 from sink_jobs import SCHEMA, UID, Attempt, Driver, rows
@@ -109,7 +109,7 @@ def test_a_restore_that_cannot_commit_says_what_is_gone_and_can_be_closed(
 
 
 def test_an_operator_that_was_never_opened_can_be_closed() -> None:
-    SinkOperator(SinkSpec(uid=UID, name="sink", input_schema=SCHEMA, sink=CollectSink())).close()
+    SinkSpec(uid=UID, name="sink", input_schema=SCHEMA, sink=CollectSink()).build().close()
 
 
 def test_attempts_sort_by_age_over_all_runs(job: JobStorage) -> None:
@@ -126,3 +126,21 @@ def test_attempts_sort_by_age_over_all_runs(job: JobStorage) -> None:
             Attempt(Telling(), job, number=number, owner=owner).open().close()
     assert seen == sorted(set(seen))
     assert len(seen) == 8
+
+
+def test_a_slot_gets_the_sink_pickled_by_itself_so_that_a_strange_one_is_named() -> None:
+    spec = SinkSpec(
+        uid=UID,
+        name="sink",
+        input_schema=SCHEMA,
+        sink=CollectSink(),
+        pickled=b"cno_such_module\nS\n.",
+    )
+    arrived = pickle.loads(pickle.dumps(spec))
+    assert arrived.sink is None
+    with pytest.raises(Invalid) as caught:
+        arrived.build()
+    assert caught.value.what == f"the sink {UID!r} cannot be unpickled"
+    assert caught.value.found == "ModuleNotFoundError: No module named 'no_such_module'"
+    whole = pickle.loads(pickle.dumps(replace(spec, pickled=pickle.dumps(CollectSink()))))
+    whole.build().close()
