@@ -78,6 +78,7 @@ class SimulatedSource(Source):
         self._feed: Feed | None = None
         self._failure: str | None = None
         self._is_stopped = False
+        self._is_idle = False
 
     def start(self, feed: Feed) -> None:
         self._feed = feed
@@ -128,7 +129,11 @@ class SimulatedSource(Source):
             if self._world.mishap("source fails", rate=0.001):
                 raise Unavailable("the source does not answer")
             done = self._position["done"]
-            if self._position["has_ended"] or done == len(self._batches):
+            at_end = self._position["has_ended"] or done == len(self._batches)
+            if at_end and not self._is_idle and self._world.random.random() < 0.3:
+                self._is_idle = True
+                feed.idle()
+            elif at_end:
                 self._position = {"done": done, "has_ended": True}
                 self._is_stopped = True
                 feed.end()
