@@ -248,11 +248,15 @@ class Slot:
         for chain in reversed(self.chains):
             if chain.has_room and chain.step():
                 self._note_barrier(chain)
+                self._say_finished()
                 return True
+        return False
+
+    def _say_finished(self) -> None:
+        """At once: barriers may come so fast that there is always something to do."""
         if not self._has_said_finished and all(chain.has_ended for chain in self.chains):
             self._has_said_finished = True
             self._driver.call(Finished(self._number))
-        return False
 
     def _tick(self) -> None:
         """Do what is due by the clock, as far as there is room for what comes of it."""

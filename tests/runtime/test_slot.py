@@ -140,6 +140,18 @@ def make(tmp_path: Any) -> Callable[..., Stage]:
     return lambda **restored: Stage(f"file://{tmp_path}", **restored)
 
 
+def test_a_slot_has_finished_also_where_barriers_keep_it_busy(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.slot.open()
+    stage.offer(EndOfInput())
+    barrier = 0
+    while stage.driver.told[1:] != [Finished(0)]:
+        assert barrier < 100
+        barrier += 1
+        stage.offer(Barrier(barrier))
+        stage.slot.step()
+
+
 def test_a_slot_from_its_first_row_to_its_end(make: Callable[..., Stage]) -> None:
     stage = make()
     stage.slot.open()
