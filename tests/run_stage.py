@@ -76,6 +76,7 @@ class Stage:
     launches: list[SlotLaunch] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     is_closed: bool = False
+    has_closed_cluster: bool = False
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
     server: PlayedServer | None = None
     now: ClassVar[Any] = None
@@ -138,6 +139,10 @@ class _Cluster:
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> Any:
         raise AssertionError("attempts are played")
+
+    def close(self) -> None:
+        assert not self.stage.run.ended.is_set(), "who waits for the end may want them"
+        self.stage.has_closed_cluster = True
 
 
 class PlayedAttempt(Attempt):

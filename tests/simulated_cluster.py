@@ -433,6 +433,9 @@ class SimulatedCluster:
         self._world.actors.append(deployment)
         return deployment
 
+    def close(self) -> None:
+        """Nobody else wants what slots ran on."""
+
     def slots(self) -> list[SimulatedSlot]:
         """All that live."""
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import version
@@ -85,6 +85,10 @@ class Cluster(Protocol):
         """Start all slots of an attempt; tell `SlotsEnded` when they have ended."""
         ...
 
+    def close(self) -> None:
+        """Let others have what slots ran on: the job has ended."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOpening:
@@ -151,14 +155,14 @@ class JobRun:
 
     def run(self) -> None:
         """See the job to its end. What it ends by is in `status` and `error`."""
-        server = DriverServer(self._parts.cluster.driver_host, self._token)
         try:
-            self._run(server)
+            with closing(DriverServer(self._parts.cluster.driver_host, self._token)) as server:
+                self._run(server)
         except Exception as error:  # noqa: BLE001 - whoever waits for the job is told
             self._end(JobStatus.FAILED, JobFailed(f"the job cannot be run: {error}"), error)
         finally:
-            server.close()
             self._parts.keeper.close()
+            self._parts.cluster.close()
             self.ended.set()
 
     def cancel(self) -> None:

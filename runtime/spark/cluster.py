@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.runtime.driver.events import EventQueue, SlotsEnded
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
+from holdfast.runtime.spark.live_jobs import SlotHold
 from holdfast.storage import Fenced
 
 __all__ = ["SparkCluster", "SparkDeployment"]
@@ -95,11 +96,18 @@ class SparkCluster:
     """Runs slots in a Spark session. `slot_host` None: each slot listens at its executor's."""
 
     def __init__(
-        self, spark: SparkSession, *, job: str, driver_host: str, slot_host: str | None
+        self,
+        spark: SparkSession,
+        *,
+        job: str,
+        driver_host: str,
+        slot_host: str | None,
+        hold: SlotHold,
     ) -> None:
         self._spark = spark
         self._job = job
         self._slot_host = slot_host
+        self._hold = hold
         self.driver_host = driver_host
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> SparkDeployment:
@@ -109,6 +117,10 @@ class SparkCluster:
         return SparkDeployment(
             self._spark, _SlotTask(launch, self._slot_host), events, tag=tag, name=name
         )
+
+    def close(self) -> None:
+        """Let other jobs have the task slots."""
+        self._hold.release()
 
 
 def _told(error: Any) -> str:

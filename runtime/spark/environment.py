@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import threading
 import traceback
+import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.backends import StateBackend, default_max_parallelism, load_backend
+from holdfast.backends.key_groups import check_parallelism
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
@@ -26,16 +28,25 @@ from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourcePlan
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.graph import Graph, Input, Node
+from holdfast.runtime.job_graph import JobGraph, StartedGraph
 from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.plan import JobPlan, plan_job
 from holdfast.runtime.restarts import RestartStrategy, default_restart
+from holdfast.runtime.settings import check_switch
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.spark.cluster import SparkCluster
 from holdfast.runtime.spark.frame_source import FrameSourcePlan
 from holdfast.runtime.spark.progress import follow
 from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
-from holdfast.runtime.spark.session import SessionFacts, check_session, make_session
-from holdfast.runtime.stream import DataStream, SourceFrame
+from holdfast.runtime.spark.session import (
+    SessionFacts,
+    check_classic,
+    check_session,
+    make_session,
+)
+from holdfast.runtime.spark.supported import check_supported
+from holdfast.runtime.spark.travel import check_travels
+from holdfast.runtime.stream import DataStream, GeneratedUidWarning, SourceFrame
 from holdfast.storage import (
     CheckpointStorage,
     Invalid,
@@ -66,6 +77,12 @@ class StreamEnvironment:
         restart: what happens after a failure. None: as Flink, exponential delay with checkpoints,
             and no restart without.
         allow_pickle: let state that was pickled be read; whoever can write it can run any code.
+
+    One environment may start several jobs. Each is what was written since the last one was started;
+    streams that were made before are that one's, and can be used no more.
+
+    Raises:
+        Invalid: an argument cannot be what it is.
     """
 
     def __init__(
@@ -80,16 +97,21 @@ class StreamEnvironment:
         restart: RestartStrategy | None = None,
         allow_pickle: bool = False,
     ) -> None:
-        if parallelism < 1:
-            raise Invalid(
-                "parallelism is out of range", expected="1 or more", found=str(parallelism)
-            )
-        self.parallelism = parallelism
-        self.max_parallelism = (
-            default_max_parallelism(parallelism) if max_parallelism is None else max_parallelism
-        )
+        if max_parallelism is None:
+            max_parallelism = default_max_parallelism(parallelism)
+        check_parallelism(parallelism, max_parallelism)
+        self.parallelism, self.max_parallelism = parallelism, max_parallelism
         self.backend = load_backend(backend) if isinstance(backend, str) else backend
         self.storage = load_storage(storage) if isinstance(storage, str) else storage
+        _check_kind(self.backend, StateBackend, "backend", 'a registered name such as "hashmap"')
+        _check_kind(self.storage, CheckpointStorage, "storage", "a path, a URL, a registered name")
+        if restart is not None:
+            _check_kind(
+                restart, RestartStrategy, "restart", "such as FixedDelayRestart(attempts=3)"
+            )
+        check_switch(allow_pickle, name="allow_pickle")
+        if spark is not None:
+            check_classic(spark)
         if checkpointing is not None and not isinstance(checkpointing, CheckpointConfig):
             checkpointing = CheckpointConfig(interval=checkpointing)
         self.checkpointing = checkpointing or CheckpointConfig()
@@ -97,7 +119,7 @@ class StreamEnvironment:
         self.restart = restart or default_restart(is_checkpointing=is_checkpointing)
         self.allow_pickle = allow_pickle
         self.spark = make_session(parallelism) if spark is None else spark
-        self.graph = Graph()
+        self._builder = _JobBuilder(JobGraph())
 
     def from_stream(
         self, frame: DataFrame, *, uid: str | None = None, available_now: bool = False
@@ -107,10 +129,11 @@ class StreamEnvironment:
         With `available_now` the stream ends with what is there now, as by Spark's trigger.
 
         Raises:
-            Invalid: it is not streaming, keeps state of its own in Spark, or has a column of a type
-                that Arrow has not.
+            Invalid: it is not streaming, keeps state of its own in Spark or cannot be processed by
+                it, or has a column of a type that Arrow has not.
         """
         check_streaming(frame, uid or "source")
+        check_supported(frame, uid or "source")
         return self._source(frame, uid, is_bounded=available_now)
 
     def from_batch(self, frame: DataFrame, *, uid: str | None = None) -> DataStream:
@@ -173,31 +196,35 @@ class StreamEnvironment:
             Corrupt: the checkpoint is damaged; names the file.
             Unavailable: the storage does not answer.
         """
+        graph = self._builder.graph
         plan = plan_job(
-            self.graph,
+            graph,
             job_id=name,
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
         )
-        sources = [node for node in self.graph.nodes if node.is_source]
+        sources = [node for node in graph.nodes if node.is_source]
         self._check_guarantees(plan, sources)
-        facts = check_session(self.spark, self.parallelism)
         job = self.storage.job(name)
+        check_travels(plan, self.backend, self.storage)
         uids = [node.uid for node in sources]
 
         def check(point: RestorePoint) -> None:
             check_fit(point, plan, uids, allow_dropped_state=allow_dropped_state)
 
-        beginning = begin(job, restore, check)
-        if isinstance(beginning, JobResult):
-            ended = EndedRun(beginning)
-            _logger.warning(ended.note)
-            return JobHandle(ended, job, _collecting(plan), (ended.note,))
-        run = self._job_run(plan, sources, job, beginning, facts)
-        threading.Thread(target=run.run, name=f"holdfast-job-{name}", daemon=True).start()
-        point = beginning.point
-        notes = () if point is None else (f"restored from {point}",)
-        return JobHandle(run, job, _collecting(plan), notes)
+        facts = check_session(self.spark, self.parallelism, name)
+        with ExitStack() as undone:
+            undone.callback(facts.hold.release)
+            beginning = begin(job, restore, check)
+            if isinstance(beginning, JobResult):
+                handle = _ended(beginning, job, plan)
+            else:
+                run = self._job_run(plan, sources, job, beginning, facts)
+                handle = JobHandle(run, job, _collecting(plan), _notes(beginning))
+                threading.Thread(target=run.run, name=f"holdfast-job-{name}", daemon=True).start()
+                undone.pop_all()
+        self._builder.graph, self._builder = StartedGraph(name), _JobBuilder(JobGraph())
+        return handle
 
     def _job_run(
         self,
@@ -230,11 +257,54 @@ class StreamEnvironment:
                     job=plan.job_id,
                     driver_host=facts.driver_host,
                     slot_host=facts.slot_host,
+                    hold=facts.hold,
                 ),
                 clock=SystemClock(),
                 entropy=SystemEntropy(),
             )
         )
+
+    def _source(self, frame: DataFrame, uid: str | None, *, is_bounded: bool) -> DataStream:
+        builder = self._builder
+        chosen = builder.graph.generated_uid("source") if uid is None else uid
+        if uid is None:
+            warnings.warn(
+                f"a source has no uid and is called {chosen!r}; its position will not be found "
+                "when sources before it come or go: pass uid=",
+                GeneratedUidWarning,
+                stacklevel=3,
+            )
+        node = Node(
+            uid=chosen,
+            name="source",
+            schema=builder.arrow_schema(frame.schema, f"source {chosen!r}"),
+            source=SourceFrame(frame, is_bounded),
+            has_generated_uid=uid is None,
+        )
+        return DataStream(builder, (Input(builder.graph.add(node)),))
+
+    def _check_guarantees(self, plan: JobPlan, sources: list[Node]) -> None:
+        endless = [node.uid for node in sources if not node.source.is_bounded]
+        sinks = [
+            spec.uid
+            for chain in plan.chains
+            for spec in chain.operators
+            if isinstance(spec, SinkSpec)
+        ]
+        if endless and sinks and self.checkpointing.interval is None:
+            raise Invalid(
+                f"sink {sinks[0]!r} would never commit a row",
+                where=f"source {endless[0]!r} does not end, and no checkpoints are taken",
+                expected="checkpoints: sinks commit when one is complete",
+                fix='Pass checkpointing="5s", or another interval, to the environment',
+            )
+
+
+class _JobBuilder:
+    """What the streams of one job need of their environment: see `StreamBuilder`."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
 
     def arrow_schema(self, schema: Any, where: str) -> pa.Schema:
         """See `StreamBuilder.arrow_schema`."""
@@ -263,7 +333,7 @@ class StreamEnvironment:
         """See `StreamBuilder.pickled`."""
         try:
             return bytes(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
-        except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        except Exception as error:
             raise Invalid(
                 "a function cannot be pickled, so it cannot get into slots",
                 where=where,
@@ -272,32 +342,24 @@ class StreamEnvironment:
                 fix="Make such things (locks, connections, sessions) in its method open",
             ) from error
 
-    def _source(self, frame: DataFrame, uid: str | None, *, is_bounded: bool) -> DataStream:
-        chosen = self.graph.generated_uid("source") if uid is None else uid
-        node = Node(
-            uid=chosen,
-            name="source",
-            schema=self.arrow_schema(frame.schema, f"source {chosen!r}"),
-            source=SourceFrame(frame, is_bounded),
-            has_generated_uid=uid is None,
-        )
-        return DataStream(self, (Input(self.graph.add(node)),))
 
-    def _check_guarantees(self, plan: JobPlan, sources: list[Node]) -> None:
-        endless = [node.uid for node in sources if not node.source.is_bounded]
-        sinks = [
-            spec.uid
-            for chain in plan.chains
-            for spec in chain.operators
-            if isinstance(spec, SinkSpec)
-        ]
-        if endless and sinks and self.checkpointing.interval is None:
-            raise Invalid(
-                f"sink {sinks[0]!r} would never commit a row",
-                where=f"source {endless[0]!r} does not end, and no checkpoints are taken",
-                expected="checkpoints: sinks commit when one is complete",
-                fix='Pass checkpointing="5s", or another interval, to the environment',
-            )
+def _check_kind(value: object, kind: type, name: str, others: str) -> None:
+    if not isinstance(value, kind):
+        raise Invalid(
+            f"{name} is of another kind",
+            expected=f"a {kind.__name__}, {others}",
+            found=repr(value),
+        )
+
+
+def _ended(result: JobResult, job: JobStorage, plan: JobPlan) -> JobHandle:
+    run = EndedRun(result)
+    _logger.warning(run.note)
+    return JobHandle(run, job, _collecting(plan), (run.note,))
+
+
+def _notes(beginning: Beginning) -> tuple[str, ...]:
+    return () if beginning.point is None else (f"restored from {beginning.point}",)
 
 
 def _source_plan(node: Node) -> SourcePlan:

@@ -12,9 +12,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from holdfast.runtime.spark.live_jobs import LIVE_JOBS, SlotHold
 from holdfast.storage import Invalid
 
-__all__ = ["SessionFacts", "check_session", "make_session"]
+__all__ = ["SessionFacts", "check_classic", "check_session", "make_session"]
 
 _CORES_FOR_SOURCES = 2
 _LOOPBACK = "127.0.0.1"
@@ -22,18 +23,19 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """Where the driver and the slots listen."""
+    """Where the driver and the slots listen, and what is held for these."""
 
     driver_host: str
     slot_host: str | None
     """None: each slot at its executor's interface."""
+    hold: SlotHold
+    """The task slots for the job's slots; to be released when the job has ended."""
 
 
 def make_session(parallelism: int) -> SparkSession:
-    """A session on this machine with room for so many slots, and for reading sources beside them.
+    """The active session, or one on this machine with room for so many slots and their sources.
 
-    Raises:
-        Invalid: there is a session already, whose size cannot be changed.
+    One that is active already is as large as it is: `check_session` tells whether that will do.
     """
     there = SparkSession.getActiveSession()
     if there is not None:
@@ -52,24 +54,35 @@ def make_session(parallelism: int) -> SparkSession:
     )
 
 
-def check_session(spark: SparkSession, parallelism: int) -> SessionFacts:
-    """Make sure that the slots of a job can run here.
+def check_session(spark: SparkSession, parallelism: int, job: str) -> SessionFacts:
+    """Make sure that the slots of a job can run here, and hold the task slots that they need.
 
     Raises:
         Invalid: it is a session of Spark Connect, allocates executors as it likes, has not enough
-            task slots, or an executor has not this Holdfast; says what to do.
+            task slots that other jobs of this process leave free, or an executor has not this
+            Holdfast; says what to do.
     """
-    _check_classic(spark)
+    check_classic(spark)
     context: Any = spark.sparkContext
     _check_allocation(context)
-    _check_size(context, parallelism)
-    _check_executors(spark)
-    if context.master.startswith("local[") or context.master == "local":
-        return SessionFacts(_LOOPBACK, _LOOPBACK)
-    return SessionFacts(context.getConf().get("spark.driver.host") or _LOOPBACK, None)
+    hold = _hold(context, parallelism, job)
+    try:
+        _check_executors(spark)
+        if context.master.startswith("local[") or context.master == "local":
+            return SessionFacts(_LOOPBACK, _LOOPBACK, hold)
+        driver_host = context.getConf().get("spark.driver.host") or _LOOPBACK
+        return SessionFacts(driver_host, None, hold)
+    except BaseException:
+        hold.release()
+        raise
 
 
-def _check_classic(spark: Any) -> None:
+def check_classic(spark: Any) -> None:
+    """Make sure that a session has its driver in this process.
+
+    Raises:
+        Invalid: it has not, or is no session.
+    """
     if not isinstance(spark, SparkSession) or not hasattr(spark, "_jsparkSession"):
         raise Invalid(
             "this session cannot carry a job",
@@ -89,22 +102,31 @@ def _check_allocation(context: Any) -> None:
         )
 
 
-def _check_size(context: Any, parallelism: int) -> None:
+def _hold(context: Any, parallelism: int, job: str) -> SlotHold:
     jvm = context._jsc.sc()
     profile = jvm.resourceProfileManager().defaultResourceProfile()
     there = int(jvm.maxNumConcurrentTasks(profile))
-    if there < parallelism + 1:
-        fix = f"Start the session with more cores, or pass a parallelism of at most {there - 1}"
-        if context.master.startswith("local"):
-            fix = f'Use master("local[{parallelism + _CORES_FOR_SOURCES}]"), or a lower parallelism'
-        raise Invalid(
-            "the session is too small for the job",
-            where=f"master {context.master}",
-            expected=f"at least {parallelism + 1} task slots: {parallelism} for the job's slots, "
-            "which run all the time, and one or more to read sources",
-            found=str(there),
-            fix=fix,
-        )
+    held = LIVE_JOBS.hold(context.applicationId, job, parallelism, there)
+    if isinstance(held, SlotHold):
+        return held
+    taken = sum(held.values())
+    more = "a session with more cores"
+    if context.master.startswith("local"):
+        more = f'master("local[{taken + parallelism + _CORES_FOR_SOURCES}]")'
+    fix = f"Use {more}, or a lower parallelism"
+    if held:
+        fix += ", or cancel a job that is not needed"
+    others = ", ".join(f"{slots} by job {name!r}" for name, slots in held.items())
+    raise Invalid(
+        "the session has too few free task slots for the job"
+        if held
+        else "the session is too small for the job",
+        where=f"master {context.master}",
+        expected=f"at least {parallelism + 1} task slots: {parallelism} for the job's slots, "
+        "which run all the time, and one or more to read sources",
+        found=f"{there - taken}, for of {there} are held {others}" if held else str(there),
+        fix=fix,
+    )
 
 
 def _check_executors(spark: SparkSession) -> None:

@@ -194,6 +194,23 @@ def test_a_bug_ends_the_job_and_whoever_waits_is_told() -> None:
     assert stage.run.error is not None
     assert isinstance(stage.run.error.__cause__, KeyError)
     assert stage.run.ended.is_set()
+    assert stage.has_closed_cluster
+
+
+def test_whoever_waits_is_told_that_the_driver_cannot_listen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def serve(_host: str, _token: str) -> None:
+        raise OSError("no port")
+
+    stage = Stage([])
+    monkeypatch.setattr("holdfast.runtime.driver.run.DriverServer", serve)
+    stage.run.run()
+    assert (stage.run.status, str(stage.run.error)) == (
+        JobStatus.FAILED,
+        "the job cannot be run: no port",
+    )
+    assert stage.run.ended.is_set()
 
 
 def test_collected_parts_outlive_attempts_and_count_once() -> None:

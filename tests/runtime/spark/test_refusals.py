@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from holdfast.runtime import (
     CollectSink,
     FileSink,
+    GeneratedUidWarning,
     JobFailed,
+    JobStatus,
     KeyedProcessFunction,
     NoRestart,
     StreamEnvironment,
@@ -128,7 +130,8 @@ REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
     ),
     another_kind_of_function: (
         "process of a stream that is not keyed takes another kind of function: expected an "
-        "object of a class below ProcessFunction, found Echo()"
+        "object of a class below ProcessFunction, found "
+        "tests.runtime.spark.test_refusals.Echo Echo()"
     ),
     bad_schema: (
         "a schema cannot be read [operator 'echo']: expected DDL as Spark has it, found "
@@ -164,7 +167,7 @@ def test_a_session_of_connect_is_refused() -> None:
     Remote.__module__, Remote.__qualname__ = "pyspark.sql.connect.session", "SparkSession"
     session: Any = Remote()
     with pytest.raises(Invalid) as caught:
-        check_session(session, 2)
+        check_session(session, 2, "job")
     assert str(caught.value) == (
         "this session cannot carry a job: expected a classic SparkSession, in the driver's own "
         "process, found pyspark.sql.connect.session.SparkSession. Spark Connect hides the driver; "
@@ -178,7 +181,7 @@ def test_dynamic_allocation_is_refused(
     conf = spark.sparkContext.getConf().set("spark.dynamicAllocation.enabled", "true")
     monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda _: conf)
     with pytest.raises(Invalid) as caught:
-        check_session(spark, 2)
+        check_session(spark, 2, "job")
     assert str(caught.value) == (
         "dynamic allocation would take executors away from slots, or start them too late: expected "
         "spark.dynamicAllocation.enabled=false, found true. Set it to false, and "
@@ -197,7 +200,7 @@ def check_with_path(spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyP
     """What is refused when executors find this folder first; Spark starts new workers for it."""
     monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(path))
     with pytest.raises(Invalid) as caught:
-        check_session(spark, 2)
+        check_session(spark, 2, "job")
     return re.sub(r"\[\S+\]", "[host]", str(caught.value))
 
 
@@ -257,3 +260,64 @@ def test_a_row_that_does_not_fit_is_named(
         f"row _ {told}. Yield rows that fit, or change schema="
     )
     assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+def test_a_job_beside_another_gets_only_what_that_leaves(spark: SparkSession) -> None:
+    first = check_session(spark, 2, "first")
+    try:
+        with pytest.raises(Invalid) as caught:
+            check_session(spark, 2, "second")
+        assert str(caught.value) == (
+            "the session has too few free task slots for the job [master local[4]]: expected at "
+            "least 3 task slots: 2 for the job's slots, which run all the time, and one or more to "
+            "read sources, found 2, for of 4 are held 2 by job 'first'. Use "
+            'master("local[6]"), or a lower parallelism, or cancel a job that is not needed'
+        )
+        check_session(spark, 1, "third").hold.release()
+    finally:
+        first.hold.release()
+    check_session(spark, 2, "second").hold.release()
+
+
+def test_a_job_that_is_refused_or_has_ended_holds_no_task_slots(spark: SparkSession) -> None:
+    for restore in ("nowhere", None):
+        env = StreamEnvironment(spark, parallelism=3)
+        numbers(env).sink_to(CollectSink(), uid="out")
+        if restore:
+            with pytest.raises(Invalid, match="not a checkpoint to restore from"):
+                env.execute_async("job", restore=restore)
+        else:
+            env.execute_async("job").result(200)
+    check_session(spark, 3, "job").hold.release()
+
+
+def test_a_stream_that_spark_cannot_process_is_refused(spark: SparkSession) -> None:
+    rate = spark.readStream.format("rate").load()
+    env = StreamEnvironment(spark, parallelism=2)
+    env.from_stream(rate.where("value > 3").select("value"), uid="fine")
+    with pytest.raises(Invalid, match="Spark cannot process source 'rate' as a stream") as caught:
+        env.from_stream(rate.orderBy("value"), uid="rate")
+    assert "orting is not supported" in caught.value.found
+
+
+def test_a_graph_is_one_job(spark: SparkSession) -> None:
+    env = StreamEnvironment(spark, parallelism=1)
+    for rows in (3, 5):  # as in a notebook: the same cell again
+        stream = env.from_batch(spark.range(rows), uid="numbers")
+        stream.sink_to(CollectSink(), uid="out")
+        job = env.execute_async(f"job {rows}")
+        assert job.result(200) is JobStatus.FINISHED
+        assert job.collected("out").num_rows == rows
+        with pytest.raises(Invalid, match=f"the stream is of job 'job {rows}', which was started"):
+            stream.sink_to(CollectSink(), uid="more")
+    with pytest.raises(Invalid, match="the job has no source"):
+        env.execute_async("nothing")
+
+
+def test_a_source_without_a_uid_is_warned_about(spark: SparkSession) -> None:
+    env = StreamEnvironment(spark, parallelism=1)
+    with pytest.warns(
+        GeneratedUidWarning, match="a source has no uid and is called 'source-1'"
+    ) as w:
+        env.from_batch(spark.range(3))
+    assert w[0].filename == __file__
