@@ -72,7 +72,7 @@ class _FrameSource(Source):
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._restored: FramePosition | None = None
-        self._position = FramePosition(splits_done=0, splits=0, parallelism=0, fingerprint="")
+        self._position = FramePosition(splits_done=0, splits=0, fingerprint="")
         if opening.restored is not None:
             restored = read_position(opening.restored, FRAME_KIND, self.uid)
             assert isinstance(restored, FramePosition)
@@ -121,10 +121,9 @@ class _FrameSource(Source):
                 feed.fail(summary_of(error), traceback.format_exc())
 
     def _push_splits(self, feed: Feed) -> None:
-        division, before = self._division, self._restored
-        is_begun = before is not None and before.splits_done > 0
-        division.plan(before.parallelism if before is not None and is_begun else None)
-        if division.is_kept:
+        division = self._division
+        division.plan()
+        if not division.is_told:
             _logger.warning(
                 "source %r comes of a shuffle or the like, so its splits are those of this run: "
                 "after a failure the job goes on with them, but a new run cannot restore a "
@@ -160,23 +159,16 @@ class _FrameSource(Source):
         before = self._restored
         done = 0 if before is None else before.splits_done
         if before is not None and done and before.fingerprint != fingerprint:
-            if self._division.is_kept:
+            if not self._division.is_told:
                 raise self._not_repeatable(before)
             raise Invalid(
                 f"source {self.uid!r} is not split as it was when the checkpoint was taken",
                 expected=f"the same files or rows in {before.splits} splits, of which {done} are "
                 "done",
                 found=f"{splits} splits, or files that have changed, come or gone",
-                fix="Restore with the same input, or start the job afresh",
+                fix="Restore with the same input, settings and cores, or start the job afresh",
             )
-        self._move(
-            FramePosition(
-                splits_done=done,
-                splits=splits,
-                parallelism=self._division.parallelism,
-                fingerprint=fingerprint,
-            )
-        )
+        self._move(FramePosition(splits_done=done, splits=splits, fingerprint=fingerprint))
 
     def _not_repeatable(self, before: FramePosition) -> Invalid:
         return Invalid(

@@ -30,14 +30,10 @@ class QueryPosition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class FramePosition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A DataFrame of which so many splits are done. `fingerprint` says how it was split.
-
-    `parallelism`: how many tasks at once it was split for.
-    """
+    """A DataFrame of which so many splits are done. `fingerprint` says how it was split."""
 
     splits_done: int
     splits: int
-    parallelism: int
     fingerprint: str
     has_ended: bool = False
 

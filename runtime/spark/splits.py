@@ -5,7 +5,7 @@ Spark divides files, ranges and rows of the driver by what they are: that can be
 later run can tell whether it finds the same. What comes of a shuffle, a join of partitions or a
 database cannot: a plan that is made once more may divide it otherwise. Of such a DataFrame the
 division is made once in a run and kept, with the files of its shuffles; another run has no part in
-it.
+it. On a cluster files are kept so too, for Spark cuts them by how many cores there are just then.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from holdfast.storage import Entropy
 
 __all__ = ["Division"]
 
-_PARALLELISM = "spark.sql.leafNodeDefaultParallelism"
 _KEPT = "kept "
+_ALWAYS_AS_MANY_CORES = re.compile(r"local(\[|$)")
 _RANGE = re.compile(r"Range \([^)]*\)")
 
 
@@ -36,49 +36,43 @@ class Division:
         self._frame = frame
         self._entropy = entropy
         self._planned: DataFrame | None = None
-        self._kept_as: str | None = None
-        self.parallelism = 0
-        """How many tasks Spark took to be at once when it divided; set by `plan`."""
+        self._fingerprint: str | None = None
+        self.is_told = True
+        """Whether another run can tell if it finds the same splits; settled by `plan`."""
 
-    @property
-    def is_kept(self) -> bool:
-        """Whether no other run can divide the rows so again."""
-        return self._kept_as is not None
-
-    def plan(self, parallelism: int | None) -> None:
-        """Settle how the rows are divided, unless that is settled; shuffles run now.
-
-        Args:
-            parallelism: that of the run that began to read, if this one is to go on with it: the
-                executors of this moment must not change the division.
-        """
+    def plan(self) -> None:
+        """Settle how the rows are divided, unless that is settled; shuffles run now."""
         if self._planned is not None:
             return
+        context = self._frame.sparkSession.sparkContext
         own = self._frame.sparkSession._jsparkSession.cloneSession()
-        self.parallelism = parallelism or int(own.leafNodeDefaultParallelism())
-        own.conf().set(_PARALLELISM, str(self.parallelism))
-        session = SparkSession(self._frame.sparkSession.sparkContext, own)
+        session = SparkSession(context, own)
         jvm: Any = session._jvm
         plan = self._frame._jdf.queryExecution().analyzed()
         frame = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(own, plan), session)
         use_long_batches(frame)
         rows = frame._jdf.queryExecution().toRdd()
-        if _description(jvm, frame) is None:
+        facts = _description(jvm, frame)
+        if facts is None or not _ALWAYS_AS_MANY_CORES.match(str(context.master)):
             kept = own.internalCreateDataFrame(rows, frame._jdf.schema(), False)
             frame = DataFrame(kept, session)
-            self._kept_as = _KEPT + self._entropy.token()
+            self._fingerprint = _KEPT + self._entropy.token() if facts is None else _hash(facts)
+        self.is_told = facts is not None
         self._planned = frame
 
     def pushed_by(self, push: Pusher) -> tuple[RDD[Any], str]:
         """What pushes each split when it is computed, and a fingerprint of the splits."""
         assert self._planned is not None
         pushed = self._planned.mapInArrow(push, PUSHED_SCHEMA)
-        if self._kept_as is not None:
-            return pushed.rdd, self._kept_as
         splits = pushed.rdd
+        if self._fingerprint is not None:
+            return splits, self._fingerprint
         facts = _description(pushed.sparkSession._jvm, pushed)
-        assert facts is not None
-        return splits, hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+        return splits, _KEPT + self._entropy.token() if facts is None else _hash(facts)
+
+
+def _hash(facts: list[str]) -> str:
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
 
 
 def _description(jvm: Any, frame: DataFrame) -> list[str] | None:
