@@ -122,8 +122,7 @@ class _FrameSource(Source):
 
     def _push_splits(self, feed: Feed) -> None:
         division = self._division
-        division.plan()
-        if not division.is_told:
+        if division.plan() and not division.is_told:
             _logger.warning(
                 "source %r comes of a shuffle or the like, so its splits are those of this run: "
                 "after a failure the job goes on with them, but a new run cannot restore a "

@@ -40,10 +40,13 @@ class Division:
         self.is_told = True
         """Whether another run can tell if it finds the same splits; settled by `plan`."""
 
-    def plan(self) -> None:
-        """Settle how the rows are divided, unless that is settled; shuffles run now."""
+    def plan(self) -> bool:
+        """Settle how the rows are divided, unless that is settled; shuffles run now.
+
+        False if it was settled already, by an earlier attempt.
+        """
         if self._planned is not None:
-            return
+            return False
         context = self._frame.sparkSession.sparkContext
         own = self._frame.sparkSession._jsparkSession.cloneSession()
         session = SparkSession(context, own)
@@ -59,6 +62,7 @@ class Division:
             self._fingerprint = _KEPT + self._entropy.token() if facts is None else _hash(facts)
         self.is_told = facts is not None
         self._planned = frame
+        return True
 
     def pushed_by(self, push: Pusher) -> tuple[RDD[Any], str]:
         """What pushes each split when it is computed, and a fingerprint of the splits."""
