@@ -2,9 +2,10 @@
 
 from holdfast.runtime.checkpoint import CheckpointOverview, CheckpointStatistics, CheckpointStatus
 from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.failures import Failure
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.errors import JobFailed, OperatorFailed, UserCodeFailed
+from holdfast.runtime.errors import JobFailed, NotEnded, OperatorFailed, UserCodeFailed
 from holdfast.runtime.functions import (
     BatchContext,
     BatchOrder,
@@ -48,6 +49,7 @@ __all__ = [
     "Context",
     "DataStream",
     "ExponentialDelayRestart",
+    "Failure",
     "FailureRateRestart",
     "FileSink",
     "FixedDelayRestart",
@@ -60,6 +62,7 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStream",
     "NoRestart",
+    "NotEnded",
     "OnTimerContext",
     "OperatorFailed",
     "OutputTag",

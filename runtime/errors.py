@@ -4,7 +4,9 @@ HoldfastError
 ├── UserCodeFailed   a user's function raised: its traceback says where
 ├── OperatorFailed   an operator of a slot raised, whatever it was: says which one
 │   └── NotOpened    it could not be opened, with the state that it is to have
-└── JobFailed        the job has ended without having finished: says why
+├── JobFailed        the job has ended without having finished: says why
+└── Unavailable
+    └── NotEnded     the job has not ended yet; a TimeoutError as well
 """
 
 from __future__ import annotations
@@ -14,9 +16,16 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from holdfast.storage import HoldfastError
+from holdfast.storage import HoldfastError, Unavailable
 
-__all__ = ["JobFailed", "NotOpened", "OperatorFailed", "UserCodeFailed", "operator_named"]
+__all__ = [
+    "JobFailed",
+    "NotEnded",
+    "NotOpened",
+    "OperatorFailed",
+    "UserCodeFailed",
+    "operator_named",
+]
 
 
 class UserCodeFailed(HoldfastError):
@@ -78,7 +87,26 @@ class NotOpened(OperatorFailed):
 
 
 class JobFailed(HoldfastError):
-    """The job has ended without having finished. What it was is in the message."""
+    """The job has ended without having finished. What it was is in the message.
+
+    `uid` is the operator or source in which it happened, if it is known; `traceback` what was
+    raised there, which is the end of the message too.
+    """
+
+    def __init__(self, what: str, *, uid: str | None = None, traceback: str = "") -> None:
+        self.uid = uid
+        self.traceback = traceback
+        super().__init__(what)
+
+    def _message(self) -> str:
+        return f"{self.what}\n\n{self.traceback}" if self.traceback else self.what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), uid=self.uid, traceback=self.traceback), (self.what,)
+
+
+class NotEnded(Unavailable, TimeoutError):
+    """The job has not ended within the time that somebody wanted to wait. It goes on."""
 
 
 @contextmanager

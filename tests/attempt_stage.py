@@ -160,23 +160,21 @@ class Stage:
         self.stores_at_once = True
         self.cancelled = 0
         self.history = CheckpointHistory()
-        self.attempt = Attempt(
-            AttemptParts(
-                number=1,
-                slots=slots,
-                version=VERSION,
-                config=CheckpointConfig(**{"interval": None, **settings}),
-                sources=self.sources,
-                next_checkpoint_id=7,
-                history=self.history,
-                deploy=lambda _: self,
-                link=lambda address: self.slots[int(address)],
-                store=self._store,
-                on_phase=self.phases.append,
-                clock=self.clock,
-            ),
-            self.events,
+        self.parts = AttemptParts(
+            number=1,
+            slots=slots,
+            version=VERSION,
+            config=CheckpointConfig(**{"interval": None, **settings}),
+            sources=self.sources,
+            next_checkpoint_id=7,
+            history=self.history,
+            deploy=lambda _: self,
+            link=lambda address: self.slots[int(address)],
+            store=self._store,
+            on_phase=self.phases.append,
+            clock=self.clock,
         )
+        self.attempt = Attempt(self.parts, self.events)
 
     def run(self, script: Script) -> Outcome:
         self.events.script = script(self)

@@ -29,7 +29,6 @@ from holdfast.runtime.restarts import FixedDelayRestart, RestartStrategy
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import (
     CheckpointMetadata,
-    HoldfastError,
     ManualClock,
     OperatorState,
     SeededEntropy,
@@ -69,7 +68,7 @@ class Stage:
     acts: list[Act]
     restart: RestartStrategy = field(default_factory=lambda: FixedDelayRestart(attempts=2, delay=0))
     config: CheckpointConfig = field(default_factory=CheckpointConfig)
-    opening_error: HoldfastError | None = None
+    opening_error: Exception | None = None
     fails_to_open: str = SOURCES[0]
     sources: list[PlayedSource] = field(default_factory=list)
     opened: list[SourceOpening] = field(default_factory=list)

@@ -9,6 +9,7 @@ after which nothing of the attempt is left: no slot, no source, no thread.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -105,6 +106,8 @@ class Unsuccessful:
     reason: str
     details: str = ""
     is_fatal: bool = False
+    uid: str | None = None
+    """The operator or source in which it happened, if it is one."""
 
 
 Outcome = Succeeded | Cancelled | Unsuccessful
@@ -198,8 +201,9 @@ class Attempt:
 
     def run(self) -> Outcome:
         """Start the slots, and see the attempt to its end."""
-        deployment = self._parts.deploy(self._events)
+        deployment: Deployment | None = None
         try:
+            deployment = self._deployed()
             while self._outcome is None:
                 event = self._events.next(self._wait_s())
                 if event is not None:
@@ -209,6 +213,13 @@ class Attempt:
         finally:
             self._stop(deployment)
         return self._explained(self._outcome)
+
+    def _deployed(self) -> Deployment | None:
+        try:
+            return self._parts.deploy(self._events)
+        except Exception as error:  # noqa: BLE001 - Spark raises many kinds, and may be back soon
+            self._fail(f"the slots cannot be started: {_said(error)}", traceback.format_exc())
+            return None
 
     def _now_ms(self) -> int:
         """The time of day, but steady: a clock that is set anew must not expire checkpoints."""
@@ -258,7 +269,7 @@ class Attempt:
             case SlotsEnded(error):
                 self._slots_have_ended(error)
             case SourceFailed(uid, summary, details, is_fatal):
-                self._fail(f"source {uid!r} failed: {summary}", details, is_fatal=is_fatal)
+                self._fail(f"source {uid!r} failed: {summary}", details, is_fatal=is_fatal, uid=uid)
                 self._is_symptom = True
             case CancelWanted():
                 self._outcome = Cancelled()
@@ -357,7 +368,10 @@ class Attempt:
             try:
                 source.start(feed)
             except HoldfastError as error:
-                self._fail(f"source {uid!r} failed: {error}")
+                self._fail(f"source {uid!r} failed: {error}", uid=uid)
+            except Exception as error:  # noqa: BLE001 - Spark raises many kinds
+                told = traceback.format_exc()
+                self._fail(f"source {uid!r} failed: {_said(error)}", told, uid=uid)
 
     def _slot_has_finished(self, slot: int) -> None:
         self._finished.add(slot)
@@ -400,9 +414,11 @@ class Attempt:
         self._fail(f"slot {slot} is lost: {reason}")
         self._is_symptom = True
 
-    def _fail(self, reason: str, details: str = "", *, is_fatal: bool = False) -> None:
+    def _fail(
+        self, reason: str, details: str = "", *, is_fatal: bool = False, uid: str | None = None
+    ) -> None:
         if self._outcome is None:
-            self._outcome = Unsuccessful(reason, details, is_fatal)
+            self._outcome = Unsuccessful(reason, details, is_fatal, uid)
 
     def _explained(self, outcome: Outcome) -> Outcome:
         """The outcome with its cause: who misses a slot says so before Spark says why."""
@@ -422,7 +438,7 @@ class Attempt:
         what = f"{' and '.join(gone) or 'the process of a slot'} was killed, or has died"
         return Unsuccessful(what, outcome.details)
 
-    def _stop(self, deployment: Deployment) -> None:
+    def _stop(self, deployment: Deployment | None) -> None:
         """Leave nothing behind. Sources first: they would meet slots that are gone."""
         self._is_over = True
         if self._coordinator is not None:
@@ -436,7 +452,8 @@ class Attempt:
         with ExitStack() as last_first:  # what fails to stop does not keep the others running
             for link in self._links.values():
                 last_first.callback(link.close)
-            last_first.callback(deployment.cancel)
+            if deployment is not None:
+                last_first.callback(deployment.cancel)
             for source in self._parts.sources.values():  # also those that have not begun to feed
                 last_first.callback(source.stop)
 
@@ -450,7 +467,13 @@ class Attempt:
 def _failure(event: Failed) -> Unsuccessful:
     where = f"operator {event.uid!r}" if event.uid else f"slot {event.slot}"
     prefix = "" if event.uid and event.uid in event.summary else f"{where} failed: "
-    return Unsuccessful(f"{prefix}{event.summary}", event.traceback, event.is_fatal)
+    return Unsuccessful(f"{prefix}{event.summary}", event.traceback, event.is_fatal, event.uid)
+
+
+def _said(error: Exception) -> str:
+    """In one line: errors of Spark come with the stack of the JVM."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else repr(error)
 
 
 def _has_died(error: str | None) -> bool:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.runtime.checkpoint import CheckpointHistory
+from holdfast.runtime.driver.failures import Failure
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.errors import JobFailed
 from holdfast.storage import Invalid, JobResult, NotFound
@@ -33,7 +34,8 @@ class EndedRun:
         self.status = known[result.status]
         self._result = result
         self.error: JobFailed | None = None
-        self.failures: list[str] = []
+        self.failures: tuple[Failure, ...] = ()
+        self.trouble = ""
         self.history = CheckpointHistory()
         self.ended = threading.Event()
         self.ended.set()

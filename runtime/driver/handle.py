@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from holdfast.runtime.checkpoint import CheckpointOverview
 from holdfast.runtime.driver.ended import EndedRun
+from holdfast.runtime.driver.failures import Failure
 from holdfast.runtime.driver.run import JobRun, JobStatus
+from holdfast.runtime.errors import NotEnded
 from holdfast.runtime.sinks import collected_table
-from holdfast.storage import Invalid, JobStorage, Unavailable
+from holdfast.storage import Invalid, JobStorage
 
 __all__ = ["JobHandle"]
 
@@ -44,18 +46,31 @@ class JobHandle:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Why attempts have failed so far, the latest last."""
-        return tuple(self._run.failures)
+        """Why attempts have failed so far, a line each, the latest last; the last hundred."""
+        return tuple(failure.summary for failure in self._run.failures)
+
+    @property
+    def failure_details(self) -> tuple[Failure, ...]:
+        """The same with what is known of them: where, when, and the traceback."""
+        return self._run.failures
+
+    @property
+    def trouble(self) -> str:
+        """What keeps checkpoints from being completed while the job runs on; mostly empty.
+
+        Such as a storage that is full or does not answer. Sinks commit nothing meanwhile.
+        """
+        return self._run.trouble
 
     def result(self, timeout_s: float | None = None) -> JobStatus:
         """Wait until the job has ended; how, if not by a failure.
 
         Raises:
             JobFailed: it has failed; says why.
-            Unavailable: it has not ended within that time.
+            NotEnded: it has not ended within that time; this is a `TimeoutError`.
         """
         if not self._run.ended.wait(timeout_s):
-            raise Unavailable(f"job {self.job_id!r} has not ended within {timeout_s} s")
+            raise NotEnded(f"job {self.job_id!r} has not ended within {timeout_s} s")
         if self._run.error is not None:
             raise self._run.error
         return self._run.status

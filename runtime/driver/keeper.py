@@ -65,6 +65,8 @@ class CheckpointKeeper:
         self.decided: Stored | StoreFailed | None = None
         self._newest = self._next_id - 1
         """The number of the last one that was completed, or where this attempt began."""
+        self.trouble = ""
+        """What is not committed yet, for how long and why; empty if nothing is."""
         self._has_leftovers = False
         """Whether one below it was given up, and may have left files."""
         self._cleaned_s = -math.inf
@@ -154,7 +156,8 @@ class CheckpointKeeper:
         """Commit, again and again until it is decided: it may be complete for all who read."""
         try:
             metadata = self._document(command)
-            return Stored(self._insist(lambda: self._owner.commit(metadata), "a checkpoint"))
+            what = f"checkpoint {command.checkpoint_id}"
+            return Stored(self._insist(lambda: self._owner.commit(metadata), what))
         except Fenced as error:
             return StoreFailed(command.checkpoint_id, str(error), is_fatal=True)
         except Exception as error:  # noqa: BLE001 - who waits for the commit learns of it only here
@@ -166,15 +169,26 @@ class CheckpointKeeper:
         Raises:
             Unavailable: the run gives up, or this was tried often enough.
         """
-        pause_s, tries = _FIRST_PAUSE_S, 1
-        while True:
-            try:
-                return act()
-            except Unavailable as error:
-                _logger.warning("%s is not committed yet: %s", what, error)
-                if tries >= most or self._gives_up.wait(pause_s):
-                    raise
-                pause_s, tries = min(pause_s * 2, _LONGEST_PAUSE_S), tries + 1
+        pause_s, tries, quiet_tries = _FIRST_PAUSE_S, 1, 1
+        began_s = self._clock.monotonic_s()
+        try:
+            while True:
+                try:
+                    return act()
+                except Unavailable as error:
+                    took_s = self._clock.monotonic_s() - began_s
+                    self.trouble = (
+                        f"{what} of job {self._job.job_id!r} is not committed after {tries} tries "
+                        f"in {took_s:.0f} s, and is tried again: {error}"
+                    )
+                    if tries == quiet_tries:  # ever more rarely: it may take a night
+                        _logger.warning("%s", self.trouble)
+                        quiet_tries *= 2
+                    if tries >= most or self._gives_up.wait(pause_s):
+                        raise
+                    pause_s, tries = min(pause_s * 2, _LONGEST_PAUSE_S), tries + 1
+        finally:
+            self.trouble = ""
 
     def _clean_between(self, completed: int) -> None:
         """Now and then, delete what checkpoints that were given up have left.

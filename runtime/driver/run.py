@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import traceback
+from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -35,13 +37,15 @@ from holdfast.runtime.driver.events import (
     EventQueue,
     Stored,
 )
+from holdfast.runtime.driver.failures import Failure, failure_of, job_failed
 from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.driver.shared_history import SharedHistory
 from holdfast.runtime.errors import JobFailed
 from holdfast.runtime.network import Collect, Credentials, DriverServer, SlotClient, ToDriver
 from holdfast.runtime.plan import EdgePlan, JobPlan
-from holdfast.runtime.restarts import RestartStrategy
+from holdfast.runtime.restarts import RestartDecider, RestartStrategy
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import (
     Clock,
@@ -57,6 +61,7 @@ from holdfast.storage import (
 __all__ = ["Cluster", "JobRun", "JobStatus", "RunParts", "SourceOpening", "SourcePlan"]
 
 _logger = logging.getLogger(__name__)
+_KEPT_FAILURES = 100
 
 
 class JobStatus(Enum):
@@ -147,8 +152,8 @@ class JobRun:
         self._token = parts.entropy.token() + parts.entropy.token()
         self._collected: dict[str, dict[str, bytes]] = {}
         self.attempts = 0
-        self.failures: list[str] = []
-        self.history = CheckpointHistory()
+        self._failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
+        self.history: CheckpointHistory = SharedHistory()
         self.status = JobStatus.STARTING
         self.error: JobFailed | None = None
         self.ended = threading.Event()
@@ -184,6 +189,17 @@ class JobRun:
         if events is not None:
             events.put(CheckpointWanted())
 
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Why attempts have failed, the latest last; of very many, the last ones."""
+        with self._lock:
+            return tuple(self._failures)
+
+    @property
+    def trouble(self) -> str:
+        """What keeps checkpoints from being completed; empty if nothing does."""
+        return self._parts.keeper.trouble
+
     def collected(self, uid: str) -> dict[str, bytes]:
         """What a collecting sink has committed so far, by part."""
         with self._lock:
@@ -213,8 +229,11 @@ class JobRun:
         self._parts.keeper.clean()  # what an earlier driver has left
         while True:
             outcome = self._try(server)
-            self._parts.keeper.settle()
-            self._complete_history()
+            failure, delay_ms = None, None
+            if isinstance(outcome, Unsuccessful) and not self._cancel.is_set():
+                failure = self._failed(outcome)
+                delay_ms = self._delay_ms(decider, outcome, failure)
+            self._settle()
             if not isinstance(outcome, Succeeded):
                 self._parts.keeper.clean()
             if self._cancel.is_set() and not isinstance(outcome, Succeeded):
@@ -222,19 +241,54 @@ class JobRun:
             if not isinstance(outcome, Unsuccessful):
                 self._end_well(outcome)
                 return
-            self.failures.append(outcome.reason)
-            delay_ms = None
-            if not outcome.is_fatal:
-                chance = self._parts.entropy.uniform(0.0, 1.0)
-                delay_ms = decider.failed(self._parts.clock.now_ms(), chance)
             if delay_ms is None:
-                self._end(JobStatus.FAILED, _job_failed(outcome))
+                assert failure is not None
+                self._end(JobStatus.FAILED, job_failed(failure))
                 return
-            _logger.warning("attempt %d failed: %s", self.attempts, outcome.reason)
-            self.status = JobStatus.RESTARTING
             if self._cancel.wait(delay_ms / 1000):
                 self._end_well(Cancelled())
                 return
+
+    def _failed(self, outcome: Unsuccessful) -> Failure:
+        now_ms = self._parts.clock.now_ms()
+        failure = failure_of(outcome, attempt=self.attempts, failed_ms=now_ms)
+        with self._lock:
+            self._failures.append(failure)
+        return failure
+
+    def _delay_ms(
+        self, decider: RestartDecider, outcome: Unsuccessful, failure: Failure
+    ) -> int | None:
+        """In how long to try again; tells people at once, because storage may keep us waiting."""
+        delay_ms = None
+        if not outcome.is_fatal:
+            chance = self._parts.entropy.uniform(0.0, 1.0)
+            now_ms = round(self._parts.clock.monotonic_s() * 1000)
+            delay_ms = decider.failed(now_ms, chance)
+        job_id = self._parts.job.job_id
+        if delay_ms is None:
+            _logger.error("job %r fails: %s", job_id, failure)
+            self._parts.keeper.give_up()
+        else:
+            self.status = JobStatus.RESTARTING
+            again = f"{delay_ms / 1000:g} s"
+            _logger.warning(
+                "attempt %d of job %r failed, the next comes in %s: %s",
+                failure.attempt,
+                job_id,
+                again,
+                failure,
+            )
+        return delay_ms
+
+    def _settle(self) -> None:
+        """Wait until it is decided what became of a checkpoint that was being stored.
+
+        Not so once the job is given up: whoever restores it finds out, and who waits for its end
+        does not wait for a storage that is down.
+        """
+        self._parts.keeper.settle()
+        self._complete_history()
 
     def _try(self, server: DriverServer) -> Outcome:
         """One attempt, from the newest checkpoint that there is."""
@@ -249,6 +303,9 @@ class JobRun:
             return Unsuccessful(str(error), is_fatal=True)
         except HoldfastError as error:
             return Unsuccessful(f"the job cannot be restored: {error}", is_fatal=True)
+        except Exception as error:  # noqa: BLE001 - Spark raises many kinds, and may be back soon
+            told = traceback.format_exc()
+            return Unsuccessful(f"the job could not be restored: {error!r}", told)
         self._attempt, self._events = attempt, events
 
         def handle(message: ToDriver) -> bool:
@@ -404,8 +461,3 @@ def _stop_quietly(source: Source) -> None:
         source.stop()
     except Exception as error:  # noqa: BLE001 - another source's error is the one to be told
         _logger.warning("source %r could not be stopped: %s", source.uid, error)
-
-
-def _job_failed(outcome: Unsuccessful) -> JobFailed:
-    details = f"\n\n{outcome.details.rstrip()}" if outcome.details else ""
-    return JobFailed(f"{outcome.reason}{details}")

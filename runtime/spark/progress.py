@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.status import Status
 
 from holdfast.runtime.driver.handle import JobHandle
-from holdfast.storage import Unavailable
+from holdfast.runtime.errors import NotEnded
 
 __all__ = ["follow"]
 
@@ -25,12 +26,15 @@ def follow(job: JobHandle) -> None:
     if not console.is_terminal:
         job.result()
         return
+    if not job.status.is_final:  # one that had ended before has said so in the log
+        for note in job.notes:
+            console.print(note, markup=False, highlight=False)
     with Status("", console=console) as status:
         while True:
             status.update(_line(job))
             try:
                 job.result(_REFRESH_S)
-            except Unavailable:
+            except NotEnded:
                 continue
             return
 
@@ -42,4 +46,6 @@ def _line(job: JobHandle) -> str:
     completed = job.checkpoints().counts.completed
     line = f"{job.job_id} is {job.status.value}: {rows:,} rows in, {read:,} processed"
     line += f", {completed} checkpoints"
-    return line if metrics["attempts"] < 2 else f"{line}, attempt {metrics['attempts']}"
+    if metrics["attempts"] > 1:
+        line += f", attempt {metrics['attempts']}"
+    return escape(f"{line}; {job.trouble}" if job.trouble else line)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from attempt_stage import InlineExecutor, Script, Stage, Step
-from holdfast.runtime.driver.attempt import Cancelled, Phase, Succeeded, Unsuccessful
+from holdfast.runtime.driver.attempt import Attempt, Cancelled, Phase, Succeeded, Unsuccessful
 from holdfast.runtime.driver.events import (
     AttemptEvent,
     CancelWanted,
     CheckpointWanted,
+    EventQueue,
     SlotLost,
     SlotsEnded,
     SourceFailed,
@@ -226,12 +228,13 @@ def test_the_slots_must_not_end_before_they_are_told_to(begin: Script) -> None:
 def test_a_slot_that_fails_says_why(begin: Script) -> None:
     failed = Failed(slot=1, uid="sum", summary="no", traceback="line 1", is_fatal=False)
     outcome = failure(Stage(), begin, failed, SlotsEnded("a task failed"))
-    assert outcome == Unsuccessful("operator 'sum' failed: no", "line 1")
+    assert outcome == Unsuccessful("operator 'sum' failed: no", "line 1", uid="sum")
 
 
 def test_a_failure_names_the_operator_once() -> None:
     failed = Failed(slot=1, uid="sum", summary="'sum' is odd", traceback="", is_fatal=True)
-    assert failure(Stage(), running, failed) == Unsuccessful("'sum' is odd", is_fatal=True)
+    told = Unsuccessful("'sum' is odd", is_fatal=True, uid="sum")
+    assert failure(Stage(), running, failed) == told
     failed = Failed(slot=1, uid=None, summary="no disk", traceback="", is_fatal=False)
     assert failure(Stage(), running, failed).reason == "slot 1 failed: no disk"
 
@@ -239,7 +242,9 @@ def test_a_failure_names_the_operator_once() -> None:
 @IN_EACH_PHASE
 def test_a_source_that_fails_says_why(begin: Script) -> None:
     outcome = failure(Stage(), begin, SourceFailed("a", "no such topic", "trace", is_fatal=True))
-    assert outcome == Unsuccessful("source 'a' failed: no such topic", "trace", is_fatal=True)
+    assert outcome == Unsuccessful(
+        "source 'a' failed: no such topic", "trace", is_fatal=True, uid="a"
+    )
 
 
 @IN_EACH_PHASE
@@ -251,6 +256,30 @@ def test_a_source_that_cannot_start_fails_the_attempt() -> None:
     stage = Stage()
     stage.sources["b"].error = Unavailable("no broker")
     assert failure(stage, running).reason == "source 'b' failed: no broker"
+
+
+def test_whatever_a_source_raises_when_it_starts_fails_the_attempt() -> None:
+    stage = Stage()
+    stage.sources["b"].error = ConnectionError("no JVM\nat org.apache")
+    outcome = failure(stage, running)
+    assert outcome.reason == "source 'b' failed: ConnectionError: no JVM"
+    assert (outcome.uid, outcome.is_fatal) == ("b", False)
+    assert "at org.apache" in outcome.details
+
+
+def test_slots_that_cannot_be_deployed_fail_the_attempt_and_leave_no_source_open() -> None:
+    stage = Stage()
+
+    def deploy(_events: EventQueue) -> Stage:
+        raise ConnectionError("no JVM\nat org.apache")
+
+    stage.parts = replace(stage.parts, deploy=deploy)
+    stage.attempt = Attempt(stage.parts, stage.events)
+    outcome = run(stage, lambda _: iter(()))
+    assert isinstance(outcome, Unsuccessful)
+    assert outcome.reason == "the slots cannot be started: ConnectionError: no JVM"
+    assert "at org.apache" in outcome.details
+    assert [source.stopped for source in stage.sources.values()] == [1, 1]
 
 
 @pytest.mark.parametrize("message", [Start, CheckpointCompleted])
@@ -421,7 +450,7 @@ def test_who_misses_a_slot_is_not_blamed_for_its_death(symptom: AttemptEvent) ->
 def test_who_misses_a_slot_is_not_blamed_for_the_failure_of_that_one() -> None:
     failed = Failed(slot=1, uid="sum", summary="no", traceback="line 1", is_fatal=False)
     outcome = failure(Stage(), running, LOST_PEER, failed)
-    assert outcome == Unsuccessful("operator 'sum' failed: no", "line 1")
+    assert outcome == Unsuccessful("operator 'sum' failed: no", "line 1", uid="sum")
 
 
 def test_late_acknowledgements_change_nothing() -> None:

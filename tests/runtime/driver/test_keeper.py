@@ -123,6 +123,35 @@ def test_a_commit_is_tried_until_it_is_decided(stage: Stage, is_late: bool) -> N
     assert stage.job.completed() == (4,)
 
 
+def test_what_keeps_a_commit_waiting_is_told_ever_more_rarely(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.driver.keeper._LONGEST_PAUSE_S", 0.001)
+    stage.storage.failures = 40
+    seen: list[str] = []
+    create = stage.storage.create
+
+    def noting(name: str, data: Buffer) -> bytes | None:
+        seen.append(stage.keeper.trouble)
+        return create(name, data)
+
+    monkeypatch.setattr(stage.storage, "create", noting)
+    assert isinstance(stage.store(4), Stored)
+    assert [message.split(" tries ")[0][-2:].strip() for message in caplog.messages] == [
+        "1",
+        "2",
+        "4",
+        "8",
+        "16",
+        "32",
+    ]
+    assert seen[0] == stage.keeper.trouble == ""
+    assert seen[40] == (
+        "checkpoint 4 of job 'job' is not committed after 40 tries in 0 s, and is tried again: "
+        "no answer"
+    )
+
+
 def test_old_checkpoints_are_deleted(stage: Stage) -> None:
     for number in (1, 2, 3):
         stage.store(number)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
+from unittest.mock import patch
 
 import pytest
 
@@ -14,15 +16,16 @@ from holdfast.runtime.driver.attempt import (
     Unsuccessful,
 )
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
+from holdfast.runtime.driver.handle import JobHandle
+from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.errors import JobFailed
 from holdfast.runtime.network import Collect
-from holdfast.runtime.restarts import FixedDelayRestart
+from holdfast.runtime.restarts import FixedDelayRestart, RestartDecider
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
-    HoldfastError,
     StateSnapshot,
     Unavailable,
     load_storage,
@@ -48,7 +51,11 @@ def test_an_attempt_that_fails_is_followed_by_another_with_other_numbers() -> No
     stage = Stage([fails, fails, succeeds])
     stage.run.run()
     assert stage.run.status is JobStatus.FINISHED
-    assert stage.run.failures == ["a slot died"] * 2
+    assert [(each.attempt, each.summary, each.traceback) for each in stage.run.failures] == [
+        (1, "a slot died", "details"),
+        (2, "a slot died", "details"),
+    ]
+    assert stage.run.failures[0].failed_ms == stage.clock.now_ms()
     assert [each.credentials.attempt for each in stage.opened[::2]] == [1, 2, 3]
     assert len({each.credentials.token for each in stage.opened}) == 1
     assert stage.numbers == [1, 4, 7]
@@ -60,6 +67,81 @@ def test_the_strategy_has_the_last_word() -> None:
     assert stage.run.status is JobStatus.FAILED
     assert str(stage.run.error) == "a slot died\n\ndetails"
     assert isinstance(stage.run.error, JobFailed)
+
+
+def test_what_a_user_raised_is_told_while_the_job_restarts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def raises(_stage: Stage, _events: EventQueue) -> Outcome:
+        return Unsuccessful("operator 'sum' failed", "line 1\nKeyError: 'price'\n", uid="sum")
+
+    stage = Stage([raises, raises], restart=FixedDelayRestart(attempts=1, delay=0))
+    stage.run.run()
+    text = "operator 'sum' failed\n\nline 1\nKeyError: 'price'"
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", f"attempt 1 of job 'job' failed, the next comes in 0 s: {text}"),
+        ("ERROR", f"job 'job' fails: {text}"),
+    ]
+    error = stage.run.error
+    assert error is not None
+    assert (str(error), error.what) == (text, "operator 'sum' failed")
+    assert (error.uid, error.traceback) == ("sum", "line 1\nKeyError: 'price'")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.uid, again.traceback) == (text, error.uid, error.traceback)
+    handle = JobHandle(stage.run, stage.job, {}, ())
+    assert handle.failures == ("operator 'sum' failed",) * 2
+    assert [str(each) for each in handle.failure_details] == [text] * 2
+
+
+def test_failures_are_kept_but_not_without_end() -> None:
+    stage = Stage([fails] * 150, restart=FixedDelayRestart(attempts=149, delay=0))
+    stage.run.run()
+    assert [each.attempt for each in stage.run.failures] == list(range(51, 151))
+
+
+def test_a_job_whose_storage_is_down_says_that_it_restarts() -> None:
+    stage = Stage([fails, succeeds])
+    seen: list[JobStatus] = []
+
+    def settle() -> None:
+        seen.append(stage.run.status)
+        CheckpointKeeper.settle(stage.keeper)
+
+    with patch.object(stage.keeper, "settle", settle):
+        stage.run.run()
+    assert seen[0] is JobStatus.RESTARTING
+    assert stage.run.status is JobStatus.FINISHED
+
+
+def test_a_job_that_gives_up_does_not_wait_for_its_storage() -> None:
+    stage = Stage([completes(1, fails_for_good)])
+    with patch.object(stage.keeper, "give_up") as give_up:
+        stage.run.run()
+    give_up.assert_called_once_with()
+
+
+def test_a_clock_that_is_set_back_does_not_touch_the_strategy() -> None:
+    times: list[int] = []
+
+    class Noting(FixedDelayRestart):
+        def start(self) -> RestartDecider:
+            return self
+
+        def failed(self, now_ms: int, chance: float) -> int | None:
+            times.append(now_ms)
+            return 0
+
+    stage = Stage([fails, succeeds], restart=Noting())
+    with patch.object(stage.clock, "monotonic_s", lambda: 12.5):
+        stage.run.run()
+    assert times == [12_500]
+
+
+def test_who_waits_too_long_gets_a_timeout() -> None:
+    handle = JobHandle(Stage([]).run, Stage([]).job, {}, ())
+    for kind in (TimeoutError, Unavailable):
+        with pytest.raises(kind, match=r"job 'job' has not ended within 0.01 s"):
+            handle.result(0.01)
 
 
 def test_what_would_fail_again_is_not_tried_again() -> None:
@@ -154,15 +236,20 @@ def test_a_run_that_was_taken_over_ends_before_its_next_attempt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "attempts"), [(Unavailable("no storage"), 3), (Corrupt("a bad position"), 1)]
+    ("error", "attempts"),
+    [
+        (Unavailable("no storage"), 3),
+        (ConnectionError("no JVM"), 3),
+        (Corrupt("a bad position"), 1),
+    ],
 )
 def test_what_cannot_be_restored_is_tried_again_if_that_may_help(
-    error: HoldfastError, attempts: int
+    error: Exception, attempts: int
 ) -> None:
     stage = Stage([], opening_error=error)
     stage.run.run()
     assert (stage.run.status, stage.run.attempts) == (JobStatus.FAILED, attempts)
-    assert error.what in str(stage.run.error)
+    assert str(error) in str(stage.run.error)
 
 
 @pytest.mark.parametrize("stop_error", [None, OSError("it does not stop")])

@@ -1,0 +1,44 @@
+"""What is known of an attempt that has failed, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.runtime.driver.attempt import Unsuccessful
+from holdfast.runtime.errors import JobFailed
+
+__all__ = ["Failure", "failure_of", "job_failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an attempt has failed."""
+
+    attempt: int
+    failed_ms: int
+    """When, in milliseconds since 1970."""
+    summary: str
+    """In one line."""
+    uid: str | None = None
+    """The operator or source in which it happened; None if it is none of these."""
+    traceback: str = ""
+    """What the user's code raised, or what Spark has told; empty if there is no more to say."""
+
+    def __str__(self) -> str:
+        return f"{self.summary}\n\n{self.traceback}" if self.traceback else self.summary
+
+
+def failure_of(outcome: Unsuccessful, *, attempt: int, failed_ms: int) -> Failure:
+    """The failure that ended an attempt."""
+    return Failure(
+        attempt=attempt,
+        failed_ms=failed_ms,
+        summary=outcome.reason,
+        uid=outcome.uid,
+        traceback=outcome.details.rstrip(),
+    )
+
+
+def job_failed(failure: Failure) -> JobFailed:
+    """The failure after which there was no other attempt."""
+    return JobFailed(failure.summary, uid=failure.uid, traceback=failure.traceback)
