@@ -132,7 +132,7 @@ class Gate:
 
     def _awake(self) -> Sequence[Event]:
         """That this chain is waited for again, if that is news: time may have nothing to add."""
-        if not self._is_quiet:
+        if not self._is_quiet or self._watermarks.all_idle:
             return ()
         self._is_quiet = False
         return (Awake(),)

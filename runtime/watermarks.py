@@ -10,8 +10,10 @@ __all__ = ["WatermarkMerge"]
 class WatermarkMerge:
     """The watermark of several channels together. It never goes back.
 
-    Idle channels and those that have ended are not waited for. When none but such are left event
-    time stands still where it was; it has got to its end when all have ended.
+    Idle channels and those that have ended are not waited for. When none but such are left, event
+    time is where the furthest of them had got to, in whatever order they fell silent: so all slots
+    agree, as in Flink. It gets to its end when all have ended, and no sooner, though some channels
+    have said that they are there: an idle one may still bring rows.
     """
 
     def __init__(self, channels: int) -> None:
@@ -23,7 +25,10 @@ class WatermarkMerge:
     def advance(self, channel: int, timestamp: int) -> int | None:
         """A channel has got to `timestamp`; answers the new watermark of all if there is one."""
         self._is_idle[channel] = False
-        self._reached[channel] = max(self._reached[channel], timestamp)
+        if timestamp == MAX_WATERMARK:
+            self._has_ended[channel] = True
+        else:
+            self._reached[channel] = max(self._reached[channel], timestamp)
         return self._merged()
 
     def idle(self, channel: int) -> int | None:
@@ -37,7 +42,6 @@ class WatermarkMerge:
 
     def end(self, channel: int) -> int | None:
         """A channel has ended; answers as `advance` does."""
-        self._has_ended[channel] = True
         return self.advance(channel, MAX_WATERMARK)
 
     @property
@@ -48,14 +52,15 @@ class WatermarkMerge:
         return bool(waiting) and all(waiting)
 
     def _merged(self) -> int | None:
-        if self.all_idle:
+        together = self._together()
+        if together <= self.current:
             return None
-        reached = [
-            timestamp
-            for timestamp, is_idle in zip(self._reached, self._is_idle, strict=True)
-            if not is_idle
-        ]
-        if min(reached) <= self.current:
-            return None
-        self.current = min(reached)
-        return self.current
+        self.current = together
+        return together
+
+    def _together(self) -> int:
+        if all(self._has_ended):
+            return MAX_WATERMARK
+        channels = zip(self._reached, self._is_idle, self._has_ended, strict=True)
+        counting = [reached for reached, is_idle, has_ended in channels if not is_idle | has_ended]
+        return min(counting) if counting else max(self._reached)

@@ -132,6 +132,15 @@ def test_an_end_beside_an_idle_channel_is_quiet_and_not_the_end() -> None:
     assert list(gate.receive(1, EndOfInput())) == [TimeAdvanced(MAX_WATERMARK), Ended()]
 
 
+def test_a_channel_at_the_end_of_time_does_not_wake_the_chain() -> None:
+    gate = Gate(2)
+    gate.receive(0, Idle())
+    assert list(gate.receive(1, Idle())) == [Quiet()]
+    assert list(gate.receive(0, Watermark(MAX_WATERMARK))) == []
+    assert list(gate.receive(0, EndOfInput())) == []
+    assert list(gate.receive(1, Watermark(5))) == [Awake(), TimeAdvanced(5)]
+
+
 class Channels:
     """Channels with rows, watermarks and barriers, read by a gate in any order."""
 

@@ -45,16 +45,45 @@ def test_what_an_idle_channel_had_got_to_counts_when_it_is_back() -> None:
     assert merge.current == 30
 
 
-def test_time_stands_still_when_all_are_idle() -> None:
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_when_all_are_idle_time_is_where_the_furthest_was_in_whatever_order(
+    order: tuple[int, int],
+) -> None:
     merge = WatermarkMerge(2)
     merge.advance(0, 10)
     merge.advance(1, 5)
     found = []
-    for channel in range(2):
-        assert merge.idle(channel) is None
+    for channel in order:
+        merge.idle(channel)
         found.append(merge.all_idle)
     assert found == [False, True]
-    assert merge.current == 5
+    assert merge.current == 10
+
+
+def test_a_channel_that_ends_beside_an_idle_one_leaves_time_where_both_orders_do() -> None:
+    found = []
+    for ends_first in (True, False):
+        merge = WatermarkMerge(2)
+        merge.advance(0, 10)
+        merge.advance(1, 8)
+        for act in (merge.end, merge.idle) if ends_first else (merge.idle, merge.end):
+            act(0 if act == merge.end else 1)
+        assert merge.all_idle
+        found.append(merge.current)
+    assert found == [10, 10]
+
+
+def test_a_channel_that_is_at_the_end_of_time_does_not_take_an_idle_one_there() -> None:
+    """The chains before it say so in a mark, before the end itself: rows of others may follow."""
+    merge = WatermarkMerge(2)
+    merge.advance(0, 10)
+    merge.advance(1, 8)
+    merge.idle(1)
+    assert merge.advance(0, MAX_WATERMARK) is None
+    assert merge.all_idle
+    assert merge.end(0) is None
+    assert merge.advance(1, 12) == 12
+    assert merge.advance(1, MAX_WATERMARK) == MAX_WATERMARK
 
 
 def test_a_channel_that_has_ended_is_not_waited_for() -> None:
@@ -112,5 +141,5 @@ def test_time_never_goes_back_and_never_passes_a_channel_that_counts(seed: int) 
         assert (merge.current != before) == (answer is not None)
         assert merge.current >= before
         if answer is not None:
-            everything = MAX_WATERMARK if len(ended) == channels else None
+            everything = MAX_WATERMARK if len(ended) == channels else max(reached)
             assert answer == min(counting, default=everything)
