@@ -35,7 +35,8 @@ class RestartDecider(Protocol):
     def failed(self, now_ms: int, chance: float) -> int | None:
         """The job has failed: in how many milliseconds to start it again; None to give up.
 
-        `now_ms` is of a clock that does not go back, not the time of day; `chance` a number from 0 to 1.
+        `now_ms` is of a clock that does not go back, so not the time of day; `chance` is a number
+        from 0 to 1.
         """
         ...
 

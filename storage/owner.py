@@ -237,6 +237,26 @@ class JobOwner:
             )
         self._drop((checkpoint_id,), pinned)
 
+    def rewind(self, checkpoint_id: int) -> tuple[int, ...]:
+        """Make every checkpoint that is newer than this one void; answers their numbers.
+
+        Their commit points are deleted, the newest first, and their files are orphans from then
+        on. So neither they nor those that are kept need be readable.
+
+        Raises:
+            Fenced: a newer owner has taken over; nothing was deleted.
+            Unavailable: something could not be deleted; calling again is safe.
+        """
+        newer = tuple(number for number in self.completed if number > checkpoint_id)
+        if newer:
+            self.check()
+            folder = self._job.folder
+            for number in reversed(newer):
+                self._storage.delete([f"{folder}/{names.metadata(number)}"])
+                self._completed.discard(number)
+                self._files.pop(number, None)
+        return newer
+
     def clear(self) -> None:
         """Delete every checkpoint and all that nobody needs; only this owner's records stay.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from holdfast.runtime.plan import JobPlan
 from holdfast.storage import (
     CheckpointMetadata,
+    CheckpointStorage,
     Invalid,
     JobStorage,
     NotFound,
@@ -73,8 +74,7 @@ def find_restore_point(job: JobStorage, restore: str | None) -> RestorePoint | N
             expected=f"{LATEST!r}, or a checkpoint's folder: …/job/chk-00000000000000000042",
             found=repr(restore),
         )
-    storage = load_storage(found["root"])
-    other = storage.job(names.unescape(found["job"]))
+    other = _storage_at(found["root"], job.storage).job(names.unescape(found["job"]))
     try:
         return RestorePoint(other.load(int(found["number"])), other)
     except NotFound as error:
@@ -84,6 +84,14 @@ def find_restore_point(job: JobStorage, restore: str | None) -> RestorePoint | N
             expected=f"one of {', '.join(map(str, other.completed())) or 'none at all'}",
             fix="Look whether the path is right, and whether the checkpoint was deleted",
         ) from error
+
+
+def _storage_at(root: str, mine: CheckpointStorage) -> CheckpointStorage:
+    """The storage of a root: the job's own with its options, if that is where it is."""
+    if root.rstrip("/") == mine.url.rstrip("/"):
+        return mine
+    storage = load_storage(root)
+    return mine if storage.url.rstrip("/") == mine.url.rstrip("/") else storage
 
 
 def check_fit(

@@ -31,6 +31,10 @@ def begin(
     do is done, and it has no checkpoint to go on from. Otherwise it begins again. `check` raises
     when a checkpoint does not fit; then nothing was changed, and the older driver goes on.
 
+    Of a checkpoint of the job itself that is named, the newer ones are deleted: they are of a
+    history that was left. A driver that dies before its first own checkpoint would come back with
+    the newest of them, and not with what was asked for.
+
     Raises:
         Invalid, NotFound: as `find_restore_point`; or the storage cannot be written to.
         Corrupt: the checkpoint, or a record in the job's folder, is damaged; names the file.
@@ -51,7 +55,10 @@ def begin(
         _clear(job)
         return owner.result
     # Likewise it may have completed one more checkpoint, and committed its rows.
-    return Beginning(owner, _point(job, restore, check))
+    point = _point(job, restore, check)
+    if point is not None and point.job.storage is job.storage and point.job.job_id == job.job_id:
+        owner.rewind(point.metadata.checkpoint_id)
+    return Beginning(owner, point)
 
 
 def _point(

@@ -185,8 +185,10 @@ class StreamEnvironment:
             name: the job's name. Its checkpoints are found by it.
             restore: "latest" goes on from the job's newest checkpoint, or begins if there is none;
                 a job that has ended is not run again: its handle says so at once, and so does a
-                note. The path or URL of a checkpoint's folder goes on from that one. None begins
-                anew, also a job that has ended, and is refused if it has left checkpoints.
+                note. The path or URL of a checkpoint's folder goes on from that one; newer ones of
+                the same job are deleted then. It is read with the environment's storage and its
+                options, if it lies in that. None begins anew, also a job that has ended, and is
+                refused if it has left checkpoints.
             allow_dropped_state: go on although state of operators is dropped that the job does not
                 have any more.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from holdfast.runtime.driver.restoring import RestorePoint, check_fit, find_restore_point
@@ -9,6 +11,7 @@ from holdfast.runtime.plan import JobPlan
 from holdfast.storage import (
     CheckpointMetadata,
     Invalid,
+    JobManagerCheckpointStorage,
     NotFound,
     OperatorState,
     StateSnapshot,
@@ -94,3 +97,32 @@ def test_a_checkpoint_is_named_by_its_folder() -> None:
         find_restore_point(other, f"{job.url}/chk-{6:020}")
     with pytest.raises(Invalid, match="this is not a checkpoint to restore from"):
         find_restore_point(other, job.url)
+
+
+class Secretive(JobManagerCheckpointStorage):
+    """A storage whose URL alone does not tell how to get there."""
+
+    url = "secret://place/"
+
+
+def test_the_jobs_own_storage_reads_what_lies_in_it() -> None:
+    job = Secretive().job("job")
+    job.take_over().commit(
+        CheckpointMetadata(job_id="job", checkpoint_id=5, triggered_ms=0, completed_ms=0)
+    )
+    for path in (f"secret://place/job/chk-{5:020}", f"{job.url}/chk-{5:020}"):
+        found = find_restore_point(job.storage.job("other"), path)
+        assert found is not None
+        assert found.job.storage is job.storage
+
+
+def test_the_jobs_own_storage_is_known_by_other_spellings(tmp_path: Path) -> None:
+    mine = load_storage(str(tmp_path))
+    job = mine.job("job")
+    job.take_over().commit(
+        CheckpointMetadata(job_id="job", checkpoint_id=5, triggered_ms=0, completed_ms=0)
+    )
+    for root in (f"{tmp_path}/../{tmp_path.name}", f"file://{tmp_path}", f"{tmp_path}/"):
+        found = find_restore_point(job, f"{root}/job/chk-{5:020}")
+        assert found is not None
+        assert found.job.storage is mine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 import pytest
@@ -15,6 +15,7 @@ from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
+    Fenced,
     Invalid,
     JobManagerCheckpointStorage,
     JobOwner,
@@ -39,8 +40,12 @@ def fits(_point: RestorePoint) -> None:
 
 
 def commit(owner: JobOwner, number: int) -> None:
+    commit_of("job", owner, number)
+
+
+def commit_of(job: str, owner: JobOwner, number: int) -> None:
     owner.commit(
-        CheckpointMetadata(job_id="job", checkpoint_id=number, triggered_ms=0, completed_ms=0)
+        CheckpointMetadata(job_id=job, checkpoint_id=number, triggered_ms=0, completed_ms=0)
     )
 
 
@@ -173,6 +178,83 @@ def test_an_ended_job_goes_on_from_a_checkpoint_that_is_named() -> None:
     assert job.result() is None
     commit(beginning.owner, 2)
     assert job.completed() == (1, 2)
+
+
+def test_a_checkpoint_that_is_named_is_not_overruled_by_newer_ones() -> None:
+    job = load_storage("memory://overruled").job("job")
+    older = job.take_over()
+    for number in (4, 5, 6, 7):
+        commit(older, number)
+
+    def refuse(_point: RestorePoint) -> None:
+        raise Invalid("it does not fit")
+
+    folder = f"memory://overruled/job/{names.checkpoint_folder(5)}"
+    with pytest.raises(Invalid, match="does not fit"):
+        begin(job, folder, refuse)
+    assert job.completed() == (4, 5, 6, 7)
+
+    beginning = began(job, folder)
+    assert job.completed() == beginning.owner.completed == (4, 5)
+    assert beginning.owner.next_checkpoint_id == 8, "a number is used once"
+    again = began(job, LATEST)  # the driver died before it had completed one
+    assert again.point is not None
+    assert again.point.metadata.checkpoint_id == 5
+
+
+def test_damaged_checkpoints_do_not_keep_an_older_one_from_being_restored() -> None:
+    """Rather they are why one is named."""
+    job = load_storage("memory://damaged").job("job")
+    older = job.take_over()
+    for number in (4, 5, 6, 7):
+        commit(older, number)
+    for number in (4, 6, 7):
+        job.storage.write(f"job/{names.metadata(number)}", b"damaged")
+    with pytest.raises(Corrupt):
+        begin(job, LATEST, fits)
+    beginning = began(job, f"{job.url}/{names.checkpoint_folder(5)}")
+    assert beginning.owner.completed == (4, 5)
+    commit(beginning.owner, 8)
+    assert job.completed() == (4, 5, 8)
+
+
+def test_who_was_taken_over_makes_nothing_void(job: JobStorage) -> None:
+    older = job.take_over()
+    for number in (5, 6):
+        commit(older, number)
+    job.take_over()
+    with pytest.raises(Fenced):
+        older.rewind(5)
+    assert job.completed() == (5, 6)
+
+
+def test_of_the_newer_ones_the_newest_goes_first() -> None:
+    class Failing(JobManagerCheckpointStorage):
+        deletes = 1
+
+        def delete(self, names: Iterable[str]) -> None:
+            self.deletes -= 1
+            if self.deletes < 0:
+                raise Unavailable("cannot delete")
+            super().delete(names)
+
+    job = Failing("memory://newest first").job("job")
+    older = job.take_over()
+    for number in (5, 6, 7):
+        commit(older, number)
+    with pytest.raises(Unavailable):
+        begin(job, f"{job.url}/{names.checkpoint_folder(5)}", fits)
+    assert job.completed() == (5, 6)
+
+
+def test_a_checkpoint_of_another_job_overrules_nothing_there() -> None:
+    storage = load_storage("memory://two jobs")
+    other = storage.job("other")
+    older = other.take_over()
+    commit_of("other", older, 1)
+    commit_of("other", older, 2)
+    began(storage.job("job"), f"{other.url}/{names.checkpoint_folder(1)}")
+    assert other.completed() == (1, 2)
 
 
 @pytest.mark.parametrize("has_deleted", [False, True])
