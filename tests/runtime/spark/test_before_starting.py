@@ -6,13 +6,15 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from holdfast.backends import load_backend
-from holdfast.runtime import CollectSink, StreamEnvironment
+from holdfast.runtime import CollectSink, JobHandle, StreamEnvironment
 from holdfast.runtime.plan import JobPlan, plan_job
 from holdfast.runtime.sinks import Sink
+from holdfast.runtime.spark import environment
 from holdfast.runtime.spark.live_jobs import LiveJobs, SlotHold
 from holdfast.runtime.spark.travel import check_travels
 from holdfast.storage import Invalid, JobManagerCheckpointStorage, load_storage
@@ -100,3 +102,16 @@ def test_of_jobs_that_start_together_none_takes_what_another_has() -> None:
     with ThreadPoolExecutor(8) as threads:
         held = list(threads.map(lambda number: jobs.hold("session", str(number), 1, 4), range(32)))
     assert sum(isinstance(each, SlotHold) for each in held) == 3
+
+
+def test_an_interrupt_is_the_death_of_the_driver_and_no_cancel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = Mock(spec=JobHandle)
+    monkeypatch.setattr(StreamEnvironment, "execute_async", lambda *_, **__: job)
+    monkeypatch.setattr(environment, "follow", Mock(side_effect=KeyboardInterrupt))
+    env = StreamEnvironment.__new__(StreamEnvironment)
+    with pytest.raises(KeyboardInterrupt):
+        env.execute("job")
+    job.interrupt.assert_called_once_with()
+    job.cancel.assert_not_called()
