@@ -26,8 +26,8 @@ from spark_jobs import await_checkpoints, await_that
 pytestmark = pytest.mark.slow
 
 ROWS = 4_000
-SPLITS_BEFORE = 8
-"""So many splits are read at once, as two waves of four tasks; the rest waits for a file."""
+SPLITS, SPLITS_BEFORE = 12, 8
+"""The first splits are read as two waves of four tasks; the rest waits for a file."""
 
 
 class Place:
@@ -55,7 +55,7 @@ class Place:
                 yield value.n, ctx.timestamp() <= ctx.timer_service().current_watermark()
 
         numbers = self.spark.range(0, ROWS, 1, 4).selectExpr("id as n", "1000 * id as ts")
-        shuffled = numbers.repartition(4 * SPLITS_BEFORE)
+        shuffled = numbers.repartition(SPLITS)
         frame = shuffled.mapInArrow(wait_at_gate, shuffled.schema)
         env = StreamEnvironment(
             self.spark,
@@ -102,7 +102,7 @@ def test_another_run_does_not_go_on_in_the_middle_of_shuffled_rows(
     assert str(caught.value).splitlines()[0] == (
         "source 'in' failed: source 'in' was read in part when the checkpoint was taken, and only "
         "the run that took it knows which rows each split has: expected a DataFrame of files, a "
-        "range or rows of the driver, with no shuffle or the like after it, found 8 of 32 splits "
+        "range or rows of the driver, with no shuffle or the like after it, found 8 of 12 splits "
         "done, of another kind. Write the DataFrame to files and read those, or start the job "
         "afresh"
     )
