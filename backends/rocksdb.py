@@ -76,7 +76,7 @@ class RocksDBStateBackend(StateBackend):
     def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
         directory = WorkingDirectory(self.directories)
         try:
-            store = RocksStore(directory, self._table_options)
+            store = RocksStore(directory, self._table_options, self._slot_memory)
         except HoldfastError:
             directory.close()
             raise

@@ -107,18 +107,27 @@ class SlotMemory:
 
     The parts of a budget are those of Flink: write buffers may take `2 r/3` of it, and count in
     the cache of `(3 - r)/3`. Of the rest RocksDB makes the buffer that it is just filling when
-    the others are full. Writers wait when write buffers have used up their part.
+    the others are full.
+
+    RocksDB could make writers wait when write buffers have used up their part. It does so for ever
+    where two databases share them, so stores look at `is_full` and flush, which is to wait too.
     """
 
     def __init__(self, budget_bytes: int, write_buffer_ratio: float) -> None:
         buffers_bytes = int(budget_bytes * 2 * write_buffer_ratio / 3)
         self.cache = Cache(int(budget_bytes * (3 - write_buffer_ratio) / 3))
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
-            buffers_bytes, True, self.cache
+            buffers_bytes, False, self.cache
         )
         # Each table has a piece of a write buffer from its first entry on, which only a flush gives
-        # back. If the pieces alone were the whole budget, writers would wait for ever.
+        # back: the pieces alone must not be the whole budget.
         self.piece_bytes = min(max(buffers_bytes // (2 * _MOST_TABLES), 4096), _MEBIBYTE)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether write buffers have used up their part."""
+        buffers = self.write_buffers
+        return buffers.get_usage() > buffers.get_buffer_size()
 
 
 def memory_bytes(memory: int | str) -> int:

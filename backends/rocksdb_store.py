@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
-from typing import Any
 
 from rocksdict import ColumnFamily, Options, Rdict, RdictIter, ReadOptions, WriteBatch, WriteOptions
 
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
+from holdfast.backends.rocksdb_options import SlotMemory
 from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.storage import Corrupt, HoldfastError, Unavailable
 
@@ -24,8 +23,11 @@ later scan near it look at one more thing."""
 class RocksStore(ByteStore):
     """Tables in a database that is this object's own, in a directory of its own."""
 
-    def __init__(self, directory: WorkingDirectory, options: Callable[[], Options]) -> None:
+    def __init__(
+        self, directory: WorkingDirectory, options: Callable[[], Options], memory: SlotMemory
+    ) -> None:
         self._directory = directory
+        self._memory = memory
         self._options = options
         self._tables: dict[str, _RocksTable] = {}
         with _translated(f"database {directory.path}"):
@@ -38,7 +40,7 @@ class RocksStore(ByteStore):
                 family = self._database.create_column_family(_family(name), self._options())
                 family.set_write_options(_no_log())
                 handle = self._database.get_column_family_handle(_family(name))
-            self._tables[name] = _RocksTable(name, self._database, family, handle)
+            self._tables[name] = _RocksTable(name, self._write, family, handle)
         return self._tables[name]
 
     def drop(self, name: str) -> None:
@@ -62,14 +64,25 @@ class RocksStore(ByteStore):
         self._tables.clear()
         self._directory.close()
 
+    def _write(self, batch: WriteBatch) -> None:
+        self._database.write(batch)
+        if self._memory.is_full and self._tables:
+            families = (table.family for table in self._tables.values())
+            max(families, key=_unflushed_bytes).flush()
+
 
 class _RocksTable(ByteTable):
     """One column family."""
 
-    def __init__(self, name: str, database: Rdict, family: Rdict, handle: ColumnFamily) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        write: Callable[[WriteBatch], None],
+        family: Rdict,
+        handle: ColumnFamily,
+    ) -> None:
         self.family = family
-        self._database = database
+        self._write_batch = write
         self._handle = handle
         self._where = f"table {name!r}"
 
@@ -79,12 +92,6 @@ class _RocksTable(ByteTable):
         except Exception as error:
             raise _told(error, self._where) from error
         return found
-
-    def put(self, key: bytes, value: bytes) -> None:
-        try:
-            self.family[key] = value
-        except Exception as error:
-            raise _told(error, self._where) from error
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         with _translated(self._where):
@@ -114,10 +121,11 @@ class _RocksTable(ByteTable):
     def page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
         options = ReadOptions()
         if end is not None:
-            options.set_iterate_upper_bound(end)
+            options.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the scan
         with _translated(self._where):
-            items: Iterable[Any] = self.family.items(from_key=first, read_opt=options)
-            return list(islice(items, limit))
+            iterator = self.family.iter(options)
+            iterator.seek(first)
+            return _next_entries(iterator, limit)
 
     def _batch(self) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
@@ -127,7 +135,7 @@ class _RocksTable(ByteTable):
     def _write(self, batch: WriteBatch) -> None:
         if not batch.is_empty():
             with _translated(self._where):
-                self._database.write(batch)
+                self._write_batch(batch)
 
 
 class _FrozenRocks(FrozenBytes):
@@ -142,15 +150,10 @@ class _FrozenRocks(FrozenBytes):
 
     def page(self, table: str, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
         iterator = self._iterators[table]
-        is_at, key, value, step = iterator.valid, iterator.key, iterator.value, iterator.next
-        entries: list[ByteEntry] = []
         with _translated(f"table {table!r}"):
             if self._reached.get(table) != first:
                 iterator.seek(first)
-            while len(entries) < limit and is_at():
-                entries.append((key(), value()))
-                step()
-            iterator.status()
+            entries = _next_entries(iterator, limit)
         if entries:
             self._reached[table] = entries[-1][0] + b"\x00"
         return entries if end is None else entries[: bisect_left(entries, (end,))]
@@ -183,6 +186,21 @@ def _told(error: Exception, where: str) -> HoldfastError:
     return Unavailable("RocksDB could not do its work", where=where, found=text, fix=fix)
 
 
+def _next_entries(iterator: RdictIter, limit: int) -> list[ByteEntry]:
+    """Some entries from where an iterator is. The quicker `items` would end at damage, silently."""
+    is_at, key, value, step = iterator.valid, iterator.key, iterator.value, iterator.next
+    entries: list[ByteEntry] = []
+    while len(entries) < limit and is_at():
+        entries.append((key(), value()))
+        step()
+    iterator.status()
+    return entries
+
+
+def _unflushed_bytes(family: Rdict) -> int:
+    return family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+
+
 def _family(name: str) -> str:
     """The name of a table's family: any text is a name of a table, and not of a family."""
     return f"state-{name.encode(errors='surrogatepass').hex()}"
@@ -191,4 +209,5 @@ def _family(name: str) -> str:
 def _no_log() -> WriteOptions:
     options = WriteOptions()
     vars(WriteOptions)["disable_wal"].__set__(options, True)  # the stubs take it for a method
+    options.ignore_missing_column_families = True  # one write to a dropped one would poison all
     return options
