@@ -35,7 +35,7 @@ from holdfast.runtime.restarts import RestartStrategy, default_restart
 from holdfast.runtime.settings import check_switch
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.spark.cluster import SparkCluster
-from holdfast.runtime.spark.frame_source import FrameSourcePlan
+from holdfast.runtime.spark.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.progress import follow
 from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
 from holdfast.runtime.spark.session import (
@@ -142,10 +142,7 @@ class StreamEnvironment:
         Raises:
             Invalid: it is streaming, or has a column of a type that Arrow has not.
         """
-        if frame.isStreaming:
-            raise Invalid(
-                f"source {uid or 'source'!r} is a streaming DataFrame", fix="Use from_stream"
-            )
+        check_batch(frame, uid or "source")
         return self._source(frame, uid, is_bounded=True)
 
     def execute(
@@ -205,14 +202,14 @@ class StreamEnvironment:
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
         )
-        sources = [node for node in graph.nodes if node.is_source]
-        self._check_guarantees(plan, sources)
+        nodes = [node for node in graph.nodes if node.is_source]
+        self._check_guarantees(plan, nodes)
+        sources = {node.uid: _source_plan(node) for node in nodes}
         job = self.storage.job(name)
         check_travels(plan, self.backend, self.storage)
-        uids = [node.uid for node in sources]
 
         def check(point: RestorePoint) -> None:
-            check_fit(point, plan, uids, allow_dropped_state=allow_dropped_state)
+            check_fit(point, plan, sources, allow_dropped_state=allow_dropped_state)
 
         facts = check_session(self.spark, self.parallelism, name)
         with ExitStack() as undone:
@@ -231,7 +228,7 @@ class StreamEnvironment:
     def _job_run(
         self,
         plan: JobPlan,
-        sources: list[Node],
+        sources: Mapping[str, SourcePlan],
         job: JobStorage,
         beginning: Beginning,
         facts: SessionFacts,
@@ -239,7 +236,7 @@ class StreamEnvironment:
         return JobRun(
             RunParts(
                 plan=plan,
-                sources={node.uid: _source_plan(node) for node in sources},
+                sources=sources,
                 config=self.checkpointing,
                 restart=self.restart,
                 backend=self.backend,
