@@ -86,6 +86,16 @@ class _WithoutLock(LayeredDict):
         super().__init__()
         self._walk: Any = nullcontext()
 
+    def addresses(self) -> list[Any]:
+        """Entry by entry, so that the other thread does come between two of them."""
+        layers = (*self._frozen, self.hot)
+        return [
+            address
+            for number, layer in enumerate(layers)
+            for address, value in layer.items()
+            if value is not None and not any(address in above for above in layers[number + 1 :])
+        ]
+
 
 @breaks("the_owner_goes_on_while_the_store_settles", says="the owner failed beside a thread")
 class FoldsUnderItsOwnerSFeet(Values):
