@@ -37,6 +37,7 @@ def pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
+@pytest.mark.slow
 def test_every_package_and_plug_in_loads_from_the_zip(
     tmp_path: Path, pyproject: dict[str, Any]
 ) -> None:

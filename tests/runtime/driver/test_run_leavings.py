@@ -69,8 +69,9 @@ def test_a_job_that_has_finished_leaves_a_record_of_it() -> None:
 
 
 def test_no_checkpoint_is_deleted_before_the_end_is_recorded(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("holdfast.runtime.driver.keeper._FIRST_PAUSE_S", 0.001)
     stage = Stage([completes(1, succeeds)])
     newest: list[JobResult | None] = []
 
