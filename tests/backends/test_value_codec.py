@@ -69,6 +69,7 @@ def test_a_value_comes_back(
     assert codec.exact in {None, type(value)}
 
 
+@pytest.mark.slow
 @EVERY_TYPE
 @given(data=st.data())
 def test_many_values_come_back(
