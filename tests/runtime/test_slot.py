@@ -306,6 +306,12 @@ def test_an_operator_that_cannot_be_opened_is_named(
     assert stage.driver.told == [], "it is not ready"
 
 
+def check_only_the_second_is_there(stage: Stage) -> None:
+    assert stage.driver.wait(Acknowledge).checkpoint_id == 2
+    stage.slot.close()
+    assert [name.split("/")[1] for name in stage.files()] == [f"chk-{2:020d}"]
+
+
 def test_a_checkpoint_that_was_called_off_before_its_barrier_is_not_answered(
     make: Callable[..., Stage],
 ) -> None:
@@ -315,9 +321,7 @@ def test_a_checkpoint_that_was_called_off_before_its_barrier_is_not_answered(
     stage.slot.command(CheckpointAborted(1))
     stage.offer(Barrier(1), Barrier(2))
     stage.work()
-    assert stage.driver.wait(Acknowledge).checkpoint_id == 2
-    stage.slot.close()
-    assert [name.split("/")[1] for name in stage.files()] == [f"chk-{2:020d}"]
+    check_only_the_second_is_there(stage)
 
 
 def test_one_that_is_called_off_while_it_is_aligned_leaves_no_file(
@@ -333,9 +337,7 @@ def test_one_that_is_called_off_while_it_is_aligned_leaves_no_file(
     stage.sources[1].offer(Barrier(1))
     stage.offer(Barrier(2))
     stage.work()
-    assert stage.driver.wait(Acknowledge).checkpoint_id == 2
-    stage.slot.close()
-    assert [name.split("/")[1] for name in stage.files()] == [f"chk-{2:020d}"]
+    check_only_the_second_is_there(stage)
 
 
 def test_a_slot_that_stops_in_the_middle_of_a_checkpoint_leaves_no_file(
