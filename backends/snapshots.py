@@ -66,6 +66,15 @@ class SnapshotTarget(Protocol):
         """Where segments for this checkpoint go; they count after a normal exit."""
         ...
 
+    def shared_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        """Where segments go that later checkpoints may refer to as well.
+
+        Each call begins another file; they count after a normal exit. Any thread, several at once.
+        """
+        ...
+
 
 class SegmentInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One segment: the name of its handle, and what is in it."""

@@ -282,12 +282,12 @@ class Slot:
     def _checkpoint(self, checkpoint_id: int) -> SlotCheckpoint:
         there = self._checkpoints.get(checkpoint_id)
         if there is None:
-            given = self._assignment
+            given, label = self._assignment, f"slot-{self._number}"
+            compression = given.compression
             there = self._checkpoints[checkpoint_id] = SlotCheckpoint(
                 checkpoint_id,
-                given.job.segments(
-                    checkpoint_id, f"slot-{self._number}", compression=given.compression
-                ),
+                given.job.segments(checkpoint_id, label, compression=compression),
+                partial(given.job.shared_segments, checkpoint_id, label, compression=compression),
                 self._clock,
                 len(self.chains),
                 self._written,

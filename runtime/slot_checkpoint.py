@@ -66,11 +66,14 @@ class _OneFile(Segments):
 class SlotCheckpoint:
     """One checkpoint in one slot. `finish` runs in the background, the rest in the slot's thread.
 
-    As a target of snapshots it gives all operators one file. Their compression is the slot's.
+    As a target of snapshots it gives all operators one file, and as many shared ones as they ask
+    for. Their compression is the slot's.
     """
 
     checkpoint_id: int
     writer: SegmentWriter
+    begin_shared: Callable[[], SegmentWriter]
+    """Begins a shared file of this checkpoint. Any thread."""
     clock: Clock
     chains_left: int
     on_written: Callable[[SlotCheckpoint], None]
@@ -91,13 +94,22 @@ class SlotCheckpoint:
     ) -> Segments:
         """The slot's file, for an operator; see `SnapshotTarget`."""
         del label, compression
-        if checkpoint_id != self.checkpoint_id:
-            raise Invalid(
-                "a snapshot is written for another checkpoint",
-                expected=str(self.checkpoint_id),
-                found=str(checkpoint_id),
-            )
+        self._check_mine(checkpoint_id)
         return _OneFile(self.writer)
+
+    def shared_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        """Another shared file, for an operator, which closes it; see `SnapshotTarget`.
+
+        Raises:
+            CancelledError: the checkpoint was given up, and nobody would refer to the file.
+        """
+        del label, compression
+        self._check_mine(checkpoint_id)
+        if self.is_given_up:
+            raise CancelledError
+        return self.begin_shared()
 
     def take(
         self, snapshots: Sequence[tuple[str, Callable[[], Sequence[Future[StateSnapshot]]]]]
@@ -146,6 +158,14 @@ class SlotCheckpoint:
         self.is_given_up = True
         for _, future in self._futures:
             future.cancel()
+
+    def _check_mine(self, checkpoint_id: int) -> None:
+        if checkpoint_id != self.checkpoint_id:
+            raise Invalid(
+                "a snapshot is written for another checkpoint",
+                expected=str(self.checkpoint_id),
+                found=str(checkpoint_id),
+            )
 
     def _one_less(self, _: Future[StateSnapshot] | None = None) -> None:
         with self._lock:

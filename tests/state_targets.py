@@ -28,9 +28,18 @@ class Gate:
     def segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
+        self._pass()
+        return self.job.segments(checkpoint_id, label, compression=compression)
+
+    def shared_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        self._pass()
+        return self.job.shared_segments(checkpoint_id, label, compression=compression)
+
+    def _pass(self) -> None:
         self.entered.set()
         assert self.open.wait(30)
-        return self.job.segments(checkpoint_id, label, compression=compression)
 
 
 class Failing:
@@ -38,3 +47,5 @@ class Failing:
 
     def segments(self, *_: Any, **__: Any) -> SegmentWriter:
         raise Corrupt("the disk is on fire")
+
+    shared_segments = segments

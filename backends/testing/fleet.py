@@ -56,9 +56,19 @@ class Gate:
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
         """As `JobStorage.segments`, once the gate is open."""
+        self._pass()
+        return self.job.segments(checkpoint_id, label, compression=compression)
+
+    def shared_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """As `JobStorage.shared_segments`, once the gate is open."""
+        self._pass()
+        return self.job.shared_segments(checkpoint_id, label, compression=compression)
+
+    def _pass(self) -> None:
         if not self.opened.wait(_PATIENCE_S):
             raise AssertionError("a snapshot was waited for before its gate was opened")
-        return self.job.segments(checkpoint_id, label, compression=compression)
 
 
 class Fleet:

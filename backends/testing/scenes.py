@@ -211,9 +211,19 @@ class Gate:
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
         """As the job's, after the gate was opened."""
+        self._pass()
+        return self.job.segments(checkpoint_id, label, compression=compression)
+
+    def shared_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """As the job's, after the gate was opened."""
+        self._pass()
+        return self.job.shared_segments(checkpoint_id, label, compression=compression)
+
+    def _pass(self) -> None:
         self.entered.set()
         require(self.open.wait(WAIT_S), "a gate must be opened")
-        return self.job.segments(checkpoint_id, label, compression=compression)
 
     def __enter__(self) -> Self:
         return self

@@ -116,6 +116,8 @@ class SnapshotClauses:
             ) -> SegmentWriter:
                 raise Corrupt(f"no segments for {checkpoint_id} {label} {compression}")
 
+            shared_segments = segments
+
         with keyed(opened(place)) as state:
             churn(state, _INTS, 300)
             expected = content(state)

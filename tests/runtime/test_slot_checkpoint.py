@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from holdfast.runtime.slot_checkpoint import SlotCheckpoint
 from holdfast.storage import (
     FileHandle,
     FileSystemCheckpointStorage,
+    Handle,
     InlineHandle,
     Invalid,
     JobStorage,
@@ -33,7 +34,12 @@ class Stage:
         self.clock = ManualClock()
         self.written: list[SlotCheckpoint] = []
         self.checkpoint = SlotCheckpoint(
-            5, job.segments(5, "slot-0"), self.clock, chains, self.written.append
+            5,
+            job.segments(5, "slot-0"),
+            partial(job.shared_segments, 5, "slot-0"),
+            self.clock,
+            chains,
+            self.written.append,
         )
         self.target: SnapshotTarget = self.checkpoint
 
@@ -167,6 +173,32 @@ def test_snapshots_of_what_was_given_up_are_not_written(make: Callable[..., Stag
 def test_a_snapshot_belongs_to_its_checkpoint(make: Callable[..., Stage]) -> None:
     with pytest.raises(Invalid, match="another checkpoint"):
         make().target.segments(6)
+    with pytest.raises(Invalid, match="another checkpoint"):
+        make().target.shared_segments(6)
+
+
+def test_each_shared_file_is_another_one(make: Callable[..., Stage]) -> None:
+    """Also of threads that ask at once; they count without the slot's own file."""
+    stage = make()
+
+    def write(number: int) -> Handle:
+        with stage.target.shared_segments(5, "mine") as segments:
+            return segments.add(bytes([number]) * 100)
+
+    with ThreadPoolExecutor(4) as threads:
+        handles = list(threads.map(write, range(8)))
+    files = [handle.file for handle in handles if isinstance(handle, FileHandle)]
+    assert len(set(files)) == 8
+    assert all(name.startswith("shared/00000000000000000005-slot-0-") for name in files)
+    assert [stage.job.read(handle) for handle in handles] == [bytes([n]) * 100 for n in range(8)]
+    assert stage.files() == []
+
+
+def test_what_is_given_up_begins_no_shared_file(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.checkpoint.give_up()
+    with pytest.raises(CancelledError):
+        stage.target.shared_segments(5)
 
 
 def test_an_operator_that_fails_while_it_writes_closes_nothing(make: Callable[..., Stage]) -> None:
