@@ -17,6 +17,7 @@ than its owner's, by which every reader knows that it is void.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -121,10 +122,17 @@ def judge_create(mine: bytes, existing: bytes | None) -> Created:
     return Created.COMMITTED if existing is None or existing == mine else Created.TAKEN
 
 
-def plan_retention(completed: Iterable[int], keep: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Split into `(kept, dropped)`: the newest `keep` are kept; both in ascending order."""
+def plan_retention(
+    completed: Iterable[int], keep: int, since: int | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split into `(kept, dropped)`, both in ascending order.
+
+    Kept are the newest `keep`, and all from the number `since` on, if there is one.
+    """
     ordered = tuple(sorted(completed))
     split = max(len(ordered) - keep, 0)
+    if since is not None:
+        split = min(split, bisect_left(ordered, since))
     return ordered[split:], ordered[:split]
 
 

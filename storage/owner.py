@@ -206,13 +206,15 @@ class JobOwner:
         self._result = stamped
         return stamped
 
-    def retain(self, keep: int, *, pinned: Collection[str] = ()) -> tuple[int, ...]:
+    def retain(self, keep: int, *, since: int | None = None) -> tuple[int, ...]:
         """Delete all but the newest `keep` checkpoints; answers the numbers of those deleted.
 
-        `pinned` are files within the job's folder that checkpoints in flight will refer to.
+        Those from the number `since` on stay as well. A checkpoint in flight builds on a completed
+        one: it may refer to the files of that. So `since` is the oldest one that any of them
+        builds on, and then no file that will be referred to is deleted, here or as an orphan.
 
         Raises:
-            Invalid: `keep` is below one.
+            Invalid: `keep` is below one, or a commit is not decided, so what it needs is not known.
             Fenced: a newer owner has taken over; nothing was deleted.
             Corrupt: a checkpoint that would be kept cannot be read, so what it needs is not known;
                 nothing was deleted.
@@ -220,12 +222,14 @@ class JobOwner:
         """
         if keep < 1:
             raise Invalid("retention is out of range", expected="1 or more", found=str(keep))
-        _, dropped = plan_retention(self._completed, keep)
-        self._drop(dropped, pinned)
+        _, dropped = plan_retention(self._completed, keep, since)
+        self._drop(dropped)
         return dropped
 
-    def delete(self, checkpoint_id: int, *, pinned: Collection[str] = ()) -> None:
+    def delete(self, checkpoint_id: int) -> None:
         """Delete one checkpoint and the files that no other one needs.
+
+        None in flight may build on it: it could not be committed.
 
         Raises as `retain` does; a number that is not completed is an `Invalid`.
         """
@@ -235,7 +239,7 @@ class JobOwner:
                 where=self._job.url,
                 expected=f"one of {self.completed}",
             )
-        self._drop((checkpoint_id,), pinned)
+        self._drop((checkpoint_id,))
 
     def rewind(self, checkpoint_id: int) -> tuple[int, ...]:
         """Make every checkpoint that is newer than this one void; answers their numbers.
@@ -262,16 +266,14 @@ class JobOwner:
 
         Raises as `retain` does; calling again goes on where it ended.
         """
-        self._drop(self.completed, ())
+        self._drop(self.completed)
         self.remove(self.orphans())
 
-    def orphans(
-        self, *, in_flight: Collection[int] = (), pinned: Collection[str] = ()
-    ) -> list[str]:
+    def orphans(self, *, in_flight: Collection[int] = ()) -> list[str]:
         """Objects and unfinished writes in the job's folder that no completed checkpoint needs.
 
-        `in_flight` are the numbers of the checkpoints that this owner's slots are writing now,
-        `pinned` the files that these will refer to though another one wrote them, as in `retain`.
+        `in_flight` are the numbers of the checkpoints that this owner's slots are writing now. What
+        these refer to besides their own files is a completed one's, see `retain`, and no orphan.
         Answers names within the job's folder, for `remove`.
 
         Raises:
@@ -280,17 +282,12 @@ class JobOwner:
             Invalid: a commit is not decided, so what it needs is not known.
         """
         self.check()
-        if self._undecided is not None:
-            raise Invalid(
-                f"a commit of job {self._job.job_id!r} is not decided",
-                where=self._job.url,
-                fix="Repeat it first",
-            )
+        self._check_decided()
         self._learn_files(self._completed)
         facts = Facts(
             epoch=self.epoch,
             completed=self._completed,
-            referenced=self._referenced(self._completed).union(pinned),
+            referenced=self._referenced(self._completed),
             in_flight=in_flight,
         )
         return [stored.name for stored in self._everything() if is_orphan(stored, facts)]
@@ -316,6 +313,15 @@ class JobOwner:
                 where=self._job.url,
                 expected=self._job.job_id,
                 found=job_id,
+            )
+
+    def _check_decided(self) -> None:
+        """A commit that is not decided may be complete, and then needs what it refers to."""
+        if self._undecided is not None:
+            raise Invalid(
+                f"a commit of job {self._job.job_id!r} is not decided",
+                where=self._job.url,
+                fix="Repeat it first",
             )
 
     def _check_may_write(self, what: str, commit: bytes | None, ending: JobResult | None) -> None:
@@ -344,7 +350,7 @@ class JobOwner:
         for write in self._storage.unfinished(prefix):
             yield _describe(write.name[len(prefix) :], write.target[len(prefix) :])
 
-    def _drop(self, dropped: tuple[int, ...], pinned: Collection[str]) -> None:
+    def _drop(self, dropped: tuple[int, ...]) -> None:
         """Delete commit points first.
 
         What a crash leaves is then an orphan, not a half checkpoint that looks whole. So are the
@@ -353,13 +359,14 @@ class JobOwner:
         if not dropped:
             return
         self.check()
+        self._check_decided()
         self._learn_files(self._completed.difference(dropped))
         for number in dropped:
             with suppress(Corrupt):
                 self._learn_files((number,))
         kept = self._completed.difference(dropped)
         lost = self._referenced(self._files.keys() & set(dropped))
-        unneeded = lost - self._referenced(kept) - set(pinned)
+        unneeded = lost - self._referenced(kept)
         folder = self._job.folder
         self._storage.delete(f"{folder}/{names.metadata(number)}" for number in dropped)
         self._completed = kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.storage.testing.building import SharedFileClauses
 from holdfast.storage.testing.committing import CommitClauses
 from holdfast.storage.testing.creating import CreateClauses
 from holdfast.storage.testing.damaging import DamageClauses
@@ -34,6 +35,7 @@ class CheckpointStorageConformance(
     CommitClauses,
     OwnerClauses,
     RetentionClauses,
+    SharedFileClauses,
     EndClauses,
     DamageClauses,
 ):

@@ -7,20 +7,19 @@ from itertools import count
 
 from holdfast.storage import names
 from holdfast.storage.errors import Fenced, Invalid, NotFound
-from holdfast.storage.handles import FileHandle
 from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.job import JobStorage
-from holdfast.storage.metadata import CheckpointMetadata
 from holdfast.storage.owner import JobOwner
 from holdfast.storage.testing.checks import is_absent, outcome_of, owed, reads, require, same
 from holdfast.storage.testing.interleaving import orders
 from holdfast.storage.testing.place import Place, opened
 from holdfast.storage.testing.scenes import (
+    build_on,
     checkpoint,
     document,
-    files_kept,
-    handles_of,
+    has_only,
     is_whole,
+    shared_of,
     without_owners,
     write_files,
 )
@@ -45,7 +44,7 @@ class RetentionClauses:
         for number in (1, 2):
             with owed(NotFound, f"load of checkpoint {number}, which was deleted"):
                 again.load(number)
-        _has_only_what_is_needed(job, written[2:], "after retention")
+        has_only(job, written[2:], "after retention")
         same(owner.retain(1), (3,), "deleted, where one of two is kept")
         is_whole(again, (4,), "after keeping one")
         with owed(Invalid, "retention of none"):
@@ -55,7 +54,7 @@ class RetentionClauses:
         """A shared file goes with the last checkpoint that refers to it, not with the first."""
         job = opened(place, "keeps_segment_files").job("job")
         owner = job.take_over()
-        borrowed = _shared(checkpoint(owner, job, 1))
+        borrowed = shared_of(checkpoint(owner, job, 1))
         for number in (2, 3):
             owner.commit(document(job, number, {**write_files(job, number), **borrowed}))
         owner.retain(1)
@@ -65,24 +64,7 @@ class RetentionClauses:
         same(without_owners(newer.orphans()), [], "orphans for the next owner")
         fourth = checkpoint(newer, job, newer.next_checkpoint_id)
         newer.retain(1)
-        _has_only_what_is_needed(job, [fourth], "after the last that needed the file is gone")
-
-    def test_a_pinned_file_is_kept(self, place: Place) -> None:
-        """What a checkpoint in flight will refer to stays, though no completed one needs it."""
-        storage = opened(place, "keeps_segment_files")
-        job = storage.job("job")
-        owner = job.take_over()
-        first = checkpoint(owner, job, 1)
-        checkpoint(owner, job, 2)
-        shared = _shared(first)
-        pinned = {handle.file for handle in shared.values()}
-        owner.retain(1, pinned=pinned)
-        for file in pinned:
-            require(storage.read(f"{job.folder}/{file}"), f"the pinned file {file} must be kept")
-        orphans = owner.orphans(in_flight=[3], pinned=pinned)
-        same(without_owners(orphans), [], "orphans: the pinned file will be needed")
-        owner.commit(document(job, 3, {**write_files(job, 3), **shared}))
-        is_whole(place.open().job("job"), (2, 3), "with what was pinned")
+        has_only(job, [fourth], "after the last that needed the file is gone")
 
     def test_delete_takes_one_checkpoint(self, place: Place) -> None:
         """The named one and what it alone needs; a number that is not completed is Invalid."""
@@ -92,7 +74,7 @@ class RetentionClauses:
         owner.delete(2)
         same((owner.completed, job.completed()), ((1, 3), (1, 3)), "completed after a delete")
         is_whole(place.open().job("job"), (1, 3), "after a delete")
-        _has_only_what_is_needed(job, [written[0], written[2]], "after a delete")
+        has_only(job, [written[0], written[2]], "after a delete")
         for number in (2, 9):
             with owed(Invalid, f"delete of checkpoint {number}, which is not completed"):
                 owner.delete(number)
@@ -129,8 +111,7 @@ class RetentionClauses:
             job = storage.job(f"job-{number}")
             watched = WatchedStorage(storage)
             older = watched.job(job.job_id).take_over()
-            for each in (1, 2):
-                checkpoint(older, job, each)
+            build_on(older, job, 2, checkpoint(older, job, 1))
             retain, take_over = partial(_retain, watched, older), partial(_take_over, storage, job)
             retained, newer = order.run(retain, take_over)
             fair = retained == (1,) or isinstance(retained, Fenced)
@@ -146,7 +127,7 @@ class RetentionClauses:
                 require(not failed, f"{what} of the newer owner must work in {order}: {outcome!r}")
             newer.remove(newer.orphans())
             same(job.completed(), (2,), f"completed in the end, after {order}")
-            _has_only_what_is_needed(job, [job.load(2)], f"in the end, after {order}")
+            has_only(job, [job.load(2)], f"in the end, after {order}")
 
     def test_orphans_spare_what_may_be_needed(self, place: Place) -> None:
         """Found is what is left of dead attempts, unfinished writes among it.
@@ -181,16 +162,6 @@ class RetentionClauses:
         is_whole(place.open().job("job"), (1,), "after the orphans were removed")
 
 
-def _shared(metadata: CheckpointMetadata) -> dict[str, FileHandle]:
-    """The handles in its shared file."""
-    found = handles_of(metadata).items()
-    return {
-        name: handle
-        for name, handle in found
-        if isinstance(handle, FileHandle) and name.startswith("shared")
-    }
-
-
 def _retain(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> tuple[int, ...]:
     with storage.asking(pause):
         return owner.retain(1)
@@ -202,12 +173,6 @@ def _take_over(storage: CheckpointStorage, job: JobStorage, pause: Hook) -> JobO
         return watched.job(job.job_id).take_over()
 
 
-def _has_only_what_is_needed(job: JobStorage, kept: list[CheckpointMetadata], what: str) -> None:
-    needed = {file for metadata in kept for file in metadata.files()}
-    needed |= {names.metadata(metadata.checkpoint_id) for metadata in kept}
-    same(files_kept(job), sorted(needed), f"the files that are there {what}")
-
-
 def _is_sound_after_a_kill(place: Place, job: JobStorage, what: str) -> None:
     again = place.open().job(job.job_id)
     completed = again.completed()
@@ -217,4 +182,4 @@ def _is_sound_after_a_kill(place: Place, job: JobStorage, what: str) -> None:
     owner.remove(owner.orphans())
     is_whole(again, completed, f"{what}, after the orphans were removed")
     owner.retain(1)
-    _has_only_what_is_needed(job, [again.load(3)], f"{what}, and retained again")
+    has_only(job, [again.load(3)], f"{what}, and retained again")

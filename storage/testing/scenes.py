@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.storage import names
 from holdfast.storage.errors import HoldfastError
-from holdfast.storage.handles import Handle, StateSnapshot
+from holdfast.storage.handles import FileHandle, Handle, StateSnapshot
 from holdfast.storage.job import JobStorage
 from holdfast.storage.metadata import CheckpointMetadata, OperatorState
 from holdfast.storage.owner import JobOwner
@@ -16,6 +16,7 @@ from holdfast.storage.testing.checks import names_in, pattern, same
 from holdfast.storage.testing.watched import Call, Hook
 
 __all__ = [
+    "build_on",
     "checkpoint",
     "commit",
     "document",
@@ -23,9 +24,11 @@ __all__ = [
     "exclusive_segments",
     "files_kept",
     "handles_of",
+    "has_only",
     "is_whole",
     "metadata_name",
     "once",
+    "shared_of",
     "without_owners",
     "write_files",
 ]
@@ -83,9 +86,34 @@ def checkpoint(owner: JobOwner, job: JobStorage, number: int) -> CheckpointMetad
     return owner.commit(document(job, number, write_files(job, number)))
 
 
+def build_on(
+    owner: JobOwner, job: JobStorage, number: int, base: CheckpointMetadata
+) -> CheckpointMetadata:
+    """A checkpoint with files of its own and the shared ones of another, committed."""
+    return owner.commit(document(job, number, {**write_files(job, number), **shared_of(base)}))
+
+
 def handles_of(metadata: CheckpointMetadata) -> dict[str, Handle]:
     """The handles of a `document`."""
     return metadata.operators["operator"].parts[0].handles
+
+
+def shared_of(metadata: CheckpointMetadata) -> dict[str, Handle]:
+    """The handles of a `document` in shared files, its own and others'."""
+    found = handles_of(metadata).items()
+    return {
+        name: handle
+        for name, handle in found
+        if isinstance(handle, FileHandle) and name.startswith("shared")
+    }
+
+
+def has_only(job: JobStorage, kept: Iterable[CheckpointMetadata], what: str) -> None:
+    """Fail unless just these checkpoints and the files that they need are there."""
+    needed: set[str] = set()
+    for metadata in kept:
+        needed |= {names.metadata(metadata.checkpoint_id), *metadata.files()}
+    same(files_kept(job), sorted(needed), f"the files that are there {what}")
 
 
 def is_whole(job: JobStorage, numbers: Iterable[int], what: str) -> None:

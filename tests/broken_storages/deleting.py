@@ -46,7 +46,8 @@ class DeletesTheWholeFolder(DeletesMore):
         return self.names(f"{name.rpartition('/')[0]}/")
 
 
-@breaks("a_pinned_file_is_kept", says="no such object")
+@breaks("what_is_built_on_is_kept", says="is not whole")
+@breaks("a_shared_file_goes_with_the_last_that_needs_it", says="is not whole")
 class DeletesByNumber(DeletesMore):
     def also(self, name: str) -> list[str]:
         number = re.search(r"\d{20}", name)
@@ -105,6 +106,16 @@ class RemembersWhatItBegan(Local):
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
         self.begun |= {write.name: write for write in super().unfinished(prefix)}
         return iter(self.begun.values())
+
+
+@breaks("cleaning_spares_what_a_slot_writes_in_every_order", says="must not fail")
+class MistakesWhoWrites(Local):
+    """Takes every unfinished write for one of the first checkpoint."""
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        for write in super().unfinished(prefix):
+            target = re.sub(r"\d{20}", f"{1:020d}", write.target)
+            yield UnfinishedWrite(write.name, target, write.size_bytes)
 
 
 @breaks("unfinished_writes_can_be_deleted", says="unfinished writes after they were deleted")

@@ -69,9 +69,17 @@ def test_an_ambiguous_create_is_told_from_a_lost_race() -> None:
 
 def test_retention_keeps_the_newest() -> None:
     for completed, keep in product(subsets(NUMBERS), range(1, 6)):
-        kept, dropped = commit.plan_retention(reversed(completed), keep)
+        kept, dropped = commit.plan_retention(reversed(completed), keep, None)
         assert dropped + kept == completed
         assert len(kept) == min(keep, len(completed))
+
+
+def test_retention_keeps_what_is_built_on_and_all_after_it() -> None:
+    for completed, keep, since in product(subsets(NUMBERS), range(1, 6), range(6)):
+        kept, dropped = commit.plan_retention(reversed(completed), keep, since)
+        assert dropped + kept == completed
+        newest = commit.plan_retention(completed, keep, None)[0]
+        assert set(kept) == {*newest, *(number for number in completed if number >= since)}
 
 
 def stored_objects() -> list[Stored]:

@@ -1,6 +1,7 @@
 """What an owner does when it does not know what became of its commit, or of its claim."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,24 @@ def test_a_commit_that_is_not_decided_must_be_decided_first(tmp_path: Path) -> N
     owner.commit(checkpoint(2))
     assert owner.completed == storage.job("job").completed() == (1, 2)
     assert owner.orphans() == []
+
+
+def test_nothing_is_deleted_that_a_commit_that_is_not_decided_may_need(tmp_path: Path) -> None:
+    storage = LosesAnswers(str(tmp_path))
+    owner = storage.job("job").take_over()
+    storage.lossy = False
+    for number in (1, 2):
+        owner.commit(checkpoint(number))
+    storage.lossy = True
+    with pytest.raises(Unavailable):
+        owner.commit(checkpoint(3))
+    for delete in (partial(owner.retain, 1), partial(owner.delete, 1), owner.clear):
+        with pytest.raises(Invalid, match="a commit of job 'job' is not decided"):
+            delete()
+    storage.lossy = False
+    owner.commit(checkpoint(3))
+    assert owner.retain(1) == (1, 2)
+    assert storage.job("job").completed() == (3,)
 
 
 def test_a_commit_that_is_not_decided_is_settled_by_the_next_owner(tmp_path: Path) -> None:
