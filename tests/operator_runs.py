@@ -192,13 +192,12 @@ class Fleet:
         parallelism: int,
         job: JobStorage,
         restored: Sequence[StateSnapshot] = (),
+        **options: Any,
     ) -> None:
         self.spec = spec
         self.job = job
-        self.slots = [
-            opened(spec, slot=slot, parallelism=parallelism, job=job, restored=restored)
-            for slot in range(parallelism)
-        ]
+        options = {"parallelism": parallelism, "job": job, "restored": restored, **options}
+        self.slots = [opened(spec, slot=slot, **options) for slot in range(parallelism)]
 
     def feed(self, rows: Sequence[Row], times: Sequence[int] | None = None) -> list[Row]:
         batch = batch_of(self.spec, rows, times)

@@ -15,9 +15,10 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.backends import SnapshotFuture, StateVisibility
+from holdfast.backends import SnapshotFuture, StateBackend, StateVisibility
 from holdfast.backends.testing.fleet import UID, Fleet, Settings
 from holdfast.backends.testing.model import Model, ModelTimer
 from holdfast.backends.testing.subjects import (
@@ -91,10 +92,10 @@ class Story:
         else:
             advance(chance.choice((1, 400, 1000)))
 
-    def settings(self, backend: str, job: JobStorage, clock: ManualClock) -> Settings:
+    def settings(self, backend: StateBackend, job: JobStorage, clock: ManualClock) -> Settings:
         """How its operator is opened."""
         return Settings(
-            backend=backend_named(backend),
+            backend=backend,
             key_kind=self.key_kind,
             max_parallelism=self.max_parallelism,
             clock=clock,
@@ -128,7 +129,9 @@ class Telling:
 class Life:
     """A process that goes through a story with live slots, from the last checkpoint on."""
 
-    def __init__(self, job: JobStorage, backend: str, story: Story, chance: random.Random) -> None:
+    def __init__(
+        self, job: JobStorage, backend: StateBackend, story: Story, chance: random.Random
+    ) -> None:
         self.story = story
         self.chance = chance
         self.owner: JobOwner = job.take_over()
@@ -197,6 +200,11 @@ def job_of(root: str, number: int, inline_limit_bytes: int = 0) -> JobStorage:
     return load_storage(root, inline_limit_bytes=inline_limit_bytes).job(f"story-{number}")
 
 
+def backend_of(root: str, name: str) -> StateBackend:
+    """A backend whose files are beside the jobs' folders."""
+    return backend_named(name, Path(root) / "state")
+
+
 def live(root: str, backend: str, number: int, life: int, say: Say) -> None:
     """Live one life of a story."""
     chance = random.Random(life)
@@ -206,7 +214,7 @@ def live(root: str, backend: str, number: int, life: int, say: Say) -> None:
     at_a_call = chance.random() < 0.5
     if at_a_call:
         arm(chance)
-    alive = Life(job, backend, story, chance)
+    alive = Life(job, backend_of(root, backend), story, chance)
     say("restored", alive.step)
     fatal_step = -1 if at_a_call else alive.step + chance.randrange(LONGEST_LIFE)
     alive.run(fatal_step, say)

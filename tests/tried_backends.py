@@ -1,16 +1,40 @@
-"""The backends that searches and kill tests try, by name; a child process has them too."""
+"""The backends that tests try: one list of names, one parameter of tests, turns for seeds.
+
+A child process of a test has them too, by name and folder. A new backend of the house is in the
+list with its entry point; the plug-in stands for all that are not of the house.
+"""
 
 from __future__ import annotations
 
-from holdfast.backends import StateBackend, load_backend
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.backends import StateBackend, load_backend, registered_backends
 from holdfast_sqlite import SqliteStateBackend
 from lossy_backends import LOSSES, LossyBackend
 
-TRIED = ("hashmap", "sqlite")
+PLUG_IN = "sqlite"
+TRIED = tuple(sorted({*registered_backends(), PLUG_IN}, key=lambda name: (name == PLUG_IN, name)))
+PARAMETERS = [
+    pytest.param(name, marks=() if name == TRIED[0] else pytest.mark.slow) for name in TRIED
+]
+"""For the fixture `backend_name`: `make check` tries the first one, `make test` all."""
 
 
-def backend_named(name: str) -> StateBackend:
-    """One of those, or one that is broken on purpose."""
+def backend_named(name: str, folder: Path | str) -> StateBackend:
+    """One of those, with its files below a folder; or one that is broken on purpose."""
     if name in LOSSES:
         return LossyBackend(name)
-    return SqliteStateBackend() if name == "sqlite" else load_backend(name)
+    if name == PLUG_IN:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return SqliteStateBackend(str(folder))
+    if name == "rocksdb":  # with little memory, so that there are files and compaction
+        return load_backend(name, memory="16m", directories=[str(folder)])
+    return load_backend(name)
+
+
+def turn(number: int, names: Sequence[str] = TRIED) -> str:
+    """Whose turn it is, for what is dealt over the backends by its seed."""
+    return names[number % len(names)]

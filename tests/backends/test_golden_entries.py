@@ -21,10 +21,9 @@ from golden_entries import (
     job_at,
     opened,
 )
-from holdfast.backends import load_backend
+from holdfast.backends import StateBackend, load_backend
 from holdfast.backends.snapshots import ENTRIES_KIND
 from holdfast.storage import FileHandle, JobStorage, ManualClock, StateSnapshot
-from tried_backends import TRIED, backend_named
 
 
 @pytest.fixture(autouse=True)
@@ -59,12 +58,11 @@ def same(name: str, job: JobStorage, snapshot: StateSnapshot) -> None:
         assert (len(data) == handle.raw_length) if handle.compression else (data == raw)
 
 
-@pytest.mark.parametrize("backend", TRIED)
 @pytest.mark.parametrize("name", CASES)
-def test_entries_of_version_1_are_read(tmp_path: Path, backend: str, name: str) -> None:
+def test_entries_of_version_1_are_read(tmp_path: Path, backend: StateBackend, name: str) -> None:
     job, snapshot = stored(name, tmp_path)
     assert snapshot.kind == ENTRIES_KIND == "holdfast.keyed-entries/1"
-    with opened(CASES[name], backend_named(backend), job, ManualClock(NOW_MS), snapshot) as state:
+    with opened(CASES[name], backend, job, ManualClock(NOW_MS), snapshot) as state:
         assert content_of(state, CASES[name]) == expected(CASES[name])
 
 

@@ -14,8 +14,7 @@ import state_nursery
 from holdfast.backends.testing.comparing import compare_fired, compare_states
 from holdfast.backends.testing.fleet import UID, Fleet
 from holdfast.storage import ManualClock
-from state_nursery import STEPS, Telling, job_of
-from tried_backends import TRIED
+from state_nursery import STEPS, Telling, backend_of, job_of
 
 KILLS = 200
 LIVES_OF_A_STORY = 10
@@ -47,7 +46,7 @@ class Witness:
     """Knows a story, and what its lives have said."""
 
     def __init__(self, root: Path, backend: str, number: int) -> None:
-        self.backend = backend
+        self.backend = backend_of(str(root), backend)
         self.job = job_of(str(root), number)
         self.telling = Telling(number)
         self.least = 0
@@ -98,9 +97,10 @@ def live_and_die(root: Path, backend: str, *, stories: int) -> list[Witness]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", TRIED)
-def test_a_killed_operator_goes_on_from_its_last_checkpoint(tmp_path: Path, backend: str) -> None:
-    witnesses = live_and_die(tmp_path, backend, stories=KILLS // LIVES_OF_A_STORY)
+def test_a_killed_operator_goes_on_from_its_last_checkpoint(
+    tmp_path: Path, backend_name: str
+) -> None:
+    witnesses = live_and_die(tmp_path, backend_name, stories=KILLS // LIVES_OF_A_STORY)
     assert sum(witness.killed for witness in witnesses) > KILLS * 0.9
     assert sum(witness.moved for witness in witnesses) > KILLS * 0.6
     assert sum(witness.killed_writing for witness in witnesses) > KILLS * 0.2

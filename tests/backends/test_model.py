@@ -1,5 +1,7 @@
 """Whole backends against a model of dicts; and the machine finds every loss that it should."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -27,21 +29,18 @@ def run_machine(backend: StateBackend, chosen: settings) -> None:
     run_state_machine_as_test(Machine, settings=chosen)
 
 
-@pytest.mark.parametrize("name", TRIED[:1])
-def test_a_backend_is_a_dict_that_survives(name: str) -> None:
-    run_machine(backend_named(name), settings(USUAL, max_examples=25))
+def test_a_backend_is_a_dict_that_survives(tmp_path: Path) -> None:
+    run_machine(backend_named(TRIED[0], tmp_path), settings(USUAL, max_examples=25))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TRIED)
-def test_a_backend_is_a_dict_that_survives_in_many_runs(name: str) -> None:
-    run_machine(backend_named(name), settings(USUAL, max_examples=60))
+def test_a_backend_is_a_dict_that_survives_in_many_runs(backend: StateBackend) -> None:
+    run_machine(backend, settings(USUAL, max_examples=60))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-@pytest.mark.parametrize("name", TRIED)
-def test_a_backend_is_a_dict_that_survives_all_night(name: str) -> None:
+def test_a_backend_is_a_dict_that_survives_all_night(backend: StateBackend) -> None:
     soaking = settings(
         USUAL,
         max_examples=1000,
@@ -49,7 +48,7 @@ def test_a_backend_is_a_dict_that_survives_all_night(name: str) -> None:
         print_blob=True,
         phases=[Phase.generate, Phase.shrink],
     )
-    run_machine(backend_named(name), soaking)
+    run_machine(backend, soaking)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.backends import load_backend
+from holdfast.backends import StateBackend, load_backend
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.elements import Barrier, EndOfInput, Watermark
 from holdfast.runtime.errors import OperatorFailed
@@ -73,7 +73,11 @@ class Stage:
     """The only slot of the job that is simulated elsewhere, here with real threads and files."""
 
     def __init__(
-        self, url: str, restored_from: JobStorage | None = None, **restored: list[StateSnapshot]
+        self,
+        url: str,
+        restored_from: JobStorage | None = None,
+        backend: StateBackend | None = None,
+        **restored: list[StateSnapshot],
     ) -> None:
         storage = FileSystemCheckpointStorage(url, inline_limit_bytes=0)
         storage.prepare()
@@ -90,7 +94,7 @@ class Stage:
                 plan=self.plan,
                 epoch=1,
                 attempt=1,
-                backend=load_backend("hashmap"),
+                backend=backend or load_backend("hashmap"),
                 job=self.job,
                 restored=restored,
                 restored_from=restored_from,
@@ -152,8 +156,10 @@ def test_a_slot_has_finished_also_where_barriers_keep_it_busy(make: Callable[...
         stage.slot.step()
 
 
-def test_a_slot_from_its_first_row_to_its_end(make: Callable[..., Stage]) -> None:
-    stage = make()
+def test_a_slot_from_its_first_row_to_its_end(
+    make: Callable[..., Stage], backend: StateBackend
+) -> None:
+    stage = make(backend=backend)
     stage.slot.open()
     assert stage.driver.told == [Ready(0)]
     stage.orders(*ORDERS)
@@ -179,10 +185,12 @@ def test_a_slot_from_its_first_row_to_its_end(make: Callable[..., Stage]) -> Non
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_it_goes_on_where_a_checkpoint_was(
     make: Callable[..., Stage],
+    backend: StateBackend,
     tmp_path: Any,
     is_elsewhere: bool,  # noqa: FBT001
 ) -> None:
-    before = Stage(f"file://{tmp_path}/elsewhere") if is_elsewhere else make()
+    place = tmp_path / "elsewhere" if is_elsewhere else tmp_path
+    before = Stage(f"file://{place}", backend=backend)
     before.slot.open()
     before.orders(*ORDERS[:2])
     before.offer(Watermark(1_005))
@@ -190,7 +198,7 @@ def test_it_goes_on_where_a_checkpoint_was(
     before.orders(*ORDERS[2:])
     before.work()
     before.slot.close()
-    after = make(restored_from=before.job if is_elsewhere else None, **parts)
+    after = make(backend=backend, restored_from=before.job if is_elsewhere else None, **parts)
     after.shelf.prepared |= before.shelf.prepared
     after.slot.open()
     after.orders(*ORDERS[2:])
@@ -290,7 +298,7 @@ def test_an_operator_that_cannot_be_closed_does_not_fail_a_job_that_is_complete(
 
 
 def test_an_operator_that_cannot_be_opened_is_named(
-    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Stage], backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build(spec: KeyedProcessSpec) -> Any:
         operator = real(spec)
@@ -300,7 +308,7 @@ def test_an_operator_that_cannot_be_opened_is_named(
 
     real = KeyedProcessSpec.build
     monkeypatch.setattr(KeyedProcessSpec, "build", build)
-    stage = make()
+    stage = make(backend=backend)
     with pytest.raises(OperatorFailed, match="operator 'towns' failed"):
         stage.slot.run()
     assert stage.driver.told == [], "it is not ready"
@@ -314,8 +322,9 @@ def check_only_the_second_is_there(stage: Stage) -> None:
 
 def test_a_checkpoint_that_was_called_off_before_its_barrier_is_not_answered(
     make: Callable[..., Stage],
+    backend: StateBackend,
 ) -> None:
-    stage = make()
+    stage = make(backend=backend)
     stage.slot.open()
     stage.orders(*ORDERS)
     stage.slot.command(CheckpointAborted(1))
@@ -326,8 +335,9 @@ def test_a_checkpoint_that_was_called_off_before_its_barrier_is_not_answered(
 
 def test_one_that_is_called_off_while_it_is_aligned_leaves_no_file(
     make: Callable[..., Stage],
+    backend: StateBackend,
 ) -> None:
-    stage = make()
+    stage = make(backend=backend)
     stage.slot.open()
     stage.orders(*ORDERS)
     stage.sources[0].offer(Barrier(1))
@@ -342,8 +352,9 @@ def test_one_that_is_called_off_while_it_is_aligned_leaves_no_file(
 
 def test_a_slot_that_stops_in_the_middle_of_a_checkpoint_leaves_no_file(
     make: Callable[..., Stage],
+    backend: StateBackend,
 ) -> None:
-    stage = make()
+    stage = make(backend=backend)
     stage.slot.open()
     stage.orders(*ORDERS)
     stage.sources[0].offer(Barrier(1))
@@ -355,9 +366,9 @@ def test_a_slot_that_stops_in_the_middle_of_a_checkpoint_leaves_no_file(
 
 
 def test_a_snapshot_that_fails_is_declined_and_the_slot_goes_on(
-    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Stage], backend: StateBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = make()
+    stage = make(backend=backend)
     stage.slot.open()
     stage.orders(*ORDERS)
 

@@ -16,6 +16,7 @@ from holdfast.backends import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
+    StateBackend,
     ValueStateDescriptor,
     load_backend,
 )
@@ -95,21 +96,21 @@ class BatchEverything(KeyedBatchFunction):
     [keyed(Everything()), keyed(BatchEverything(), cls=KeyedBatchSpec)],
     ids=["rows", "batches"],
 )
-def test_state_goes_on_in_any_number_of_slots(spec: OperatorSpec) -> None:
+def test_state_goes_on_in_any_number_of_slots(spec: OperatorSpec, backend: StateBackend) -> None:
     chance = random.Random(11)
     rows: list[Row] = [(f"user-{chance.randrange(30)}", chance.randrange(1000)) for _ in range(600)]
     job = load_storage("memory://").job("job")
-    with running(spec) as slot:
+    with running(spec, backend=backend) as slot:
         expected = [slot.feed(rows[start : start + 100]) for start in range(0, 600, 100)]
         (whole,) = [part for part in snapshots_of([slot], 1, job) if part.key_groups is None]
     snapshots: list[StateSnapshot] = []
     for number, parallelism in enumerate((1, 2, 3, 3, 2, 1)):
-        fleet = Fleet(spec, parallelism, job, snapshots)
+        fleet = Fleet(spec, parallelism, job, snapshots, backend=backend)
         found = fleet.feed(rows[number * 100 : number * 100 + 100])
         assert sorted(found) == sorted(expected[number])
         snapshots = fleet.stop(number + 1)
         assert len(snapshots) == 2 * parallelism
-    fleet = Fleet(spec, 1, job, snapshots)
+    fleet = Fleet(spec, 1, job, snapshots, backend=backend)
     operator_: Any = fleet.slots[0].operator
     amounts = operator_.code.function.rows.get()
     assert sorted(amounts) == sorted(amount for _, amount in rows)
@@ -151,33 +152,33 @@ def recorded() -> list[str]:
     return found
 
 
-def test_a_function_is_opened_and_closed_once() -> None:
-    slot = opened(keyed(Recording()))
+def test_a_function_is_opened_and_closed_once(backend: StateBackend) -> None:
+    slot = opened(keyed(Recording()), backend=backend)
     slot.feed([("a", 1)])
     slot.operator.close()
     slot.operator.close()
     assert recorded() == ["open", "process", "close"]
 
 
-def test_it_is_closed_after_a_failed_open_too() -> None:
+def test_it_is_closed_after_a_failed_open_too(backend: StateBackend) -> None:
     with pytest.raises(UserCodeFailed) as caught:
-        opened(keyed(Recording("open")))
+        opened(keyed(Recording("open")), backend=backend)
     assert recorded() == ["open", "close"]
     assert caught.value.where == "Recording.open"
     assert caught.value.found == "KeyError: 'open'"
 
 
-def test_it_is_not_closed_if_it_was_never_opened() -> None:
+def test_it_is_not_closed_if_it_was_never_opened(backend: StateBackend) -> None:
     operator_ = keyed(Recording()).build()
     operator_.close()
     damaged = StateSnapshot(kind="strange/1", slot=0)
     with pytest.raises(Invalid):
-        opened(keyed(Recording()), restored=[damaged])
+        opened(keyed(Recording()), restored=[damaged], backend=backend)
     assert recorded() == []
 
 
-def test_state_is_given_back_also_when_closing_fails() -> None:
-    slot = opened(keyed(Recording("close")))
+def test_state_is_given_back_also_when_closing_fails(backend: StateBackend) -> None:
+    slot = opened(keyed(Recording("close")), backend=backend)
     with pytest.raises(UserCodeFailed, match=r"Recording\.close"):
         slot.operator.close()
     with pytest.raises(Invalid, match="the state backend is closed"):
@@ -206,8 +207,8 @@ def test_a_failure_names_row_and_traceback() -> None:
 
 
 @pytest.mark.parametrize("timed", [False, True])
-def test_a_failure_of_a_timer(*, timed: bool) -> None:
-    with running(keyed(Recording("timer"), has_event_time=timed)) as slot:
+def test_a_failure_of_a_timer(backend: StateBackend, *, timed: bool) -> None:
+    with running(keyed(Recording("timer"), has_event_time=timed), backend=backend) as slot:
         slot.feed([("ann", 1)])
         with pytest.raises(UserCodeFailed) as caught:
             slot.advance(5)
@@ -333,32 +334,32 @@ def test_schemas_that_are_refused(schema: pa.Schema, what: str, where: str) -> N
     assert caught.value.where == "operator 'op', side output 'late'"
 
 
-def test_state_of_another_kind_of_operator_is_refused() -> None:
+def test_state_of_another_kind_of_operator_is_refused(backend: StateBackend) -> None:
     job = load_storage("memory://").job("job")
-    with running(keyed(Everything()), job=job) as slot:
+    with running(keyed(Everything()), job=job, backend=backend) as slot:
         slot.feed([("a", 1)])
         snapshots = snapshots_of([slot], 1, job)
-    context = context_of(Collected(), ManualClock(), restored=snapshots, job=job)
+    context = context_of(Collected(), ManualClock(), restored=snapshots, job=job, backend=backend)
     with pytest.raises(Invalid) as caught:
         FunctionState(context)
     assert caught.value.what == "operator 'op' cannot take the state that the checkpoint has for it"
     assert caught.value.found == "keyed state, of an operator that has no keys now"
     strange = [StateSnapshot(kind="sink/1", slot=0)]
     with pytest.raises(Invalid) as caught:
-        opened(keyed(Everything()), restored=strange)
+        opened(keyed(Everything()), restored=strange, backend=backend)
     assert (caught.value.expected, caught.value.found) == (
         "operator state, or keyed state",
         "sink/1",
     )
 
 
-def test_keys_of_another_type_than_those_of_the_checkpoint() -> None:
+def test_keys_of_another_type_than_those_of_the_checkpoint(backend: StateBackend) -> None:
     job = load_storage("memory://").job("job")
-    with running(keyed(Everything()), job=job) as slot:
+    with running(keyed(Everything()), job=job, backend=backend) as slot:
         slot.feed([("a", 1)])
         snapshots = snapshots_of([slot], 1, job)
     with pytest.raises(Invalid, match="the keys of the snapshot"):
-        opened(keyed(Everything(), keys=("amount",)), restored=snapshots, job=job)
+        opened(keyed(Everything(), keys=("amount",)), restored=snapshots, job=job, backend=backend)
 
 
 class Spy:
@@ -400,9 +401,9 @@ def test_keyed_state_is_opened_with_what_the_slot_has() -> None:
     }
 
 
-def test_a_damaged_snapshot_is_told_as_such() -> None:
+def test_a_damaged_snapshot_is_told_as_such(backend: StateBackend) -> None:
     job = load_storage("memory://").job("job")
-    with running(keyed(Everything()), job=job) as slot:
+    with running(keyed(Everything()), job=job, backend=backend) as slot:
         slot.feed([("a", 1)])
         snapshots = snapshots_of([slot], 1, job)
     damaged = [
@@ -412,7 +413,7 @@ def test_a_damaged_snapshot_is_told_as_such() -> None:
         for part in snapshots
     ]
     with pytest.raises(Corrupt):
-        opened(keyed(Everything()), restored=damaged, job=job)
+        opened(keyed(Everything()), restored=damaged, job=job, backend=backend)
 
 
 def test_specs_travel_by_pickle() -> None:

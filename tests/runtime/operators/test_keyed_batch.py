@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.backends import ReducingStateDescriptor, ValueStateDescriptor
+from holdfast.backends import ReducingStateDescriptor, StateBackend, ValueStateDescriptor
 from holdfast.runtime.functions import (
     BatchContext,
     BatchOrder,
@@ -61,7 +61,7 @@ def last_of_each(rows: list[Row]) -> dict[Any, Any]:
     return dict(rows)
 
 
-def test_rows_and_batches_come_to_the_same() -> None:
+def test_rows_and_batches_come_to_the_same(backend: StateBackend) -> None:
     numbers = np.random.default_rng(5).integers(0, 5_000, (100_000, 2))
     schema = pa.schema([("user", pa.int64()), ("amount", pa.int64())])
     whole = pa.RecordBatch.from_arrays(
@@ -69,7 +69,9 @@ def test_rows_and_batches_come_to_the_same() -> None:
     )
     found = []
     for function, cls in ((RowSum(), KeyedProcessSpec), (IntBatchSum(), KeyedBatchSpec)):
-        with running(keyed(function, schema, input_schema=schema, cls=cls)) as slot:
+        with running(
+            keyed(function, schema, input_schema=schema, cls=cls), backend=backend
+        ) as slot:
             for start in (0, 1, 30_000):
                 end = {0: 1, 1: 30_000, 30_000: 100_000}[start]
                 slot.operator.process(whole.slice(start, end - start))

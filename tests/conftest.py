@@ -1,0 +1,26 @@
+"""The one parameter of tests that are run for each backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.backends import StateBackend
+from tried_backends import PARAMETERS, backend_named
+
+
+@pytest.fixture(params=PARAMETERS)
+def backend_name(request: pytest.FixtureRequest) -> str:
+    """The name of each backend that is tried, for a test that passes it on."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def backend(backend_name: str, tmp_path: Path) -> Iterator[StateBackend]:
+    """Each backend that is tried; a test that has passed has closed what it opened of it."""
+    folder = tmp_path / "state"
+    yield backend_named(backend_name, folder)
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
