@@ -36,7 +36,7 @@ class CheckpointConfig:
     tolerable_failures: int = 0
     """The job fails when more checkpoints than these have failed in a row."""
     retained: int = 1
-    """So many completed checkpoints are kept, the newest."""
+    """So many completed checkpoints are kept, the newest; more while those under way need them."""
     on_cancel: str = "delete"
     """Whether a job that is cancelled leaves its checkpoints, to go on from: "delete" or "retain".
     One that fails, or is interrupted (Ctrl-C), leaves them in any case."""

@@ -157,6 +157,7 @@ class Stage:
         self.sources = {uid: PlayedSource(uid, self.order) for uid in ("a", "b")}
         self.phases: list[Phase] = []
         self.stored: list[Store] = []
+        self.retained: list[int] = []
         self.stores_at_once = True
         self.cancelled = 0
         self.history = CheckpointHistory()
@@ -167,10 +168,12 @@ class Stage:
             config=CheckpointConfig(**{"interval": None, **settings}),
             sources=self.sources,
             next_checkpoint_id=7,
+            restored=5,
             history=self.history,
             deploy=lambda _: self,
             link=lambda address: self.slots[int(address)],
             store=self._store,
+            retain=self.retained.append,
             on_phase=self.phases.append,
             clock=self.clock,
         )

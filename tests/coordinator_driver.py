@@ -10,6 +10,8 @@ from holdfast.runtime.checkpoint import (
     CheckpointCoordinator,
     Command,
     FailJob,
+    Notify,
+    Retain,
     SlotStatistics,
     Trigger,
 )
@@ -29,10 +31,22 @@ def part(slot: int | None = None, size_bytes: int = 1) -> StateSnapshot:
 class Driver:
     """A coordinator, and what it was told and has answered in short."""
 
-    def __init__(self, *, sources: Sequence[str] = (), next_id: int = 1, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        sources: Sequence[str] = (),
+        next_id: int = 1,
+        restored: int | None = None,
+        **settings: Any,
+    ) -> None:
         config = CheckpointConfig(**{"interval": "1s", **settings})
         self.coordinator = CheckpointCoordinator(
-            config, slots=SLOTS, sources=sources, next_id=next_id, now_ms=START_MS
+            config,
+            slots=SLOTS,
+            sources=sources,
+            next_id=next_id,
+            now_ms=START_MS,
+            restored=restored,
         )
         self.now_ms = START_MS
 
@@ -87,6 +101,8 @@ def brief(commands: Sequence[Command]) -> list[tuple[Any, ...]]:
                 told.append((Abort, number, reason))
             case Begin(checkpoint_id=number, trigger=trigger):
                 told.append((Begin, number, trigger))
+            case Retain(since):
+                told.append((Retain, since))
             case _:
                 told.append((type(command), command.checkpoint_id))
     return told
@@ -94,6 +110,11 @@ def brief(commands: Sequence[Command]) -> list[tuple[Any, ...]]:
 
 def begin(number: int, trigger: Trigger = Trigger.PERIODIC) -> tuple[Any, ...]:
     return Begin, number, trigger
+
+
+def completed(number: int, *aborts: tuple[Any, ...], since: int = 0) -> list[tuple[Any, ...]]:
+    """What follows from a checkpoint that is complete; all before it may go, unless `since`."""
+    return [(Notify, number), *aborts, (Retain, since or number)]
 
 
 def abort(number: int, reason: AbortReason) -> tuple[Any, ...]:

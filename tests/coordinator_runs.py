@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from holdfast.runtime.checkpoint import (
     Command,
     FailJob,
     Notify,
+    Retain,
     SlotStatistics,
     Store,
     Trigger,
@@ -45,6 +47,13 @@ class Watch:
     config: CheckpointConfig
     slots: int
     sources: Sequence[str]
+    first_id: int
+    completed: list[int]
+    """In the job's own folder, the restored one first."""
+    kept: set[int]
+    """Those of them that are not deleted."""
+    retaining: deque[int] = field(default_factory=deque)
+    """What is to be carried out of `Retain`: a thread beside it does that later."""
     pending: dict[int, Book] = field(default_factory=dict)
     storing: int | None = None
     last_id: int = 0
@@ -60,9 +69,28 @@ class Watch:
         for command in commands:
             assert not self.is_over, f"after the end: {command}"
             self._rule(now_ms, command)
+        told = [type(each) for each in commands]
+        assert told.count(Notify) == told.count(Retain), "does not say what is to be retained"
         assert len(self.pending) <= self.config.max_concurrent, "too many at once"
+        self._nothing_is_missing()
         if self.failures > self.config.tolerable_failures:
             assert self.is_over, "too many failures, and the job goes on"
+
+    def retain(self) -> None:
+        """Do what was told, and is done late."""
+        since = self.retaining.popleft()
+        newest = sorted(self.kept)[-self.config.retained :]
+        self.kept = {number for number in self.kept if number >= since or number in newest}
+        self._nothing_is_missing()
+
+    def _nothing_is_missing(self) -> None:
+        """A slot builds on one that it may only come to know just before the barrier."""
+        for number, book in self.pending.items():
+            missing = {each for each in self.completed if each >= self._since(book)} - self.kept
+            assert not missing, f"{number} may build on {missing}, which is deleted"
+
+    def _since(self, book: Book) -> int:
+        return self.first_id if book.begun.base is None else book.begun.base
 
     def may_act(self, now_ms: int) -> None:
         """After a tick: nothing that is due was left undone."""
@@ -94,6 +122,12 @@ class Watch:
                 self.last_notified, self.storing = number, None
                 self.is_finished = self.pending.pop(number).begun.is_final
                 self.failures, self.last_end_ms = 0, now_ms
+                self.completed.append(number)
+                self.kept.add(number)
+            case Retain(since):
+                needed = min(map(self._since, self.pending.values()), default=self.last_notified)
+                assert since >= needed, "keeps what nobody needs"
+                self.retaining.append(since)
             case Abort():
                 self._abort(now_ms, command)
             case FailJob():
@@ -103,6 +137,8 @@ class Watch:
     def _begin(self, now_ms: int, begin: Begin) -> None:
         assert begin.checkpoint_id > self.last_id, "numbers do not ascend"
         assert begin.triggered_ms == now_ms
+        newest = self.completed[-1] if self.completed else None
+        assert begin.base == newest, "does not build on the newest that is complete"
         assert not self.is_finished, "begins after the final one"
         assert begin.is_final == self.wants_final, "not the kind that is wanted"
         if begin.trigger is Trigger.PERIODIC:
@@ -156,20 +192,38 @@ class CoordinatorRun:
             min_pause=self._random.choice((0, 0.3)) if max_concurrent == 1 else 0,
             max_concurrent=max_concurrent,
             tolerable_failures=self._random.choice((0, 1, 3, 50)),
+            retained=self._random.choice((1, 2)),
         )
         self._slots = self._random.randint(1, 3)
         self._sources = ("a", "b")[: self._random.randint(0, 2)]
         self._now_ms = START_MS
+        restored = self._random.choice((None, 3))
+        first_id = 1 if restored is None else 5
         self._coordinator = kind(
-            self._config, slots=self._slots, sources=self._sources, next_id=1, now_ms=START_MS
+            self._config,
+            slots=self._slots,
+            sources=self._sources,
+            next_id=first_id,
+            now_ms=START_MS,
+            restored=restored,
         )
-        self.watch = Watch(self._config, self._slots, self._sources)
+        there = [] if restored is None else [restored]
+        self.watch = Watch(
+            self._config,
+            self._slots,
+            self._sources,
+            first_id,
+            there,
+            set(there),
+            last_id=first_id - 1,
+        )
         self.trace: list[tuple[int, Sequence[Command]]] = []
         acting: tuple[tuple[int, Callable[[], Sequence[Command]]], ...] = (
             (30, self._tick),
             (30, self._acknowledge),
             (15, self._locate),
             (12, self._finish_storing),
+            (12, self._retain),
             (3, self._decline),
             (1, self._fail_trigger),
             (3, self._request),
@@ -180,7 +234,9 @@ class CoordinatorRun:
         self._actions = [action for _, action in acting]
 
     def play(self, steps: int = 300) -> CoordinatorRun:
-        """Go on for so many steps, at random."""
+        """Go on for so many steps, at random. At first all may be wanted that may be under way."""
+        for _ in range(self._random.choice((0, 3))):
+            self._saw(self._request())
         for _ in range(steps):
             if self._random.random() < 0.3:
                 self._now_ms += self._random.choice((1, 20, 100, 400))
@@ -211,9 +267,10 @@ class CoordinatorRun:
         self.watch.saw(self._now_ms, commands)
 
     def _some_checkpoint(self) -> int | None:
-        """Mostly one that is under way; now and then any that there has been."""
+        """Mostly one that is under way, the first or any; now and then any that there has been."""
         if self.watch.pending and self._random.random() < 0.9:
-            return self._random.choice(tuple(self.watch.pending))
+            under_way = tuple(self.watch.pending)
+            return self._random.choice((under_way[0], self._random.choice(under_way)))
         return self._random.randint(1, self.watch.last_id) if self.watch.last_id else None
 
     def _tick(self) -> Sequence[Command]:
@@ -253,12 +310,19 @@ class CoordinatorRun:
         data = self._random.randbytes(self._random.randint(0, 4))
         return StateSnapshot(kind="test/1", handles={"all": InlineHandle(data=data)})
 
+    def _retain(self) -> Sequence[Command]:
+        if self.watch.retaining:
+            self.watch.retain()
+        return ()
+
     def _finish_storing(self) -> Sequence[Command]:
         if self.watch.storing is None:
             return ()
         return self._end_storing(self.watch.storing, is_stored=self._random.random() < 0.8)
 
     def _end_storing(self, number: int, *, is_stored: bool) -> Sequence[Command]:
+        while self.watch.retaining:  # by the same thread, and told before
+            self.watch.retain()
         if self.watch.is_over:
             self.watch.storing = None
         if is_stored:

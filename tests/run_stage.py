@@ -74,6 +74,7 @@ class Stage:
     opened: list[SourceOpening] = field(default_factory=list)
     launches: list[SlotLaunch] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    restored: list[int | None] = field(default_factory=list)
     is_closed: bool = False
     has_closed_cluster: bool = False
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
@@ -155,6 +156,7 @@ class PlayedAttempt(Attempt):
     def run(self) -> Outcome:
         stage: Stage = Stage.now
         stage.numbers.append(self.parts.next_checkpoint_id)
+        stage.restored.append(self.parts.restored)
         self.parts.on_phase(Phase.RUNNING)
         assert stage.run.status is JobStatus.RUNNING
         act = stage.acts.pop(0)

@@ -7,6 +7,7 @@ from holdfast.runtime.checkpoint.commands import (
     Command,
     FailJob,
     Notify,
+    Retain,
     Store,
     Trigger,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Command",
     "FailJob",
     "Notify",
+    "Retain",
     "SlotStatistics",
     "Store",
     "Trigger",

@@ -16,6 +16,7 @@ __all__ = [
     "Command",
     "FailJob",
     "Notify",
+    "Retain",
     "Store",
     "Trigger",
 ]
@@ -61,6 +62,9 @@ class Begin:
     checkpoint_id: int
     triggered_ms: int
     trigger: Trigger
+    base: int | None
+    """The newest checkpoint in the job's folder that is complete by now. Slots may build on it, or
+    on one that is complete later; `Retain` keeps what they may refer to."""
 
     @property
     def is_final(self) -> bool:
@@ -96,6 +100,17 @@ class Notify:
     checkpoint_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Delete older checkpoints than are to be retained, but none from the number `since` on.
+
+    Those under way may refer to the files of all that are complete from there on. It may be carried
+    out late: what begins after it builds on a newer one.
+    """
+
+    since: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
     """Tell every slot that the checkpoint will not be completed; its files are not needed."""
@@ -112,4 +127,4 @@ class FailJob:
     reason: str
 
 
-Command: TypeAlias = Begin | Store | Notify | Abort | FailJob
+Command: TypeAlias = Begin | Store | Notify | Retain | Abort | FailJob

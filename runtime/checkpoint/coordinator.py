@@ -1,6 +1,6 @@
 """The coordinator of checkpoints: what is to be done after each thing that happens.
 
-    Begin ─▶ every slot and source answers ─▶ Store ─▶ stored ─▶ Notify, and Abort of older ones
+    Begin ─▶ every slot and source answers ─▶ Store ─▶ stored ─▶ Notify, Abort of older ones, Retain
       └── declined, expired, failed ─▶ Abort ◀── store_failed ┘
 
 Pure: no threads, no input or output, no clock. The driver tells it what has happened, one thing
@@ -18,6 +18,7 @@ from holdfast.runtime.checkpoint.commands import (
     Command,
     FailJob,
     Notify,
+    Retain,
     Trigger,
 )
 from holdfast.runtime.checkpoint.pending import PendingCheckpoint
@@ -34,7 +35,8 @@ class CheckpointCoordinator:
 
     Make it when all slots run: the first interval begins now. `now_ms` is in milliseconds since the
     epoch, of a clock that does not go back; one that does is taken to stand still. Numbers ascend
-    from `next_id`.
+    from `next_id`. `restored` is the checkpoint that the attempt goes on from, if that is in the
+    job's own folder: what begins may refer to its files.
 
     Every method answers the commands to carry out, in order. After `FailJob` or `shutdown`
     there are none.
@@ -48,13 +50,15 @@ class CheckpointCoordinator:
         sources: Collection[str],
         next_id: int,
         now_ms: int,
+        restored: int | None = None,
         history: CheckpointHistory | None = None,
     ) -> None:
         self._config = config
         self._timeout_ms = config.timeout_ms
         self._slots = slots
         self._sources = frozenset(sources)
-        self._next_id = next_id
+        self._first_id = self._next_id = next_id
+        self._completed = restored
         self._now_ms = now_ms
         self._schedule = CheckpointSchedule(config, now_ms)
         self._history = CheckpointHistory() if history is None else history
@@ -191,6 +195,7 @@ class CheckpointCoordinator:
         """
         pending = self._end_storing(now_ms, checkpoint_id)
         del self._pending[checkpoint_id]
+        self._completed = checkpoint_id
         self._history.completed(checkpoint_id, self._now_ms)
         if self._is_shut_down:
             return ()
@@ -201,6 +206,7 @@ class CheckpointCoordinator:
             if older.checkpoint_id < checkpoint_id:
                 detail = f"checkpoint {checkpoint_id} was completed before it"
                 commands += self._abort(older, AbortReason.SUBSUMED, detail)
+        commands.append(Retain(self._needed_since(checkpoint_id)))
         return self._proceed(commands)
 
     def store_failed(self, now_ms: int, checkpoint_id: int, *, reason: str) -> Sequence[Command]:
@@ -280,6 +286,14 @@ class CheckpointCoordinator:
         self._storing = None
         return self._pending[checkpoint_id]
 
+    def _needed_since(self, completed: int) -> int:
+        """The oldest checkpoint whose files one under way may refer to; else the one completed.
+
+        Where there was none to build on at the trigger, a slot may build on any completed since.
+        """
+        bases = (pending.begun.base for pending in self._pending.values())
+        return min((self._first_id if base is None else base for base in bases), default=completed)
+
     def _abort(self, pending: PendingCheckpoint, reason: AbortReason, detail: str) -> list[Command]:
         """Give one up, and the job if that was one failure too many."""
         checkpoint_id = pending.checkpoint_id
@@ -325,7 +339,12 @@ class CheckpointCoordinator:
         return commands
 
     def _begin(self, trigger: Trigger) -> Begin:
-        begun = Begin(checkpoint_id=self._next_id, triggered_ms=self._now_ms, trigger=trigger)
+        begun = Begin(
+            checkpoint_id=self._next_id,
+            triggered_ms=self._now_ms,
+            trigger=trigger,
+            base=self._completed,
+        )
         self._next_id += 1
         self._pending[begun.checkpoint_id] = PendingCheckpoint(
             begun, slots=self._slots, sources=self._sources

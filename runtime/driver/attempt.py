@@ -25,6 +25,7 @@ from holdfast.runtime.checkpoint import (
     Command,
     FailJob,
     Notify,
+    Retain,
     Store,
 )
 from holdfast.runtime.config import CheckpointConfig
@@ -132,6 +133,8 @@ class AttemptParts:
     config: CheckpointConfig
     sources: Mapping[str, Source]
     next_checkpoint_id: int
+    restored: int | None
+    """The checkpoint that the attempt goes on from, if it is in the job's own folder."""
     history: CheckpointHistory
     deploy: Callable[[EventQueue], Deployment]
     """Starts the slots; tells `SlotsEnded` when they are over."""
@@ -139,6 +142,8 @@ class AttemptParts:
     """Speaks to a slot at an address."""
     store: Callable[[Store, EventQueue], None]
     """Commits a checkpoint in the background; tells `Stored` or `StoreFailed`."""
+    retain: Callable[[int], None]
+    """Deletes older checkpoints in the background, but none from this number on."""
     on_phase: Callable[[Phase], None]
     clock: Clock
 
@@ -319,6 +324,8 @@ class Attempt:
                     self._parts.store(command, self._events)
                 case Notify(number):
                     self._tell_all(CheckpointCompleted(number))
+                case Retain(since):
+                    self._parts.retain(since)
                 case Abort(checkpoint_id=number):
                     self._tell_all(CheckpointAborted(number))
                 case FailJob(reason):
@@ -360,6 +367,7 @@ class Attempt:
             sources=self._parts.sources.keys(),
             next_id=self._parts.next_checkpoint_id,
             now_ms=self._now_ms(),
+            restored=self._parts.restored,
             history=self._parts.history,
         )
         links = [self._links[number] for number in sorted(self._links)]

@@ -70,6 +70,8 @@ class CheckpointKeeper:
         self._has_leftovers = False
         """Whether one below it was given up, and may have left files."""
         self._cleaned_s = -math.inf
+        self._has_too_many = False
+        """Whether one was completed since older ones were deleted."""
 
     @property
     def epoch(self) -> int:
@@ -103,6 +105,14 @@ class CheckpointKeeper:
         """Commit a checkpoint in the background; the queue learns how it went."""
         self._thread.submit(self._store, command, events)
 
+    def retain(self, since: int) -> None:
+        """Delete older checkpoints in the background, but none from this number on.
+
+        Not straight after a commit: whoever begins checkpoints may not know of it yet, and be about
+        to begin one that builds on an older one.
+        """
+        self._thread.submit(self._retain, since)
+
     def give_up(self) -> None:
         """Do not wait any longer for a storage that does not answer."""
         self._gives_up.set()
@@ -118,6 +128,7 @@ class CheckpointKeeper:
         and goes with the next call; so does what could not be deleted.
         """
         self._newest, self._has_leftovers = self.next_checkpoint_id - 1, False
+        self._thread.submit(self._retain_at_last)
         self._thread.submit(self._clean, self.next_checkpoint_id)
 
     def end(self, result: JobResult) -> None:
@@ -145,11 +156,10 @@ class CheckpointKeeper:
     def _store(self, command: Store, events: EventQueue) -> None:
         decided = self._decide(command)
         if isinstance(decided, Stored):
-            self.last = decided.metadata
+            self.last, self._has_too_many = decided.metadata, True
         self.decided = decided
         events.put(decided)
         if isinstance(decided, Stored):
-            self._retain()
             self._clean_between(decided.metadata.checkpoint_id)
 
     def _decide(self, command: Store) -> Stored | StoreFailed:
@@ -215,9 +225,15 @@ class CheckpointKeeper:
         except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
             _logger.warning("what nobody needs could not be deleted, and will be later: %s", error)
 
-    def _retain(self) -> None:
+    def _retain_at_last(self) -> None:
+        """Nobody asks for it after a checkpoint that was stored when its attempt was over."""
+        if self._has_too_many:
+            self._retain(None)
+
+    def _retain(self, since: int | None) -> None:
         try:
-            self._owner.retain(self._retained)
+            self._owner.retain(self._retained, since=since)
+            self._has_too_many = False
         except (HoldfastError, OSError) as error:
             _logger.warning("old checkpoints could not be deleted, and will be later: %s", error)
 

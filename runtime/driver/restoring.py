@@ -34,6 +34,10 @@ class RestorePoint:
     def __str__(self) -> str:
         return f"checkpoint {self.metadata.checkpoint_id} at {self.job.url}"
 
+    def number_in(self, job: JobStorage) -> int | None:
+        """Its number if it is one of this job's own, whose folder it is in; else None."""
+        return self.metadata.checkpoint_id if self.job.url == job.url else None
+
     def operators(self, plan: JobPlan) -> dict[str, tuple[StateSnapshot, ...]]:
         """What the job's operators have left, by uid."""
         there = self.metadata.operators

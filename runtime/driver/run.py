@@ -355,10 +355,12 @@ class JobRun:
             config=parts.config,
             sources=self._open_sources(point, credentials),
             next_checkpoint_id=parts.keeper.next_checkpoint_id,
+            restored=None if point is None else point.number_in(parts.job),
             history=self.history,
             deploy=lambda queue: parts.cluster.deploy(launch, queue),
             link=lambda address: SlotClient(address, credentials),
             store=parts.keeper.store,
+            retain=parts.keeper.retain,
             on_phase=self._entered,
             clock=parts.clock,
         )

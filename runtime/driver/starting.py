@@ -56,8 +56,9 @@ def begin(
         return owner.result
     # Likewise it may have completed one more checkpoint, and committed its rows.
     point = _point(job, restore, check)
-    if point is not None and point.job.storage is job.storage and point.job.job_id == job.job_id:
-        owner.rewind(point.metadata.checkpoint_id)
+    own = None if point is None else point.number_in(job)
+    if own is not None:
+        owner.rewind(own)
     return Beginning(owner, point)
 
 

@@ -11,6 +11,7 @@ from coordinator_driver import (
     abort,
     begin,
     brief,
+    completed,
     part,
 )
 from holdfast.runtime.checkpoint import (
@@ -18,6 +19,7 @@ from holdfast.runtime.checkpoint import (
     Begin,
     Command,
     Notify,
+    Retain,
     SlotStatistics,
     Store,
     Trigger,
@@ -28,7 +30,7 @@ from holdfast.storage import Invalid
 def test_a_checkpoint_is_stored_when_all_have_answered_and_told_when_it_is_stored() -> None:
     driver = Driver(sources=["orders"], next_id=7)
     assert driver.after(1_000) == [
-        Begin(checkpoint_id=7, triggered_ms=START_MS + 1_000, trigger=Trigger.PERIODIC)
+        Begin(checkpoint_id=7, triggered_ms=START_MS + 1_000, trigger=Trigger.PERIODIC, base=None)
     ]
     assert driver.acknowledge(7, 1) == []
     assert driver.acknowledge(7, 0) == []
@@ -44,7 +46,7 @@ def test_a_checkpoint_is_stored_when_all_have_answered_and_told_when_it_is_store
             sources={"orders": position},
         )
     ]
-    assert driver.stored(7) == [Notify(7)]
+    assert driver.stored(7) == [Notify(7), Retain(7)]
     assert driver.coordinator.pending == ()
 
 
@@ -155,7 +157,7 @@ def test_one_that_takes_longer_than_the_interval_is_followed_at_once() -> None:
     driver.after(1_000)
     driver.acknowledge(1)
     assert driver.after(5_000) == []
-    assert brief(driver.stored(1)) == [(Notify, 1), begin(2)]
+    assert brief(driver.stored(1)) == [*completed(1), begin(2)]
 
 
 def test_the_pause_is_from_the_end_of_the_last_one() -> None:
@@ -182,7 +184,7 @@ def test_so_many_are_under_way_at_once_and_no_more() -> None:
     assert brief(driver.after(1_000)) == [begin(2)]
     assert driver.after(1_000) == []
     assert driver.coordinator.pending == (1, 2)
-    assert brief(driver.complete(1)) == [(Notify, 1), begin(3)]
+    assert brief(driver.complete(1)) == [*completed(1, since=1), begin(3)]
 
 
 def test_without_an_interval_only_requests_begin_one() -> None:
@@ -208,8 +210,8 @@ def test_requests_wait_for_room_and_share_one_checkpoint() -> None:
     driver.after(1_000)
     assert driver.request() == []
     assert driver.request() == []
-    assert brief(driver.complete(1)) == [(Notify, 1), begin(2, Trigger.REQUESTED)]
-    assert driver.complete(2) == [Notify(2)]
+    assert brief(driver.complete(1)) == [*completed(1), begin(2, Trigger.REQUESTED)]
+    assert brief(driver.complete(2)) == completed(2)
 
 
 def test_a_request_that_failed_is_not_repeated() -> None:

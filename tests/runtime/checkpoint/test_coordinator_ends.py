@@ -11,6 +11,7 @@ from coordinator_driver import (
     abort,
     begin,
     brief,
+    completed,
 )
 from holdfast.runtime.checkpoint import (
     Abort,
@@ -18,7 +19,6 @@ from holdfast.runtime.checkpoint import (
     CheckpointStatus,
     Command,
     FailJob,
-    Notify,
     Store,
     Trigger,
 )
@@ -44,7 +44,7 @@ def test_one_that_is_being_stored_does_not_expire_and_cannot_be_declined() -> No
     assert driver.after(60_000) == []
     assert driver.decline(1) == ()
     assert driver.coordinator.trigger_failed(driver.now_ms, 1, reason="?") == ()
-    assert brief(driver.stored(1)) == [(Notify, 1), begin(2)]
+    assert brief(driver.stored(1)) == [*completed(1), begin(2)]
 
 
 def test_one_that_waits_to_be_stored_expires() -> None:
@@ -65,7 +65,7 @@ def test_completing_one_subsumes_those_before_it() -> None:
     for _ in range(3):
         driver.after(1_000)
     driver.acknowledge(1, 0)
-    assert brief(driver.complete(2)) == [(Notify, 2), abort(1, AbortReason.SUBSUMED)]
+    assert brief(driver.complete(2)) == completed(2, abort(1, AbortReason.SUBSUMED), since=1)
     assert driver.coordinator.pending == (3,)
     assert driver.acknowledge(1, 1) == ()
 
@@ -77,9 +77,9 @@ def test_those_that_are_ready_are_stored_one_after_the_other() -> None:
     assert brief(driver.acknowledge(1)) == [(Store, 1)]
     assert driver.acknowledge(3) == []
     assert driver.acknowledge(2) == []
-    assert brief(driver.stored(1)) == [(Notify, 1), (Store, 2)]
-    assert brief(driver.stored(2)) == [(Notify, 2), (Store, 3)]
-    assert driver.stored(3) == [Notify(3)]
+    assert brief(driver.stored(1)) == [*completed(1, since=1), (Store, 2)]
+    assert brief(driver.stored(2)) == [*completed(2, since=1), (Store, 3)]
+    assert brief(driver.stored(3)) == completed(3)
 
 
 def test_one_that_is_ready_while_a_later_one_is_stored_is_subsumed_or_stored_after_all() -> None:
@@ -90,10 +90,10 @@ def test_one_that_is_ready_while_a_later_one_is_stored_is_subsumed_or_stored_aft
         assert brief(driver.acknowledge(2)) == [(Store, 2)]
         assert driver.acknowledge(1) == []
         if is_stored:
-            assert brief(driver.stored(2)) == [(Notify, 2), abort(1, AbortReason.SUBSUMED)]
+            assert brief(driver.stored(2)) == completed(2, abort(1, AbortReason.SUBSUMED))
         else:
             assert brief(driver.store_failed(2)) == [abort(2, AbortReason.FINALIZE), (Store, 1)]
-            assert driver.stored(1) == [Notify(1)]
+            assert brief(driver.stored(1)) == completed(1)
 
 
 def test_the_first_failure_fails_the_job_unless_some_are_tolerated() -> None:
@@ -151,14 +151,14 @@ def test_a_success_lets_the_count_begin_anew() -> None:
         driver.request()
         assert brief(driver.decline(number)) == [abort(number, AbortReason.DECLINED)]
         driver.request()
-        assert driver.complete(number + 1) == [Notify(number + 1)]
+        assert brief(driver.complete(number + 1)) == completed(number + 1)
 
 
 def test_one_that_is_subsumed_does_not_count() -> None:
     driver = Driver(max_concurrent=2)
     driver.after(1_000)
     driver.after(1_000)
-    assert brief(driver.complete(2)) == [(Notify, 2), abort(1, AbortReason.SUBSUMED)]
+    assert brief(driver.complete(2)) == completed(2, abort(1, AbortReason.SUBSUMED))
 
 
 def test_when_the_job_fails_all_is_given_up() -> None:
@@ -197,7 +197,7 @@ def test_the_final_checkpoint_begins_at_once_and_is_the_last() -> None:
     assert isinstance(store, Store)
     assert store.is_final
     assert driver.coordinator.next_tick_ms() is None
-    assert driver.stored(2) == [Notify(2)]
+    assert brief(driver.stored(2)) == completed(2)
     assert driver.coordinator.is_finished
     assert driver.request() == []
     assert driver.request_final() == []
@@ -210,14 +210,14 @@ def test_the_final_checkpoint_waits_for_room() -> None:
     driver.after(1_000)
     assert driver.request_final() == []
     assert driver.after(5_000) == []
-    assert brief(driver.complete(1)) == [(Notify, 1), begin(2, Trigger.FINAL)]
+    assert brief(driver.complete(1)) == [*completed(1), begin(2, Trigger.FINAL)]
 
 
 def test_the_final_checkpoint_takes_the_room_that_there_is() -> None:
     driver = Driver(max_concurrent=2)
     driver.after(1_000)
     assert brief(driver.request_final()) == [begin(2, Trigger.FINAL)]
-    assert brief(driver.complete(2)) == [(Notify, 2), abort(1, AbortReason.SUBSUMED)]
+    assert brief(driver.complete(2)) == completed(2, abort(1, AbortReason.SUBSUMED))
     assert driver.coordinator.is_finished
 
 
@@ -236,8 +236,8 @@ def test_the_final_checkpoint_answers_requests_too() -> None:
     driver.after(1_000)
     driver.request()
     driver.request_final()
-    assert brief(driver.complete(1)) == [(Notify, 1), begin(2, Trigger.FINAL)]
-    assert driver.complete(2) == [Notify(2)]
+    assert brief(driver.complete(1)) == [*completed(1), begin(2, Trigger.FINAL)]
+    assert brief(driver.complete(2)) == completed(2)
 
 
 def test_a_shutdown_gives_up_what_has_begun_and_nothing_follows() -> None:

@@ -13,6 +13,7 @@ from holdfast.runtime.checkpoint import (
     Command,
     FailJob,
     Notify,
+    Retain,
     Store,
 )
 from holdfast.runtime.checkpoint.pending import PendingCheckpoint
@@ -44,7 +45,7 @@ def test_the_runs_come_by_all_that_can_happen() -> None:
             kinds.update(getattr(command, "reason", None) for command in commands)
             kinds.update(getattr(command, "trigger", None) for command in commands)
         kinds.add("finished" if run.watch.is_finished else "not finished")
-    assert kinds >= {FailJob, Notify, Store, Begin, "finished"}
+    assert kinds >= {FailJob, Notify, Retain, Store, Begin, "finished"}
     assert kinds >= set(AbortReason)
 
 
@@ -115,6 +116,36 @@ class Lenient(CheckpointCoordinator):
         return super()._abort(*aborted)[:1]
 
 
+class Thrifty(CheckpointCoordinator):
+    """Keeps nothing for those under way."""
+
+    def _needed_since(self, completed: int) -> int:
+        return completed
+
+
+class Late(CheckpointCoordinator):
+    """Believes that what began when nothing was complete builds on nothing."""
+
+    def _needed_since(self, completed: int) -> int:
+        bases = (pending.begun.base for pending in self._pending.values())
+        return min((base for base in bases if base is not None), default=completed)
+
+
+class Hoarding(CheckpointCoordinator):
+    """Keeps all for ever."""
+
+    def _needed_since(self, _completed: int) -> int:
+        return 0
+
+
+class Rash(CheckpointCoordinator):
+    """Builds on what is not complete yet."""
+
+    def _begin(self, trigger: Any) -> Begin:
+        self._completed = max(self._pending, default=self._completed)
+        return super()._begin(trigger)
+
+
 BROKEN: Sequence[tuple[type[CheckpointCoordinator], str]] = (
     (Hasty, "stores what is not whole"),
     (Crowded, "too many at once"),
@@ -124,11 +155,15 @@ BROKEN: Sequence[tuple[type[CheckpointCoordinator], str]] = (
     (Undead, "after the end"),
     (Forgetful, "a request was forgotten"),
     (Lenient, "the job goes on"),
+    (Thrifty, "which is deleted"),
+    (Late, "which is deleted"),
+    (Hoarding, "keeps what nobody needs"),
+    (Rash, "does not build on the newest"),
 )
 
 
 @pytest.mark.parametrize(("kind", "found"), BROKEN)
 def test_the_runs_find_what_is_broken(kind: type[CheckpointCoordinator], found: str) -> None:
     with pytest.raises(AssertionError, match=found):
-        for seed in range(150):
+        for seed in range(600):
             CoordinatorRun(seed, kind).play().settle()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.runtime.checkpoint import Store, Trigger
@@ -152,21 +153,43 @@ def test_what_keeps_a_commit_waiting_is_told_ever_more_rarely(
     )
 
 
-def test_old_checkpoints_are_deleted(stage: Stage) -> None:
-    for number in (1, 2, 3):
+def test_old_checkpoints_are_deleted_when_it_is_said_and_but_for_those_that_are_built_on(
+    stage: Stage,
+) -> None:
+    for number in (1, 2, 3, 4):
         stage.store(number)
     stage.keeper.settle()
-    assert stage.job.completed() == (3,)
+    assert stage.job.completed() == (1, 2, 3, 4)
+    stage.keeper.retain(2)
+    stage.keeper.settle()
+    assert stage.job.completed() == (2, 3, 4)
+    stage.keeper.retain(4)
+    stage.keeper.settle()
+    assert stage.job.completed() == (4,)
+
+
+def test_old_checkpoints_are_deleted_at_last_when_an_attempt_is_over(stage: Stage) -> None:
+    """Of one that was stored too late nobody says that there is one more; of others, nothing."""
+    for number in (1, 2):
+        stage.store(number)
+    stage.keeper.clean()
+    stage.keeper.settle()
+    assert stage.job.completed() == (2,)
+    stage.owner.commit(msgspec.structs.replace(stage.job.load(2), checkpoint_id=3))
+    stage.keeper.clean()
+    stage.keeper.settle()
+    assert stage.job.completed() == (2, 3)
 
 
 def test_a_checkpoint_counts_although_older_ones_cannot_be_deleted(stage: Stage) -> None:
     stage.storage.deletes_fail = True
     assert isinstance(stage.store(1), Stored)
     assert isinstance(stage.store(2), Stored)
-    stage.keeper.settle()
-    assert stage.job.completed() == (1, 2)
-    stage.storage.deletes_fail = False
+    stage.keeper.retain(2)
     assert isinstance(stage.store(3), Stored)
+    assert stage.job.completed() == (1, 2, 3)
+    stage.storage.deletes_fail = False
+    stage.keeper.clean()
     stage.keeper.settle()
     assert stage.job.completed() == (3,)
 
@@ -313,6 +336,7 @@ class Folder:
     def store(self, number: int, *files: str) -> None:
         self.keeper.store(store(number, *files), self.events)
         assert isinstance(self.events.next(10), Stored)
+        self.keeper.retain(number)
         self.keeper.settle()
 
     def files(self) -> list[str]:

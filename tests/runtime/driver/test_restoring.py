@@ -99,6 +99,15 @@ def test_a_checkpoint_is_named_by_its_folder() -> None:
         find_restore_point(other, job.url)
 
 
+def test_what_builds_on_it_must_be_of_the_same_job() -> None:
+    """Its files are named within its folder, and nowhere else."""
+    storage = load_storage("memory://")
+    found = point()
+    assert found.number_in(load_storage("memory://fit").job("job")) == 5
+    assert found.number_in(load_storage("memory://fit").job("other")) is None
+    assert found.number_in(storage.job("job")) is None
+
+
 class Secretive(JobManagerCheckpointStorage):
     """A storage whose URL alone does not tell how to get there."""
 

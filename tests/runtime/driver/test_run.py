@@ -175,6 +175,7 @@ def test_until_it_has_one_of_its_own_a_run_begins_where_it_was_told_to() -> None
         for each in stage.opened[::2]
     ]
     assert found == [(9, "other"), (9, "other"), (5, "job")]
+    assert stage.restored == [None, None, 5], "nothing can build on what is in another folder"
 
 
 def test_a_job_that_fails_while_it_is_cancelled_is_cancelled() -> None:

@@ -138,7 +138,9 @@ def test_a_job_that_is_cancelled_before_its_first_checkpoint_may_begin_anew() ->
 
 def begin_storing(stage: Stage, number: int) -> None:
     """What the coordinator notes of a checkpoint that is being committed."""
-    stage.run.history.begun(Begin(checkpoint_id=number, triggered_ms=5, trigger=Trigger.PERIODIC))
+    stage.run.history.begun(
+        Begin(checkpoint_id=number, triggered_ms=5, trigger=Trigger.PERIODIC, base=None)
+    )
     stage.run.history.storing(number)
 
 

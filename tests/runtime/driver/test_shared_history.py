@@ -10,7 +10,9 @@ from holdfast.runtime.driver.shared_history import SharedHistory
 
 def write(history: CheckpointHistory, numbers: range) -> None:
     for number in numbers:
-        history.begun(Begin(checkpoint_id=number, triggered_ms=5, trigger=Trigger.PERIODIC))
+        history.begun(
+            Begin(checkpoint_id=number, triggered_ms=5, trigger=Trigger.PERIODIC, base=None)
+        )
         history.answered(number, size_bytes=number, slots={})
         history.storing(number)
         if number % 2:
