@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from holdfast.backends import load_backend
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.feed import Feed, Source
@@ -39,6 +40,7 @@ from holdfast.storage import (
 )
 from simulated_cluster import SimulatedCluster, SimulatedLink, SimulatedServer, SimulatedSlot
 from simulated_jobs import SINKS, SOURCES, Batch, Order, Shelf, expected, job_plan, orders_of
+from simulated_state import SimulatedState
 from simulated_storage import SimulatedStorage
 from simulated_world import (
     Action,
@@ -49,6 +51,7 @@ from simulated_world import (
     SimulatedQueue,
     World,
 )
+from tried_backends import backend_named, turn
 
 _BACKLOG_BYTES = 2_000
 _KIND = "test.simulated-source/1"
@@ -194,10 +197,14 @@ class SimulatedSourcePlan:
 
 
 class Simulation:
-    """One job, from its first driver until one has finished it, and all others have given up."""
+    """One job, from its first driver until one has finished it, and all others have given up.
 
-    def __init__(self, seed: int, *, faults: int | None = None) -> None:
+    Seeds are dealt over the backends, unless one is named.
+    """
+
+    def __init__(self, seed: int, *, faults: int | None = None, backend: str | None = None) -> None:
         self.world = World(seed, faults=faults)
+        self.backend_name = turn(seed) if backend is None else backend
         chance = self.world.random
         self.batches = orders_of(random.Random(seed))
         self.parallelism = chance.choice((1, 2, 2, 3))
@@ -229,7 +236,11 @@ class Simulation:
 
     def run(self) -> Simulation:
         """See the job to its end, and what is left of it to theirs."""
-        with simulated(self.world):
+        with (
+            simulated(self.world),
+            TemporaryDirectory(prefix="holdfast-simulated-") as folder,
+            self._state(folder),
+        ):
             self.world.calamity = self._calamity
             self._drive()
             _promise(f"the job has not finished: {self.errors}", is_kept=self.is_finished)
@@ -239,6 +250,18 @@ class Simulation:
             is_known = self.job.result() is not None or self.job.latest() is not None
             _promise("who goes on with the job would begin anew", is_kept=is_known)
         return self
+
+    @contextmanager
+    def _state(self, folder: str) -> Iterator[None]:
+        """The backend of all slots, and in the end no file of it is left."""
+        self.backend = SimulatedState(backend_named(self.backend_name, folder))
+        try:
+            yield
+        finally:
+            for slot in self.cluster.slots():
+                slot.stop()
+        left = [path for path in Path(folder).rglob("*") if path.is_file()]
+        _promise(f"state is left on disk: {left}", is_kept=not left)
 
     def _drive(self) -> None:
         """Driver after driver, until one has not been killed."""
@@ -285,7 +308,7 @@ class Simulation:
                 sources={uid: SimulatedSourcePlan(self.batches[uid]) for uid in SOURCES},
                 config=self.config,
                 restart=FixedDelayRestart(attempts=1_000, delay=0),
-                backend=load_backend("hashmap"),
+                backend=self.backend,
                 job=self.job,
                 keeper=CheckpointKeeper(
                     self.job,

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
 
 from holdfast.runtime.driver.events import AttemptEvent, EventQueue
@@ -36,6 +36,8 @@ class Process:
     name: str
     is_alive: bool = True
     frozen_until_ms: int = 0
+    at_death: list[Callable[[], None]] = field(default_factory=list)
+    """What the system does for a process that has died, such as closing its files."""
 
 
 class Action(NamedTuple):
@@ -117,6 +119,8 @@ class World:
         self.note(f"{process.name} is killed")
         process.is_alive = False
         self.executors = [each for each in self.executors if each.process is not process]
+        for clean_up in list(process.at_death):
+            clean_up()
 
     def step(self) -> None:
         """Let one thing happen."""
