@@ -56,8 +56,9 @@ class Chain:
 
     Making one raises `NotOpened` if an operator cannot be built here.
 
-    When a barrier has come by all channels, operators emit what belongs before it, the barrier
-    goes on, and `on_aligned` takes the snapshot.
+    `on_barrier` is told of each barrier that a channel brings, before anything follows from it.
+    When it has come by all channels, operators emit what belongs before it, the barrier goes on,
+    and `on_aligned` takes the snapshot.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Chain:
         plan: ChainPlan,
         channels: Sequence[Channel],
         routers: Mapping[str, Router],
+        on_barrier: Callable[[Barrier], None],
         on_aligned: Callable[[Chain, int], None],
     ) -> None:
         self.plan = plan
@@ -77,6 +79,7 @@ class Chain:
         self._channels = channels
         self._gate = Gate(len(channels))
         self._routers = routers
+        self._on_barrier = on_barrier
         self._on_aligned = on_aligned
         self._next_channel = 0
         self._links = [
@@ -101,11 +104,6 @@ class Chain:
         """Whether what the chain emits now can be taken by those that it goes to."""
         return all(router.has_room for router in self._routers.values())
 
-    @property
-    def aligning(self) -> int | None:
-        """The checkpoint whose barrier has come by some channels and not by others."""
-        return self._gate.aligning
-
     def step(self) -> bool:
         """Take one element, if there is one that may be taken now, and see it through."""
         count = len(self._channels)
@@ -115,6 +113,8 @@ class Chain:
                 element = self._channels[place].take(self.operators[0].batch_bytes)
                 if element is not None:
                     self._next_channel = (place + 1) % count
+                    if isinstance(element, Barrier):
+                        self._on_barrier(element)
                     for event in self._gate.receive(place, element):
                         self._handle(event)
                     return True
@@ -193,8 +193,8 @@ class Chain:
                 self._idle(0)
             case Awake():
                 self._active(0)
-            case Aligned(checkpoint_id):
-                self._align(checkpoint_id)
+            case Aligned(barrier):
+                self._align(barrier)
             case Ended():
                 self._end()
 
@@ -226,13 +226,13 @@ class Chain:
         if not operator.makes_event_time:
             self.pass_active(place)
 
-    def _align(self, checkpoint_id: int) -> None:
+    def _align(self, barrier: Barrier) -> None:
         for place, operator in enumerate(self.operators):
             with self._named(place):
-                operator.prepare(checkpoint_id)
+                operator.prepare(barrier.checkpoint_id)
         for router in self._routers.values():
-            router.mark(Barrier(checkpoint_id))
-        self._on_aligned(self, checkpoint_id)
+            router.mark(barrier)
+        self._on_aligned(self, barrier.checkpoint_id)
 
     def _end(self) -> None:
         for place, operator in enumerate(self.operators):

@@ -59,6 +59,9 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     """What came before belongs to the checkpoint, what follows does not."""
 
     checkpoint_id: int
+    completed: int | None = None
+    """The newest checkpoint in the job's folder that was known to be complete when this one was
+    triggered: a snapshot may refer to its files, also where the news of it has not come yet."""
 
 
 class EndOfInput(msgspec.Struct, frozen=True, tag="end"):

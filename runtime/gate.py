@@ -47,7 +47,7 @@ class Awake:
 class Aligned:
     """The barrier has come by every channel: take the snapshot, then pass it on."""
 
-    checkpoint_id: int
+    barrier: Barrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +61,21 @@ Event: TypeAlias = Rows | TimeAdvanced | Quiet | Awake | Aligned | Ended
 class Gate:
     """Exactly once, aligned: a channel whose barrier has come waits for the others.
 
-    Barriers come in ascending order and by every channel, also by those that have ended.
+    Barriers come in ascending order and by every channel, also by those that have ended; those of
+    one checkpoint are all alike.
     """
 
     def __init__(self, channels: int) -> None:
         self._watermarks = WatermarkMerge(channels)
         self._has_barrier = [False] * channels
         self._has_ended = [False] * channels
-        self._aligning: int | None = None
+        self._aligning: Barrier | None = None
         self._is_quiet = False
 
     @property
     def aligning(self) -> int | None:
         """The checkpoint whose barrier has come by some channels and not by others."""
-        return self._aligning
+        return None if self._aligning is None else self._aligning.checkpoint_id
 
     @property
     def watermark(self) -> int:
@@ -88,8 +89,8 @@ class Gate:
     def receive(self, channel: int, element: Element) -> Sequence[Event]:
         """What an element that was taken from a channel means for the chain, in order."""
         match element:
-            case Barrier(checkpoint_id):
-                return self._barrier(channel, checkpoint_id)
+            case Barrier():
+                return self._barrier(channel, element)
             case Watermark(timestamp):
                 advanced = _advanced(self._watermarks.advance(channel, timestamp))
                 return (*self._awake(), *advanced)
@@ -102,16 +103,19 @@ class Gate:
                 return self._end(channel)
         return (Rows(channel, element),)
 
-    def _barrier(self, channel: int, checkpoint_id: int) -> Sequence[Event]:
-        if self._aligning not in (None, checkpoint_id):
-            raise AssertionError(f"barrier {checkpoint_id} while {self._aligning} is aligned")
-        self._aligning = checkpoint_id
+    def _barrier(self, channel: int, barrier: Barrier) -> Sequence[Event]:
+        if self._aligning not in (None, barrier):
+            raise AssertionError(
+                f"channel {channel} brings {barrier} while {self._aligning} is aligned: "
+                "every channel must bring the same"
+            )
+        self._aligning = barrier
         self._has_barrier[channel] = True
         if not all(self._has_barrier):
             return ()
         self._has_barrier = [False] * len(self._has_barrier)
         self._aligning = None
-        return (Aligned(checkpoint_id),)
+        return (Aligned(barrier),)
 
     def _idle(self, channel: int) -> Sequence[Event]:
         return (*_advanced(self._watermarks.idle(channel)), *self._quiet())

@@ -19,6 +19,7 @@ from typing import Protocol
 from holdfast.backends import StateBackend, key_groups_of_slots
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channel import Bell, Channel
+from holdfast.runtime.elements import Barrier
 from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
 from holdfast.runtime.network.messages import (
     Acknowledge,
@@ -104,6 +105,8 @@ class Slot:
         self._commands: deque[SlotCommand] = deque()
         self._checkpoints: dict[int, SlotCheckpoint] = {}
         self._given_up: set[int] = set()
+        self._completed: int | None = None
+        """The newest checkpoint that the slot knows to be complete."""
         self._acknowledging = ThreadPoolExecutor(1, f"acknowledgements of {number}")
         self._has_said_finished = False
         self._is_done = False
@@ -182,6 +185,7 @@ class Slot:
                 chain_plan,
                 [channel for edge in chain_plan.inputs for channel in self._channels[edge]],
                 self._routers(chain_plan),
+                self._see,
                 self._take_snapshot,
             )
             self.chains.append(chain)
@@ -247,7 +251,6 @@ class Slot:
         self._tick()
         for chain in reversed(self.chains):
             if chain.has_room and chain.step():
-                self._note_barrier(chain)
                 self._say_finished()
                 return True
         return False
@@ -274,10 +277,16 @@ class Slot:
             return _LONGEST_WAIT_S
         return min(max((first - self._clock.now_ms()) / 1000, 0.001), _LONGEST_WAIT_S)
 
-    def _note_barrier(self, chain: Chain) -> None:
-        """The time of alignment runs from the first barrier that any channel brings."""
-        if chain.aligning is not None:
-            self._checkpoint(chain.aligning)
+    def _see(self, barrier: Barrier) -> None:
+        """A channel brings a barrier. The time of alignment runs from the first one.
+
+        The files that the driver keeps are those of the checkpoint that the barrier says is
+        complete, and of newer ones: so snapshots must not build on an older one, though the news
+        of this one may still be on its way.
+        """
+        if barrier.completed is not None:
+            self._complete(barrier.completed)
+        self._checkpoint(barrier.checkpoint_id)
 
     def _checkpoint(self, checkpoint_id: int) -> SlotCheckpoint:
         there = self._checkpoints.get(checkpoint_id)
@@ -339,9 +348,7 @@ class Slot:
             return False
         match self._commands.popleft():
             case CheckpointCompleted(checkpoint_id):
-                self._forget(checkpoint_id)
-                for chain in self.chains:
-                    chain.completed(checkpoint_id)
+                self._complete(checkpoint_id)
             case CheckpointAborted(checkpoint_id):
                 self._abort(checkpoint_id)
             case Finish():
@@ -358,6 +365,19 @@ class Slot:
             checkpoint.give_up()
         for chain in self.chains:
             chain.aborted(checkpoint_id)
+
+    def _complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete, and with it those before; of several, the last one counts.
+
+        A command says so, and the barriers of later ones, whichever comes first. Operators are told
+        once, and not of an older one any more.
+        """
+        if self._completed is not None and checkpoint_id <= self._completed:
+            return
+        self._completed = checkpoint_id
+        self._forget(checkpoint_id)
+        for chain in self.chains:
+            chain.completed(checkpoint_id)
 
     def _forget(self, completed: int) -> None:
         """What came before a completed checkpoint is of no interest any more."""

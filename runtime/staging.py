@@ -205,14 +205,14 @@ class Staging:
 
         return self._command(uid, sequence, apply)
 
-    def barrier(self, uid: str, sequence: int, checkpoint_id: int) -> bool:
+    def barrier(self, uid: str, sequence: int, barrier: Barrier) -> bool:
         """Cut the source's channels here; False if the command was done already.
 
         Raises:
             Invalid: the command is not the next one.
             Closed: the slot is done with this attempt.
         """
-        return self._mark(uid, sequence, Barrier(checkpoint_id))
+        return self._mark(uid, sequence, barrier)
 
     def idle(self, uid: str, sequence: int) -> bool:
         """Say that the source is silent for now; otherwise as `barrier`."""

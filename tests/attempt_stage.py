@@ -124,6 +124,8 @@ class PlayedSource(Source):
         self.store_error: Exception | None = None
         self.stop_error: Exception | None = None
         self.at = 0
+        self.bases: list[tuple[int, int | None]] = []
+        """By checkpoint, which one was complete."""
         self._order = order
 
     def start(self, feed: Feed) -> None:
@@ -134,7 +136,8 @@ class PlayedSource(Source):
     def position(self) -> int:
         return self.at
 
-    def store(self, position: Any, checkpoint_id: int) -> StateSnapshot:
+    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
+        self.bases.append((checkpoint_id, completed))
         if self.store_error is not None:
             raise self.store_error
         return StateSnapshot(kind="test/1", attributes={"at": position})

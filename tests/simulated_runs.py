@@ -97,7 +97,7 @@ class SimulatedSource(Source):
     def position(self) -> dict[str, Any]:
         return dict(self._position)
 
-    def store(self, position: Any, checkpoint_id: int) -> StateSnapshot:
+    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
         if self._world.mishap("position is not stored", rate=0.02):
             raise Unavailable("the position cannot be stored")
         return StateSnapshot(kind=_KIND, attributes=position)

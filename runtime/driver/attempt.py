@@ -317,9 +317,9 @@ class Attempt:
     def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
             match command:
-                case Begin(checkpoint_id=number):
+                case Begin(checkpoint_id=number, base=base):
                     for feed in self._feeds.values():
-                        feed.cut(number)
+                        feed.cut(number, base)
                 case Store():
                     self._parts.store(command, self._events)
                 case Notify(number):

@@ -57,8 +57,13 @@ class Source(ABC):
         """Where the source has got to. Called between two admitted batches; must be quick."""
 
     @abstractmethod
-    def store(self, position: Any, checkpoint_id: int) -> StateSnapshot:
-        """Put a position into storage. Called in the background, in order of checkpoints."""
+    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
+        """Put a position into storage. Called in the background, in order of checkpoints.
+
+        `completed` is the newest checkpoint in the job's folder that is known to be complete. The
+        position may refer to files that this has, beside those that are written for it; others may
+        be deleted at any time.
+        """
 
     @abstractmethod
     def stop(self) -> None:
@@ -161,29 +166,37 @@ class Feed:
         if not self._is_over:
             self._events.put(SourceFailed(self._source.uid, summary, details, is_fatal))
 
-    def cut(self, checkpoint_id: int) -> None:
-        """Have a barrier injected, in the background, as soon as no batch is being admitted."""
-        self._cuts.submit(self._cut, checkpoint_id)
+    def cut(self, checkpoint_id: int, completed: int | None) -> None:
+        """Have a barrier injected, in the background, as soon as no batch is being admitted.
+
+        `completed` is the newest checkpoint that is known to be complete, see `Barrier`.
+        """
+        self._cuts.submit(self._cut, checkpoint_id, completed)
 
     def close(self) -> None:
         """The attempt is over: whoever feeds is stopped by an error at its next step."""
         self._is_over = True
         self._cuts.shutdown(wait=False, cancel_futures=True)
 
-    def _cut(self, checkpoint_id: int) -> None:
+    def _cut(self, checkpoint_id: int, completed: int | None) -> None:
         uid = self._source.uid
         try:
             with self._turn() as sequence:
                 for slot in self._slots:
                     slot.call(
-                        InjectBarrier(source=uid, sequence=sequence, checkpoint_id=checkpoint_id)
+                        InjectBarrier(
+                            source=uid,
+                            sequence=sequence,
+                            checkpoint_id=checkpoint_id,
+                            completed=completed,
+                        )
                     )
                 position = self._source.position()
         except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
             self.fail(f"a barrier could not be sent: {error}", "")
             return
         try:
-            stored = self._source.store(position, checkpoint_id)
+            stored = self._source.store(position, checkpoint_id, completed=completed)
         except Exception as error:  # noqa: BLE001 - likewise: the checkpoint would wait for nothing
             self._events.put(CutFailed(checkpoint_id, uid, str(error) or repr(error)))
         else:

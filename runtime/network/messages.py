@@ -74,11 +74,12 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True, tag="admit"):
 
 
 class InjectBarrier(msgspec.Struct, frozen=True, kw_only=True, tag="inject_barrier"):
-    """Cut the source here: `Staging.barrier`."""
+    """Cut the source here: `Staging.barrier`. `completed` is that of the `Barrier`."""
 
     source: str
     sequence: int
     checkpoint_id: int
+    completed: int | None
 
 
 class IdleSource(msgspec.Struct, frozen=True, kw_only=True, tag="idle_source"):

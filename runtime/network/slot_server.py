@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from holdfast.runtime.channel import Channel, Closed
+from holdfast.runtime.elements import Barrier
 from holdfast.runtime.network.admission import Admission
 from holdfast.runtime.network.frames import ACKNOWLEDGED, END, check_schema, read_element
 from holdfast.runtime.network.messages import (
@@ -52,8 +53,9 @@ def obey_source(staging: Staging, command: SourceCommand) -> bool:
                 winners=admit.winners,
                 watermark=admit.watermark,
             )
-        case InjectBarrier(source=source, sequence=sequence, checkpoint_id=checkpoint_id):
-            return staging.barrier(source, sequence, checkpoint_id)
+        case InjectBarrier() as inject:
+            barrier = Barrier(inject.checkpoint_id, inject.completed)
+            return staging.barrier(inject.source, inject.sequence, barrier)
         case IdleSource(source=source, sequence=sequence):
             return staging.idle(source, sequence)
         case EndSource(source=source, sequence=sequence):

@@ -87,7 +87,7 @@ class _FrameSource(Source):
     def position(self) -> FramePosition:
         return self._position
 
-    def store(self, position: Any, checkpoint_id: int) -> StateSnapshot:
+    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
         return StateSnapshot(kind=FRAME_KIND, attributes=msgspec.to_builtins(position))
 
     def stop(self) -> None:

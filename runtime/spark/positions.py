@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -69,26 +69,40 @@ def read_position(snapshot: StateSnapshot, kind: str, uid: str) -> _Position:
 
 @dataclass
 class LogKeeper:
-    """Keeps the files of a query's log, each once: they never change, and checkpoints share them.
+    """Keeps the files of a query's log: they never change, and checkpoints share them.
 
-    Used by one thread at a time.
+    A checkpoint refers to the files of the newest complete one, and writes those that it lacks:
+    also such as were written for one that is not complete, for that may never be. Used by one
+    thread at a time.
     """
 
     uid: str
     job: JobStorage
-    known: dict[str, Handle]
+    base: dict[str, Handle] = field(default_factory=dict)
+    """Of the checkpoint that the next one builds on: at first the restored one, if it is in the
+    job's own folder."""
+    _kept: dict[int, dict[str, Handle]] = field(default_factory=dict)
+    """Of those that may be complete one day, by number."""
 
-    def keep(self, checkpoint_id: int, files: Mapping[str, bytes]) -> dict[str, Handle]:
-        """Handles of all these files; only those that are new are written.
+    def keep(
+        self, checkpoint_id: int, files: Mapping[str, bytes], *, completed: int | None
+    ) -> dict[str, Handle]:
+        """Handles of all these files; only those are written that the completed one does not have.
 
         Raises:
             Unavailable: the storage failed.
         """
-        new = {name: data for name, data in files.items() if name not in self.known}
-        handles = {name: self.known[name] for name in files if name in self.known}
+        self._build_on(completed)
+        handles = {name: self.base[name] for name in files if name in self.base}
+        new = {name: data for name, data in files.items() if name not in handles}
         if new:
             with self.job.shared_segments(checkpoint_id, f"source-{self.uid}"[:100]) as writer:
                 written = {name: writer.add(data) for name, data in new.items()}
             handles |= written
-        self.known = handles
+        self._kept[checkpoint_id] = handles
         return handles
+
+    def _build_on(self, completed: int | None) -> None:
+        if completed is not None:
+            self.base = self._kept.get(completed, self.base)
+            self._kept = {number: its for number, its in self._kept.items() if number > completed}

@@ -66,7 +66,7 @@ class _QuerySource(Source):
         self._opening = opening
         self._beginning = beginning
         self._position = QueryPosition(batch=None)
-        self._keeper = LogKeeper(self.uid, opening.job, {})
+        self._keeper = LogKeeper(self.uid, opening.job)
         self._feed: Feed | None = None
         self._query: StreamingQuery | None = None
         self._pushing = threading.Lock()
@@ -96,7 +96,7 @@ class _QuerySource(Source):
     def position(self) -> QueryPosition:
         return self._position
 
-    def store(self, position: Any, checkpoint_id: int) -> StateSnapshot:
+    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
         files: dict[str, bytes] = {}
         if not position.has_ended:
             if position.batch is None:
@@ -104,7 +104,7 @@ class _QuerySource(Source):
             files = self._log_files(position.batch)
         return StateSnapshot(
             kind=QUERY_KIND,
-            handles=self._keeper.keep(checkpoint_id, files),
+            handles=self._keeper.keep(checkpoint_id, files, completed=completed),
             attributes=msgspec.to_builtins(position),
         )
 
@@ -134,7 +134,7 @@ class _QuerySource(Source):
         names = list(restored.handles)
         read = self._opening.restored_from.read_all(restored.handles.values())
         if self._opening.restored_from.url == self._opening.job.url:
-            self._keeper.known = dict(restored.handles)
+            self._keeper.base = dict(restored.handles)
         return dict(zip(names, read, strict=True))
 
     def _log_files(self, batch: int | None) -> dict[str, bytes]:

@@ -125,9 +125,15 @@ class Stage:
             links=(Link(0, None, 1), Link(0, None, 2), Link(2, None, "main"), Link(0, "x", "side")),
         )
         routers = {edge: ForwardRouter(ChannelOutlet(each)) for edge, each in self.outs.items()}
-        self.chain = Chain(plan, self.channels, routers, self._aligned)
+        self.barriers: list[Barrier] = []
+        self.chain = Chain(plan, self.channels, routers, self._see, self._aligned)
         for operator, output in zip(self.chain.operators, self.chain.outputs, strict=True):
             operator.out = output  # type: ignore[attr-defined]
+
+    def _see(self, barrier: Barrier) -> None:
+        self.barriers.append(barrier)
+        if barrier.completed is not None:
+            self.chain.completed(barrier.completed)
 
     def _aligned(self, chain: Chain, checkpoint_id: int) -> None:
         assert chain is self.chain
@@ -212,11 +218,23 @@ def test_what_is_emitted_before_a_barrier_goes_out_before_it() -> None:
 def test_a_chain_waits_for_the_barriers_of_all_channels() -> None:
     stage = Stage(channels=2)
     assert stage.take(Barrier(4), rows(2)) == []
-    assert stage.chain.aligning == 4
+    assert stage.barriers == [Barrier(4)]
     calls = stage.take(rows(1), Barrier(4), channel=1)
     assert calls[0] == "a rows [1]"
     assert calls.index("snapshot 4") < calls.index("a rows [2]")
     assert stage.out() == [[1], [50], [50], Barrier(4), [2]]
+
+
+def test_what_a_barrier_says_is_done_before_anything_else_and_goes_on_with_it() -> None:
+    stage = Stage(channels=2)
+    first = [*stage.take(Barrier(4, 3))]
+    assert first == [f"{uid} completed 3" for uid in "abc"]
+    assert stage.out() == []
+    calls = stage.take(Barrier(4, 3), channel=1)
+    assert calls[:3] == first, "whether it is news is for the slot to say"
+    assert calls[3] == "a prepare 4"
+    assert stage.out() == [[50], [50], Barrier(4, 3)]
+    assert stage.out("side") == [Barrier(4, 3)]
 
 
 def test_channels_take_turns() -> None:
@@ -334,5 +352,5 @@ def test_an_operator_that_cannot_be_built_is_named() -> None:
         chain_id="a", operators=(NotBuilt(uid="a", calls=[]),), inputs=("in",), links=()
     )
     with pytest.raises(NotOpened, match="operator 'a' failed: there is no such module") as caught:
-        Chain(plan, [], {}, lambda _chain, _number: None)
+        Chain(plan, [], {}, lambda _barrier: None, lambda _chain, _number: None)
     assert isinstance(caught.value.__cause__, Invalid)

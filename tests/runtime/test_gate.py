@@ -34,7 +34,7 @@ def test_rows_are_passed_with_their_channel() -> None:
 
 def test_a_single_channel_is_always_aligned() -> None:
     gate = Gate(1)
-    assert list(gate.receive(0, Barrier(4))) == [Aligned(4)]
+    assert list(gate.receive(0, Barrier(4))) == [Aligned(Barrier(4))]
     assert gate.may_read(0)
     assert gate.aligning is None
 
@@ -45,7 +45,7 @@ def test_a_channel_whose_barrier_has_come_waits_for_the_others() -> None:
     assert [gate.may_read(channel) for channel in range(3)] == [True, False, True]
     assert gate.aligning == 4
     assert list(gate.receive(0, Barrier(4))) == []
-    assert list(gate.receive(2, Barrier(4))) == [Aligned(4)]
+    assert list(gate.receive(2, Barrier(4))) == [Aligned(Barrier(4))]
     assert all(map(gate.may_read, range(3)))
     assert gate.aligning is None
 
@@ -53,18 +53,29 @@ def test_a_channel_whose_barrier_has_come_waits_for_the_others() -> None:
 def test_barriers_of_two_checkpoints_do_not_mix() -> None:
     gate = Gate(2)
     gate.receive(0, Barrier(4))
-    with pytest.raises(AssertionError, match="barrier 5 while 4"):
+    with pytest.raises(AssertionError, match=r"channel 1 brings .*id=5.* while .*id=4"):
         gate.receive(1, Barrier(5))
+
+
+def test_barriers_of_one_checkpoint_say_the_same() -> None:
+    gate = Gate(3)
+    assert list(gate.receive(2, Barrier(4, 3))) == []
+    for other in (Barrier(4, 2), Barrier(4)):
+        with pytest.raises(AssertionError, match=r"brings .* while .*completed=3.* is aligned"):
+            gate.receive(1, other)
+    assert list(gate.receive(1, Barrier(4, 3))) == []
+    assert list(gate.receive(0, Barrier(4, 3))) == [Aligned(Barrier(4, 3))]
+    assert list(gate.receive(0, Barrier(5, 4))) == []
 
 
 def test_channels_that_have_ended_still_bring_barriers() -> None:
     gate = Gate(2)
     gate.receive(0, EndOfInput())
     assert list(gate.receive(1, Barrier(1))) == []
-    assert list(gate.receive(0, Barrier(1))) == [Aligned(1)]
+    assert list(gate.receive(0, Barrier(1))) == [Aligned(Barrier(1))]
     gate.receive(1, EndOfInput())
     gate.receive(0, Barrier(2))
-    assert list(gate.receive(1, Barrier(2))) == [Aligned(2)]
+    assert list(gate.receive(1, Barrier(2))) == [Aligned(Barrier(2))]
 
 
 def test_the_last_end_takes_event_time_to_its_end_first() -> None:
@@ -204,9 +215,9 @@ def test_a_snapshot_holds_just_what_came_before_its_barrier_in_each_channel(seed
         match event:
             case Rows(channel, batch):
                 delivered[channel] += batch.column(0).to_pylist()
-            case Aligned(checkpoint_id):
+            case Aligned(barrier):
                 aligned += 1
-                assert checkpoint_id == aligned, "in order, each once"
+                assert barrier == Barrier(aligned), "in order, each once"
                 assert delivered == channels.before[aligned - 1]
             case TimeAdvanced(timestamp):
                 assert timestamp > time

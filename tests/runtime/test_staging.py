@@ -135,11 +135,11 @@ def test_a_push_that_begins_anew_replaces_itself(scene: Scene) -> None:
 def test_marks_go_to_all_channels_of_the_source_in_order(scene: Scene) -> None:
     staging = scene.staging
     scene.push(0, 0, 1, 1)
-    staging.barrier("s", 1, 7)
+    staging.barrier("s", 1, Barrier(7))
     staging.admit("s", 2, batch=0, winners=[Winner(0, 1)], watermark=5)
     staging.idle("s", 3)
     staging.end("s", 4)
-    staging.barrier("s", 5, 8)
+    staging.barrier("s", 5, Barrier(8))
     expected = [Barrier(7), 1, Watermark(5), Idle(), EndOfInput(), Barrier(8)]
     assert scene.taken("x") == expected
     assert scene.taken("y") == expected
@@ -150,16 +150,16 @@ def test_a_command_that_comes_again_is_not_done_again(scene: Scene) -> None:
     scene.push(0, 0, 1, 1)
     for expected in (True, False, False):
         assert scene.staging.admit("s", 1, batch=0, winners=[Winner(0, 1)]) is expected
-    assert scene.staging.barrier("s", 2, 1)
-    assert not scene.staging.barrier("s", 2, 1)
+    assert scene.staging.barrier("s", 2, Barrier(1))
+    assert not scene.staging.barrier("s", 2, Barrier(1))
     assert not scene.staging.admit("s", 1, batch=0, winners=[Winner(0, 1)])
     assert scene.taken("x") == [1, Barrier(1)]
-    assert scene.staging.barrier("t", 1, 1), "each source counts for itself"
+    assert scene.staging.barrier("t", 1, Barrier(1)), "each source counts for itself"
 
 
 def test_commands_out_of_order_are_refused(scene: Scene) -> None:
     with pytest.raises(Invalid, match="expected command 1, found command 2"):
-        scene.staging.barrier("s", 2, 1)
+        scene.staging.barrier("s", 2, Barrier(1))
     scene.staging.admit("s", 1, batch=4, winners=[])
     for batch in (4, 3):
         with pytest.raises(Invalid, match="what may follow batch 4"):
@@ -177,7 +177,7 @@ def test_commands_out_of_order_are_refused(scene: Scene) -> None:
 
 def test_unknown_sources_and_edges_are_named(scene: Scene) -> None:
     with pytest.raises(Invalid, match="expected 's', 't', found 'q'"):
-        scene.staging.barrier("q", 1, 1)
+        scene.staging.barrier("q", 1, Barrier(1))
     with pytest.raises(Invalid, match="source 's' has no such edge: expected 'x', 'y', found 'z'"):
         scene.staging.open(PushKey("s", "z", 0, 0, 0))
     with pytest.raises(Invalid, match="none: this slot has no sources"):
@@ -223,7 +223,7 @@ def test_closing_frees_those_who_wait_and_refuses_the_rest(scene: Scene) -> None
         push.complete,
         lambda: scene.push(1, 0, 2, 1),
         lambda: scene.staging.admit("s", 1, batch=0, winners=[]),
-        lambda: scene.staging.barrier("s", 1, 1),
+        lambda: scene.staging.barrier("s", 1, Barrier(1)),
     ):
         with pytest.raises(Closed):
             late()

@@ -33,7 +33,7 @@ def test_commands_are_numbered_and_go_to_all_slots() -> None:
     stage = Stage()
     stage.admit(3)
     stage.feed.idle()
-    stage.feed.cut(7)
+    stage.feed.cut(7, 5)
     assert stage.events.next(10) == SourceCut(
         7, "a", StateSnapshot(kind="test/1", attributes={"at": 1})
     )
@@ -41,7 +41,7 @@ def test_commands_are_numbered_and_go_to_all_slots() -> None:
     expected = [
         Admit(source="a", sequence=1, batch=3, winners=[Winner(0, 1)], watermark=9),
         IdleSource(source="a", sequence=2),
-        InjectBarrier(source="a", sequence=3, checkpoint_id=7),
+        InjectBarrier(source="a", sequence=3, checkpoint_id=7, completed=5),
         EndSource(source="a", sequence=4),
     ]
     assert [slot.told for slot in stage.slots] == [expected, expected]
@@ -56,7 +56,7 @@ def test_after_half_a_batch_there_is_no_barrier(slot: int) -> None:
     with pytest.raises(Unavailable, match="no answer"):
         stage.admit()
     stage.slots[slot].error = None
-    stage.feed.cut(7)
+    stage.feed.cut(7, 5)
     failed = stage.events.next(10)
     assert isinstance(failed, SourceFailed)
     assert "a command of a source did not get to all slots" in failed.summary
@@ -69,7 +69,7 @@ def test_after_half_a_batch_there_is_no_barrier(slot: int) -> None:
 def test_a_barrier_that_some_slots_miss_fails_the_source() -> None:
     stage = Stage()
     stage.slots[1].error = Unavailable("no answer")
-    stage.feed.cut(7)
+    stage.feed.cut(7, 5)
     failed = stage.events.next(10)
     assert failed == SourceFailed("a", "a barrier could not be sent: no answer", "")
 
@@ -81,7 +81,7 @@ def test_a_position_that_cannot_be_had_fails_the_source(monkeypatch: pytest.Monk
         raise KeyError("a bug")
 
     monkeypatch.setattr(stage.source, "position", position)
-    stage.feed.cut(7)
+    stage.feed.cut(7, 5)
     assert isinstance(stage.events.next(10), SourceFailed)
 
 
@@ -89,7 +89,7 @@ def test_a_position_that_cannot_be_had_fails_the_source(monkeypatch: pytest.Monk
 def test_a_position_that_cannot_be_stored_fails_the_checkpoint_only(error: Exception) -> None:
     stage = Stage()
     stage.source.store_error = error
-    stage.feed.cut(7)
+    stage.feed.cut(7, 5)
     assert stage.events.next(10) == CutFailed(7, "a", str(error))
     stage.admit()
 
@@ -154,7 +154,7 @@ def test_batches_and_barriers_take_turns() -> None:
         done = feeding.submit(feed_all)
         begin.wait(10)
         for number in range(cuts):
-            stage.feed.cut(number)
+            stage.feed.cut(number, None)
         found = [stage.events.next(10) for _ in range(cuts)]
         done.result(10)
     for slot in stage.slots:

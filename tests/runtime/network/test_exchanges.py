@@ -43,7 +43,7 @@ def test_rows_and_marks_keep_their_order(slot: Slot) -> None:
         Active(),
         Watermark(2**63 - 1),
         EndOfInput(),
-        Barrier(2),
+        Barrier(2, 1),
     ]
     errors = Errors()
     sender = sender_to(slot.server.address, Bell(), errors)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.runtime.channel import Closed
-from holdfast.runtime.elements import Watermark
-from holdfast.runtime.network import Admit, Credentials, RoomFor, SlotClient
+from holdfast.runtime.elements import Barrier, Watermark
+from holdfast.runtime.network import Admit, Credentials, InjectBarrier, RoomFor, SlotClient
 from holdfast.runtime.staging import PushKey, Superseded, Winner
 from holdfast.storage import Fenced, HoldfastError, Invalid, Unavailable
 from slot_networks import SCHEMA, STRANGER, TRUSTED, ZOMBIE, Slot, child, rows
@@ -60,6 +60,15 @@ def test_a_command_that_is_sent_again_is_not_done_again(slot: Slot, client: Slot
     client.push_all(KEY, SCHEMA, [rows(1)])
     assert [client.call(admit(1, 0, (0, 7))) for _ in range(3)] == [True, False, False]
     assert len(slot.source) == 1
+
+
+def test_a_barrier_says_what_it_was_given(slot: Slot, client: SlotClient) -> None:
+    for sequence, completed in ((1, None), (2, 7)):
+        command = InjectBarrier(
+            source="s", sequence=sequence, checkpoint_id=sequence + 7, completed=completed
+        )
+        assert client.call(command)
+    assert slot.take(slot.source, 2) == [Barrier(8), Barrier(9, 7)]
 
 
 def test_zombie_tasks_are_told_so(client: SlotClient) -> None:

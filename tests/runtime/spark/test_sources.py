@@ -150,7 +150,7 @@ def test_where_it_begins_is_settled_once(
         stage = Stage(job)
         with stage.run(stage.open(plan, **given)) as source:
             assert stage.slot.is_asked.wait(60), "a batch waits for room"
-            snapshots.append(source.store(source.position(), checkpoint_id))
+            snapshots.append(source.store(source.position(), checkpoint_id, completed=None))
             return begun(job, snapshots[-1])
 
     snapshots: list[StateSnapshot] = []
