@@ -46,6 +46,9 @@ def group_prefixes(max_parallelism: int) -> list[bytes]:
 class KeyLayout:
     """The keys of one table; `groups` are the prefixes of all key groups."""
 
+    name = "by-key"
+    """A layout's name is kept with files that are laid out so."""
+
     def __init__(self, spec: TableSpec, groups: Sequence[bytes]) -> None:
         self.spec = spec
         self._groups = groups

@@ -13,6 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from holdfast.backends.table_files import ByteFiles
+
 __all__ = ["ByteEntry", "ByteStore", "ByteTable", "FrozenBytes"]
 
 ByteEntry: TypeAlias = tuple[bytes, bytes]
@@ -71,6 +73,9 @@ class FrozenBytes(ABC):
 
 class ByteStore(ABC):
     """The tables of one operator in one slot. Nothing in it has to survive `close` or a crash."""
+
+    files: ByteFiles | None = None
+    """Snapshots that are files of the store, if it can make them."""
 
     @abstractmethod
     def table(self, name: str) -> ByteTable:

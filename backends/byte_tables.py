@@ -9,16 +9,18 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count, islice
 from operator import add
 from typing import Any
 
 import numpy as np
 
+from holdfast.backends.byte_files import ByteTableFiles
 from holdfast.backends.byte_keys import KeyLayout, group_prefixes, past
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.columns import join_values, split_values
 from holdfast.backends.entries import Block, BlockRows
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.table_files import KeptTable
 from holdfast.backends.tables import (
     CellForm,
     FrozenTables,
@@ -113,7 +115,7 @@ class _BytesListTable(_BytesTable, ListTable):
 
     def __init__(self, spec: TableSpec, layout: KeyLayout, entries: ByteTable) -> None:
         super().__init__(spec, layout, entries)
-        self._numbers = map(_element, count())
+        self.next_number = 0
 
     def get(self, address: Any) -> list[Any]:
         return [cell for _, cell in _entries(self.entries.page, address, past(address))]
@@ -123,11 +125,16 @@ class _BytesListTable(_BytesTable, ListTable):
         self.extend(address, cells)
 
     def extend(self, address: Any, cells: Sequence[Any]) -> None:
-        numbers = islice(self._numbers, len(cells))
+        numbers = self._numbers(len(cells))
         self.entries.put_many([address + number for number in numbers], cells)
 
     def _keys(self, block: Block) -> list[bytes]:
-        return list(map(add, self.layout.of_block(block), self._numbers))
+        return list(map(add, self.layout.of_block(block), self._numbers(block.count)))
+
+    def _numbers(self, count: int) -> Iterator[bytes]:
+        first = self.next_number
+        self.next_number += count
+        return map(_element, range(first, self.next_number))
 
 
 class _BytesMapTable(_BytesTable, MapTable):
@@ -171,11 +178,15 @@ _TABLES: dict[StateKind, type[_BytesTable]] = {
 class ByteTableStore(TableStore):
     """All tables of one operator in one slot, in a store of bytes, which it closes in the end."""
 
-    def __init__(self, store: ByteStore, max_parallelism: int) -> None:
+    def __init__(self, store: ByteStore, key_groups: KeyGroupRange, max_parallelism: int) -> None:
         self._store = store
         self._groups = group_prefixes(max_parallelism)
         self._tables: dict[str, _BytesTable] = {}
         self._layouts: dict[str, KeyLayout] = {}
+        self._files = None
+        if store.files is not None:
+            self._files = ByteTableFiles(self, store.files, key_groups, self._groups)
+        self.files = self._files
 
     def form(self, spec: TableSpec) -> CellForm:
         codec = spec.values
@@ -200,12 +211,26 @@ class ByteTableStore(TableStore):
         if table is None:
             entries = self._store.table(spec.name)
             table = _TABLES[spec.kind](spec, self._layout(spec), entries)
+            if self._files is not None and isinstance(table, _BytesListTable):
+                table.next_number = self._files.next_number(spec.name)
             self._tables[spec.name] = table
         return table
 
+    def layout_of(self, spec: TableSpec) -> str:
+        return self._layout(spec).name
+
+    def kept(self, name: str) -> KeptTable | None:
+        table = self._tables.get(name)
+        if table is None:
+            return None
+        number = table.next_number if isinstance(table, _BytesListTable) else 0
+        return KeptTable(place="", layout=table.layout.name, next_number=number)
+
     def drop_table(self, spec: TableSpec) -> None:
-        if self._tables.pop(spec.name, None) is not None:
-            self._store.drop(spec.name)
+        self._tables.pop(spec.name, None)
+        self._store.drop(spec.name)
+        if self._files is not None:
+            self._files.forget(spec.name)
 
     def freeze(self) -> FrozenTables:
         return _FrozenTables(self._store.freeze(), dict(self._layouts))

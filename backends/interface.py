@@ -23,6 +23,8 @@ class BackendCapabilities:
     keeps_files: bool = False
     """While a store is open it keeps files of its own on this machine; after `close` they are
     gone, and files of a process that was killed are in nobody's way."""
+    own_snapshots: bool = False
+    """Snapshots that need not be neutral are in a form of its own, which only it can restore."""
 
 
 class StateBackend(ABC):

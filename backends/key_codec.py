@@ -15,9 +15,9 @@ from holdfast.backends.key_decimal import DecimalKey
 from holdfast.backends.key_scalars import BoolKey, FloatKey, IntKey, NoneKey
 from holdfast.backends.key_text import BytesKey, StrKey
 from holdfast.backends.key_times import DateKey, DateTimeKey
-from holdfast.storage.errors import Invalid
+from holdfast.storage.errors import Corrupt, Invalid
 
-__all__ = ["key_codec_for"]
+__all__ = ["key_codec_described", "key_codec_for"]
 
 _K = TypeVar("_K")
 
@@ -31,6 +31,9 @@ _SIMPLE: dict[type[inspect.Type], Callable[[], KeyCodec[Any]]] = {
     inspect.DateType: DateKey,
     inspect.DateTimeType: DateTimeKey,
     inspect.DecimalType: DecimalKey,
+}
+_DESCRIBED: dict[str, Callable[[], KeyCodec[Any]]] = {
+    make().describe()["type"]: make for make in _SIMPLE.values()
 }
 _SUPPORTED = (
     "int, str, bytes, bool, float, date, datetime, Decimal; tuples, NamedTuples and frozen "
@@ -58,6 +61,33 @@ def key_codec_for(annotation: Any) -> KeyCodec[Any]:
         return _codec(node, ())
     except _Unsupported as error:
         raise _unsupported(annotation, str(error)) from None
+
+
+def key_codec_described(description: dict[str, Any]) -> KeyCodec[Any]:
+    """A codec of the keys that were described so, where the user's classes are not at hand.
+
+    Records come back as tuples; the bytes are the same.
+
+    Raises:
+        Corrupt: no codec describes itself so.
+    """
+    match description:
+        case {"type": "tuple", "items": list(items)}:
+            return TupleKey(list(map(key_codec_described, items)))
+        case {"type": "record", "fields": list(fields)}:
+            return TupleKey([key_codec_described(field["schema"]) for field in fields])
+        case {"type": "sequence", "items": dict(item)}:
+            return SequenceKey(key_codec_described(item))
+        case {"type": "union", "members": [dict(member), {"type": "none"}]}:
+            return OptionalKey(key_codec_described(member))
+    simple = _DESCRIBED.get(str(description.get("type")))
+    if simple is None:
+        raise Corrupt(
+            "a description of keys is of no type that there is",
+            expected=", ".join(_DESCRIBED),
+            found=str(description),
+        )
+    return simple()
 
 
 class _Unsupported(Exception):

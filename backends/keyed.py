@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from threading import get_ident
 from typing import Any
 
 from holdfast.backends.descriptors import StateDescriptor, StateTtlConfig
+from holdfast.backends.file_restores import FilesRestored, PendingFiles, restore_files
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.keys import NoKey, OperatorKeys
@@ -23,14 +24,14 @@ from holdfast.backends.kinds import (
 from holdfast.backends.loading import Loader
 from holdfast.backends.naming import restoring
 from holdfast.backends.ownership import OwnedByOneThread
-from holdfast.backends.restores import PendingTable, read_snapshots
+from holdfast.backends.restores import PendingEntries, PendingTable, Restored, read_snapshots
 from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
-from holdfast.backends.snapshotter import FrozenTable, Snapshotter
+from holdfast.backends.snapshotter import FrozenTable, SnapshotRequest, Snapshotter, info_of
 from holdfast.backends.states import State
 from holdfast.backends.tables import NO_NAMESPACE, MapTable, Table, TableSpec, TableStore
 from holdfast.backends.timers import TimerService, timer_specs
 from holdfast.backends.ttl import oldest_alive_ms
-from holdfast.storage import Clock, Invalid, JobStorage, StateSnapshot
+from holdfast.storage import Clock, Handle, Invalid, JobStorage, StateSnapshot
 
 __all__ = ["KeyedStateBackend", "Opening"]
 
@@ -91,7 +92,7 @@ class KeyedStateBackend(OwnedByOneThread):
         )
         if restored.keys is not None:
             self._keys.written(restored.keys)
-        self._pending: dict[str, list[PendingTable]] = restored.tables
+        self._pending: dict[str, list[PendingTable]] = {}
         self._clock = opening.clock
         self._allow_pickle = opening.allow_pickle
         self._states: dict[str, _Registered] = {}
@@ -99,6 +100,11 @@ class KeyedStateBackend(OwnedByOneThread):
         self._timer_namespaces: dict[str, Any] = {}
         self._timer_specs: list[TableSpec] = []
         self.store = make_store()
+        try:
+            self._restored_handles = self._take_in(restored, opening)
+        except BaseException:
+            self.store.close()
+            raise
         self._snapshotter = Snapshotter(self.store, uid, key_groups, max_parallelism)
         self._plain_key: Any = self._keys.plain
         self.key: Any = NoKey(
@@ -251,12 +257,18 @@ class KeyedStateBackend(OwnedByOneThread):
             self.key, state.namespace = before, before_namespace
 
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str = ""
+        self,
+        checkpoint_id: int,
+        target: SnapshotTarget,
+        *,
+        compression: str = "",
+        neutral: bool = False,
     ) -> SnapshotFuture:
         """Begin a snapshot of the state as it is now.
 
         The call is the part that processing waits for. The rest is done in the background; the
-        future has the snapshot, and can be cancelled.
+        future has the snapshot, and can be cancelled. A snapshot is in the form that the backend
+        prefers; a `neutral` one can be restored with any backend.
 
         Raises:
             Invalid: the backend is closed, or the call is another thread's.
@@ -265,33 +277,36 @@ class KeyedStateBackend(OwnedByOneThread):
             Unavailable: the storage did not answer.
         """
         self.check_thread()
-        for name, pending in self._pending.items():
-            with restoring(f"state {name!r} of {self._where}"):
-                for table in pending:
-                    table.hold()
-        now_ms = self._clock.now_ms()
-        tables = []
-        for each in self._states.values():
-            ttl = each.descriptor.ttl
-            keep_from = oldest_alive_ms(ttl, now_ms) if ttl and ttl.cleanup_in_snapshot else None
-            tables.append(FrozenTable(each.spec, each.shape.kind, keep_from))
-        tables += [FrozenTable(spec, "timers", None) for spec in self._timer_specs]
         return self._snapshotter.begin(
-            checkpoint_id,
-            target,
-            tables,
-            list(chain.from_iterable(self._pending.values())),
-            keys=self._keys.description,
-            compression=compression,
+            SnapshotRequest(
+                checkpoint_id=checkpoint_id,
+                target=target,
+                tables=self._tables_now(),
+                pending=self._entries_held(),
+                keys=self._keys.description,
+                compression=compression,
+                neutral=neutral,
+            )
         )
+
+    def build_on_restored(self) -> None:
+        """Let later snapshots refer to files of those that this was restored from.
+
+        They must lie in the folder that snapshots go to, and their checkpoint be kept until a
+        later one is known to be completed. Call it before the first snapshot.
+        """
+        self.check_thread()
+        self._snapshotter.build_on(self._restored_handles)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is completed: what it holds may be built on."""
         self.check_thread()
+        self._snapshotter.completed(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """The checkpoint will not be completed: what was written for it will be deleted."""
         self.check_thread()
+        self._snapshotter.aborted(checkpoint_id)
 
     def keys_of(self, keys: Any) -> Sequence[Any]:
         """Canonical keys of a column or a sequence; see `OperatorKeys.admit_many`."""
@@ -301,6 +316,43 @@ class KeyedStateBackend(OwnedByOneThread):
         self.key = NoKey("the state backend is closed", where=self._where, fix="Open another one")
         self._snapshotter.close()
         self.store.close()
+
+    def _take_in(self, restored: Restored, opening: Opening) -> Mapping[str, Handle]:
+        """Take over what the snapshots have; answers the handles of files that go on here."""
+        found = FilesRestored()
+        if restored.files and opening.storage is not None:
+            with restoring(self._where):
+                found = restore_files(restored.files, self.store, opening.storage)
+        for tables in (restored.tables, found.tables):
+            for name, pending in tables.items():
+                self._pending.setdefault(name, []).extend(pending)
+        return found.handles
+
+    def _tables_now(self) -> list[FrozenTable]:
+        """All tables of the store, as a snapshot has them."""
+        now_ms = self._clock.now_ms()
+        tables = []
+        for each in self._states.values():
+            ttl = each.descriptor.ttl
+            keep_from = oldest_alive_ms(ttl, now_ms) if ttl and ttl.cleanup_in_snapshot else None
+            tables.append(FrozenTable(each.spec, info_of(each.spec, each.shape.kind), keep_from))
+        tables += [FrozenTable(spec, info_of(spec, "timers")) for spec in self._timer_specs]
+        for pending in chain.from_iterable(self._pending.values()):
+            if isinstance(pending, PendingFiles):
+                self.store.table(pending.spec)
+                tables.append(FrozenTable(pending.spec, pending.info))
+        return tables
+
+    def _entries_held(self) -> list[PendingTable]:
+        """What is in storage still, and comes into memory now: its files may soon be deleted."""
+        found: list[PendingTable] = []
+        for name, tables in self._pending.items():
+            for pending in tables:
+                if isinstance(pending, PendingEntries):
+                    with restoring(f"state {name!r} of {self._where}"):
+                        pending.hold()
+                    found.append(pending)
+        return found
 
     def _made(
         self, spec: TableSpec, kind: str, ttl: StateTtlConfig | None, aliases: Sequence[str] = ()
@@ -316,6 +368,9 @@ class KeyedStateBackend(OwnedByOneThread):
         loader = Loader(spec, kind, self._where, self._allow_pickle, self._clock.now_ms())
         for each in pending:
             loader.check(each.info)
+        if len(pending) == 1 and loader.is_as_written(pending[0].info) and pending[0].claim(spec):
+            del self._pending[found[0]]
+            return make_table(self.store, spec, ttl, self._clock)
         inner, table = make_table(self.store, spec, ttl, self._clock)
         try:
             with restoring(f"state {spec.name!r} of {self._where}"):
@@ -327,4 +382,6 @@ class KeyedStateBackend(OwnedByOneThread):
             raise
         for name in found:
             del self._pending[name]
+        for each in pending:
+            each.loaded()
         return inner, table

@@ -109,6 +109,11 @@ class Loader:
         for block in pending.blocks():
             yield self._stamped(block if migrate is None else migrate(block))
 
+    def is_as_written(self, info: TableInfo) -> bool:
+        """Whether what was written, and passes `check`, is what would be written now."""
+        migrate = self._reading.migration(info.values, self.spec.values)
+        return migrate is None and info.stamped == self.spec.stamped
+
     def check(self, info: TableInfo) -> None:
         """Make sure that what was written can be read as what is declared.
 

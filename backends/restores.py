@@ -6,6 +6,7 @@ is pending; what nobody asks for stays so, and goes unread into the next snapsho
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -13,11 +14,13 @@ import msgspec
 import numpy as np
 
 from holdfast.backends.entries import Block, decode_blocks
+from holdfast.backends.file_snapshots import FilesAttributes
 from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.snapshots import ENTRIES_KIND, KeyedAttributes, TableInfo
+from holdfast.backends.snapshots import ENTRIES_KIND, FILES_KIND, KeyedAttributes, TableInfo
+from holdfast.backends.tables import TableSpec
 from holdfast.storage import Corrupt, Handle, Invalid, JobStorage, StateSnapshot
 
-__all__ = ["PendingTable", "Restored", "read_snapshots"]
+__all__ = ["FilesToRestore", "PendingEntries", "PendingTable", "Restored", "read_snapshots"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +31,31 @@ class _Source:
     handles: dict[str, Handle]
 
 
-@dataclass(slots=True)
-class PendingTable:
+class PendingTable(ABC):
     """A table that was in the snapshots and that the job has not asked for yet.
 
     There are several of one name where some slots had asked for a state by its new types, and
     others had not asked for it yet.
     """
+
+    info: TableInfo
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """The blocks, with the rows of the key groups that are wanted."""
+
+    @abstractmethod
+    def claim(self, spec: TableSpec) -> bool:
+        """Make it the table of this spec, with which it was written; False if it must be loaded."""
+
+    @abstractmethod
+    def loaded(self) -> None:
+        """All blocks are where they are wanted: it is needed no more."""
+
+
+@dataclass(slots=True)
+class PendingEntries(PendingTable):
+    """One that is in storage still, in the neutral form; its blocks are in order of key group."""
 
     info: TableInfo
     storage: JobStorage
@@ -43,7 +64,6 @@ class PendingTable:
     held: list[Block] | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks, with the rows of the key groups that are wanted, in order of key group."""
         if self.held is not None:
             yield from self.held
             return
@@ -66,6 +86,12 @@ class PendingTable:
                 for block in decode_blocks(pieces, where=where):
                     yield from _within(block, self.key_groups)
 
+    def claim(self, spec: TableSpec) -> bool:
+        return False
+
+    def loaded(self) -> None:
+        self.held = None
+
     def hold(self) -> None:
         """Keep the blocks in memory: the files may be deleted from now on."""
         if self.held is None:
@@ -73,11 +99,23 @@ class PendingTable:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesToRestore:
+    """A snapshot that is files of a store."""
+
+    snapshot: StateSnapshot
+    attributes: FilesAttributes
+    key_groups: KeyGroupRange
+
+
+@dataclass(frozen=True, slots=True)
 class Restored:
-    """What the snapshots say: the description of keys, and the tables by name."""
+    """What the snapshots say."""
 
     keys: dict[str, object] | None
-    tables: dict[str, list[PendingTable]]
+    """The description of keys."""
+    tables: dict[str, list[PendingEntries]]
+    """Those in the neutral form, by name."""
+    files: list[FilesToRestore]
 
 
 def read_snapshots(
@@ -94,7 +132,8 @@ def read_snapshots(
         Invalid: they are no snapshots of keyed state of this operator, or do not fit each other.
     """
     keys: dict[str, object] | None = None
-    tables: dict[str, list[PendingTable]] = {}
+    tables: dict[str, list[PendingEntries]] = {}
+    files: list[FilesToRestore] = []
     seen: list[KeyGroupRange] = []
     for snapshot in snapshots:
         if storage is None:
@@ -119,27 +158,38 @@ def read_snapshots(
             alike = (each for each in of_the_name if _shape(each.info) == _shape(info))
             pending = next(alike, None)
             if pending is None:
-                pending = PendingTable(info, storage, key_groups)
+                pending = PendingEntries(info, storage, key_groups)
                 of_the_name.append(pending)
             pending.sources.append(_Source(info, snapshot.handles))
+        if isinstance(attributes, FilesAttributes) and snapshot.key_groups is not None:
+            groups = KeyGroupRange(*snapshot.key_groups)
+            if groups.intersection(key_groups):
+                files.append(FilesToRestore(snapshot, attributes, groups))
     if snapshots:
         _check_whole(seen, key_groups, uid)
-    return Restored(keys, tables)
+    return Restored(keys, tables, files)
+
+
+_SHAPES: dict[str, type[KeyedAttributes]] = {
+    ENTRIES_KIND: KeyedAttributes,
+    FILES_KIND: FilesAttributes,
+}
 
 
 def _attributes(snapshot: StateSnapshot, uid: str) -> KeyedAttributes:
-    if snapshot.kind != ENTRIES_KIND:
+    shape = _SHAPES.get(snapshot.kind)
+    if shape is None:
         raise Invalid(
             f"operator {uid!r} cannot be restored from a snapshot of this kind",
-            expected=ENTRIES_KIND,
+            expected=" or ".join(_SHAPES),
             found=snapshot.kind,
         )
     try:
-        return msgspec.convert(snapshot.attributes, KeyedAttributes)
+        return msgspec.convert(snapshot.attributes, shape)
     except msgspec.ValidationError as error:
         raise Corrupt(
             f"the attributes of a snapshot of operator {uid!r} have not the shape of their kind",
-            expected=ENTRIES_KIND,
+            expected=snapshot.kind,
             found=str(error),
         ) from error
 

@@ -37,6 +37,8 @@ class RocksDBStateBackend(StateBackend):
     predefined: settings for a kind of disk: `default`, `spinning-disk` or `flash-ssd`.
     options: any option of RocksDB by its name, such as `{"compression_type": "lz4"}`; they come
         after those of `predefined`.
+    incremental: snapshots are the database's files, of which only new ones are written; otherwise
+        all entries, in the form that any backend can be restored from.
     directories: where databases are kept, on one disk or several; by default where temporary
         files are. Only what a live process uses survives there.
     """
@@ -45,6 +47,7 @@ class RocksDBStateBackend(StateBackend):
     write_buffer_ratio: float = 0.5
     predefined: str = "default"
     options: Mapping[str, Any] = field(default_factory=dict)
+    incremental: bool = True
     directories: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -60,6 +63,10 @@ class RocksDBStateBackend(StateBackend):
                 f"there are no predefined options {self.predefined!r} of RocksDB",
                 expected=" or ".join(map(repr, PREDEFINED)),
             )
+        if not isinstance(self.incremental, bool):
+            raise Invalid(
+                "incremental is no switch", expected="True or False", found=repr(self.incremental)
+            )
         if isinstance(self.directories, str):
             raise Invalid(
                 "directories is a text",
@@ -71,16 +78,21 @@ class RocksDBStateBackend(StateBackend):
 
     @property
     def capabilities(self) -> BackendCapabilities:
-        return BackendCapabilities(keeps_files=True)
+        return BackendCapabilities(keeps_files=True, own_snapshots=self.incremental)
 
     def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
         directory = WorkingDirectory(self.directories)
         try:
-            store = RocksStore(directory, self._table_options, self._slot_memory)
+            store = RocksStore(
+                directory,
+                self._table_options,
+                self._slot_memory,
+                is_incremental=self.incremental,
+            )
         except HoldfastError:
             directory.close()
             raise
-        return ByteTableStore(store, max_parallelism)
+        return ByteTableStore(store, key_groups, max_parallelism)
 
     @cached_property
     def _slot_memory(self) -> SlotMemory:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from rocksdict import (
     BlockBasedIndexType,
@@ -23,7 +24,14 @@ from rocksdict import (
 
 from holdfast.storage import Invalid
 
-__all__ = ["PREDEFINED", "SlotMemory", "check_options", "memory_bytes", "table_options"]
+__all__ = [
+    "PREDEFINED",
+    "HasBuffers",
+    "SlotMemory",
+    "check_options",
+    "memory_bytes",
+    "table_options",
+]
 
 _MEBIBYTE = 1024 * 1024
 _LEAST_MEMORY = 16 * _MEBIBYTE
@@ -102,6 +110,19 @@ _WORDS: dict[str, Any] = {
 """Options whose values are words: the static methods of a class."""
 
 
+class HasBuffers(Protocol):
+    """Who uses write buffers. Any thread may call it, also after its end."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What its write buffers take."""
+        ...
+
+    def flush(self) -> None:
+        """Empty them."""
+        ...
+
+
 class SlotMemory:
     """One cache and one budget of write buffers, for all stores of a slot.
 
@@ -110,7 +131,7 @@ class SlotMemory:
     the others are full.
 
     RocksDB could make writers wait when write buffers have used up their part. It does so for ever
-    where two databases share them, so stores look at `is_full` and flush, which is to wait too.
+    where two databases share them, so whoever has written calls `make_room`, which is to wait too.
     """
 
     def __init__(self, budget_bytes: int, write_buffer_ratio: float) -> None:
@@ -122,12 +143,26 @@ class SlotMemory:
         # Each table has a piece of a write buffer from its first entry on, which only a flush gives
         # back: the pieces alone must not be the whole budget.
         self.piece_bytes = min(max(buffers_bytes // (2 * _MOST_TABLES), 4096), _MEBIBYTE)
+        self._owners: list[HasBuffers] = []
 
-    @property
-    def is_full(self) -> bool:
-        """Whether write buffers have used up their part."""
+    def buffers_of(self, owner: HasBuffers) -> None:
+        """Somebody begins to use write buffers."""
+        self._owners.append(owner)
+
+    def buffers_gone(self, owner: HasBuffers) -> None:
+        """Its write buffers are gone, or soon will be."""
+        with suppress(ValueError):
+            self._owners.remove(owner)
+
+    def make_room(self) -> None:
+        """Flush the largest buffers, whose ever they are, if all together are above their part."""
         buffers = self.write_buffers
-        return buffers.get_usage() > buffers.get_buffer_size()
+        if buffers.get_usage() <= buffers.get_buffer_size():
+            return
+        owners = list(self._owners)
+        largest = max(owners, key=lambda owner: owner.buffered_bytes, default=None)
+        if largest is not None:
+            largest.flush()
 
 
 def memory_bytes(memory: int | str) -> int:

@@ -21,6 +21,7 @@ from holdfast.storage import Buffer, Handle, SegmentStream, StateSnapshot
 
 __all__ = [
     "ENTRIES_KIND",
+    "FILES_KIND",
     "KeyedAttributes",
     "SegmentInfo",
     "Segments",
@@ -32,6 +33,9 @@ __all__ = [
 
 ENTRIES_KIND = "holdfast.keyed-entries/1"
 """The kind of a snapshot in the backend-neutral form."""
+
+FILES_KIND = "holdfast.keyed-files/1"
+"""The kind of a snapshot that is files of the store."""
 
 _SEGMENT_BYTES = 4 * 1024 * 1024
 

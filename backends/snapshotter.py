@@ -1,129 +1,220 @@
-"""The snapshots of keyed state: frozen and pending tables into segments, in the background."""
+"""The snapshots of keyed state: frozen tables into storage, in the background."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from holdfast.backends.entries import Block
+from holdfast.backends.file_snapshots import (
+    ConfirmedFiles,
+    FilesAttributes,
+    KeptInfo,
+    Upload,
+    handle_name,
+    write_files,
+)
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.restores import PendingTable
 from holdfast.backends.snapshot_worker import SnapshotWorker
 from holdfast.backends.snapshots import (
     ENTRIES_KIND,
+    FILES_KIND,
     KeyedAttributes,
-    SegmentInfo,
+    Segments,
     SnapshotFuture,
     SnapshotTarget,
     TableInfo,
     write_table,
 )
+from holdfast.backends.table_files import TableFiles, TablesInFiles
 from holdfast.backends.tables import FrozenTables, TableSpec, TableStore
 from holdfast.storage import Handle, StateSnapshot
 
-__all__ = ["FrozenTable", "Snapshotter"]
+__all__ = ["FrozenTable", "SnapshotRequest", "Snapshotter", "info_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenTable:
-    """A table in a snapshot: the kind of state it is, and the oldest stamp to keep."""
+    """A table of the store: what a snapshot says of it, and the oldest stamp to keep."""
 
     spec: TableSpec
-    kind: str
-    keep_from_ms: int | None
+    info: TableInfo
+    keep_from_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    frozen: FrozenTables
+def info_of(spec: TableSpec, kind: str) -> TableInfo:
+    """What a snapshot says of a table that is declared so, of this kind of state."""
+    return TableInfo(
+        name=spec.name,
+        kind=kind,
+        namespaces=None if spec.namespaces is None else spec.namespaces.describe(),
+        map_keys=None if spec.map_keys is None else spec.map_keys.describe(),
+        values=spec.values.describe(),
+        stamped=spec.stamped,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequest:
+    """What a snapshot is to hold, and where it goes."""
+
     checkpoint_id: int
     target: SnapshotTarget
     tables: Sequence[FrozenTable]
     pending: Sequence[PendingTable]
+    """What nobody has asked for yet, and the store does not have."""
     keys: dict[str, Any] | None
     compression: str
+    neutral: bool
+    """In the form that any backend can be restored from."""
 
 
 class Snapshotter:
-    """Writes the snapshots of one backend. `begin` and `close` belong to the owner's thread."""
+    """Writes the snapshots of one backend. All but the writing belongs to the owner's thread."""
 
     def __init__(
-        self, store: TableStore, uid: str, key_groups: KeyGroupRange, max_parallelism: int
+        self,
+        store: TableStore,
+        uid: str,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
     ) -> None:
         self._store = store
         self._uid = uid
         self._key_groups = key_groups
         self._max_parallelism = max_parallelism
         self._worker = SnapshotWorker(uid)
+        self._confirmed = ConfirmedFiles()
 
-    def begin(
-        self,
-        checkpoint_id: int,
-        target: SnapshotTarget,
-        tables: Sequence[FrozenTable],
-        pending: Sequence[PendingTable],
-        *,
-        keys: dict[str, Any] | None,
-        compression: str,
-    ) -> SnapshotFuture:
+    def begin(self, request: SnapshotRequest) -> SnapshotFuture:
         """Freeze the tables and leave the rest to the background."""
+        files = self._store.files
+        if files is not None and files.is_preferred and not request.neutral:
+            return self._begin_files(request, files)
         frozen = self._store.freeze()
-        task = _Task(frozen, checkpoint_id, target, tables, pending, keys, compression)
 
         def ended(stop: Callable[[], bool]) -> None:
             frozen.release()
             self._store.settle(stop)
 
-        return self._worker.submit(lambda future: self._write(task, future), ended)
+        return self._worker.submit(partial(self._write_entries, request, frozen), ended)
+
+    def build_on(self, restored: Mapping[str, Handle]) -> None:
+        """Later snapshots may refer to these files, which the store was restored from."""
+        self._confirmed = ConfirmedFiles(restored)
+
+    def completed(self, checkpoint_id: int) -> None:
+        """The checkpoint is completed: later snapshots may build on it."""
+        self._confirmed.completed(checkpoint_id)
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will not be completed."""
+        self._confirmed.aborted(checkpoint_id)
 
     def close(self) -> None:
         """Give up what is on its way, and wait until nothing is touched any more."""
         self._worker.close()
 
-    def _write(self, task: _Task, future: SnapshotFuture) -> StateSnapshot:
-        handles: dict[str, Handle] = {}
-        infos: list[TableInfo] = []
-        with task.target.segments(
-            task.checkpoint_id, self._uid, compression=task.compression
-        ) as writer:
-            for table in task.tables:
-                blocks = task.frozen.blocks(table.spec, table.keep_from_ms)
-                its_handles, segments = write_table(writer, blocks, table.spec.name, future)
-                handles |= its_handles
-                infos.append(_info(table, segments))
-            names = [pending.info.name for pending in task.pending]
-            for number, pending in enumerate(task.pending):
-                name = names[number]
-                if number != names.index(name):  # no state and no timers have such a name
-                    name = f"_more/{number}/{name}"
-                its_handles, segments = write_table(writer, pending.blocks(), name, future)
-                handles |= its_handles
-                infos.append(msgspec.structs.replace(pending.info, segments=segments))
+    def _begin_files(self, request: SnapshotRequest, files: TableFiles) -> SnapshotFuture:
+        base = self._confirmed.begin(request.checkpoint_id)
+        there = files.freeze()
+
+        def write(future: SnapshotFuture) -> StateSnapshot:
+            return self._write_files(request, there, base, files.format, future)
+
+        def ended(stop: Callable[[], bool]) -> None:
+            there.frozen.release()
+            self._store.settle(stop)
+
+        return self._worker.submit(write, ended)
+
+    def _write_entries(
+        self, request: SnapshotRequest, frozen: FrozenTables, future: SnapshotFuture
+    ) -> StateSnapshot:
+        with self._segments(request) as writer:
+            tables: list[tuple[TableInfo, Callable[[], Iterator[Block]]]] = [
+                (table.info, partial(frozen.blocks, table.spec, table.keep_from_ms))
+                for table in request.tables
+            ]
+            tables += [(pending.info, pending.blocks) for pending in request.pending]
+            handles, infos = _write_blocks(writer, tables, future)
             future.check()
-        attributes = KeyedAttributes(
+        return self._snapshot(ENTRIES_KIND, handles, self._attributes(request, infos))
+
+    def _write_files(
+        self,
+        request: SnapshotRequest,
+        there: TablesInFiles,
+        base: Mapping[str, Handle],
+        file_format: str,
+        future: SnapshotFuture,
+    ) -> StateSnapshot:
+        number, compression = request.checkpoint_id, request.compression
+        with self._segments(request) as writer:
+            beside = [(pending.info, pending.blocks) for pending in request.pending]
+            handles, infos = _write_blocks(writer, beside, future)
+            shared = partial(
+                request.target.shared_segments, number, self._uid, compression=compression
+            )
+            upload = Upload(writer, shared, future.check)
+            written = write_files(there.frozen.files, base, upload)
+            future.check()
+        self._confirmed.written(number, written.lasting)
+        handles |= {handle_name(file): handle for file, handle in written.handles.items()}
+        attributes = FilesAttributes(
+            **msgspec.structs.asdict(self._attributes(request, infos)),
+            format=file_format,
+            files=tuple(
+                KeptInfo(info=table.info, kept=there.tables[table.spec.name])
+                for table in request.tables
+            ),
+        )
+        return self._snapshot(FILES_KIND, handles, attributes)
+
+    def _segments(self, request: SnapshotRequest) -> Segments:
+        return request.target.segments(
+            request.checkpoint_id, self._uid, compression=request.compression
+        )
+
+    def _attributes(
+        self, request: SnapshotRequest, infos: tuple[TableInfo, ...]
+    ) -> KeyedAttributes:
+        return KeyedAttributes(
             uid=self._uid,
             max_parallelism=self._max_parallelism,
-            keys=task.keys,
-            tables=tuple(infos),
+            keys=request.keys,
+            tables=infos,
         )
+
+    def _snapshot(
+        self, kind: str, handles: dict[str, Handle], attributes: KeyedAttributes
+    ) -> StateSnapshot:
         return StateSnapshot(
-            kind=ENTRIES_KIND,
+            kind=kind,
             handles=handles,
             attributes=msgspec.to_builtins(attributes),
             key_groups=(self._key_groups.first, self._key_groups.last),
         )
 
 
-def _info(table: FrozenTable, segments: tuple[SegmentInfo, ...]) -> TableInfo:
-    spec = table.spec
-    return TableInfo(
-        name=spec.name,
-        kind=table.kind,
-        namespaces=None if spec.namespaces is None else spec.namespaces.describe(),
-        map_keys=None if spec.map_keys is None else spec.map_keys.describe(),
-        values=spec.values.describe(),
-        stamped=spec.stamped,
-        segments=segments,
-    )
+def _write_blocks(
+    writer: Segments,
+    tables: Sequence[tuple[TableInfo, Callable[[], Iterator[Block]]]],
+    future: SnapshotFuture,
+) -> tuple[dict[str, Handle], tuple[TableInfo, ...]]:
+    """Write tables in the neutral form; answers all handles, and what is in which."""
+    handles: dict[str, Handle] = {}
+    infos: list[TableInfo] = []
+    for number, (info, blocks) in enumerate(tables):
+        name = info.name
+        if any(name == other.name for other in infos):  # no state and no timers have such a name
+            name = f"_more/{number}/{name}"
+        its_handles, segments = write_table(writer, blocks(), name, future)
+        handles |= its_handles
+        infos.append(msgspec.structs.replace(info, segments=segments))
+    return handles, tuple(infos)

@@ -19,11 +19,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.backends.entries import Block
 from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.value_codec import ValueCodec
+
+if TYPE_CHECKING:
+    from holdfast.backends.table_files import TableFiles
 
 __all__ = [
     "NO_NAMESPACE",
@@ -240,6 +243,9 @@ class FrozenTables(ABC):
 
 class TableStore(ABC):
     """Where the tables of one operator in one slot are kept."""
+
+    files: TableFiles | None = None
+    """The other way in which tables can leave and come back, if the store has one."""
 
     @abstractmethod
     def form(self, spec: TableSpec) -> CellForm:

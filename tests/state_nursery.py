@@ -142,11 +142,14 @@ class Life:
         self.job = job
         self.next_number = self.owner.next_checkpoint_id
         self.flights: deque[tuple[CheckpointMetadata, list[SnapshotFuture]]] = deque()
+        self.bases: deque[int | None] = deque()
+        """What each of these builds on."""
         self.fleet = Fleet(
             story.settings(backend, job, self.clock),
             story.subjects,
             parallelism=chance.randrange(1, 4),
             restore=latest.operators[UID].parts if latest else (),
+            builds_on_restored=True,
         )
         for name in story.subjects:
             self.fleet.declare(name)
@@ -178,12 +181,17 @@ class Life:
         )
         self.next_number += 1
         compression = self.chance.choice(("", "lz4"))
-        futures = self.fleet.begin(metadata.checkpoint_id, self.job, compression)
+        neutral = self.chance.random() < 0.3
+        futures = self.fleet.begin(
+            metadata.checkpoint_id, self.job, compression=compression, neutral=neutral
+        )
         self.flights.append((metadata, futures))
+        self.bases.append(max(self.owner.completed, default=None))
         say("began", metadata.checkpoint_id)
 
     def _commit(self, say: Say) -> None:
         begun, futures = self.flights.popleft()
+        self.bases.popleft()
         parts = tuple(future.result(60) for future in futures)
         state = OperatorState(
             parallelism=len(parts), max_parallelism=self.story.max_parallelism, parts=parts
@@ -192,7 +200,8 @@ class Life:
         self.owner.commit(CheckpointMetadata(**{**known, "operators": {UID: state}}))
         say("committed", begun.checkpoint_id)
         self.fleet.completed(begun.checkpoint_id)
-        self.owner.retain(_RETAINED)
+        bases = [base for base in self.bases if base is not None]
+        self.owner.retain(_RETAINED, since=min(bases, default=None))
 
 
 def job_of(root: str, number: int, inline_limit_bytes: int = 0) -> JobStorage:

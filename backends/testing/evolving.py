@@ -15,7 +15,7 @@ from holdfast.backends.descriptors import (
 )
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.scenes import churn, content, files, keyed, memory, taken
-from holdfast.storage import Corrupt, FileHandle, Invalid, StateSnapshot
+from holdfast.storage import Corrupt, FileHandle, Invalid, JobStorage, StateSnapshot
 from holdfast.storage.testing.checks import owed, require, same
 
 __all__ = ["DamageClauses", "EvolutionClauses"]
@@ -192,11 +192,14 @@ def _damage(place: Place, what: str, damage: Callable[[Path, bytes], object]) ->
             churn(state, list(range(-40, 40)), 1500)
             expected = content(state)
             snapshot = taken(state, job)
-        (name,) = _files_of(snapshot)
+            neutral = taken(state, job, 2, neutral=True)
+        for name in sorted(_files_of(snapshot)):
+            _damage_file(place, Path(folder) / name, what, damage, (job, snapshot, expected))
+        (name,) = _files_of(neutral)
         path = Path(folder) / name
         sound = path.read_bytes()
         damage(path, sound)
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(opened(place), neutral, job=job) as state:
             with owed(Corrupt, f"a restore from a file that is {what}") as caught:
                 content(state)
             require(path.name in str(caught[0]), f"the error must name {path.name}: {caught[0]}")
@@ -206,6 +209,31 @@ def _damage(place: Place, what: str, damage: Callable[[Path, bytes], object]) ->
             same(value.value(), 1, f"other state, beside a file that is {what}")
             path.write_bytes(sound)
             same(content(state), expected, f"state from a file that was {what}")
+
+
+def _damage_file(
+    place: Place,
+    path: Path,
+    what: str,
+    damage: Callable[[Path, bytes], object],
+    scene: tuple[JobStorage, StateSnapshot, dict[Any, Any]],
+) -> None:
+    """The same of one file of a snapshot in the form that the backend prefers.
+
+    It need not be read before its state is asked for, but may be.
+    """
+    job, snapshot, expected = scene
+    sound = path.read_bytes()
+    damage(path, sound)
+    with (
+        owed(Corrupt, f"a restore from a file that is {what}") as caught,
+        keyed(opened(place), snapshot, job=job) as state,
+    ):
+        content(state)
+    require(path.name in str(caught[0]), f"the error must name {path.name}: {caught[0]}")
+    path.write_bytes(sound)
+    with keyed(opened(place), snapshot, job=job) as state:
+        same(content(state), expected, f"state from a file that was {what}")
 
 
 def _files_of(snapshot: StateSnapshot) -> set[str]:

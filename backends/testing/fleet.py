@@ -80,6 +80,8 @@ class Fleet:
         subjects: Mapping[str, Subject],
         parallelism: int,
         restore: Sequence[StateSnapshot] = (),
+        *,
+        builds_on_restored: bool = False,
     ) -> None:
         self._subjects = subjects
         self._max_parallelism = settings.max_parallelism
@@ -101,6 +103,8 @@ class Fleet:
                     allow_pickle=True,
                 )
             )
+            if builds_on_restored:
+                self.slots[-1].build_on_restored()
 
     def declare(self, name: str) -> None:
         """Ask for a state in every slot."""
@@ -145,11 +149,12 @@ class Fleet:
             )
 
     def begin(
-        self, checkpoint_id: int, target: SnapshotTarget, compression: str
+        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str, neutral: bool
     ) -> list[SnapshotFuture]:
         """Begin a snapshot in every slot."""
         return [
-            slot.snapshot(checkpoint_id, target, compression=compression) for slot in self.slots
+            slot.snapshot(checkpoint_id, target, compression=compression, neutral=neutral)
+            for slot in self.slots
         ]
 
     def completed(self, checkpoint_id: int) -> None:

@@ -216,7 +216,7 @@ class TimeToLiveClauses:
                 same(found, ([1], {1: 1}), "what a clean-up left, seen by an earlier clock")
 
     def test_snapshots_leave_out_the_expired(self, place: Place) -> None:
-        """Where the configuration says so; a restore without time to live shows what is there."""
+        """Neutral ones, where the configuration says so; without time to live all is shown."""
         job = memory()
         for cleans, expected in ((True, [2]), (False, [1, 2])):
             clock = ManualClock(_START_MS)
@@ -229,7 +229,7 @@ class TimeToLiveClauses:
                     value.put_many([number], [number])
                     seen.add(number)
                     clock.advance(_TTL_MS - 1)
-                snapshot = taken(state, job)
+                snapshot = taken(state, job, neutral=True)
             with keyed(opened(place), snapshot, job=job, clock=clock) as state:
                 state.get_state(ValueStateDescriptor("v", int))
                 same(sorted(state.keys("v")), expected, "keys after the restore")

@@ -93,6 +93,7 @@ class _Flight:
     gate: Gate
     futures: list[SnapshotFuture]
     model: Model
+    base: int | None
     was_cancelled: bool = False
 
 
@@ -146,6 +147,8 @@ class StateBackendMachine(RuleBasedStateMachine):
         self.owner: JobOwner = self.settings.job.take_over()
         self.flights: list[_Flight] = []
         self.completed: dict[int, Model] = {}
+        self.base: int | None = None
+        """The newest completed checkpoint, or the one that was restored since."""
         self.next_number = 1
 
     @rule(variant=_VARIANTS, many=_MANY_PICKS)
@@ -208,23 +211,33 @@ class StateBackendMachine(RuleBasedStateMachine):
         self.clock.advance(milliseconds)
         self.model.advance(self.clock.now_ms())
 
-    @rule(gated=st.booleans(), compression=st.sampled_from(("", "lz4")))
+    @rule(
+        gated=st.booleans(),
+        compression=st.sampled_from(("", "lz4")),
+        neutral=st.sampled_from((0, 0, 1)),
+    )
     @precondition(lambda self: len(self.flights) < _IN_FLIGHT)
-    def begin_snapshot(self, *, gated: bool, compression: str) -> None:
+    def begin_snapshot(self, *, gated: bool, compression: str, neutral: int) -> None:
         """Begin a snapshot; while its gate is shut, nothing of it is written."""
         gate = Gate(self.settings.job)
         if not gated:
             gate.opened.set()
-        futures = self.fleet.begin(self.next_number, gate, compression)
-        self.flights.append(_Flight(self.next_number, gate, futures, self.model.snapshot()))
+        if self.base is not None:  # as barriers tell it
+            self.fleet.completed(self.base)
+        futures = self.fleet.begin(
+            self.next_number, gate, compression=compression, neutral=bool(neutral)
+        )
+        cleans = bool(neutral) or not self.settings.backend.capabilities.own_snapshots
+        snapshot = self.model.snapshot(cleans=cleans)
+        self.flights.append(_Flight(self.next_number, gate, futures, snapshot, self.base))
         self.next_number += 1
 
-    @rule(pick=_NUMBERS)
+    @rule(pick=_NUMBERS, tells=st.booleans())
     @precondition(lambda self: self.flights)
-    def complete_snapshots(self, pick: int) -> None:
-        """Wait for a snapshot and those before it, and commit them."""
+    def complete_snapshots(self, *, pick: int, tells: bool) -> None:
+        """Wait for a snapshot and those before it, and commit them; the slots may learn it late."""
         for _ in range(pick % len(self.flights) + 1):
-            self._complete(self.flights.pop(0))
+            self._complete(self.flights.pop(0), tells=tells)
 
     @rule(pick=_NUMBERS)
     @precondition(lambda self: self.flights)
@@ -265,7 +278,7 @@ class StateBackendMachine(RuleBasedStateMachine):
         while self.flights:
             self._complete(self.flights.pop(0))
         self.let_time_pass(earlier_ms)
-        self.begin_snapshot(gated=False, compression="")
+        self.begin_snapshot(gated=False, compression="", neutral=0)
         number = self.flights[0].number
         self._complete(self.flights.pop(0))
         self._drop()
@@ -372,7 +385,7 @@ class StateBackendMachine(RuleBasedStateMachine):
         self.fleet.load_timers()
         self.has_timers = True
 
-    def _complete(self, flight: _Flight) -> None:
+    def _complete(self, flight: _Flight, *, tells: bool = True) -> None:
         for each in (flight, *self.flights):
             if each.number <= flight.number:
                 each.gate.opened.set()
@@ -386,7 +399,8 @@ class StateBackendMachine(RuleBasedStateMachine):
             self.fleet.aborted(flight.number)
             return
         self._commit(flight, parts)
-        self.fleet.completed(flight.number)
+        if tells:
+            self.fleet.completed(flight.number)
 
     def _commit(self, flight: _Flight, parts: list[StateSnapshot]) -> None:
         state = OperatorState(
@@ -403,8 +417,10 @@ class StateBackendMachine(RuleBasedStateMachine):
                 operators={UID: state},
             )
         )
-        self.owner.retain(_RETAINED)
+        self.base = flight.number
         self.completed[flight.number] = flight.model
+        bases = [each.base for each in self.flights if each.base is not None]
+        self.owner.retain(_RETAINED, since=min(bases, default=None))
         kept = self.owner.completed
         self.completed = {n: model for n, model in self.completed.items() if n in kept}
 
@@ -418,7 +434,10 @@ class StateBackendMachine(RuleBasedStateMachine):
         if ttls is not None:
             self.subjects = subjects_of(ttls)
         parts = self.settings.job.load(number).operators[UID].parts
-        self.fleet = Fleet(self.settings, self.subjects, parallelism, parts)
+        self.fleet = Fleet(
+            self.settings, self.subjects, parallelism, parts, builds_on_restored=True
+        )
+        self.base = number
         self.model = self.completed[number].restored(self.subjects, self.clock.now_ms())
         self.has_timers = False
 

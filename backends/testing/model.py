@@ -309,24 +309,28 @@ class Model:
         here = {address for address in state.cells if address[1] == namespace}
         return {key for key, _ in here & state.living()}, {key for key, _ in here}
 
-    def snapshot(self) -> Model:
-        """What a snapshot has of it now."""
-        other = copy.copy(self)
-        other._states = {name: state.copied() for name, state in self._states.items()}
-        other._timers = set(self._timers)
+    def snapshot(self, *, cleans: bool) -> Model:
+        """What a snapshot has of it now; `cleans`: without what is expired, where states say so."""
+        other = self._copied()
         for state in other._states.values():
             ttl = state.subject.ttl
-            if state.is_declared and ttl is not None and ttl.cleanup_in_snapshot:
+            if cleans and state.is_declared and ttl is not None and ttl.cleanup_in_snapshot:
                 state.drop_expired()
         return other
 
     def restored(self, subjects: Mapping[str, Subject], now_ms: int) -> Model:
         """What a job has that starts from this snapshot with these states."""
-        other = self.snapshot()
+        other = self._copied()
         for name, state in other._states.items():
             state.subject = subjects[name]
             state.is_declared = False
         other.advance(now_ms)
+        return other
+
+    def _copied(self) -> Model:
+        other = copy.copy(self)
+        other._states = {name: state.copied() for name, state in self._states.items()}
+        other._timers = set(self._timers)
         return other
 
     def register(self, timer: ModelTimer) -> None:

@@ -210,7 +210,7 @@ class ExchangeClauses:
                             found = value.get_many(owned).to_pylist()
                             same(found, list(map(keys.index, owned)), f"{what}: their values")
                         value.put_many(owned, list(map(keys.index, owned)))
-                        taken_now.append(taken(state, job, number))
+                        taken_now.append(taken(state, job, number, neutral=True))
                 snapshots = taken_now
 
     def test_snapshots_come_from_several_backends(self, place: Place) -> None:
@@ -238,11 +238,11 @@ def _move(source: StateBackend, target: StateBackend) -> None:
             state.set_current_key(key)
             timers.register_event_time_timer(-key)
         expected = content(state)
-        snapshot = taken(state, job)
+        snapshot = taken(state, job, neutral=True)
     _is_restored(target, snapshot, job, expected)
     with keyed(target, snapshot, job=job) as state:
         content(state)
-        back = taken(state, job, 2)
+        back = taken(state, job, 2, neutral=True)
     _is_restored(source, back, job, expected)
 
 

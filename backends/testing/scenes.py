@@ -127,9 +127,11 @@ def files() -> Iterator[tuple[JobStorage, str]]:
         yield job, f"{root}/{job.folder}"
 
 
-def taken(state: KeyedStateBackend, job: JobStorage, number: int = 1) -> StateSnapshot:
+def taken(
+    state: KeyedStateBackend, job: JobStorage, number: int = 1, *, neutral: bool = False
+) -> StateSnapshot:
     """A snapshot, when it is done."""
-    return state.snapshot(number, job).result(WAIT_S)
+    return state.snapshot(number, job, neutral=neutral).result(WAIT_S)
 
 
 def keys_of(state: KeyedStateBackend, keys: Sequence[Any]) -> list[Any]:

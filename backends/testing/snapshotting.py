@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.backends.descriptors import ValueStateDescriptor
 from holdfast.backends.registry import load_backend
+from holdfast.backends.snapshots import ENTRIES_KIND
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.scenes import (
     STATES,
@@ -160,6 +161,16 @@ class SnapshotClauses:
                 same(pickle.loads(pickle.dumps(snapshot)), snapshot, "a snapshot that was sent")
                 found = snapshot.key_groups
                 same(found, (key_groups.first, key_groups.last), "the key groups of a snapshot")
+
+    def test_a_snapshot_is_in_the_form_that_is_told(self, place: Place) -> None:
+        """Neutral where that is asked for; else as the backend declares."""
+        job, backend = memory(), opened(place)
+        with keyed(backend, key_type=int) as state:
+            churn(state, _INTS, 100)
+            for neutral in (True, False):
+                is_neutral = taken(state, job, neutral=neutral).kind == ENTRIES_KIND
+                expected = neutral or not backend.capabilities.own_snapshots
+                same(is_neutral, expected, f"a snapshot is neutral, asked for as {neutral}")
 
     def test_notifications_are_taken(self, place: Place) -> None:
         """Of any checkpoint, in any order, known or not: the driver may be late, or restarted."""

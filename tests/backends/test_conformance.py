@@ -21,13 +21,16 @@ class TestHashMap(StateBackendConformance):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", ["incremental", "full"])
 class TestRocksDB(StateBackendConformance):
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Place:
+    def place(self, tmp_path: Path, form: str) -> Place:
         (tmp_path / "file").write_bytes(b"")
         root = tmp_path / "place"
         return Place(
-            open=lambda: RocksDBStateBackend(memory="16m", directories=[str(root)]),
+            open=lambda: RocksDBStateBackend(
+                memory="16m", incremental=form == "incremental", directories=[str(root)]
+            ),
             count=lambda: sum(path.is_file() for path in root.rglob("*")),
             unusable=lambda: RocksDBStateBackend(directories=[str(tmp_path / "file" / "place")]),
         )

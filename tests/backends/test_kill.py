@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import state_nursery
+from holdfast.backends.snapshots import ENTRIES_KIND
 from holdfast.backends.testing.comparing import compare_fired, compare_states
 from holdfast.backends.testing.fleet import UID, Fleet
 from holdfast.storage import ManualClock
@@ -75,9 +76,11 @@ class Witness:
         now_ms = latest.properties["now_ms"]
         assert self.telling.clock.now_ms() == now_ms
         story = self.telling.story
-        model = self.telling.model.restored(story.subjects, now_ms)
+        parts = latest.operators[UID].parts
+        cleans = all(part.kind == ENTRIES_KIND for part in parts)
+        model = self.telling.model.snapshot(cleans=cleans).restored(story.subjects, now_ms)
         settings = story.settings(self.backend, self.job, ManualClock(now_ms))
-        fleet = Fleet(settings, story.subjects, parallelism, latest.operators[UID].parts)
+        fleet = Fleet(settings, story.subjects, parallelism, parts)
         try:
             compare_states(fleet, model, story.subjects, story.key_kind.keys)
             compare_fired(fleet, model, until=2 * STEPS)
@@ -102,7 +105,7 @@ def test_a_killed_operator_goes_on_from_its_last_checkpoint(
 ) -> None:
     witnesses = live_and_die(tmp_path, backend_name, stories=KILLS // LIVES_OF_A_STORY)
     assert sum(witness.killed for witness in witnesses) > KILLS * 0.9
-    assert sum(witness.moved for witness in witnesses) > KILLS * 0.6
+    assert sum(witness.moved for witness in witnesses) > KILLS * 0.4
     assert sum(witness.killed_writing for witness in witnesses) > KILLS * 0.2
     assert all(witness.telling.model.size() > 20 for witness in witnesses)
 

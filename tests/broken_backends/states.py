@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from broken_backends.register import WAIT_S, Keyed, breaks
 from holdfast.backends import SnapshotFuture, StateDescriptor, Timer, TimerService
-from holdfast.backends.snapshots import SnapshotTarget
+from holdfast.backends.snapshots import FILES_KIND, SnapshotTarget
 from holdfast.backends.tables import NO_NAMESPACE
 from holdfast.storage import Corrupt, Invalid
 
@@ -109,9 +109,9 @@ class HasOneService(Keyed):
 @breaks("a_snapshot_can_be_given_up", says="a snapshot that is written can be given up")
 class CannotCancel(Keyed):
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str = ""
+        self, checkpoint_id: int, target: SnapshotTarget, **options: Any
     ) -> SnapshotFuture:
-        future = super().snapshot(checkpoint_id, target, compression=compression)
+        future = super().snapshot(checkpoint_id, target, **options)
         vars(future)["cancel"] = lambda: False
         return future
 
@@ -119,11 +119,22 @@ class CannotCancel(Keyed):
 @breaks("a_snapshot_says_what_it_is", says="the key groups of a snapshot")
 class NamesNoKeyGroups(Keyed):
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str = ""
+        self, checkpoint_id: int, target: SnapshotTarget, **options: Any
     ) -> SnapshotFuture:
-        whole = super().snapshot(checkpoint_id, target, compression=compression).result(WAIT_S)
+        whole = super().snapshot(checkpoint_id, target, **options).result(WAIT_S)
         future = SnapshotFuture()
         future.set_result(msgspec.structs.replace(whole, key_groups=None))
+        return future
+
+
+@breaks("a_snapshot_is_in_the_form_that_is_told", says="asked for as True")
+class HasAFormOfItsOwn(Keyed):
+    def snapshot(
+        self, checkpoint_id: int, target: SnapshotTarget, **options: Any
+    ) -> SnapshotFuture:
+        whole = super().snapshot(checkpoint_id, target, **options).result(WAIT_S)
+        future = SnapshotFuture()
+        future.set_result(msgspec.structs.replace(whole, kind=FILES_KIND))
         return future
 
 
@@ -138,11 +149,11 @@ class WantsToKnowCheckpoints(Keyed):
 @breaks("state_that_nobody_asks_for_is_kept", says="state that was carried on")
 class WritesWhatWasAskedFor(Keyed):
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str = ""
+        self, checkpoint_id: int, target: SnapshotTarget, **options: Any
     ) -> SnapshotFuture:
         pending, self._pending = self._pending, {}
         try:
-            return super().snapshot(checkpoint_id, target, compression=compression)
+            return super().snapshot(checkpoint_id, target, **options)
         finally:
             self._pending = pending
 
@@ -150,9 +161,9 @@ class WritesWhatWasAskedFor(Keyed):
 @breaks("state_may_be_asked_for_late", says="state that was asked for bit by bit")
 class ForgetsWhatItHasWritten(Keyed):
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str = ""
+        self, checkpoint_id: int, target: SnapshotTarget, **options: Any
     ) -> SnapshotFuture:
-        future = super().snapshot(checkpoint_id, target, compression=compression)
+        future = super().snapshot(checkpoint_id, target, **options)
         self._pending = {}
         return future
 

@@ -46,7 +46,7 @@ class SqliteStateBackend(StateBackend):
                 expected="a directory that can be written to",
                 found=f"{self.directory or tempfile.gettempdir()}: {error}",
             ) from error
-        return ByteTableStore(store, max_parallelism)
+        return ByteTableStore(store, key_groups, max_parallelism)
 
 
 class SqliteStore(ByteStore):

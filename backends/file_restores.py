@@ -1,0 +1,149 @@
+"""Restoring from files of a store: bring them here, put them in place, and claim their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePosixPath
+
+from holdfast.backends.entries import Block
+from holdfast.backends.file_snapshots import handle_name
+from holdfast.backends.restores import FilesToRestore, PendingTable
+from holdfast.backends.snapshots import TableInfo
+from holdfast.backends.table_files import SourceFiles, TableFiles
+from holdfast.backends.tables import TableSpec, TableStore
+from holdfast.backends.transfers import fetch_file, side_by_side
+from holdfast.backends.type_schema import Schema
+from holdfast.backends.written import written_spec
+from holdfast.storage import Corrupt, Handle, Invalid, JobStorage
+
+__all__ = ["FilesRestored", "PendingFiles", "restore_files"]
+
+
+@dataclass(slots=True)
+class PendingFiles(PendingTable):
+    """One that the store has already, under a name that no state has."""
+
+    info: TableInfo
+    spec: TableSpec
+    """As it was written."""
+    store: TableStore
+    files: TableFiles
+
+    def blocks(self) -> Iterator[Block]:
+        self.store.table(self.spec)
+        frozen = self.store.freeze()
+        try:
+            yield from frozen.blocks(self.spec, None)
+        finally:
+            frozen.release()
+
+    def claim(self, spec: TableSpec) -> bool:
+        return self.files.claim(self.spec.name, spec)
+
+    def loaded(self) -> None:
+        self.store.drop_table(self.spec)
+
+
+@dataclass(slots=True)
+class FilesRestored:
+    """What files have brought."""
+
+    tables: dict[str, list[PendingFiles]] = field(default_factory=dict)
+    """By the name of the state."""
+    handles: Mapping[str, Handle] = field(default_factory=dict)
+    """Of the files that the store goes on with, by file."""
+
+
+def restore_files(
+    snapshots: Sequence[FilesToRestore], store: TableStore, storage: JobStorage
+) -> FilesRestored:
+    """Make the tables of these snapshots in a store that has none yet.
+
+    Raises:
+        Invalid: they are files of another kind of store.
+        Corrupt: a file is missing or damaged; names it.
+        Unavailable: the storage did not answer, or there is no room on this machine.
+    """
+    restored = FilesRestored()
+    if not snapshots:
+        return restored
+    files = _able(store, snapshots)
+    names = _Names()
+    sources: list[SourceFiles] = []
+    tasks = []
+    for each in snapshots:
+        directory = files.directory()
+        for file, handle in _files_of(each).items():
+            tasks.append(partial(fetch_file, storage, handle, directory / file))
+        tables = {names.of(one.info, one.kept.layout): one.kept for one in each.attributes.files}
+        sources.append(SourceFiles(directory, each.key_groups, tables))
+    side_by_side(tasks)
+    taken_over = files.restore(sources)
+    if taken_over is not None:
+        restored.handles = _files_of(snapshots[sources.index(taken_over)])
+    for info, name in names.given:
+        spec = written_spec(name, info, _keys(snapshots))
+        pending = PendingFiles(info, spec, store, files)
+        restored.tables.setdefault(info.name, []).append(pending)
+    return restored
+
+
+class _Names:
+    """Names for restored tables: the same for what was written in the same way."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[TableInfo, str]] = []
+        self._layouts: list[str] = []
+
+    def of(self, info: TableInfo, layout: str) -> str:
+        for (other, name), its_layout in zip(self.given, self._layouts, strict=True):
+            if (info, layout) == (other, its_layout):
+                return name
+        name = f"_restored/{len(self.given)}/{info.name}"
+        self.given.append((info, name))
+        self._layouts.append(layout)
+        return name
+
+
+def _able(store: TableStore, snapshots: Sequence[FilesToRestore]) -> TableFiles:
+    """The files of a store that can open these."""
+    files = store.files
+    known = None if files is None else files.format
+    for each in snapshots:
+        if files is None or each.attributes.format != known:
+            raise Invalid(
+                "a snapshot is files of another state backend",
+                where=f"operator {each.attributes.uid!r}",
+                expected=f"files of {known}, or entries" if known else "entries",
+                found=f"files of {each.attributes.format}",
+                fix="Restore it with the backend that has written it; a checkpoint that it writes "
+                "with incremental=False can be restored with any",
+            )
+    assert files is not None
+    return files
+
+
+def _keys(snapshots: Sequence[FilesToRestore]) -> Schema | None:
+    schemas = (each.attributes.keys for each in snapshots)
+    return next((schema for schema in schemas if schema is not None), None)
+
+
+def _files_of(each: FilesToRestore) -> dict[str, Handle]:
+    """The handles of the files, by file."""
+    start = handle_name("")
+    found = {
+        name.removeprefix(start): handle
+        for name, handle in each.snapshot.handles.items()
+        if name.startswith(start)
+    }
+    for file in found:
+        if PurePosixPath(file).name != file:
+            raise Corrupt(
+                "a snapshot has a file that is no file's name",
+                where=f"operator {each.attributes.uid!r}",
+                expected="a name without folders",
+                found=repr(file),
+            )
+    return found

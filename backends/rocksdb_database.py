@@ -1,0 +1,193 @@
+"""One RocksDB database of a store: its column families, its writes, its checkpoints.
+
+What the library does not say, or gets wrong, is dealt with here and in the options.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rocksdict import (
+    AccessType,
+    Checkpoint,
+    ColumnFamily,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+    WriteOptions,
+)
+
+from holdfast.backends.byte_store import ByteEntry
+from holdfast.backends.rocksdb_options import SlotMemory
+from holdfast.storage import Corrupt, HoldfastError, Unavailable
+
+__all__ = ["Family", "RocksDatabase", "next_entries", "told", "translated"]
+
+_DEFAULT_FAMILY = "default"
+
+
+class Family:
+    """One column family of an open database."""
+
+    def __init__(self, name: str, table: Rdict, handle: ColumnFamily) -> None:
+        self.name = name
+        self.table = table
+        self.handle = handle
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What its write buffers take."""
+        return self.table.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+
+    @property
+    def buffered_entries(self) -> int:
+        """How many writes are in its write buffers."""
+        names = ("num-entries-active-mem-table", "num-entries-imm-mem-tables")
+        return sum(self.table.property_int_value(f"rocksdb.{name}") or 0 for name in names)
+
+    def flush(self) -> None:
+        """Write its buffers to a file."""
+        self.table.flush()
+
+
+class RocksDatabase:
+    """A database without a write-ahead log, in a directory of its own."""
+
+    def __init__(
+        self,
+        path: Path,
+        options: Callable[[], Options],
+        memory: SlotMemory,
+        *,
+        is_there: bool = False,
+        is_read_only: bool = False,
+    ) -> None:
+        """Make one, or open the one that is there, with all its families.
+
+        Raises:
+            Corrupt: it is damaged.
+            Unavailable: it cannot be opened; or, if it is not there, made.
+        """
+        self.path = path
+        self._options = options
+        self._memory = memory
+        self.families: dict[str, Family] = {}
+        with translated(f"database {path}"):
+            names = Rdict.list_cf(str(path), options()) if is_there else [_DEFAULT_FAMILY]
+            main = options()
+            main.create_if_missing(not is_there)  # else one without its CURRENT is opened as new
+            self._database = Rdict(
+                str(path),
+                main,
+                {name: options() for name in names if name != _DEFAULT_FAMILY},
+                AccessType.read_only(False) if is_read_only else AccessType.read_write(),
+            )
+            self._database.set_write_options(_no_log())
+            for name in names:
+                if name != _DEFAULT_FAMILY:
+                    self._add(name, self._database.get_column_family(name))
+
+    def create(self, name: str) -> Family:
+        """Make a family that is not there."""
+        with translated(f"family {name!r}"):
+            return self._add(name, self._database.create_column_family(name, self._options()))
+
+    def drop(self, family: Family) -> None:
+        """Remove a family with all that is in it."""
+        del self.families[family.name]
+        self._memory.buffers_gone(family)
+        with translated(f"family {family.name!r}"):
+            self._database.drop_column_family(family.name)
+        with suppress(Exception):  # that it is gone
+            family.table.close()
+
+    def write(self, batch: WriteBatch) -> None:
+        """Write, and then make room in memory if there is none left: so writers wait."""
+        self._database.write(batch)
+        self._memory.make_room()
+
+    def flush(self) -> None:
+        """Write all buffers to files."""
+        for family in self.families.values():
+            if family.buffered_entries:
+                family.flush()
+
+    def checkpoint(self, path: Path) -> None:
+        """Link the files of this moment into a new directory."""
+        self.flush()  # the library would do it while holding the interpreter
+        checkpoint = Checkpoint(self._database)
+        try:
+            checkpoint.create_checkpoint(str(path))
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+    def stop_background_work(self) -> None:
+        """Compactions end soon, and none begins."""
+        self._database.cancel_all_background(wait=False)
+
+    def close(self) -> None:
+        """Let go of the files, which stay. Nothing that is not in a file has to last."""
+        # Each family too: one that is only let go of would write its entries to files when it is
+        # collected as garbage, and try so for seconds where the directory is gone.
+        for family in self.families.values():
+            self._memory.buffers_gone(family)
+            with suppress(Exception):  # of a full disk, say
+                family.table.close()
+        self.families.clear()
+        with suppress(Exception):
+            self._database.close()
+
+    def _add(self, name: str, table: Rdict) -> Family:
+        table.set_write_options(_no_log())
+        family = Family(name, table, self._database.get_column_family_handle(name))
+        self.families[name] = family
+        self._memory.buffers_of(family)
+        return family
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Tell errors of the library as those of the house: it raises plain exceptions, with a text.
+
+    Raises:
+        Corrupt: a file of the database is damaged or gone.
+        Unavailable: anything else, such as a full disk.
+    """
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise told(error, where) from error
+
+
+def told(error: Exception, where: str) -> HoldfastError:
+    """An error of the library as one of the house."""
+    text = str(error)
+    if text.startswith("Corruption"):
+        return Corrupt("RocksDB found damage", where=where, found=text, fix="Restore a checkpoint")
+    fix = "Make room on the disk" if "No space left" in text else ""
+    return Unavailable("RocksDB could not do its work", where=where, found=text, fix=fix)
+
+
+def next_entries(iterator: RdictIter, limit: int) -> list[ByteEntry]:
+    """Some entries from where an iterator is. The quicker `items` would end at damage, silently."""
+    is_at, key, value, step = iterator.valid, iterator.key, iterator.value, iterator.next
+    entries: list[ByteEntry] = []
+    while len(entries) < limit and is_at():
+        entries.append((key(), value()))
+        step()
+    iterator.status()
+    return entries
+
+
+def _no_log() -> WriteOptions:
+    options = WriteOptions()
+    vars(WriteOptions)["disable_wal"].__set__(options, True)  # the stubs take it for a method
+    options.ignore_missing_column_families = True  # one write to a dropped one would poison all
+    return options

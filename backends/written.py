@@ -1,0 +1,93 @@
+"""Tables as they were written, for whoever must read one that the job has not asked for.
+
+What a snapshot says of a table is enough to find where the parts of its keys end, and to hand its
+values around as bytes. It is not enough to make objects of a user's classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.backends.key_base import KeyCodec
+from holdfast.backends.key_codec import key_codec_described
+from holdfast.backends.snapshots import TableInfo
+from holdfast.backends.tables import StateKind, TableSpec
+from holdfast.backends.type_schema import Schema
+from holdfast.backends.value_codec import ValueCodec
+from holdfast.storage import Corrupt
+
+__all__ = ["written_spec"]
+
+_KINDS: Mapping[str, StateKind] = {
+    "value": StateKind.VALUE,
+    "reducing": StateKind.VALUE,
+    "aggregating": StateKind.VALUE,
+    "list": StateKind.LIST,
+    "map": StateKind.MAP,
+    "timers": StateKind.MAP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenKeys:
+    schema: Schema | None
+    name: str
+
+    @property
+    def codec(self) -> KeyCodec[Any]:
+        if self.schema is None:
+            raise Corrupt(
+                "a snapshot has state and does not say of which type its keys are",
+                where=f"table {self.name!r}",
+                fix="Restore another checkpoint",
+            )
+        return key_codec_described(self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenValues(ValueCodec[bytes]):
+    """Values that stay the bytes that were written."""
+
+    schema: Schema
+    name = "bytes as they were written"
+    is_immutable = True
+
+    def check(self, value: object) -> bytes:
+        assert isinstance(value, bytes)
+        return value
+
+    def encode(self, value: object) -> bytes:
+        return self.check(value)
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+    def describe(self) -> Schema:
+        return self.schema
+
+
+def written_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:
+    """The spec of the table `name` as it was written, with keys of the operator's schema.
+
+    Raises:
+        Corrupt: it is of no kind that there is.
+    """
+    kind = _KINDS.get(info.kind)
+    if kind is None:
+        raise Corrupt(
+            "a snapshot has a table of a kind that there is not",
+            where=f"table {info.name!r}",
+            expected=", ".join(_KINDS),
+            found=info.kind,
+        )
+    return TableSpec(
+        name=name,
+        kind=kind,
+        key_type=_WrittenKeys(keys, info.name),
+        namespaces=None if info.namespaces is None else key_codec_described(info.namespaces),
+        map_keys=None if info.map_keys is None else key_codec_described(info.map_keys),
+        values=_WrittenValues(info.values),
+        stamped=info.stamped,
+    )
