@@ -69,6 +69,8 @@ class FunctionState:
                 clock=context.clock,
                 allow_pickle=context.allow_pickle,
             )
+            if context.is_restored_from_own:
+                self.keyed.build_on_restored()
 
     @property
     def operator(self) -> OperatorStateBackend:

@@ -87,6 +87,11 @@ class OperatorContext:
         """The folder that `restored` is read from. Another job's, perhaps; never write there."""
         return self.restored_from or self.job
 
+    @property
+    def is_restored_from_own(self) -> bool:
+        """Whether that is the folder that this job's checkpoints go to."""
+        return self.restored_storage.url == self.job.url
+
 
 class Operator(ABC):
     """One operator in one slot."""
