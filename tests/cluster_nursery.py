@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.runtime import FixedDelayRestart, JobStatus, StreamEnvironment
 from spark_jobs import await_that, build_from_files, make_orders, write_orders
 from spark_sessions import start_session
+from tried_backends import backend_named
 
 MASTER = "local-cluster[2,2,1024]"
 EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -57,6 +58,7 @@ def main(root: Path) -> None:
     env = StreamEnvironment(
         spark,
         parallelism=2,
+        backend=backend_named("rocksdb", root / "state"),  # it leaves files on the machine
         storage=str(root / "checkpoints"),
         checkpointing="200ms",
         restart=FixedDelayRestart(attempts=20, delay="1s"),

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.runtime import CheckpointConfig, FixedDelayRestart, StreamEnvironment
-from job_faults import SLOTS, Fault, Faults, FaultySink, FaultyStorage, choose_faults
+from job_faults import KINDS, SLOTS, Fault, Faults, FaultySink, FaultyStorage, choose_faults
 from spark_jobs import Order, Sinks, build_from_files, make_orders, write_orders
 from spark_sessions import start_session
+from tried_backends import backend_named, turn
 
 ROWS = 400
 FILES = 6
@@ -44,6 +45,8 @@ class Story:
     def __init__(self, root: Path, seed: int) -> None:
         self.seed = seed
         self.folder = root / f"story-{seed}"
+        self.backend_name = turn(seed + seed // len(KINDS))  # every kind meets every backend
+        self.state = self.folder / "state"
         self._flags = self.folder / "faults"
 
     @property
@@ -69,6 +72,7 @@ class Story:
         env = StreamEnvironment(
             spark,
             parallelism=SLOTS,
+            backend=backend_named(self.backend_name, self.state),
             storage=FaultyStorage(str(self.folder / "checkpoints"), faults),
             checkpointing=CheckpointConfig(
                 interval="200ms",

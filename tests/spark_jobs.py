@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from holdfast.backends import MapStateDescriptor, ValueStateDescriptor
+from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.runtime import (
     FileSink,
     JobHandle,
@@ -249,6 +250,16 @@ def check_sound(root: Path, answer: Answer) -> None:
     for uid, rows in answer.items():
         extra = found[uid] - rows
         assert not extra, f"{uid} has {list(extra.items())[:5]} too often"
+
+
+def check_no_state_is_left(folder: Path) -> None:
+    """Slots that ended left nothing of RocksDB, and the next one clears up after the killed."""
+
+    def is_clear() -> bool:
+        WorkingDirectory([str(folder)]).close()
+        return not any(path.is_file() for path in folder.rglob("*"))
+
+    await_that(is_clear, f"no files in {folder}", timeout_s=30)
 
 
 def await_that(condition: Callable[[], object], what: str, timeout_s: float = 200) -> None:

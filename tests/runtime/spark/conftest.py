@@ -1,13 +1,16 @@
-"""One session of Spark for all tests of this folder in one process: to start one takes seconds."""
+"""What tests on Spark have in common: a session, which takes seconds to start, and backends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.backends import StateBackend
 from spark_sessions import start_session
+from tried_backends import REGISTERED, backend_named
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +18,16 @@ def spark() -> Iterator[SparkSession]:
     session = start_session()
     yield session
     session.stop()
+
+
+@pytest.fixture(params=REGISTERED)
+def backend_name(request: pytest.FixtureRequest) -> str:
+    """The name of each registered backend: jobs on Spark take too long for plug-ins too."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def backend(backend_name: str, tmp_path: Path) -> StateBackend:
+    """Each of them. A slot may be killed, and leave files until another one comes."""
+    return backend_named(backend_name, tmp_path / "state")

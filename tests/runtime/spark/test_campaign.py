@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -13,8 +14,9 @@ import pytest
 import job_nursery
 from job_faults import KINDS
 from job_nursery import Story
-from spark_jobs import check_complete, check_sound, expected
+from spark_jobs import check_complete, check_no_state_is_left, check_sound, expected
 from spark_sessions import prepare_environment
+from tried_backends import TRIED
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +64,8 @@ def see_through(root: Path, seeds: list[int]) -> None:
         assert ended.status == "finished", (story.seed, ended)
         check_complete(story.folder, answers[story.seed])
         assert story.faults[0].has_happened(), (story.seed, story.faults[0])
+        if story.backend_name == "rocksdb":
+            check_no_state_is_left(story.state)
 
 
 @pytest.mark.timeout(600)
@@ -77,5 +81,7 @@ def test_output_is_as_without_faults_over_and_over(tmp_path: Path, first: int) -
 
 
 def test_no_kind_of_fault_is_missed(tmp_path: Path) -> None:
-    first = {Story(tmp_path, seed).faults[0].kind for seed in MANY}
-    assert first == set(KINDS)
+    many = [Story(tmp_path, seed) for seed in MANY]
+    met = {(story.backend_name, story.faults[0].kind) for story in many}
+    assert met == {*itertools.product(TRIED, KINDS)}, "each with each backend"
+    assert {Story(tmp_path, seed).backend_name for seed in FEW} == {*TRIED}

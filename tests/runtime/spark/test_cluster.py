@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cluster_nursery
-from spark_jobs import check_complete, expected
+from spark_jobs import check_complete, check_no_state_is_left, expected
 from spark_sessions import prepare_environment
 
 pytestmark = pytest.mark.slow
@@ -35,3 +35,4 @@ def test_an_executor_is_killed_and_the_job_goes_on(tmp_path: Path) -> None:
     assert code == 0, told[-6000:]
     assert "killed an executor" in told
     check_complete(tmp_path, expected(cluster_nursery.ORDERS))
+    check_no_state_is_left(tmp_path / "state")

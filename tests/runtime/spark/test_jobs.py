@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.backends import ListStateDescriptor, ValueStateDescriptor
+from holdfast.backends import ListStateDescriptor, StateBackend, ValueStateDescriptor
 from holdfast.runtime import (
     CheckpointConfig,
     CollectSink,
@@ -23,7 +23,6 @@ from holdfast.runtime import (
     ProcessFunction,
     StreamEnvironment,
 )
-from holdfast_sqlite import SqliteStateBackend
 from spark_jobs import (
     await_checkpoints,
     await_that,
@@ -33,6 +32,7 @@ from spark_jobs import (
     make_orders,
     write_orders,
 )
+from tried_backends import TRIED
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
-def test_operators_of_every_kind_in_one_job(spark: SparkSession) -> None:
+def test_operators_of_every_kind_in_one_job(spark: SparkSession, backend: StateBackend) -> None:
     class Odd(ProcessFunction):
         def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
             if value.n % 2:
@@ -75,7 +75,7 @@ def test_operators_of_every_kind_in_one_job(spark: SparkSession) -> None:
             self.sum.put_many(keys, sums)
             return pa.RecordBatch.from_arrays([keys, sums], ["key", "n"])
 
-    env = StreamEnvironment(spark, parallelism=2)
+    env = StreamEnvironment(spark, parallelism=2, backend=backend)
     halves = [spark.range(first, first + 500, 1, 2) for first in (0, 500)]
     streams = [
         env.from_batch(half.selectExpr("id % 7 as key", "id as n"), uid=f"half-{number}")
@@ -113,14 +113,16 @@ def test_operators_of_every_kind_in_one_job(spark: SparkSession) -> None:
     assert last == dict(wanted)
 
 
-@pytest.mark.parametrize("backend", ["hashmap", "sqlite"])
-def test_every_backend_and_compression(spark: SparkSession, tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize("backend_name", TRIED, indirect=True)
+def test_every_backend_and_compression(
+    spark: SparkSession, tmp_path: Path, backend: StateBackend
+) -> None:
     orders = make_orders(1, 200)
     write_orders(tmp_path / "in", orders, 3)
     env = StreamEnvironment(
         spark,
         parallelism=2,
-        backend=SqliteStateBackend() if backend == "sqlite" else backend,
+        backend=backend,
         storage=str(tmp_path / "checkpoints"),
         checkpointing=CheckpointConfig(interval="300ms", compression="lz4"),
     )
@@ -137,7 +139,9 @@ def test_every_backend_and_compression(spark: SparkSession, tmp_path: Path, back
     check_complete(tmp_path, expected(orders))
 
 
-def test_a_batch_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_goes_on_where_it_was(
+    spark: SparkSession, tmp_path: Path, backend: StateBackend
+) -> None:
     """The source is not read from its beginning: no row comes twice to who remembers it."""
     rows, files = 4000, 40
     spark.range(0, rows, 1, files).selectExpr("id % 50 as key", "id as n").write.parquet(
@@ -157,7 +161,11 @@ def test_a_batch_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> No
             yield value.key, value.n, len(list(self.seen.get()))
 
     env = StreamEnvironment(
-        spark, parallelism=2, storage=str(tmp_path / "checkpoints"), checkpointing="50ms"
+        spark,
+        parallelism=2,
+        backend=backend,
+        storage=str(tmp_path / "checkpoints"),
+        checkpointing="50ms",
     )
     settings = {"spark.sql.files.maxPartitionBytes": "4k", "spark.sql.files.openCostInBytes": "4k"}
     for name, value in settings.items():
@@ -225,9 +233,9 @@ def add_file(folder: Path, name: str, rows: list[tuple[str, int]]) -> None:
 
 @pytest.mark.parametrize("idle_after", [None, "500ms"])
 def test_time_goes_by_the_slower_source_unless_it_is_idle(
-    spark: SparkSession, tmp_path: Path, idle_after: str | None
+    spark: SparkSession, tmp_path: Path, backend: StateBackend, idle_after: str | None
 ) -> None:
-    env = StreamEnvironment(spark, parallelism=2, checkpointing="200ms")
+    env = StreamEnvironment(spark, parallelism=2, backend=backend, checkpointing="200ms")
     streams = []
     for name in ("fast", "slow"):
         (tmp_path / name).mkdir()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.backends import StateBackend
 from holdfast.runtime import (
     CheckpointConfig,
     CollectSink,
@@ -116,9 +117,12 @@ def test_a_finished_job_is_not_run_again_unless_it_is_told_to(
 class Place:
     """A job whose input comes in two halves, and where it leaves its results."""
 
-    def __init__(self, root: Path, spark: SparkSession) -> None:
+    def __init__(
+        self, root: Path, spark: SparkSession, backend: str | StateBackend = "hashmap"
+    ) -> None:
         self.root = root
         self.spark = spark
+        self.backend = backend
         self.orders = make_orders(5, 240)
         write_orders(root / "all", self.orders, FILES)
         (root / "in").mkdir()
@@ -136,6 +140,7 @@ class Place:
         return StreamEnvironment(
             self.spark,
             parallelism=parallelism,
+            backend=self.backend,
             storage=FileSystemCheckpointStorage(
                 f"file://{self.root}/checkpoints",
                 inline_limit_bytes=0,  # all state is in files
@@ -177,8 +182,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, spark: SparkSession) -> Place:
-    return Place(tmp_path, spark)
+def place(tmp_path: Path, spark: SparkSession, backend: StateBackend) -> Place:
+    return Place(tmp_path, spark, backend)
 
 
 def test_a_cancelled_job_goes_on_from_what_it_retained(place: Place) -> None:
@@ -222,7 +227,8 @@ def test_a_checkpoint_is_restored_at_another_parallelism_under_another_name(plac
     assert place.completed() == (newest,)
 
 
-def test_a_checkpoint_that_is_not_there(place: Place) -> None:
+def test_a_checkpoint_that_is_not_there(tmp_path: Path, spark: SparkSession) -> None:
+    place = Place(tmp_path, spark)
     path = f"{place.root}/checkpoints/job/chk-{7:020}"
     with pytest.raises(NotFound) as caught:
         build_from_files(place.env(), place.root).execute_async("job", restore=path)
@@ -238,7 +244,10 @@ def test_a_checkpoint_that_is_not_there(place: Place) -> None:
     )
 
 
-def test_what_does_not_fit_the_checkpoint_is_refused_before_anything_starts(place: Place) -> None:
+def test_what_does_not_fit_the_checkpoint_is_refused_before_anything_starts(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, spark)
     place.start_endless().cancel()
     (newest,) = place.completed()
     where = f"checkpoint {newest} at file://{place.root}/checkpoints/job"
