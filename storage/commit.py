@@ -31,6 +31,7 @@ __all__ = [
     "Judgement",
     "Start",
     "Stored",
+    "borrowed",
     "fenced_by",
     "is_orphan",
     "judge",
@@ -120,6 +121,15 @@ def judge_create(mine: bytes, existing: bytes | None) -> Created:
     Finding one's own bytes is success: an earlier call took effect and its answer was lost.
     """
     return Created.COMMITTED if existing is None or existing == mine else Created.TAKEN
+
+
+def borrowed(writers: Mapping[str, int | None], checkpoint_id: int) -> frozenset[str]:
+    """Of the files that a checkpoint refers to those that it has not written itself.
+
+    `writers` has for each file the number in its name. Such a file is kept as long as a completed
+    checkpoint refers to it; one that none refers to may be deleted already.
+    """
+    return frozenset(file for file, writer in writers.items() if writer != checkpoint_id)
 
 
 def plan_retention(

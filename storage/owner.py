@@ -20,6 +20,7 @@ from holdfast.storage.commit import (
     Facts,
     Start,
     Stored,
+    borrowed,
     fenced_by,
     is_orphan,
     judge_create,
@@ -147,16 +148,19 @@ class JobOwner:
     def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """Make a checkpoint completed: atomically, once, for good. Answers what was written.
 
-        Every file it refers to must have been closed before. After a call that raised
-        `Unavailable` the checkpoint may be completed, for all readers: the call must be repeated
-        with the same argument until it is decided, and nothing else can be committed before.
+        Every file it refers to must have been closed before, and be written for this checkpoint, or
+        belong to one that is completed and still there: others may be deleted.
+
+        After a call that raised `Unavailable` the checkpoint may be completed, for all readers: the
+        call must be repeated with the same argument until it is decided, and nothing else can be
+        committed before.
 
         Raises:
             Fenced: a newer owner has taken over; the checkpoint is void, whatever is on disk.
             Taken: an older owner has committed this number too late; go on with
                 `next_checkpoint_id`.
-            Invalid: the metadata is another job's, another commit is not decided yet, or the job
-                has ended.
+            Invalid: the metadata is another job's, or refers to a file that may be deleted; another
+                commit is not decided yet, or the job has ended.
             Unavailable: it is not known whether it was committed.
         """
         self._check_own("a checkpoint", metadata.job_id)
@@ -165,6 +169,7 @@ class JobOwner:
         mine = encode_metadata(stamped)
         self._check_may_write(f"checkpoint {checkpoint_id}", mine, None)
         self.check()
+        self._check_kept(stamped)
         self._undecided = mine
         self._highest = max(self._highest, checkpoint_id)
         existing = self._storage.create(f"{self._job.folder}/{names.metadata(checkpoint_id)}", mine)
@@ -315,6 +320,32 @@ class JobOwner:
                 found=job_id,
             )
 
+    def _check_kept(self, metadata: CheckpointMetadata) -> None:
+        """Refuse a checkpoint of whose files one may be deleted.
+
+        What it has borrowed it has from one of the newest. Those that this owner has committed are
+        known here; of those before only the ones that are needed are read, each once.
+        """
+        writers = {file: _writer_of(file) for file in metadata.files()}
+        missing = borrowed(writers, metadata.checkpoint_id)
+        for number in reversed(self.completed):
+            if not missing:
+                return
+            with suppress(Corrupt, Invalid):  # nobody can have built on what cannot be read
+                self._learn_files((number,))
+            missing -= self._files.get(number, frozenset())
+        if missing:
+            self.check()  # a newer owner may have deleted what they belong to
+            file = min(missing)
+            raise Invalid(
+                f"checkpoint {metadata.checkpoint_id} of job {self._job.job_id!r} refers to a file "
+                "that may be deleted",
+                where=f"{self._job.url}/{file}",
+                expected=f"files of its own, or of the completed checkpoints {self.completed}",
+                found="a file that none of them needs",
+                fix="Build on checkpoints that are known to be completed, and retain those",
+            )
+
     def _check_decided(self) -> None:
         """A commit that is not decided may be complete, and then needs what it refers to."""
         if self._undecided is not None:
@@ -389,6 +420,11 @@ class JobOwner:
                 self._files[number] = self._job.read_metadata(number).files()
             except NotFound:
                 self._completed.discard(number)
+
+
+def _writer_of(file: str) -> int | None:
+    found = names.parse_checkpoint_object(file)
+    return None if found is None else found.checkpoint_id
 
 
 def _claimed(records: Iterable[names.OwnerRecord]) -> list[int]:

@@ -21,7 +21,6 @@ from holdfast.storage import (
     JobStorage,
     OperatorState,
     Unavailable,
-    names,
 )
 
 __all__ = ["CheckpointKeeper"]
@@ -203,23 +202,24 @@ class CheckpointKeeper:
     def _clean_between(self, completed: int) -> None:
         """Now and then, delete what checkpoints that were given up have left.
 
-        Only of those below the last but one that was completed: no slot writes them any more. And
-        no shared files, which a checkpoint that is under way may refer to.
+        Only of those below the last but one that was completed. Nobody writes them any more: each
+        backend of a slot, and each source, writes one snapshot after the other, and all have
+        written that one. And nobody refers to them, not to their shared files either: those under
+        way build on completed ones, whose files are no orphans as long as `retain` keeps them.
         """
         before, self._newest = self._newest, completed
         now_s = self._clock.monotonic_s()
         if self._has_leftovers and now_s - self._cleaned_s >= _CLEAN_PAUSE_S:
             self._has_leftovers, self._cleaned_s = False, now_s
-            self._clean(before, names.checkpoints_prefix())
+            self._clean(before)
         self._has_leftovers |= completed > before + 1
 
-    def _clean(self, first: int, prefix: str = "") -> None:
+    def _clean(self, first: int) -> None:
         """Delete what is not needed, but nothing of the checkpoints from this number on."""
         try:
             orphans = self._owner.orphans(in_flight=range(first, _ABOVE_ALL))
-            unneeded = [name for name in orphans if name.startswith(prefix)]
-            if unneeded:
-                self._owner.remove(unneeded)
+            if orphans:
+                self._owner.remove(orphans)
         except Fenced:
             return  # its files are another's concern
         except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises

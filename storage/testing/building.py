@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 
+from holdfast.storage.errors import Fenced, Invalid
 from holdfast.storage.handles import Handle
 from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.job import JobStorage
+from holdfast.storage.metadata import CheckpointMetadata
 from holdfast.storage.owner import JobOwner
-from holdfast.storage.testing.checks import require, same
+from holdfast.storage.testing.checks import owed, require, same
 from holdfast.storage.testing.interleaving import orders
 from holdfast.storage.testing.place import Place, opened
 from holdfast.storage.testing.scenes import (
     build_on,
     checkpoint,
     document,
+    handles_of,
     has_only,
     is_whole,
     shared_of,
@@ -68,6 +71,58 @@ class SharedFileClauses:
                 is_whole(place.open().job(job.job_id), kept, what)
                 has_only(job, kept.values(), what)
 
+    def test_a_commit_refers_to_what_is_kept(self, place: Place) -> None:
+        """A file of others must belong to a checkpoint that is completed and still there.
+
+        Whatever another owner has committed counts as well; the error names file and checkpoint.
+        """
+        job = opened(place, "keeps_segment_files").job("job")
+        owner = job.take_over()
+        first = checkpoint(owner, job, 1)
+        second = checkpoint(owner, job, 2)
+        owner.retain(1)
+        given_up = write_files(job, 3)
+        own = write_files(job, 4)
+        for what, handles in (("dropped", handles_of(first)), ("given up", given_up)):
+            for name in (name for name in handles if "long" in name):
+                call = f"a commit with {name} of a checkpoint that was {what}"
+                with owed(Invalid, call) as caught:
+                    owner.commit(document(job, 4, {**own, name: handles[name]}))
+                for part in ("checkpoint 4", str(getattr(handles[name], "file", ""))):
+                    require(part in str(caught[0]), f"{caught[0]} must name {part}")
+        same(place.open().job("job").completed(), (2,), "completed after commits that were refused")
+        fourth = owner.commit(document(job, 4, {**own, **shared_of(second)}))
+        newer = place.open().job("job").take_over()
+        fifth = build_on(newer, job, 5, fourth)
+        is_whole(place.open().job("job"), (2, 4, 5), "with what is kept")
+        newer.retain(1)
+        newer.remove(newer.orphans())
+        has_only(job, [fifth], "after those that it built on are gone")
+
+    def test_a_commit_and_another_s_cleaning_agree_in_every_order(self, place: Place) -> None:
+        """An older owner commits what builds on others, which the newer one may delete by then.
+
+        What is completed is whole, and the older one acts on nothing that is not completed.
+        """
+        storage = opened(place, "keeps_segment_files")
+        for number, order in enumerate(orders()):
+            job = storage.job(f"job-{number}")
+            watched = WatchedStorage(storage)
+            older = watched.job(job.job_id).take_over()
+            first = checkpoint(older, job, 1)
+            checkpoint(older, job, 2)
+            third = document(job, 3, {**write_files(job, 3), **shared_of(first)})
+            commit = partial(_commit, watched, older, third)
+            committed, newer = order.run(commit, partial(_take_over_and_clean, storage, job))
+            what = f"after {order}"
+            require(isinstance(newer, JobOwner), f"the newer owner must go on {what}: {newer!r}")
+            completed = place.open().job(job.job_id).completed()
+            fair = completed in ((2,), (3,))
+            require(fair, f"the newest must be completed, and no other, {what}: {completed}")
+            if not isinstance(committed, Fenced):
+                same((committed, completed), (3, (3,)), f"what the older owner has done {what}")
+            is_whole(place.open().job(job.job_id), completed, what)
+
     def test_cleaning_spares_what_a_slot_writes_in_every_order(self, place: Place) -> None:
         """A slot writes while its owner deletes older checkpoints and what was given up.
 
@@ -95,6 +150,22 @@ def _clean(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> None:
     with storage.asking(pause):
         owner.retain(1, since=2)
         owner.remove(owner.orphans(in_flight=[4]))
+
+
+def _commit(
+    storage: WatchedStorage, owner: JobOwner, metadata: CheckpointMetadata, pause: Hook
+) -> int:
+    with storage.asking(pause):
+        return owner.commit(metadata).checkpoint_id
+
+
+def _take_over_and_clean(storage: CheckpointStorage, job: JobStorage, pause: Hook) -> JobOwner:
+    watched = WatchedStorage(storage)
+    with watched.asking(pause):
+        owner = watched.job(job.job_id).take_over()
+        owner.retain(1)
+        owner.remove(owner.orphans())
+        return owner
 
 
 def _write(

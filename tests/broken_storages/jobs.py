@@ -30,6 +30,7 @@ class WritesAnIndex(WithWriter):
 
 @breaks("a_committed_checkpoint_is_completed", says="the completed checkpoints")
 @breaks("an_ambiguous_take_over_is_repeated", says="completed after prepare")
+@breaks("a_commit_refers_to_what_is_kept", says="completed after commits that were refused")
 class HidesUnderscores(Local):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return (info for info in super().list(prefix) if "/_" not in info.name)
@@ -160,6 +161,7 @@ class DeletesCommitPointsLate(Local):
 
 
 @breaks("retention_and_a_take_over_agree_in_every_order", says="is not whole")
+@breaks("a_commit_and_another_s_cleaning_agree_in_every_order", says="and no other")
 class KeepsCommitPoints(Local):
     def delete(self, names: Iterable[str]) -> None:
         super().delete(name for name in names if not name.endswith("/_metadata"))

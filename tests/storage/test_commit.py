@@ -67,6 +67,13 @@ def test_an_ambiguous_create_is_told_from_a_lost_race() -> None:
     assert commit.judge_create(b"mine", b"") is Created.TAKEN
 
 
+def test_borrowed_is_what_another_has_written_or_nobody() -> None:
+    writers = {"a": 3, "b": 4, "c": None, "d": 3}
+    assert commit.borrowed(writers, 3) == {"b", "c"}
+    assert commit.borrowed(writers, 5) == set(writers)
+    assert commit.borrowed({}, 3) == set()
+
+
 def test_retention_keeps_the_newest() -> None:
     for completed, keep in product(subsets(NUMBERS), range(1, 6)):
         kept, dropped = commit.plan_retention(reversed(completed), keep, None)

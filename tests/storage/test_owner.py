@@ -1,6 +1,7 @@
 """What an owner does when it does not know what became of its commit, or of its claim."""
 
 import shutil
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -10,11 +11,16 @@ from holdfast.storage import (
     Buffer,
     CheckpointMetadata,
     Fenced,
+    FileHandle,
     FileSystemCheckpointStorage,
     Invalid,
+    JobManagerCheckpointStorage,
     JobResult,
+    StateSnapshot,
     Unavailable,
+    names,
 )
+from holdfast.storage.testing.watched import Call, WatchedStorage, lose_answer
 
 
 class LosesAnswers(FileSystemCheckpointStorage):
@@ -29,10 +35,113 @@ class LosesAnswers(FileSystemCheckpointStorage):
         return existing
 
 
-def checkpoint(number: int, completed_ms: int = 0) -> CheckpointMetadata:
+def checkpoint(number: int, *files: str, completed_ms: int = 0) -> CheckpointMetadata:
+    handles = {file: FileHandle(file, 0, 1, "00") for file in files}
     return CheckpointMetadata(
-        job_id="job", checkpoint_id=number, triggered_ms=0, completed_ms=completed_ms
+        job_id="job",
+        checkpoint_id=number,
+        triggered_ms=0,
+        completed_ms=completed_ms,
+        parts={"all": StateSnapshot(kind="test/1", handles={**handles})},
     )
+
+
+class Counting(JobManagerCheckpointStorage):
+    """Knows which commit points were read, and may answer nonsense for one."""
+
+    damaged = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_points: list[int] = []
+
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        data = super().read_range(name, offset, length)
+        found = names.parse_checkpoint_object(name.removeprefix("job/"))
+        if found is not None and found.is_metadata:
+            self.read_points.append(found.checkpoint_id)
+            if found.checkpoint_id == self.damaged:
+                return data[:-1]
+        return data
+
+
+def shared(number: int) -> str:
+    return names.shared_file(number, "slot", "aa")
+
+
+def exclusive(number: int) -> str:
+    return names.exclusive_file(number, "slot", "aa")
+
+
+def test_what_was_committed_before_is_read_only_where_it_is_built_on() -> None:
+    storage = Counting()
+    first = storage.job("job").take_over()
+    for number in (1, 2, 3):
+        first.commit(checkpoint(number, exclusive(number), shared(number), shared(1)))
+    assert storage.read_points == []
+    owner = storage.job("job").take_over()
+    storage.read_points.clear()
+    owner.commit(checkpoint(4, exclusive(4)))
+    assert storage.read_points == [], "it has what it needs"
+    owner.commit(checkpoint(5, shared(5), shared(3), shared(1)))
+    owner.commit(checkpoint(6, shared(3), shared(5), exclusive(3)))
+    assert storage.read_points == [3], "once"
+    owner.commit(checkpoint(7, shared(2)))
+    assert storage.read_points == [3, 2]
+    with pytest.raises(Invalid, match="refers to a file that may be deleted"):
+        owner.commit(checkpoint(8, shared(9)))
+    assert owner.completed == storage.job("job").completed() == (1, 2, 3, 4, 5, 6, 7)
+
+
+def test_a_damaged_checkpoint_is_no_hindrance_to_those_that_do_not_build_on_it() -> None:
+    storage = Counting()
+    first = storage.job("job").take_over()
+    for number in (1, 2):
+        first.commit(checkpoint(number, shared(number)))
+    owner = storage.job("job").take_over()
+    storage.damaged = 2
+    owner.commit(checkpoint(3, shared(1)))
+    with pytest.raises(Invalid, match="found a file that none of them needs"):
+        owner.commit(checkpoint(4, shared(2)))
+    owner.commit(checkpoint(4, exclusive(4)))
+    assert owner.completed == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("file", ["notes", "shared/notes", "savepoint/slot-0", "chk-5/slot-0"])
+def test_a_file_of_no_checkpoint_is_refused(file: str) -> None:
+    owner = JobManagerCheckpointStorage().job("job").take_over()
+    with pytest.raises(Invalid, match=f"checkpoint 5 of job 'job' .* may be deleted.*{file}"):
+        owner.commit(checkpoint(5, file))
+
+
+def test_a_commit_that_is_not_decided_may_be_repeated_though_it_is_built_on_another() -> None:
+    storage = JobManagerCheckpointStorage()
+    storage.job("job").take_over().commit(checkpoint(1, shared(1)))
+    watched = WatchedStorage(storage, after=lose_answer("create", "_metadata"))
+    owner = watched.job("job").take_over()
+    for attempt in range(2):
+        with pytest.raises(Unavailable) if attempt == 0 else nullcontext():
+            owner.commit(checkpoint(2, shared(1), shared(2)))
+    assert owner.retain(1) == (1,)
+    assert storage.job("job").load(2).files() == {shared(1), shared(2)}
+
+
+def test_who_was_taken_over_is_told_so_and_not_that_a_file_is_gone() -> None:
+    storage = JobManagerCheckpointStorage()
+    storage.job("job").take_over().commit(checkpoint(1, shared(1)))
+
+    def take_over(call: Call) -> None:
+        if call.name.endswith("_metadata"):
+            watched.before = lambda _: None
+            newer = storage.job("job").take_over()
+            newer.commit(checkpoint(2))
+            newer.retain(1)
+
+    watched = WatchedStorage(storage)
+    older = watched.job("job").take_over()
+    watched.before = take_over
+    with pytest.raises(Fenced):
+        older.commit(checkpoint(3, shared(1)))
 
 
 def test_a_commit_that_is_not_decided_must_be_decided_first(tmp_path: Path) -> None:

@@ -401,7 +401,8 @@ def test_what_the_next_attempt_writes_is_spared(folder: Folder) -> None:
 
 
 def test_what_an_earlier_driver_left_is_deleted_and_not_what_is_retained(folder: Folder) -> None:
-    folder.leave(slot(2), log(1), slot(3))
+    folder.leave(log(1), slot(2), log(2), slot(3), log(3))
+    folder.store(1, log(1))
     folder.store(2, slot(2), log(1))
     folder.keeper.close()
     folder.take_over()
@@ -419,23 +420,23 @@ def test_what_aborted_checkpoints_left_is_deleted_while_the_job_runs(folder: Fol
     listings = folder.storage.listings
     for number in (1, 2):
         folder.store(number)
-    folder.leave(slot(3), log(3), slot(4), slot(6), log(6))
-    folder.store(5)  # 3 and 4 were given up; a slot may not know it yet
+    folder.leave(slot(3), log(3), slot(4), log(5), slot(6), log(6), slot(7), log(7))
+    folder.store(5, log(5))  # 3 and 4 were given up; a slot may write them still
     assert (folder.files(), folder.storage.listings) == (
-        [slot(3), slot(4), slot(6), log(3), log(6)],
+        [slot(3), slot(4), slot(6), slot(7), log(3), log(5), log(6), log(7)],
         listings,
     )
-    folder.store(6, slot(6), log(3))
-    assert folder.files() == [slot(6), log(3), log(6)]
+    folder.store(6, slot(6), log(5))
+    assert folder.files() == [slot(6), slot(7), log(5), log(6), log(7)]
     assert folder.storage.listings == listings + 1
 
-    folder.leave(slot(7), slot(9), slot(10))
-    folder.store(8)
-    folder.store(9, slot(9))
+    folder.leave(slot(9), slot(10))
+    folder.store(8, log(5))
+    folder.store(9, slot(9), log(5))
     assert slot(7) in folder.files(), "too soon to look again"
     folder.clock.advance(60_000)
     folder.store(10, slot(10))
-    assert folder.files() == [slot(10), log(6)]
+    assert folder.files() == [slot(10)]
     for number in range(11, 30):
         folder.clock.advance(60_000)
         folder.store(number)
