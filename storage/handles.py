@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from holdfast.storage import names
 from holdfast.storage.errors import Corrupt
 
 __all__ = [
@@ -97,6 +98,14 @@ class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def size_bytes(self) -> int:
         """What the part takes in storage."""
         return sum(handle.size_bytes for handle in self.handles.values())
+
+    def written_bytes(self, checkpoint_id: int) -> int:
+        """What of it this checkpoint has written, and not an earlier one that it builds on."""
+        return sum(
+            handle.size_bytes
+            for handle in self.handles.values()
+            if isinstance(handle, InlineHandle) or names.writer_of(handle.file) == checkpoint_id
+        )
 
 
 def block_checksum(data: bytes | bytearray | memoryview) -> str:

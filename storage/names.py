@@ -41,6 +41,7 @@ __all__ = [
     "shared_prefix",
     "start",
     "unescape",
+    "writer_of",
 ]
 
 LEGAL_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=~-"
@@ -196,6 +197,12 @@ def parse_checkpoint_object(name: str) -> CheckpointObject | None:
         shared=shared is not None,
         is_metadata=exclusive is not None and rest == "_metadata",
     )
+
+
+def writer_of(name: str) -> int | None:
+    """The checkpoint that has written an object of this name; None when it belongs to none."""
+    found = parse_checkpoint_object(name)
+    return None if found is None else found.checkpoint_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,7 +326,7 @@ class JobOwner:
         What it has borrowed it has from one of the newest. Those that this owner has committed are
         known here; of those before only the ones that are needed are read, each once.
         """
-        writers = {file: _writer_of(file) for file in metadata.files()}
+        writers = {file: names.writer_of(file) for file in metadata.files()}
         missing = borrowed(writers, metadata.checkpoint_id)
         for number in reversed(self.completed):
             if not missing:
@@ -420,11 +420,6 @@ class JobOwner:
                 self._files[number] = self._job.read_metadata(number).files()
             except NotFound:
                 self._completed.discard(number)
-
-
-def _writer_of(file: str) -> int | None:
-    found = names.parse_checkpoint_object(file)
-    return None if found is None else found.checkpoint_id
 
 
 def _claimed(records: Iterable[names.OwnerRecord]) -> list[int]:

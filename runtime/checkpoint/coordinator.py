@@ -321,7 +321,10 @@ class CheckpointCoordinator:
 
     def _report(self, pending: PendingCheckpoint) -> None:
         self._history.answered(
-            pending.checkpoint_id, size_bytes=pending.size_bytes, slots=pending.slots
+            pending.checkpoint_id,
+            size_bytes=pending.size_bytes,
+            written_bytes=pending.written_bytes,
+            slots=pending.slots,
         )
 
     def _proceed(self, commands: list[Command]) -> Sequence[Command]:

@@ -14,14 +14,14 @@ __all__ = ["PendingCheckpoint"]
 class PendingCheckpoint:
     """The answers to one `Begin`. Of two answers from one place the first counts.
 
-    `slots` and `size_bytes` say how long it took in those that have answered, and what all
-    answers take in storage.
+    `slots` says how long it took in those that have answered, `size_bytes` what all answers take in
+    storage, and `written_bytes` how much of that was written for this checkpoint.
     """
 
     def __init__(self, begun: Begin, *, slots: int, sources: Collection[str]) -> None:
         self.begun = begun
         self.slots: dict[int, SlotStatistics] = {}
-        self.size_bytes = 0
+        self.size_bytes = self.written_bytes = 0
         self._parts: dict[int, dict[str, tuple[StateSnapshot, ...]]] = {}
         self._positions: dict[str, StateSnapshot] = {}
         self._missing_slots = set(range(slots))
@@ -48,14 +48,20 @@ class PendingCheckpoint:
             self._missing_slots.discard(slot)
             self._parts[slot] = {uid: tuple(some) for uid, some in parts.items()}
             self.slots[slot] = statistics
-            self.size_bytes += sum(part.size_bytes for some in parts.values() for part in some)
+            for some in parts.values():
+                for part in some:
+                    self._weigh(part)
 
     def locate(self, uid: str, position: StateSnapshot) -> None:
         """Take in the position of a source."""
         if uid in self._missing_sources:
             self._missing_sources.discard(uid)
             self._positions[uid] = position
-            self.size_bytes += position.size_bytes
+            self._weigh(position)
+
+    def _weigh(self, part: StateSnapshot) -> None:
+        self.size_bytes += part.size_bytes
+        self.written_bytes += part.written_bytes(self.checkpoint_id)
 
     def missing(self) -> str:
         """Who has not answered, in words."""

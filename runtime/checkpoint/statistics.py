@@ -58,6 +58,8 @@ class CheckpointStatistics:
     ended_ms: int | None = None
     size_bytes: int = 0
     """What its state takes in storage, whether this checkpoint wrote it or an earlier one."""
+    written_bytes: int = 0
+    """What of it this checkpoint wrote: all of it, unless it is incremental."""
     slots: Mapping[int, SlotStatistics] = field(default_factory=dict)
     """The slots that have answered."""
     reason: AbortReason | None = None
@@ -126,11 +128,20 @@ class CheckpointHistory:
         self._counts = replace(self._counts, begun=self._counts.begun + 1)
 
     def answered(
-        self, checkpoint_id: int, *, size_bytes: int, slots: Mapping[int, SlotStatistics]
+        self,
+        checkpoint_id: int,
+        *,
+        size_bytes: int,
+        written_bytes: int,
+        slots: Mapping[int, SlotStatistics],
     ) -> None:
         """So much of it is known."""
-        known = self._running[checkpoint_id]
-        self._running[checkpoint_id] = replace(known, size_bytes=size_bytes, slots=dict(slots))
+        self._running[checkpoint_id] = replace(
+            self._running[checkpoint_id],
+            size_bytes=size_bytes,
+            written_bytes=written_bytes,
+            slots=dict(slots),
+        )
 
     def storing(self, checkpoint_id: int) -> None:
         """Its metadata is being committed."""

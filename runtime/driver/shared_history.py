@@ -27,10 +27,17 @@ class SharedHistory(CheckpointHistory):
             super().begun(begun)
 
     def answered(
-        self, checkpoint_id: int, *, size_bytes: int, slots: Mapping[int, SlotStatistics]
+        self,
+        checkpoint_id: int,
+        *,
+        size_bytes: int,
+        written_bytes: int,
+        slots: Mapping[int, SlotStatistics],
     ) -> None:
         with self._lock:
-            super().answered(checkpoint_id, size_bytes=size_bytes, slots=slots)
+            super().answered(
+                checkpoint_id, size_bytes=size_bytes, written_bytes=written_bytes, slots=slots
+            )
 
     def storing(self, checkpoint_id: int) -> None:
         with self._lock:

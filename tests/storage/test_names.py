@@ -76,4 +76,11 @@ def test_every_built_name_is_taken_apart_again() -> None:
 @pytest.mark.parametrize("name", ["chk-1/x", "shared/x", "other", "owner-1", "chk-", "_metadata"])
 def test_foreign_names_are_not_taken_apart(name: str) -> None:
     assert names.parse_checkpoint_object(name) is None
+    assert names.writer_of(name) is None
     assert names.parse_owner(name) is None
+
+
+def test_the_name_of_a_file_says_who_has_written_it() -> None:
+    made = (names.exclusive_file, names.shared_file)
+    assert [names.writer_of(make(7, "x", "t")) for make in made] == [7, 7]
+    assert names.writer_of(names.metadata(7)) == 7

@@ -9,6 +9,7 @@ from holdfast.runtime.checkpoint import (
     SlotStatistics,
 )
 from holdfast.runtime.config import CheckpointConfig
+from holdfast.storage import FileHandle, Handle, InlineHandle, StateSnapshot, names
 
 
 def test_the_history_has_the_particulars() -> None:
@@ -39,12 +40,44 @@ def test_the_history_has_the_particulars() -> None:
     progress, storing = CheckpointStatus.IN_PROGRESS, CheckpointStatus.STORING
     assert [each.status for each in seen] == [progress] * 3 + [storing, CheckpointStatus.COMPLETED]
     assert [each.size_bytes for each in seen] == [0, 120, 240, 243, 243]
+    assert [each.written_bytes for each in seen] == [0, 120, 240, 243, 243]
     assert [len(each.slots) for each in seen] == [0, 1, 2, 2, 2]
     assert [each.duration_ms for each in seen] == [None] * 4 + [75]
     assert seen[-1].slots == times
     assert [each.counts.in_progress for each in overviews] == [1, 1, 1, 1, 0]
     assert overviews[-1].last_completed == seen[-1]
     assert overviews[-1].last_failed is None
+
+
+def test_what_was_written_is_told_from_what_was_there() -> None:
+    driver = Driver(sources=["orders"], next_id=7)
+    driver.after(1_000)
+    files = {
+        names.shared_file(5, "slot", "aa"): 1_000,
+        names.shared_file(7, "slot", "aa"): 200,
+        names.exclusive_file(7, "slot", "aa"): 30,
+        names.shared_file(70, "slot", "aa"): 4_000,
+    }
+    handles: dict[str, Handle] = {
+        str(size): FileHandle(file, 0, size, "00") for file, size in files.items()
+    }
+    handles["inline"] = InlineHandle(data=b"1234")
+    incremental = StateSnapshot(kind="test/1", handles=handles)
+    driver.coordinator.source_position(driver.now_ms, 7, uid="orders", position=incremental)
+    (known,) = driver.coordinator.history.overview().recent
+    assert (known.size_bytes, known.written_bytes) == (5_234, 234)
+    for slot in range(SLOTS):
+        driver.coordinator.acknowledged(
+            driver.now_ms,
+            7,
+            slot=slot,
+            parts={"sum": [incremental, part(slot, 100)], "sink": []},
+            statistics=SlotStatistics(),
+        )
+    driver.stored(7)
+    completed = driver.coordinator.history.overview().last_completed
+    assert completed is not None
+    assert (completed.size_bytes, completed.written_bytes) == (3 * 5_234 + 200, 3 * 234 + 200)
 
 
 def test_the_history_keeps_the_last_ten_and_counts_all() -> None:

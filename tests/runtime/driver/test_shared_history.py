@@ -13,7 +13,7 @@ def write(history: CheckpointHistory, numbers: range) -> None:
         history.begun(
             Begin(checkpoint_id=number, triggered_ms=5, trigger=Trigger.PERIODIC, base=None)
         )
-        history.answered(number, size_bytes=number, slots={})
+        history.answered(number, size_bytes=number, written_bytes=1, slots={})
         history.storing(number)
         if number % 2:
             history.completed(number, 6)
