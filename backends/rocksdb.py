@@ -7,18 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rocksdict import Options
-
 from holdfast.backends.byte_tables import ByteTableStore
 from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.rocksdb_options import (
-    PREDEFINED,
-    SlotMemory,
-    check_options,
-    memory_bytes,
-    table_options,
-)
+from holdfast.backends.rocksdb_memory import SlotMemory, memory_bytes
+from holdfast.backends.rocksdb_options import PREDEFINED, check_options, rocks_options
 from holdfast.backends.rocksdb_store import RocksStore
 from holdfast.backends.tables import TableStore
 from holdfast.backends.working_directory import WorkingDirectory
@@ -35,8 +28,8 @@ class RocksDBStateBackend(StateBackend):
         a number of bytes, or text such as `512m` or `2g`. Writers wait rather than exceed it.
     write_buffer_ratio: which part of it is for write buffers.
     predefined: settings for a kind of disk: `default`, `spinning-disk` or `flash-ssd`.
-    options: any option of RocksDB by its name, such as `{"compression_type": "lz4"}`; they come
-        after those of `predefined`.
+    options: any option of RocksDB by its name, such as `{"compression": "kZSTD"}`, and with its
+        words; they come after those of `predefined`.
     incremental: snapshots are the database's files, of which only new ones are written; otherwise
         all entries, in the form that any backend can be restored from.
     directories: where databases are kept, on one disk or several; by default where temporary
@@ -85,7 +78,7 @@ class RocksDBStateBackend(StateBackend):
         try:
             store = RocksStore(
                 directory,
-                self._table_options,
+                rocks_options(self.predefined, self.options, self._slot_memory),
                 self._slot_memory,
                 is_incremental=self.incremental,
             )
@@ -98,9 +91,6 @@ class RocksDBStateBackend(StateBackend):
     def _slot_memory(self) -> SlotMemory:
         """Of this process: whoever unpickles the backend has memory of its own."""
         return SlotMemory(memory_bytes(self.memory), self.write_buffer_ratio)
-
-    def _table_options(self) -> Options:
-        return table_options({**PREDEFINED[self.predefined], **self.options}, self._slot_memory)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

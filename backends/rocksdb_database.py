@@ -6,7 +6,7 @@ What the library does not say, or gets wrong, is dealt with here and in the opti
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from rocksdict import (
     AccessType,
     Checkpoint,
     ColumnFamily,
-    Options,
     Rdict,
     RdictIter,
     WriteBatch,
@@ -22,7 +21,8 @@ from rocksdict import (
 )
 
 from holdfast.backends.byte_store import ByteEntry
-from holdfast.backends.rocksdb_options import SlotMemory
+from holdfast.backends.rocksdb_memory import SlotMemory
+from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.storage import Corrupt, HoldfastError, Unavailable
 
 __all__ = ["Family", "RocksDatabase", "next_entries", "told", "translated"]
@@ -60,7 +60,7 @@ class RocksDatabase:
     def __init__(
         self,
         path: Path,
-        options: Callable[[], Options],
+        options: RocksOptions,
         memory: SlotMemory,
         *,
         is_there: bool = False,
@@ -77,13 +77,15 @@ class RocksDatabase:
         self._memory = memory
         self.families: dict[str, Family] = {}
         with translated(f"database {path}"):
-            names = Rdict.list_cf(str(path), options()) if is_there else [_DEFAULT_FAMILY]
-            main = options()
-            main.create_if_missing(not is_there)  # else one without its CURRENT is opened as new
+            names = [_DEFAULT_FAMILY]
+            if is_there:
+                names = Rdict.list_cf(str(path), options.database)
+            # One that is there, and lacks its CURRENT, would be opened as a new one.
+            options.database.create_if_missing(not is_there)
             self._database = Rdict(
                 str(path),
-                main,
-                {name: options() for name in names if name != _DEFAULT_FAMILY},
+                options.database,
+                {name: options.family for name in names if name != _DEFAULT_FAMILY},
                 AccessType.read_only(False) if is_read_only else AccessType.read_write(),
             )
             self._database.set_write_options(_no_log())
@@ -94,7 +96,7 @@ class RocksDatabase:
     def create(self, name: str) -> Family:
         """Make a family that is not there."""
         with translated(f"family {name!r}"):
-            return self._add(name, self._database.create_column_family(name, self._options()))
+            return self._add(name, self._database.create_column_family(name, self._options.family))
 
     def drop(self, family: Family) -> None:
         """Remove a family with all that is in it."""
@@ -189,5 +191,6 @@ def next_entries(iterator: RdictIter, limit: int) -> list[ByteEntry]:
 def _no_log() -> WriteOptions:
     options = WriteOptions()
     vars(WriteOptions)["disable_wal"].__set__(options, True)  # the stubs take it for a method
+    options.memtable_insert_hint_per_batch = True  # batches are in order
     options.ignore_missing_column_families = True  # one write to a dropped one would poison all
     return options

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count, islice, starmap
 from pathlib import Path
 from threading import Thread
 from typing import Any, cast
 
-from rocksdict import IngestExternalFileOptions, Options, ReadOptions, SstFileWriter, WriteBatch
+from rocksdict import IngestExternalFileOptions, ReadOptions, SstFileWriter, WriteBatch
 
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.rocksdb_database import Family, RocksDatabase, translated
-from holdfast.backends.rocksdb_options import SlotMemory
+from holdfast.backends.rocksdb_memory import SlotMemory
+from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.backends.table_files import ByteFiles, FrozenFiles, SourceFiles, StoreFile
 from holdfast.storage import Corrupt
 
@@ -47,7 +48,7 @@ class RocksFiles(ByteFiles):
     def __init__(
         self,
         directory: Path,
-        options: Callable[[], Options],
+        options: RocksOptions,
         memory: SlotMemory,
         *,
         is_preferred: bool,
@@ -180,7 +181,7 @@ class RocksFiles(ByteFiles):
         reached = first
         for head in pieces:
             path = self._new("moved")
-            writer = SstFileWriter(self._options())
+            writer = SstFileWriter(self._options.family)
             writer.open(str(path))
             for piece in chain([head], islice(pieces, _FILE_PIECES - 1)):
                 deque(starmap(writer.__setitem__, piece), 0)

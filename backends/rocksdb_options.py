@@ -1,50 +1,59 @@
-"""The options of RocksDB: sets for kinds of disks, any option by its name, and the memory."""
+"""The options of RocksDB: any of them by its own name, and sets for kinds of disks.
+
+Options are written as RocksDB keeps them, in an `OPTIONS` file, and read by it: so its names are
+the names, its words the words, and none is missing. What it would take without a word (a fraction
+for a whole number, a number below zero, a filter that there is not) is refused here.
+"""
 
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
-from rocksdict import (
-    BlockBasedIndexType,
-    BlockBasedOptions,
-    Cache,
-    ChecksumType,
-    DataBlockIndexType,
-    DBCompactionStyle,
-    DBCompressionType,
-    MemtableFactory,
-    Options,
-    WriteBufferManager,
-)
+from rocksdict import Cache, Options, Rdict
 
+from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.storage import Invalid
 
-__all__ = [
-    "PREDEFINED",
-    "HasBuffers",
-    "SlotMemory",
-    "check_options",
-    "memory_bytes",
-    "table_options",
-]
+__all__ = ["PREDEFINED", "RocksOptions", "check_options", "rocks_options"]
 
 _MEBIBYTE = 1024 * 1024
-_LEAST_MEMORY = 16 * _MEBIBYTE
 
-_MOST_TABLES = 256
-"""For so many tables of one slot there is room in the least memory."""
+_DATABASE, _TABLES, _BLOCKS = "DBOptions", "CFOptions", "TableOptions/BlockBasedTable"
+
+_ALWAYS: dict[str, Any] = {
+    "keep_log_file_num": 1,
+    "max_log_file_size": _MEBIBYTE,
+    "stats_dump_period_sec": 0,
+    "compaction_style": "kCompactionStyleUniversal",
+    "compaction_options_universal": {"max_size_amplification_percent": 50},
+    "compression": "kLZ4Compression",
+    "write_buffer_size": 16 * _MEBIBYTE,
+    "memtable_max_range_deletions": 200,
+    "filter_policy": "bloomfilter:10:false",
+    "cache_index_and_filter_blocks": True,
+    "pin_l0_filter_and_index_blocks_in_cache": True,
+    "format_version": 6,
+}
+"""What holds unless an option says otherwise.
+
+Universal compaction rewrites the least for each byte that is written, so least is uploaded again.
+Write buffers are small enough to be flushed while a barrier waits. Indexes and filters count as
+memory of the cache.
+"""
 
 PREDEFINED: dict[str, dict[str, Any]] = {
     "default": {},
     "spinning-disk": {
         "max_background_jobs": 4,
         "max_open_files": -1,
-        "compaction_style": "level",
+        "compaction_style": "kCompactionStyleLevel",
         "level_compaction_dynamic_level_bytes": True,
         "target_file_size_base": 256 * _MEBIBYTE,
         "max_bytes_for_level_base": 1024 * _MEBIBYTE,
@@ -54,220 +63,175 @@ PREDEFINED: dict[str, dict[str, Any]] = {
     "flash-ssd": {
         "max_background_jobs": 4,
         "max_open_files": -1,
-        "bloom_filter": [10.0, False],
+        "compaction_style": "kCompactionStyleLevel",
+        "level_compaction_dynamic_level_bytes": True,
         "avoid_unnecessary_blocking_io": True,
     },
 }
 """Settings that fit a kind of disk, by its name."""
 
-_ALWAYS: dict[str, Any] = {
-    "keep_log_file_num": 1,
-    "max_log_file_size": _MEBIBYTE,
-    "stats_dump_period_sec": 0,
-    "cache_index_and_filter_blocks": True,
-    "pin_l0_filter_and_index_blocks_in_cache": True,
-    "format_version": 6,
-}
-"""What holds unless an option says otherwise. Indexes and filters count as memory of the cache."""
-
 _OURS = frozenset(
     {
         "allow_ingest_behind",
-        "allow_mmap_writes",
         "arena_block_size",
         "block_based_table_factory",
         "block_cache",
-        "cuckoo_table_factory",
+        "comparator",
+        "compaction_filter",
+        "compaction_filter_factory",
+        "create_if_missing",
+        "create_missing_column_families",
         "db_log_dir",
         "db_paths",
-        "env",
         "error_if_exists",
         "inplace_update_support",
-        "plain_table_factory",
+        "merge_operator",
+        "no_block_cache",
         "prefix_extractor",
-        "row_cache",
-        "wal_bytes_per_sync",
+        "table_factory",
+        "wal_compression",
         "wal_dir",
+        "wal_filter",
         "wal_recovery_mode",
-        "wal_size_limit_mb",
-        "wal_ttl_seconds",
+        "WAL_size_limit_MB",
+        "WAL_ttl_seconds",
         "write_buffer_manager",
     }
 )
 """What the backend itself decides, or what makes no sense without a write-ahead log."""
 
-_WORDS: dict[str, Any] = {
-    "bottommost_compression_type": DBCompressionType,
-    "blob_compression_type": DBCompressionType,
-    "checksum_type": ChecksumType,
-    "compaction_style": DBCompactionStyle,
-    "compression_per_level": DBCompressionType,
-    "compression_type": DBCompressionType,
-    "data_block_index_type": DataBlockIndexType,
-    "index_type": BlockBasedIndexType,
-    "memtable_factory": MemtableFactory,
-}
-"""Options whose values are words: the static methods of a class."""
+_FILTER = re.compile(
+    r"nullptr|bloomfilter:\d+(\.\d+)?(:(true|false))?|ribbonfilter:\d+(\.\d+)?(:\d+)?"
+)
 
 
-class HasBuffers(Protocol):
-    """Who uses write buffers. Any thread may call it, also after its end."""
-
-    @property
-    def buffered_bytes(self) -> int:
-        """What its write buffers take."""
-        ...
-
-    def flush(self) -> None:
-        """Empty them."""
-        ...
+_FILTER_WORDS = "nullptr, bloomfilter:<bits>:<true or false> or ribbonfilter:<bits>"
 
 
-class SlotMemory:
-    """One cache and one budget of write buffers, for all stores of a slot.
+@dataclass(frozen=True, slots=True)
+class RocksOptions:
+    """Those of a database, and those of each of its families."""
 
-    The parts of a budget are those of Flink: write buffers may take `2 r/3` of it, and count in
-    the cache of `(3 - r)/3`. Of the rest RocksDB makes the buffer that it is just filling when
-    the others are full.
-
-    RocksDB could make writers wait when write buffers have used up their part. It does so for ever
-    where two databases share them, so whoever has written calls `make_room`, which is to wait too.
-    """
-
-    def __init__(self, budget_bytes: int, write_buffer_ratio: float) -> None:
-        buffers_bytes = int(budget_bytes * 2 * write_buffer_ratio / 3)
-        self.cache = Cache(int(budget_bytes * (3 - write_buffer_ratio) / 3))
-        self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
-            buffers_bytes, False, self.cache
-        )
-        # Each table has a piece of a write buffer from its first entry on, which only a flush gives
-        # back: the pieces alone must not be the whole budget.
-        self.piece_bytes = min(max(buffers_bytes // (2 * _MOST_TABLES), 4096), _MEBIBYTE)
-        self._owners: list[HasBuffers] = []
-
-    def buffers_of(self, owner: HasBuffers) -> None:
-        """Somebody begins to use write buffers."""
-        self._owners.append(owner)
-
-    def buffers_gone(self, owner: HasBuffers) -> None:
-        """Its write buffers are gone, or soon will be."""
-        with suppress(ValueError):
-            self._owners.remove(owner)
-
-    def make_room(self) -> None:
-        """Flush the largest buffers, whose ever they are, if all together are above their part."""
-        buffers = self.write_buffers
-        if buffers.get_usage() <= buffers.get_buffer_size():
-            return
-        owners = list(self._owners)
-        largest = max(owners, key=lambda owner: owner.buffered_bytes, default=None)
-        if largest is not None:
-            largest.flush()
+    database: Options
+    family: Options
 
 
-def memory_bytes(memory: int | str) -> int:
-    """A number of bytes, or text such as `512m`, as a number.
-
-    Raises:
-        Invalid: it is neither, or less than a database can work with.
-    """
-    size = memory
-    if isinstance(memory, str):
-        found = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", memory.strip().lower())
-        size = int(found[1]) * 1024 ** " kmgt".index(found[2] or " ") if found else -1
-    if isinstance(size, bool) or not isinstance(size, int) or size < _LEAST_MEMORY:
-        raise Invalid(
-            "the memory for RocksDB is out of range",
-            expected=f"{_LEAST_MEMORY // _MEBIBYTE}m or more, as a number of bytes or as text",
-            found=repr(memory),
-        )
-    return size
+def rocks_options(predefined: str, named: Mapping[str, Any], memory: SlotMemory) -> RocksOptions:
+    """The options of a new database in this memory; `named` has passed `check_options`."""
+    chosen = {**_ALWAYS, **PREDEFINED[predefined], **named}
+    database, families = _loaded(chosen, memory.cache)
+    for options in (database, families):
+        options.set_write_buffer_manager(memory.write_buffers)
+        options.set_arena_block_size(memory.piece_bytes)
+        options.create_missing_column_families(True)
+    return RocksOptions(database, families)
 
 
-def table_options(named: Mapping[str, Any], memory: SlotMemory) -> Options:
-    """The options of a database, or of a column family, in this memory.
+def check_options(named: Mapping[str, Any]) -> None:
+    """Refuse what RocksDB would not take.
 
     Raises:
         Invalid: an option is not known, is not for users to set, or has a value of a wrong type.
     """
-    options, blocks = Options(raw_mode=True), BlockBasedOptions()
-    for name, value in {**_ALWAYS, **named}.items():
-        _set(options, blocks, name, value)
-    blocks.set_block_cache(memory.cache)
-    options.set_block_based_table_factory(blocks)
-    options.set_write_buffer_manager(memory.write_buffers)
-    options.set_arena_block_size(memory.piece_bytes)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    return options
-
-
-def check_options(named: Mapping[str, Any]) -> None:
-    """Refuse what RocksDB would not take; raises as `table_options` does."""
-    options, blocks = Options(raw_mode=True), BlockBasedOptions()
     for name, value in named.items():
-        _set(options, blocks, name, value)
+        _check(name, value)
+        try:
+            _loaded({name: value}, Cache(_MEBIBYTE))
+        except Exception as error:
+            raise _wrong(
+                name, value, f"a value as RocksDB has it, such as {_known()[name][1]}"
+            ) from error
 
 
-def _set(options: Options, blocks: BlockBasedOptions, name: str, value: Any) -> None:
-    known = _known()
+def _check(name: str, value: Any) -> None:
     if name in _OURS:
         raise Invalid(
             f"the option {name!r} of RocksDB is the backend's own",
             found=f"{name}={value!r}",
             fix="Leave it out; memory is set by `memory`, places by `directories`",
         )
+    known = _known()
     if name not in known:
+        close = get_close_matches(name, known)
         raise Invalid(
             f"the option {name!r} of RocksDB is not known",
-            expected=f"one of {', '.join(get_close_matches(name, known) or sorted(known))}",
+            expected=f"one of {', '.join(close or sorted(known.keys() - _OURS))}",
         )
-    target = options if hasattr(options, f"set_{name}") else blocks
-    arguments = value if isinstance(value, list | tuple) and name not in _LISTS else [value]
-    try:
-        if isinstance(value, bool) and _takes(type(target)(), name, [1]):
-            raise TypeError("a switch, where a number is wanted")
-        getattr(target, f"set_{name}")(*[_word(name, each) for each in arguments])
-    except (TypeError, ValueError, OverflowError) as error:
-        raise Invalid(
-            f"the option {name!r} of RocksDB has a value of a wrong type",
-            expected=_words_of(name) or "a value as RocksDB has it",
-            found=f"{value!r} ({error})",
-        ) from None
+    _, default = known[name]
+    if default in ("true", "false"):
+        expected, fits = "True or False", type(value) is bool
+    elif re.fullmatch(r"-?\d+", default):
+        least = 0 if int(default) >= 0 else -1
+        expected, fits = f"a whole number, {least} or more", type(value) is int and value >= least
+    elif re.fullmatch(r"-?\d+\.\d+", default):
+        expected, fits = "a number, 0 or more", type(value) in (int, float) and value >= 0
+    elif default.startswith("{"):
+        expected, fits = "a dict of options", isinstance(value, Mapping)
+    else:
+        expected, fits = f"a text, such as {default or 'RocksDB has it'}", isinstance(value, str)
+    if fits and name == "filter_policy":
+        expected, fits = _FILTER_WORDS, bool(_FILTER.fullmatch(value))
+    if not fits:
+        raise _wrong(name, value, expected)
 
 
-_LISTS = frozenset({"compression_per_level", "max_bytes_for_level_multiplier_additional"})
+def _wrong(name: str, value: Any, expected: str) -> Invalid:
+    return Invalid(
+        f"the option {name!r} of RocksDB has a value of a wrong type",
+        expected=expected,
+        found=repr(value),
+    )
+
+
+def _loaded(chosen: Mapping[str, Any], blocks: Cache) -> tuple[Options, Options]:
+    """Options of a database and of a family, read by RocksDB itself."""
+    sections: dict[str, list[str]] = {_DATABASE: [], _TABLES: [], _BLOCKS: []}
+    for name, value in chosen.items():
+        sections[_known()[name][0]].append(f"  {name}={_text(value)}")
+    lines = [*_version()]
+    for section, options in sections.items():
+        lines += [f"[{section}]" if section == _DATABASE else f'[{section} "default"]', *options]
+    with tempfile.TemporaryDirectory(prefix="holdfast-options-") as folder:
+        path = Path(folder)
+        (path / "OPTIONS-000001").write_text("\n".join(lines) + "\n")
+        (path / "CURRENT").write_text("MANIFEST-000001\n")
+        (path / "rocksdict-config.json").write_text('{"raw_mode":true,"prefix_extractors":{}}')
+        database, families = Options.load_latest(folder, cache=blocks)
+        return database, families["default"]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + "".join(f"{name}={_text(each)};" for name, each in value.items()) + "}"
+    return str(value)
 
 
 @cache
-def _known() -> set[str]:
-    """The names of all options that users may set."""
-    setters = {each for kind in (Options, BlockBasedOptions) for each in dir(kind)}
-    return {each.removeprefix("set_") for each in setters if each.startswith("set_")} - _OURS
+def _known() -> dict[str, tuple[str, str]]:
+    """Every option that this RocksDB has: its section, and its default."""
+    found = {"compression_per_level": (_TABLES, "kNoCompression:kLZ4Compression")}  # not said
+    section = ""
+    for line in _written():
+        if line.startswith("["):
+            section = line.strip("[]").partition(' "')[0]
+        elif "=" in line and section in (_DATABASE, _TABLES, _BLOCKS):
+            name, _, default = line.partition("=")
+            found[name] = (section, default)
+    return found
 
 
-def _takes(target: Any, name: str, arguments: list[Any]) -> bool:
-    try:
-        getattr(target, f"set_{name}")(*arguments)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True
+def _version() -> list[str]:
+    lines = _written()
+    first = lines.index("[Version]")
+    return lines[first : lines.index(f"[{_DATABASE}]")]
 
 
-def _word(name: str, value: Any) -> Any:
-    kind = _WORDS.get(name)
-    if kind is None:
-        return value
-    if isinstance(value, list):
-        return [_word(name, each) for each in value]
-    if not isinstance(value, str) or value not in _choices(kind):
-        raise TypeError("not one of the words")
-    return getattr(kind, value)()
-
-
-def _choices(kind: Any) -> list[str]:
-    return [each for each in dir(kind) if not each.startswith("_")]
-
-
-def _words_of(name: str) -> str:
-    return " or ".join(_choices(_WORDS[name])) if name in _WORDS else ""
+@cache
+def _written() -> list[str]:
+    """The options of a new database, as RocksDB keeps them."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-options-") as folder:
+        Rdict(folder, Options(raw_mode=True)).close()
+        text = max(Path(folder).glob("OPTIONS-*")).read_text()
+    return [line.strip() for line in text.splitlines() if not line.startswith("#")]

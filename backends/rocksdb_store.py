@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import starmap
 
-from rocksdict import Options, RdictIter, ReadOptions, WriteBatch
+from rocksdict import RdictIter, ReadOptions, WriteBatch
 
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.rocksdb_database import (
@@ -15,10 +17,14 @@ from holdfast.backends.rocksdb_database import (
     translated,
 )
 from holdfast.backends.rocksdb_files import RocksFiles
-from holdfast.backends.rocksdb_options import SlotMemory
+from holdfast.backends.rocksdb_memory import SlotMemory
+from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.backends.working_directory import WorkingDirectory
 
 __all__ = ["RocksStore"]
+
+_BATCH_ENTRIES = 32 * 1024
+"""So many are written at once: between two writes others get memory, and the interpreter."""
 
 _FEW = 64
 """Up to so many entries of a range are removed one by one: a range that was removed makes every
@@ -31,7 +37,7 @@ class RocksStore(ByteStore):
     def __init__(
         self,
         directory: WorkingDirectory,
-        options: Callable[[], Options],
+        options: RocksOptions,
         memory: SlotMemory,
         *,
         is_incremental: bool,
@@ -87,15 +93,16 @@ class _RocksTable(ByteTable):
             return list(self._rocks.get(list(keys)) or ())
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        batch = self._batch()
-        for key, value in zip(keys, values, strict=True):
-            batch[key] = value
-        self._write(batch)
+        # In order, each key once: so most of the way to its place in the write buffer is known.
+        entries = sorted(dict(zip(keys, values, strict=True)).items())
+        for first in range(0, len(entries), _BATCH_ENTRIES):
+            batch = self._batch()
+            deque(starmap(batch.__setitem__, entries[first : first + _BATCH_ENTRIES]), 0)
+            self._write(batch)
 
     def remove_many(self, keys: Sequence[bytes]) -> None:
         batch = self._batch()
-        for key in keys:
-            del batch[key]
+        deque(map(batch.__delitem__, sorted(set(keys))), 0)
         self._write(batch)
 
     def remove_range(self, first: bytes, end: bytes) -> None:

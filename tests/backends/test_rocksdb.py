@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.backends.rocksdb_options import PREDEFINED, SlotMemory, memory_bytes
+from holdfast.backends.rocksdb_memory import SlotMemory, memory_bytes
+from holdfast.backends.rocksdb_options import PREDEFINED
 from holdfast.storage import Invalid
 
 ALL = KeyGroupRange(0, 127)
@@ -23,8 +24,14 @@ ALL = KeyGroupRange(0, 127)
         ({"options": {"write_buffer_size": "1m"}}, "'write_buffer_size'.*wrong type.*'1m'"),
         ({"options": {"write_buffer_size": -1}}, "'write_buffer_size'.*wrong type.*-1"),
         ({"options": {"write_buffer_size": True}}, "'write_buffer_size'.*wrong type.*True"),
-        ({"options": {"compression_type": "lzma"}}, "wrong type: expected bz2 or lz4 or .*'lzma'"),
-        ({"options": {"compression_type": 4}}, "wrong type: expected bz2 or lz4 or .*found 4"),
+        ({"options": {"write_buffer_size": 1.5}}, "whole number, 0 or more, found 1.5"),
+        ({"options": {"compression": "lzma"}}, "'compression'.*such as k.*found 'lzma'"),
+        ({"options": {"compression": 4}}, "'compression'.*a text, such as k.*found 4"),
+        ({"options": {"compression_per_level": "kLZMA"}}, "'compression_per_level'.*found 'kLZMA'"),
+        ({"options": {"filter_policy": "cuckoo"}}, "'filter_policy'.*ribbonfilter.*'cuckoo'"),
+        ({"options": {"optimize_filters_for_hits": 1}}, "True or False, found 1"),
+        ({"options": {"compaction_options_universal": {"size": 1}}}, "'compaction_options_uni"),
+        ({"options": {"max_bytes_for_level_multiplier": "x"}}, "a number, 0 or more, found 'x'"),
         ({"options": {"block_cache": None}}, "'block_cache' of RocksDB is the backend's own"),
         ({"options": {"wal_dir": "x"}}, "'wal_dir' of RocksDB is the backend's own"),
         ({"memory": "lots"}, "memory for RocksDB is out of range: expected 16m or more.*'lots'"),
@@ -56,7 +63,13 @@ def test_state_works_with_every_predefined_set_and_options_beside_it(
     backend = RocksDBStateBackend(
         memory="16m",
         predefined=predefined,
-        options={"compression_type": "lz4", "compression_per_level": ["none", "lz4"]},
+        options={
+            "compression": "kLZ4Compression",
+            "compression_per_level": "kNoCompression:kLZ4Compression",
+            "periodic_compaction_seconds": 77,
+            "compaction_options_universal": {"max_size_amplification_percent": 80},
+            "block_size": 8192,
+        },
         directories=[str(tmp_path)],
     )
     with backend.open(uid="op", key_groups=ALL, max_parallelism=128, key_type=int) as state:

@@ -1,0 +1,93 @@
+"""The memory of a slot's databases: one cache, and one budget of write buffers."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Protocol
+
+from rocksdict import Cache, WriteBufferManager
+
+from holdfast.storage import Invalid
+
+__all__ = ["HasBuffers", "SlotMemory", "memory_bytes"]
+
+_MEBIBYTE = 1024 * 1024
+_LEAST_MEMORY = 16 * _MEBIBYTE
+
+_MOST_TABLES = 256
+"""For so many tables of one slot there is room in the least memory."""
+
+
+class HasBuffers(Protocol):
+    """Who uses write buffers. Any thread may call it, also after its end."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What its write buffers take."""
+        ...
+
+    def flush(self) -> None:
+        """Empty them."""
+        ...
+
+
+class SlotMemory:
+    """One cache and one budget of write buffers, for all stores of a slot.
+
+    The parts of a budget are those of Flink: write buffers may take `2 r/3` of it, and count in
+    the cache of `(3 - r)/3`. Of the rest RocksDB makes the buffer that it is just filling when
+    the others are full.
+
+    RocksDB could make writers wait when write buffers have used up their part. It does so for ever
+    where two databases share them, so whoever has written calls `make_room`, which is to wait too.
+    """
+
+    def __init__(self, budget_bytes: int, write_buffer_ratio: float) -> None:
+        buffers_bytes = int(budget_bytes * 2 * write_buffer_ratio / 3)
+        self.cache = Cache(int(budget_bytes * (3 - write_buffer_ratio) / 3))
+        self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
+            buffers_bytes, False, self.cache
+        )
+        # Each table has a piece of a write buffer from its first entry on, which only a flush gives
+        # back: the pieces alone must not be the whole budget.
+        self.piece_bytes = min(max(buffers_bytes // (2 * _MOST_TABLES), 4096), _MEBIBYTE)
+        self._owners: list[HasBuffers] = []
+
+    def buffers_of(self, owner: HasBuffers) -> None:
+        """Somebody begins to use write buffers."""
+        self._owners.append(owner)
+
+    def buffers_gone(self, owner: HasBuffers) -> None:
+        """Its write buffers are gone, or soon will be."""
+        with suppress(ValueError):
+            self._owners.remove(owner)
+
+    def make_room(self) -> None:
+        """Flush the largest buffers, whose ever they are, if all together are above their part."""
+        buffers = self.write_buffers
+        if buffers.get_usage() <= buffers.get_buffer_size():
+            return
+        owners = list(self._owners)
+        largest = max(owners, key=lambda owner: owner.buffered_bytes, default=None)
+        if largest is not None:
+            largest.flush()
+
+
+def memory_bytes(memory: int | str) -> int:
+    """A number of bytes, or text such as `512m`, as a number.
+
+    Raises:
+        Invalid: it is neither, or less than a database can work with.
+    """
+    size = memory
+    if isinstance(memory, str):
+        found = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", memory.strip().lower())
+        size = int(found[1]) * 1024 ** " kmgt".index(found[2] or " ") if found else -1
+    if isinstance(size, bool) or not isinstance(size, int) or size < _LEAST_MEMORY:
+        raise Invalid(
+            "the memory for RocksDB is out of range",
+            expected=f"{_LEAST_MEMORY // _MEBIBYTE}m or more, as a number of bytes or as text",
+            found=repr(memory),
+        )
+    return size
