@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from benchmarks import spine, state_hashmap, state_primitives, storage_files
+from benchmarks import spine, state_hashmap, state_primitives, state_rocksdb, storage_files
 from benchmarks.harness import Result, Scale, result_line
 
 __all__ = ["BENCHMARKS", "main"]
@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
     "spine": spine.run,
     "state_primitives": state_primitives.run,
     "state_hashmap": state_hashmap.run,
+    "state_rocksdb": state_rocksdb.run,
     "storage_files": storage_files.run,
 }
 
