@@ -134,6 +134,10 @@ class RocksDatabase:
 
     def close(self) -> None:
         """Let go of the files, which stay. Nothing that is not in a file has to last."""
+        # Whoever keeps a table keeps the database open, and that would go on to compact what the
+        # families write when they are closed, while its directory is removed.
+        with suppress(Exception):
+            self._database.cancel_all_background(wait=True)
         # Each family too: one that is only let go of would write its entries to files when it is
         # collected as garbage, and try so for seconds where the directory is gone.
         for family in self.families.values():
