@@ -22,6 +22,7 @@ from holdfast.backends.hashmap import HashMapStateBackend
 from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.key_groups import KeyGroupRange, default_max_parallelism, key_groups_of_slots
 from holdfast.backends.keyed import KeyedStateBackend
+from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.operator_backend import OperatorStateBackend
 from holdfast.backends.operator_states import (
     BroadcastState,
@@ -64,6 +65,7 @@ __all__ = [
     "State",
     "StateBackend",
     "StateDescriptor",
+    "StateMetrics",
     "StateTtlConfig",
     "StateVisibility",
     "TableStore",

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.table_files import ByteFiles
 
 __all__ = ["ByteEntry", "ByteStore", "ByteTable", "FrozenBytes"]
@@ -91,6 +92,10 @@ class ByteStore(ABC):
 
         Several may be held at once.
         """
+
+    def metrics(self) -> StateMetrics:
+        """Numbers that the store has of itself, by table; see `TableStore.metrics`."""
+        return StateMetrics()
 
     @abstractmethod
     def close(self) -> None:

@@ -20,6 +20,7 @@ from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, Frozen
 from holdfast.backends.columns import join_values, split_values
 from holdfast.backends.entries import Block, BlockRows
 from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.table_files import KeptTable
 from holdfast.backends.tables import (
     CellForm,
@@ -237,6 +238,9 @@ class ByteTableStore(TableStore):
 
     def settle(self, stop: Callable[[], bool]) -> None:
         """The store of bytes has its own ways."""
+
+    def metrics(self) -> StateMetrics:
+        return self._store.metrics()
 
     def close(self) -> None:
         self._tables.clear()

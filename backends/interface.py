@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -47,6 +47,13 @@ class StateBackend(ABC):
             Invalid: a setting cannot be honoured.
             Unavailable: the machine lacks what it takes.
         """
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers of what all stores share that this object has opened here; by default none.
+
+        Called by the threads that own them, about once a second; as `TableStore.metrics`.
+        """
+        return {}
 
     def open(
         self,

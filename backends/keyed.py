@@ -22,6 +22,7 @@ from holdfast.backends.kinds import (
     shape_of,
 )
 from holdfast.backends.loading import Loader
+from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.naming import restoring
 from holdfast.backends.ownership import OwnedByOneThread
 from holdfast.backends.restores import PendingEntries, PendingTable, Restored, read_snapshots
@@ -307,6 +308,15 @@ class KeyedStateBackend(OwnedByOneThread):
         """The checkpoint will not be completed: what was written for it will be deleted."""
         self.check_thread()
         self._snapshotter.aborted(checkpoint_id)
+
+    def metrics(self) -> StateMetrics:
+        """Numbers about the state, as the backend has them; those of timers are under their tables.
+
+        Raises:
+            Invalid: the backend is closed, or the call is another thread's.
+        """
+        self.check_thread()
+        return self.store.metrics()
 
     def keys_of(self, keys: Any) -> Sequence[Any]:
         """Canonical keys of a column or a sequence; see `OperatorKeys.admit_many`."""

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from holdfast.backends.entries import Block
 from holdfast.backends.layered import LayeredDict
+from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.object_blocks import NULL, blocks_of, load_rows
 from holdfast.backends.tables import (
     NO_NAMESPACE,
@@ -214,6 +215,13 @@ class ObjectTableStore(TableStore):
     def settle(self, stop: Callable[[], bool]) -> None:
         for table in list(self._tables.values()):
             table.entries.fold(stop)
+
+    def metrics(self) -> StateMetrics:
+        return StateMetrics(
+            states={
+                name: {"entries": float(len(table.entries))} for name, table in self._tables.items()
+            }
+        )
 
     def close(self) -> None:
         self._tables.clear()

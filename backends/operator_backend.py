@@ -10,6 +10,7 @@ from holdfast.backends.descriptors import ListStateDescriptor, MapStateDescripto
 from holdfast.backends.entries import Block
 from holdfast.backends.kinds import shape_of
 from holdfast.backends.loading import Reading
+from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.operator_forms import OperatorForm
 from holdfast.backends.operator_restores import PendingState, read_operator_snapshots
 from holdfast.backends.operator_snapshots import (
@@ -139,6 +140,19 @@ class OperatorStateBackend(OwnedByOneThread):
                 return write_operator_snapshot(writer, self._place, [*tables, *carried], future)
 
         return self._worker.submit(write)
+
+    def metrics(self) -> StateMetrics:
+        """How many entries each state has: elements of a list, or entries of a map.
+
+        Raises:
+            Invalid: the backend is closed, or the call is another thread's.
+        """
+        self.check_thread()
+        return StateMetrics(
+            states={
+                name: {"entries": float(len(each.cells))} for name, each in self._states.items()
+            }
+        )
 
     def _release(self) -> None:
         self._worker.close()

@@ -37,17 +37,27 @@ class Family:
         self.name = name
         self.table = table
         self.handle = handle
+        self.room_waits = 0
+        """How often who wrote to it had to wait for room in memory."""
+        self.room_waited_s = 0.0
+
+    def number(self, name: str) -> int:
+        """A property of RocksDB that is a number."""
+        return self.table.property_int_value(f"rocksdb.{name}") or 0
+
+    def text(self, name: str) -> str:
+        """A property of RocksDB that is a text; empty if there is none."""
+        return self.table.property_value(f"rocksdb.{name}") or ""
 
     @property
     def buffered_bytes(self) -> int:
         """What its write buffers take."""
-        return self.table.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        return self.number("cur-size-all-mem-tables")
 
     @property
     def buffered_entries(self) -> int:
         """How many writes are in its write buffers."""
-        names = ("num-entries-active-mem-table", "num-entries-imm-mem-tables")
-        return sum(self.table.property_int_value(f"rocksdb.{name}") or 0 for name in names)
+        return sum(map(self.number, ("num-entries-active-mem-table", "num-entries-imm-mem-tables")))
 
     def flush(self) -> None:
         """Write its buffers to a file."""
@@ -107,10 +117,26 @@ class RocksDatabase:
         with suppress(Exception):  # that it is gone
             family.table.close()
 
-    def write(self, batch: WriteBatch) -> None:
-        """Write, and then make room in memory if there is none left: so writers wait."""
+    def write(self, batch: WriteBatch, family: Family) -> None:
+        """Write to a family."""
         self._database.write(batch)
-        self._memory.make_room()
+        self.make_room(family)
+
+    def make_room(self, family: Family) -> None:
+        """Empty write buffers if there is no room left: who has written to this family waits."""
+        waited_s = self._memory.make_room()
+        if waited_s is not None:
+            family.room_waits += 1
+            family.room_waited_s += waited_s
+
+    def number(self, name: str) -> int:
+        """A property of RocksDB, of the whole database, that is a number."""
+        return self._database.property_int_value(f"rocksdb.{name}") or 0
+
+    @property
+    def statistics(self) -> str:
+        """What RocksDB has counted since the database was opened; empty if it does not count."""
+        return self._database.property_value("rocksdb.options-statistics") or ""
 
     def flush(self) -> None:
         """Write all buffers to files."""

@@ -142,7 +142,7 @@ class RocksFiles(ByteFiles):
                 batch = WriteBatch(raw_mode=True)
                 for first, end in ranges:
                     batch.delete_range(first, end, family.handle)
-                self.database.write(batch)
+                self.database.write(batch, family)
         families = [family.table for family in self.families.values()]
 
         def compact() -> None:

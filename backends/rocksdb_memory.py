@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rocksdict import Cache, WriteBufferManager
 
-from holdfast.storage import Invalid
+from holdfast.storage import Clock, Invalid, SystemClock
 
 __all__ = ["HasBuffers", "SlotMemory", "memory_bytes"]
 
@@ -43,9 +43,12 @@ class SlotMemory:
     where two databases share them, so whoever has written calls `make_room`, which is to wait too.
     """
 
-    def __init__(self, budget_bytes: int, write_buffer_ratio: float) -> None:
+    def __init__(
+        self, budget_bytes: int, write_buffer_ratio: float, clock: Clock | None = None
+    ) -> None:
         buffers_bytes = int(budget_bytes * 2 * write_buffer_ratio / 3)
-        self.cache = Cache(int(budget_bytes * (3 - write_buffer_ratio) / 3))
+        self._cache_bytes = int(budget_bytes * (3 - write_buffer_ratio) / 3)
+        self.cache = Cache(self._cache_bytes)
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             buffers_bytes, False, self.cache
         )
@@ -53,6 +56,9 @@ class SlotMemory:
         # back: the pieces alone must not be the whole budget.
         self.piece_bytes = min(max(buffers_bytes // (2 * _MOST_TABLES), 4096), _MEBIBYTE)
         self._owners: list[HasBuffers] = []
+        self._clock = clock or SystemClock()
+        self._waits = 0
+        self._waited_s = 0.0
 
     def buffers_of(self, owner: HasBuffers) -> None:
         """Somebody begins to use write buffers."""
@@ -63,15 +69,36 @@ class SlotMemory:
         with suppress(ValueError):
             self._owners.remove(owner)
 
-    def make_room(self) -> None:
-        """Flush the largest buffers, whose ever they are, if all together are above their part."""
+    def make_room(self) -> float | None:
+        """Flush the largest buffers, whose ever they are, if all together are above their part.
+
+        Answers how many seconds that took; None if there was room.
+        """
         buffers = self.write_buffers
         if buffers.get_usage() <= buffers.get_buffer_size():
-            return
+            return None
         owners = list(self._owners)
         largest = max(owners, key=lambda owner: owner.buffered_bytes, default=None)
-        if largest is not None:
-            largest.flush()
+        if largest is None:
+            return None
+        began_s = self._clock.monotonic_s()
+        largest.flush()
+        waited_s = self._clock.monotonic_s() - began_s
+        self._waits += 1
+        self._waited_s += waited_s
+        return waited_s
+
+    def metrics(self) -> dict[str, float]:
+        """What is used of the memory, of how much, and how writers had to wait for it."""
+        return {
+            "cache_bytes": float(self.cache.get_usage()),
+            "cache_pinned_bytes": float(self.cache.get_pinned_usage()),
+            "cache_limit_bytes": float(self._cache_bytes),
+            "write_buffers_bytes": float(self.write_buffers.get_usage()),
+            "write_buffers_limit_bytes": float(self.write_buffers.get_buffer_size()),
+            "room_waits": float(self._waits),
+            "room_waited_s": self._waited_s,
+        }
 
 
 def memory_bytes(memory: int | str) -> int:

@@ -116,14 +116,21 @@ class RocksOptions:
     family: Options
 
 
-def rocks_options(predefined: str, named: Mapping[str, Any], memory: SlotMemory) -> RocksOptions:
-    """The options of a new database in this memory; `named` has passed `check_options`."""
+def rocks_options(
+    predefined: str, named: Mapping[str, Any], memory: SlotMemory, *, has_statistics: bool = False
+) -> RocksOptions:
+    """The options of a new database in this memory; `named` has passed `check_options`.
+
+    Databases with the same options have statistics together.
+    """
     chosen = {**_ALWAYS, **PREDEFINED[predefined], **named}
     database, families = _loaded(chosen, memory.cache)
     for options in (database, families):
         options.set_write_buffer_manager(memory.write_buffers)
         options.set_arena_block_size(memory.piece_bytes)
         options.create_missing_column_families(True)
+    if has_statistics:
+        database.enable_statistics()
     return RocksOptions(database, families)
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import starmap
 
 from rocksdict import RdictIter, ReadOptions, WriteBatch
 
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
+from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.rocksdb_database import (
     Family,
+    RocksDatabase,
     next_entries,
     told,
     translated,
 )
 from holdfast.backends.rocksdb_files import RocksFiles
 from holdfast.backends.rocksdb_memory import SlotMemory
+from holdfast.backends.rocksdb_metrics import rocks_metrics
 from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.backends.working_directory import WorkingDirectory
 
@@ -51,7 +54,7 @@ class RocksStore(ByteStore):
         family = self._rocks.family_of(name)
         table = self._tables.get(name)
         if table is None or table.family is not family:
-            table = self._tables[name] = _RocksTable(name, self._rocks.database.write, family)
+            table = self._tables[name] = _RocksTable(name, self._rocks.database, family)
         return table
 
     def drop(self, name: str) -> None:
@@ -65,6 +68,10 @@ class RocksStore(ByteStore):
                 {name: family.table.iter() for name, family in self._rocks.families.items()}
             )
 
+    def metrics(self) -> StateMetrics:
+        with translated("metrics"):
+            return rocks_metrics(self._rocks.database, self._rocks.families)
+
     def close(self) -> None:
         self._tables.clear()
         self._rocks.close()
@@ -74,10 +81,10 @@ class RocksStore(ByteStore):
 class _RocksTable(ByteTable):
     """One column family."""
 
-    def __init__(self, name: str, write: Callable[[WriteBatch], None], family: Family) -> None:
+    def __init__(self, name: str, database: RocksDatabase, family: Family) -> None:
         self.family = family
         self._rocks = family.table
-        self._write_batch = write
+        self._database = database
         self._handle = family.handle
         self._where = f"table {name!r}"
 
@@ -131,7 +138,7 @@ class _RocksTable(ByteTable):
     def _write(self, batch: WriteBatch) -> None:
         if not batch.is_empty():
             with translated(self._where):
-                self._write_batch(batch)
+                self._database.write(batch, self.family)
 
 
 class _FrozenRocks(FrozenBytes):

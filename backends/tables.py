@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.backends.entries import Block
 from holdfast.backends.key_base import KeyCodec
+from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.value_codec import ValueCodec
 
 if TYPE_CHECKING:
@@ -307,6 +308,14 @@ class TableStore(ABC):
         Called by the thread that reads frozen tables, after it has released some; others may be
         held still. Gives up soon when `stop` says so.
         """
+
+    def metrics(self) -> StateMetrics:
+        """Numbers that the store has of itself, by table and as a whole; by default none.
+
+        For whoever watches: asked for about once a second, so a millisecond is well spent. Nothing
+        changes by it. The names of docs/metrics.md are free to be used for what they mean there.
+        """
+        return StateMetrics()
 
     @abstractmethod
     def close(self) -> None:
