@@ -34,7 +34,8 @@ from holdfast.backends.single_states import AggregatingState, ReducingState, Val
 from holdfast.backends.snapshots import Segments, SnapshotFuture, SnapshotTarget
 from holdfast.backends.states import State
 from holdfast.backends.tables import TableStore
-from holdfast.backends.timers import Timer, TimerService
+from holdfast.backends.timer_queues import Timer, TimerQueue
+from holdfast.backends.timers import TimerService
 
 __all__ = [
     "AggregateFunction",
@@ -70,6 +71,7 @@ __all__ = [
     "StateVisibility",
     "TableStore",
     "Timer",
+    "TimerQueue",
     "TimerService",
     "TtlUpdateType",
     "ValueState",

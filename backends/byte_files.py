@@ -32,6 +32,10 @@ class KeepsTables(Protocol):
         """How the open table of this name is kept, but for its place; None if it is not open."""
         ...
 
+    def write_out(self) -> None:
+        """Have in the store of bytes all that is in the tables."""
+        ...
+
 
 class ByteTableFiles(TableFiles):
     """Knows of each restored table how it is kept, until it is open."""
@@ -59,6 +63,7 @@ class ByteTableFiles(TableFiles):
         return self._files.is_preferred
 
     def freeze(self) -> TablesInFiles:
+        self._tables.write_out()
         frozen = self._files.freeze()
         return TablesInFiles(
             frozen, {name: self._kept(name, place) for name, place in frozen.places.items()}
@@ -82,6 +87,11 @@ class ByteTableFiles(TableFiles):
         self._files.rename(name, spec.name)
         self._restored[spec.name] = self._restored.pop(name)
         return True
+
+    def layout(self, name: str) -> str | None:
+        """The layout in which the restored table of this name is kept; None if there is none."""
+        kept = self._restored.get(name)
+        return None if kept is None else kept.layout
 
     def next_number(self, name: str) -> int:
         """The number to go on from for elements of this table of lists."""

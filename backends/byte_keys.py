@@ -48,6 +48,8 @@ class KeyLayout:
 
     name = "by-key"
     """A layout's name is kept with files that are laid out so."""
+    start = _GROUP_BYTES
+    """Where the operator's key begins."""
 
     def __init__(self, spec: TableSpec, groups: Sequence[bytes]) -> None:
         self.spec = spec
@@ -77,7 +79,7 @@ class KeyLayout:
 
     def read(self, stored: bytes) -> tuple[Any, Any, int]:
         """The key, the namespace, and where the rest begins."""
-        key, end = self.spec.keys.read(stored, _GROUP_BYTES)
+        key, end = self.spec.keys.read(stored, self.start)
         if self.spec.namespaces is None:
             return key, NO_NAMESPACE, end
         return key, *self.spec.namespaces.read(stored, end)
@@ -86,16 +88,14 @@ class KeyLayout:
         """The parts of many keys, as bytes."""
         spec = self.spec
         groups = np.frombuffer(b"".join([key[:_GROUP_BYTES] for key in stored]), ">u2")
-        starts: Iterable[int] = [_GROUP_BYTES] * len(stored)
+        starts: Iterable[int] = [self.start] * len(stored)
         parts: list[Column] = []
         for codec in (spec.keys, spec.namespaces):
             if codec is not None:
                 ends = list(map(codec.end, stored, starts))
                 parts.append(_cut(stored, starts, ends))
                 starts = ends
-        map_keys = None
-        if spec.kind is StateKind.MAP:
-            map_keys = _cut(stored, starts, map(len, stored))
+        map_keys = self.map_keys_of(stored, starts)
         namespaces = parts[1] if spec.namespaces is not None else None
         return KeyParts(groups.astype(np.uint16), parts[0], namespaces, map_keys)
 
@@ -105,6 +105,12 @@ class KeyLayout:
     def _namespace(self, namespace: Any) -> bytes:
         codec = self.spec.namespaces
         return b"" if codec is None else codec.encode(namespace)
+
+    def map_keys_of(self, stored: Sequence[bytes], ends: Iterable[int]) -> Column | None:
+        """The map keys, if there are some; `ends` has where keys and namespaces end."""
+        if self.spec.kind is not StateKind.MAP:
+            return None
+        return _cut(stored, ends, map(len, stored))
 
 
 def past(address: bytes) -> bytes:

@@ -17,6 +17,8 @@ import numpy as np
 from holdfast.backends.byte_files import ByteTableFiles
 from holdfast.backends.byte_keys import KeyLayout, group_prefixes, past
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
+from holdfast.backends.byte_timer_keys import TimeLayout
+from holdfast.backends.byte_timers import ByteTimerQueue, TimerPages
 from holdfast.backends.columns import join_values, split_values
 from holdfast.backends.entries import Block, BlockRows
 from holdfast.backends.key_groups import KeyGroupRange
@@ -33,11 +35,14 @@ from holdfast.backends.tables import (
     TableStore,
     ValueTable,
 )
+from holdfast.backends.timer_queues import TimerQueue
+from holdfast.storage import Invalid
 
 __all__ = ["ByteTableStore"]
 
 _PAGE_ENTRIES = 1024
 _element = struct.Struct(">Q").pack
+_USUAL = TimerPages()
 _stamp = struct.Struct(">q")
 
 
@@ -177,10 +182,22 @@ _TABLES: dict[StateKind, type[_BytesTable]] = {
 
 
 class ByteTableStore(TableStore):
-    """All tables of one operator in one slot, in a store of bytes, which it closes in the end."""
+    """All tables of one operator in one slot, in a store of bytes, which it closes in the end.
 
-    def __init__(self, store: ByteStore, key_groups: KeyGroupRange, max_parallelism: int) -> None:
+    Timers are ordered keys, of which `timers` at once are in memory; None: all are, in any order.
+    """
+
+    def __init__(
+        self,
+        store: ByteStore,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+        *,
+        timers: TimerPages | None = _USUAL,
+    ) -> None:
         self._store = store
+        self._timers = timers
+        self._queues: dict[str, ByteTimerQueue] = {}
         self._groups = group_prefixes(max_parallelism)
         self._tables: dict[str, _BytesTable] = {}
         self._layouts: dict[str, KeyLayout] = {}
@@ -217,8 +234,20 @@ class ByteTableStore(TableStore):
             self._tables[spec.name] = table
         return table
 
+    def timer_queue(self, spec: TableSpec) -> TimerQueue | None:
+        layout = self._layout(spec)
+        if self._timers is None or not isinstance(layout, TimeLayout):
+            return None
+        queue = self._queues.get(spec.name)
+        if queue is None:
+            self.table(spec)
+            queue = ByteTimerQueue(layout, self._tables[spec.name].entries, self._timers)
+            self._queues[spec.name] = queue
+        return queue
+
     def layout_of(self, spec: TableSpec) -> str:
-        return self._layout(spec).name
+        is_by_time = spec.is_timers and self._timers is not None
+        return TimeLayout.name if is_by_time else KeyLayout.name
 
     def kept(self, name: str) -> KeptTable | None:
         table = self._tables.get(name)
@@ -228,12 +257,19 @@ class ByteTableStore(TableStore):
         return KeptTable(place="", layout=table.layout.name, next_number=number)
 
     def drop_table(self, spec: TableSpec) -> None:
+        self._queues.pop(spec.name, None)
         self._tables.pop(spec.name, None)
         self._store.drop(spec.name)
         if self._files is not None:
             self._files.forget(spec.name)
 
+    def write_out(self) -> None:
+        """Write what queues of timers hold back: tables are frozen next."""
+        for queue in self._queues.values():
+            queue.flush()
+
     def freeze(self) -> FrozenTables:
+        self.write_out()
         return _FrozenTables(self._store.freeze(), dict(self._layouts))
 
     def settle(self, stop: Callable[[], bool]) -> None:
@@ -249,7 +285,9 @@ class ByteTableStore(TableStore):
     def _layout(self, spec: TableSpec) -> KeyLayout:
         layout = self._layouts.get(spec.name)
         if layout is None or layout.spec is not spec:
-            layout = self._layouts[spec.name] = KeyLayout(spec, self._groups)
+            word = None if self._files is None else self._files.layout(spec.name)
+            kind = _layout_named(word or self.layout_of(spec), spec)
+            layout = self._layouts[spec.name] = kind(spec, self._groups)
         return layout
 
 
@@ -311,6 +349,19 @@ def _entries(
         if len(entries) < _PAGE_ENTRIES:
             return
         first = entries[-1][0] + b"\x00"
+
+
+def _layout_named(word: str, spec: TableSpec) -> type[KeyLayout]:
+    for layout in (KeyLayout, TimeLayout):
+        if layout.name == word:
+            return layout
+    raise Invalid(
+        "a table in files is laid out in a way that is not known",
+        where=f"table {spec.name!r}",
+        expected=f"{KeyLayout.name} or {TimeLayout.name}",
+        found=word,
+        fix="Restore it with the version of Holdfast that has written it",
+    )
 
 
 def _stamped(milliseconds: int, cell: bytes) -> bytes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from threading import get_ident
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.backends.descriptors import StateDescriptor, StateTtlConfig
 from holdfast.backends.file_restores import FilesRestored, PendingFiles, restore_files
@@ -29,12 +30,15 @@ from holdfast.backends.restores import PendingEntries, PendingTable, Restored, r
 from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
 from holdfast.backends.snapshotter import FrozenTable, SnapshotRequest, Snapshotter, info_of
 from holdfast.backends.states import State
-from holdfast.backends.tables import NO_NAMESPACE, MapTable, Table, TableSpec, TableStore
-from holdfast.backends.timers import TimerService, timer_specs
+from holdfast.backends.tables import NO_NAMESPACE, Table, TableSpec, TableStore
+from holdfast.backends.timer_queues import TimerQueue
+from holdfast.backends.timers import TimerService, timer_queue, timer_specs
 from holdfast.backends.ttl import oldest_alive_ms
 from holdfast.storage import Clock, Handle, Invalid, JobStorage, StateSnapshot
 
 __all__ = ["KeyedStateBackend", "Opening"]
+
+_Filled = TypeVar("_Filled", Table, TimerQueue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +197,13 @@ class KeyedStateBackend(OwnedByOneThread):
         self.check_thread()
         if name not in self._timers:
             namespaces = None if namespace_type is None else key_codec_for(namespace_type)
-            tables = []
-            for spec in timer_specs(name, self._keys, namespaces):
-                table, _ = self._made(spec, "timers", None)
-                if not isinstance(table, MapTable):
-                    raise AssertionError("timers are kept in a map")
-                tables.append((spec, table))
-            self._timer_specs += [spec for spec, _ in tables]
-            self._timers[name] = TimerService(self, *tables)
+            event, processing = timer_specs(name, self._keys, namespaces)
+            queues = [
+                (spec, self._filled(spec, "timers", [spec.name], partial(timer_queue, self.store)))
+                for spec in (event, processing)
+            ]
+            self._timer_specs += [event, processing]
+            self._timers[name] = TimerService(self, *queues)
             self._timer_namespaces[name] = namespace_type
         if self._timer_namespaces[name] != namespace_type:
             raise Invalid(
@@ -369,24 +372,37 @@ class KeyedStateBackend(OwnedByOneThread):
     ) -> tuple[Table, Table]:
         """The table of a spec, with what the snapshots have under its name and its aliases.
 
-        It may be under several, where only some slots had asked for it by its new name. The store's
-        own, and the same with time to live. Nothing is left of it on a failure.
+        The store's own, and the same with time to live.
         """
-        names = dict.fromkeys((*reversed(aliases), spec.name))
-        found = [name for name in names if name in self._pending]
+        self._filled(spec, kind, (*reversed(aliases), spec.name), self.store.table)
+        return make_table(self.store, spec, ttl, self._clock)
+
+    def _filled(
+        self,
+        spec: TableSpec,
+        kind: str,
+        names: Iterable[str],
+        make: Callable[[TableSpec], _Filled],
+    ) -> _Filled:
+        """What `make` answers, with what the snapshots have under these names.
+
+        It may be under several, where only some slots had asked for it by its new name. Nothing is
+        left of it on a failure.
+        """
+        found = [name for name in dict.fromkeys(names) if name in self._pending]
         pending = [table for name in found for table in self._pending[name]]
         loader = Loader(spec, kind, self._where, self._allow_pickle, self._clock.now_ms())
         for each in pending:
             loader.check(each.info)
         if len(pending) == 1 and loader.is_as_written(pending[0].info) and pending[0].claim(spec):
             del self._pending[found[0]]
-            return make_table(self.store, spec, ttl, self._clock)
-        inner, table = make_table(self.store, spec, ttl, self._clock)
+            return make(spec)
+        filled = make(spec)
         try:
             with restoring(f"state {spec.name!r} of {self._where}"):
                 for each in pending:
                     for block in loader.blocks(each):
-                        inner.load(block)
+                        filled.load(block)
         except BaseException:
             self.store.drop_table(spec)
             raise
@@ -394,4 +410,4 @@ class KeyedStateBackend(OwnedByOneThread):
             del self._pending[name]
         for each in pending:
             each.loaded()
-        return inner, table
+        return filled

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.backends.byte_tables import ByteTableStore
+from holdfast.backends.byte_timers import TimerPages
 from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.rocksdb_memory import SlotMemory, memory_bytes
@@ -18,6 +19,8 @@ from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.storage import HoldfastError, Invalid
 
 __all__ = ["RocksDBStateBackend"]
+
+_TIMERS = {"rocksdb": TimerPages(), "heap": None}
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class RocksDBStateBackend(StateBackend):
         all entries, in the form that any backend can be restored from.
     statistics: RocksDB counts, so that metrics tell the hits and misses of its cache. A lookup of
         one key takes up to a tenth longer; one of many keys, or a write, takes as long.
+    timers: with `rocksdb` timers are ordered keys of the database, of which a few are in memory;
+        with `heap` an index of all of them is in memory, as with the hashmap backend.
     directories: where databases are kept, on one disk or several; by default where temporary
         files are. Only what a live process uses survives there.
     """
@@ -44,6 +49,7 @@ class RocksDBStateBackend(StateBackend):
     options: Mapping[str, Any] = field(default_factory=dict)
     incremental: bool = True
     statistics: bool = True
+    timers: str = "rocksdb"
     directories: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -66,6 +72,11 @@ class RocksDBStateBackend(StateBackend):
                     expected="True or False",
                     found=repr(getattr(self, name)),
                 )
+        if self.timers not in list(_TIMERS):
+            raise Invalid(
+                f"the rocksdb backend cannot keep timers in {self.timers!r}",
+                expected=" or ".join(map(repr, _TIMERS)),
+            )
         if isinstance(self.directories, str):
             raise Invalid(
                 "directories is a text",
@@ -96,7 +107,7 @@ class RocksDBStateBackend(StateBackend):
         except HoldfastError:
             directory.close()
             raise
-        return ByteTableStore(store, key_groups, max_parallelism)
+        return ByteTableStore(store, key_groups, max_parallelism, timers=_TIMERS[self.timers])
 
     def metrics(self) -> Mapping[str, float]:
         return self._slot_memory.metrics()

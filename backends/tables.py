@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.backends.entries import Block
 from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.metrics import StateMetrics
+from holdfast.backends.timer_queues import TimerQueue
 from holdfast.backends.value_codec import ValueCodec
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ __all__ = [
 
 class _NoNamespace(Enum):
     NO_NAMESPACE = "no namespace"
+
+    __hash__ = object.__hash__  # that of Enum is a function in Python
 
 
 NO_NAMESPACE = _NoNamespace.NO_NAMESPACE
@@ -86,6 +89,8 @@ class TableSpec:
     values: ValueCodec[Any]
     stamped: bool
     """Each cell carries the millisecond of its last use, for time to live."""
+    is_timers: bool = False
+    """A map with True at each moment of a timer, which a store may keep as a `TimerQueue`."""
 
     @property
     def keys(self) -> KeyCodec[Any]:
@@ -285,6 +290,15 @@ class TableStore(ABC):
         table = self.table(spec)
         assert isinstance(table, MapTable)
         return table
+
+    def timer_queue(self, spec: TableSpec) -> TimerQueue | None:
+        """Make a queue of timers of this name, or open the one that there is.
+
+        It takes little memory however many timers are in it, and is dropped and frozen as tables
+        are. None if the store has no such way: then timers are in a map table, and an index of
+        them is in memory.
+        """
+        return None
 
     @abstractmethod
     def drop_table(self, spec: TableSpec) -> None:

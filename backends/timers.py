@@ -1,33 +1,24 @@
 """Timers: moments at which an operator wants to be called again, for a key and a namespace.
 
-A timer is registered once however often it is asked for. Timers are kept in a table of the
-backend, so they are in its snapshots and move with their keys; an index in memory orders them.
+A timer is registered once however often it is asked for. Timers are in the snapshots of the
+backend, which also says how they are kept, and move with their keys.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.backends.heap_timers import HeapTimerQueue
 from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.states import KeyContext
-from holdfast.backends.tables import NO_NAMESPACE, KeyType, MapTable, StateKind, TableSpec
+from holdfast.backends.tables import NO_NAMESPACE, KeyType, StateKind, TableSpec, TableStore
+from holdfast.backends.timer_queues import Timer, TimerQueue
 from holdfast.backends.value_codec import value_codec_for
 from holdfast.storage.errors import Invalid
 
-__all__ = ["Timer", "TimerService", "timer_specs"]
-
-
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """One timer, at a millisecond."""
-
-    timestamp: int
-    key: Any
-    namespace: Any
+__all__ = ["Timer", "TimerService", "timer_queue", "timer_specs"]
 
 
 def timer_specs(
@@ -43,10 +34,17 @@ def timer_specs(
             map_keys=key_codec_for(int),
             values=value_codec_for(bool),
             stamped=False,
+            is_timers=True,
         )
         for domain in ("event", "processing")
     )
     return event, processing
+
+
+def timer_queue(store: TableStore, spec: TableSpec) -> TimerQueue:
+    """The timers of this spec: in the store's own way if it has one, otherwise on the heap."""
+    queue = store.timer_queue(spec)
+    return HeapTimerQueue(store, spec) if queue is None else queue
 
 
 class TimerService:
@@ -58,8 +56,8 @@ class TimerService:
     def __init__(
         self,
         context: KeyContext,
-        event: tuple[TableSpec, MapTable],
-        processing: tuple[TableSpec, MapTable],
+        event: tuple[TableSpec, TimerQueue],
+        processing: tuple[TableSpec, TimerQueue],
     ) -> None:
         self._event = _Timers(context, *event)
         self._processing = _Timers(context, *processing)
@@ -101,85 +99,43 @@ class TimerService:
 
 
 class _Timers:
-    """The timers of one domain: by moment, and for each moment by key and namespace."""
+    """The timers of one domain, asked for under the current key."""
 
-    def __init__(self, context: KeyContext, spec: TableSpec, table: MapTable) -> None:
+    def __init__(self, context: KeyContext, spec: TableSpec, queue: TimerQueue) -> None:
+        if spec.map_keys is None:
+            raise AssertionError("timers are kept by their moment")
         self._context = context
-        self._spec = spec
-        self._table = table
-        self._cell = context.store.form(spec).encode(True)
-        self._moments: list[int] = []
-        self._at: dict[int, dict[tuple[Any, Any], None]] = {}
-        for key, namespace in table.addresses():
-            for timestamp, _ in table.items(context.store.address(spec, key, namespace)):
-                self._index(timestamp, key, namespace)
+        self._namespaces = spec.namespaces
+        self._canonical = spec.map_keys.canonical
+        self._queue = queue
 
     def register(self, timestamp: int, namespace: Any) -> None:
-        key, namespace = self._owner(namespace)
-        timestamp = self._moment(timestamp)
-        if (key, namespace) not in self._at.get(timestamp, ()):
-            self._index(timestamp, key, namespace)
-            address = self._context.store.address(self._spec, key, namespace)
-            self._table.put(address, timestamp, self._cell)
+        context = self._context
+        context.check_thread()
+        key = context.key
+        hash(key)  # raises when there is no current key
+        if self._namespaces is not None or namespace is not NO_NAMESPACE:
+            namespace = self._space(namespace)
+        self._queue.add(self._canonical(timestamp), key, namespace)
 
     def delete(self, timestamp: int, namespace: Any) -> None:
-        key, namespace = self._owner(namespace)
-        timestamp = self._moment(timestamp)
-        there = self._at.get(timestamp)
-        if there is not None and (key, namespace) in there:
-            del there[key, namespace]
-            self._forget(Timer(timestamp, key, namespace))
+        context = self._context
+        context.check_thread()
+        key = context.key
+        hash(key)
+        if self._namespaces is not None or namespace is not NO_NAMESPACE:
+            namespace = self._space(namespace)
+        self._queue.remove(self._canonical(timestamp), key, namespace)
 
     def due(self, until: int) -> Iterator[Timer]:
-        # A walk over a copy for each moment: to ask a dict for its first entry again and again is
-        # to walk over all that were removed before it.
         self._context.check_thread()
-        walks: dict[int, Iterator[tuple[Any, Any]]] = {}
-        while self._moments and self._moments[0] <= until:
-            timestamp = self._moments[0]
-            there = self._at[timestamp]
-            if not there:
-                heapq.heappop(self._moments)
-                del self._at[timestamp]
-                walks.pop(timestamp, None)
-                continue
-            owner = next(walks.get(timestamp, iter(())), None)
-            if owner is None:
-                walks[timestamp] = iter(list(there))
-            elif owner in there:
-                del there[owner]
-                timer = Timer(timestamp, *owner)
-                self._forget(timer)
-                yield timer
+        return self._queue.due(until)
 
     def next(self) -> int | None:
         self._context.check_thread()
-        while self._moments and not self._at[self._moments[0]]:
-            del self._at[heapq.heappop(self._moments)]
-        return self._moments[0] if self._moments else None
+        return self._queue.first_moment()
 
-    def _index(self, timestamp: int, key: Any, namespace: Any) -> None:
-        if timestamp not in self._at:
-            self._at[timestamp] = {}
-            heapq.heappush(self._moments, timestamp)
-        self._at[timestamp][key, namespace] = None
-
-    def _forget(self, timer: Timer) -> None:
-        address = self._context.store.address(self._spec, timer.key, timer.namespace)
-        self._table.remove_entry(address, timer.timestamp)
-
-    def _owner(self, namespace: Any) -> tuple[Any, Any]:
-        self._context.check_thread()
-        key = self._context.key
-        hash(key)  # raises when there is no current key
-        if self._spec.namespaces is None:
-            if namespace is not NO_NAMESPACE:
-                raise Invalid("these timers have no namespaces", found=repr(namespace))
-            return key, NO_NAMESPACE
-        return key, self._spec.namespaces.canonical(namespace)
-
-    def _moment(self, timestamp: int) -> int:
-        if self._spec.map_keys is None:
-            raise AssertionError("timers are kept by their moment")
-        moment: int = self._spec.map_keys.canonical(timestamp)
-        return moment
+    def _space(self, namespace: Any) -> Any:
+        if self._namespaces is None:
+            raise Invalid("these timers have no namespaces", found=repr(namespace))
+        return self._namespaces.canonical(namespace)

@@ -16,7 +16,7 @@ from holdfast.backends.testing.restoring import ExchangeClauses, RestoreClauses
 from holdfast.backends.testing.scanning import NeighbourClauses, ScanClauses
 from holdfast.backends.testing.snapshotting import SnapshotClauses
 from holdfast.backends.testing.stating import StateClauses
-from holdfast.backends.testing.timing import TimerClauses
+from holdfast.backends.testing.timing import TimerClauses, TimerCrowdClauses
 
 __all__ = ["StateBackendConformance"]
 
@@ -36,6 +36,7 @@ class StateBackendConformance(
     KeyClauses,
     TimeToLiveClauses,
     TimerClauses,
+    TimerCrowdClauses,
     SnapshotClauses,
     RestoreClauses,
     ExchangeClauses,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from holdfast.backends.tables import NO_NAMESPACE
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS
@@ -16,9 +18,10 @@ from holdfast.backends.testing.scenes import (
     timers_of,
 )
 from holdfast.backends.timers import Timer
+from holdfast.storage import StateSnapshot
 from holdfast.storage.testing.checks import same
 
-__all__ = ["TimerClauses"]
+__all__ = ["TimerClauses", "TimerCrowdClauses"]
 
 
 class TimerClauses:
@@ -141,3 +144,175 @@ class TimerClauses:
             sorted((key % 7, key) for key in keys),
             "timers of all slots",
         )
+
+
+_CROWD = 3001
+"""A prime number of timers: more than a store keeps of one key in memory, if it keeps some."""
+
+
+class TimerCrowdClauses:
+    """What timers owe that are many: a store need not have all of them in memory."""
+
+    def test_thousands_of_timers_fire_in_order(self, place: Place) -> None:
+        """Each once, in whatever order they were registered, and however far each step goes."""
+        with keyed(opened(place)) as state:
+            timers = state.timers("timers")
+            state.set_current_key("ann")
+            moments = [INT64_MIN, *_scattered(-1000), INT64_MAX]
+            for moment in moments:
+                timers.register_event_time_timer(moment)
+            found: list[int] = []
+            for until in (INT64_MIN, -999, 500, 1999, INT64_MAX - 1, INT64_MAX):
+                found += _moments(timers.due_event_time(until))
+                expected = sorted(moment for moment in moments if moment <= until)
+                same(found, expected, f"timers up to {until}")
+
+    def test_timers_of_thousands_of_keys_fire_in_order(self, place: Place) -> None:
+        """Also where many keys have one at the same time."""
+        with keyed(opened(place)) as state:
+            timers = state.timers("timers", namespace_type=str)
+            expected = set()
+            for key in _scattered(0):
+                state.set_current_key(key)
+                for space in ("", "a"):
+                    timers.register_event_time_timer(key % 7, space)
+                    expected.add((key % 7, key, space))
+            fired = [
+                (timer.timestamp, timer.key, timer.namespace) for timer in timers.due_event_time(6)
+            ]
+            same((len(fired), set(fired)), (2 * _CROWD, expected), "timers of many keys")
+            same([each[0] for each in fired], sorted(each[0] for each in fired), "their order")
+
+    def test_an_earlier_timer_comes_first(self, place: Place) -> None:
+        """Before thousands of any key, or between two of them, before and after some fired."""
+        with keyed(opened(place)) as state:
+            timers = state.timers("timers")
+            moments = {10 * moment for moment in _scattered(1)}
+            for moment in moments:
+                state.set_current_key(moment % 7)
+                timers.register_event_time_timer(moment)
+            for fired in (0, 20, 13_000):
+                due = _moments(timers.due_event_time(fired))
+                same(due, _up_to(moments, fired), "timers due")
+                moments.difference_update(due)
+                for moment in (fired + 15, fired + 5000, fired + 4, fired + 5, fired + 3):
+                    state.set_current_key(moment % 7)
+                    timers.register_event_time_timer(moment)
+                    moments.add(moment)
+                    same(timers.next_event_time(), min(moments), "the next timer")
+            same(_moments(timers.due_event_time(10**6)), sorted(moments), "timers in the end")
+
+    def test_timers_among_thousands_are_deleted(self, place: Place) -> None:
+        """The first, the last, those between; all of them; and one that is registered again."""
+        with keyed(opened(place)) as state:
+            timers = state.timers("timers")
+            state.set_current_key("ann")
+            for moment in _scattered(0):
+                timers.register_event_time_timer(moment)
+            same(timers.next_event_time(), 0, "the next timer")
+            left = set(range(_CROWD))
+            for moment in (0, 1, _CROWD - 1, *range(2, _CROWD, 3), 0, _CROWD):
+                timers.delete_event_time_timer(moment)
+                left.discard(moment)
+            for moment in (1, 5, 2000, _CROWD - 1):
+                timers.register_event_time_timer(moment)
+                timers.delete_event_time_timer(moment)
+                timers.register_event_time_timer(moment)
+                left.add(moment)
+            same(timers.next_event_time(), 1, "the next timer, after many were deleted")
+            due = _moments(timers.due_event_time(1500))
+            same(due, _up_to(left, 1500), "timers that were not deleted")
+            for moment in left:
+                timers.delete_event_time_timer(moment)
+            same(timers.next_event_time(), None, "the next timer, after all were deleted")
+            same(_moments(timers.due_event_time(_CROWD)), [], "timers, after all were deleted")
+
+    def test_thousands_of_timers_change_while_they_fire(self, place: Place) -> None:
+        """What is registered and deleted between two of them counts from then on."""
+        with keyed(opened(place)) as state:
+            timers = state.timers("timers")
+            state.set_current_key("ann")
+            left = {3 * moment for moment in range(_CROWD)}
+            for moment in left:
+                timers.register_event_time_timer(moment)
+            last = 2 * _CROWD
+            for fired, timer in enumerate(timers.due_event_time(last), 1):
+                expected = min(left)
+                same(timer.timestamp, expected, f"timer {fired} of many that fire and change")
+                left.remove(expected)
+                for moment in (expected + 3, expected + 900, last + 3):
+                    if fired % 5 == 1 and moment in left:
+                        timers.delete_event_time_timer(moment)
+                        left.remove(moment)
+                for moment in (expected - 1, expected, expected + 1, expected + 901, last + 1):
+                    if fired % 7 == 1 and fired < _CROWD:
+                        timers.register_event_time_timer(moment)
+                        left.add(moment)
+            same(_up_to(left, last), [], "timers that are due and have not fired")
+            same(_moments(timers.due_event_time(10**6)), sorted(left), "timers that are left")
+
+    def test_a_snapshot_may_be_taken_while_timers_fire(self, place: Place) -> None:
+        """It has those that have not fired yet, and what was registered and deleted by then."""
+        job = memory()
+        with keyed(opened(place)) as state:
+            timers = state.timers("timers")
+            state.set_current_key("ann")
+            left = set(range(_CROWD))
+            for moment in left:
+                timers.register_event_time_timer(moment)
+            snapshots = []
+            for number, timer in enumerate(timers.due_event_time(_CROWD), 1):
+                left.remove(timer.timestamp)
+                if number in (1, 300, 2500):
+                    for moment in (timer.timestamp - 1, _CROWD + number):
+                        timers.register_event_time_timer(moment)
+                        left.add(moment)
+                    timers.delete_event_time_timer(timer.timestamp + 1)
+                    left.remove(timer.timestamp + 1)
+                    snapshots.append((sorted(left), taken(state, job, number)))
+        for expected, snapshot in snapshots:
+            with keyed(opened(place), snapshot, job=job) as state:
+                found = [timer[0] for timer in timers_of(state)]
+                same(found, expected, "timers of a snapshot from between two that fired")
+
+    def test_thousands_of_timers_move_with_their_keys(self, place: Place) -> None:
+        """To more slots and to fewer, in whatever state they were left."""
+        job, keys = memory(), list(range(300))
+        expected = {(key * 7 % 50 + 50 * round_, key) for key in keys for round_ in range(10)}
+        snapshots: list[StateSnapshot] = []
+        for number, parallelism in enumerate((2, 3, 1), 1):
+            parts, fired = [], set()
+            for key_groups in slots(parallelism):
+                with keyed(
+                    opened(place), *snapshots, job=job, key_groups=key_groups, key_type=int
+                ) as state:
+                    timers = state.timers("timers")
+                    if not snapshots:
+                        for moment, key in expected:
+                            if keys_of(state, [key]):
+                                timers.register_event_time_timer(moment)
+                    due = [(each.timestamp, each.key) for each in timers.due_event_time(number * 9)]
+                    same(due, sorted(due, key=lambda each: each[0]), "their order")
+                    fired.update(due)
+                    parts.append(taken(state, job, number))
+            due_now = {timer for timer in expected if timer[0] <= number * 9}
+            same(fired, due_now, f"timers due in {parallelism} slots")
+            expected -= due_now
+            snapshots = parts
+        with keyed(opened(place), *snapshots, job=job) as state:
+            found = [timer[:2] for timer in timers_of(state)]
+            same((len(found), set(found)), (len(expected), expected), "timers that are left")
+
+
+def _scattered(first: int) -> list[int]:
+    """As many moments as make a crowd, from `first` on, out of order."""
+    return [first + number * 1297 % _CROWD for number in range(_CROWD)]
+
+
+def _moments(due: Iterable[Timer]) -> list[int]:
+    return [timer.timestamp for timer in due]
+
+
+def _up_to(moments: Collection[int], until: int) -> list[int]:
+    """The moments up to one, in order."""
+    return sorted(moment for moment in moments if moment <= until)

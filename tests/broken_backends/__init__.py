@@ -12,6 +12,7 @@ from broken_backends import (
     maps,
     scanning,
     states,
+    timers,
     values,
 )
 from broken_backends.register import BROKEN
@@ -26,5 +27,6 @@ __all__ = [
     "maps",
     "scanning",
     "states",
+    "timers",
     "values",
 ]
