@@ -65,13 +65,13 @@ class KeyLayout:
         """The address of each of many canonical keys."""
         codec = self.spec.keys
         groups = key_groups(codec.hash_many(keys), len(self._groups))
-        addresses = self._joined(groups, encode_keys(codec, keys).to_list(len(keys)))
+        addresses = _prefixed(groups, encode_keys(codec, keys), len(keys))
         end = self._namespace(namespace)
         return [address + end for address in addresses] if end else addresses
 
     def of_block(self, block: Block) -> list[bytes]:
         """The address of each row of a block, with its map key if there is one."""
-        found = self._joined(block.group_array, block.keys.to_list(block.count))
+        found = _prefixed(block.group_array, block.keys, block.count)
         for column in (block.namespaces, block.map_keys):
             if column is not None:
                 found = list(map(add, found, column.to_list(block.count)))
@@ -99,9 +99,6 @@ class KeyLayout:
         namespaces = parts[1] if spec.namespaces is not None else None
         return KeyParts(groups.astype(np.uint16), parts[0], namespaces, map_keys)
 
-    def _joined(self, groups: npt.NDArray[Any], keys: Iterable[bytes]) -> list[bytes]:
-        return list(map(add, map(self._groups.__getitem__, groups.tolist()), keys))
-
     def _namespace(self, namespace: Any) -> bytes:
         codec = self.spec.namespaces
         return b"" if codec is None else codec.encode(namespace)
@@ -120,6 +117,19 @@ def past(address: bytes) -> bytes:
     """
     kept = address.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,))
+
+
+def _prefixed(groups: npt.NDArray[Any], keys: Column, count: int) -> list[bytes]:
+    """Each key after its key group."""
+    prefixes = groups.astype(">u2")
+    if not keys.width:
+        raw = prefixes.tobytes()
+        starts = range(0, len(raw), _GROUP_BYTES)
+        return list(map(add, [raw[at : at + _GROUP_BYTES] for at in starts], keys.to_list(count)))
+    rows = np.empty((count, _GROUP_BYTES + keys.width), np.uint8)
+    rows[:, :_GROUP_BYTES] = prefixes.view(np.uint8).reshape(count, _GROUP_BYTES)
+    rows[:, _GROUP_BYTES:] = np.frombuffer(keys.data, np.uint8).reshape(count, keys.width)
+    return Column(rows.tobytes(), _GROUP_BYTES + keys.width).to_list(count)
 
 
 def _cut(stored: Sequence[bytes], starts: Iterable[int], ends: Iterable[int]) -> Column:

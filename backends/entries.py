@@ -68,7 +68,9 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
     def to_list(self, count: int) -> list[bytes]:
         """The byte strings; `count` is the number of rows."""
-        data = self.data
+        data, width = self.data, self.width
+        if width:
+            return [data[start : start + width] for start in range(0, len(data), width)]
         offsets = accumulate(self._lengths(count).tolist(), initial=0)
         return [data[start:end] for start, end in pairwise(offsets)]
 

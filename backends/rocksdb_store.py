@@ -5,8 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from itertools import starmap
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from rocksdict import RdictIter, ReadOptions, WriteBatch
 
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
@@ -28,6 +31,9 @@ __all__ = ["RocksStore"]
 
 _BATCH_ENTRIES = 32 * 1024
 """So many are written at once: between two writes others get memory, and the interpreter."""
+
+_WORTH_SORTING = 256
+"""So many keys are looked up in order: those of one block are found together."""
 
 _FEW = 64
 """Up to so many entries of a range are removed one by one: a range that was removed makes every
@@ -97,14 +103,34 @@ class _RocksTable(ByteTable):
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         with translated(self._where):
-            return list(self._rocks.get(list(keys)) or ())
+            if len(keys) < _WORTH_SORTING:
+                return list(self._rocks.get(list(keys)) or ())
+            order = _order(keys)
+            found = self._rocks.get(list(map(keys.__getitem__, order.tolist()))) or []
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return list(map(found.__getitem__, places.tolist()))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        try:
+            self._rocks.put(key, value)
+            self._database.make_room(self.family)
+        except Exception as error:
+            raise told(error, self._where) from error
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        # In order, each key once: so most of the way to its place in the write buffer is known.
-        entries = sorted(dict(zip(keys, values, strict=True)).items())
-        for first in range(0, len(entries), _BATCH_ENTRIES):
+        if len(keys) < _WORTH_SORTING:
             batch = self._batch()
-            deque(starmap(batch.__setitem__, entries[first : first + _BATCH_ENTRIES]), 0)
+            deque(map(batch.__setitem__, keys, values), 0)
+            self._write(batch)
+            return
+        # In order: so most of the way to its place in the write buffer is known for each.
+        order: list[int] = _order(keys).tolist()
+        for first in range(0, len(order), _BATCH_ENTRIES):
+            batch = self._batch()
+            piece = order[first : first + _BATCH_ENTRIES]
+            its_keys, its_values = (map(each.__getitem__, piece) for each in (keys, values))
+            deque(map(batch.__setitem__, its_keys, its_values), 0)
             self._write(batch)
 
     def remove_many(self, keys: Sequence[bytes]) -> None:
@@ -139,6 +165,12 @@ class _RocksTable(ByteTable):
         if not batch.is_empty():
             with translated(self._where):
                 self._database.write(batch, self.family)
+
+
+def _order(keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
+    """The places of the keys, the least first, equal ones as they came."""
+    order: npt.NDArray[np.uint64] = pc.array_sort_indices(pa.array(keys, pa.binary())).to_numpy()
+    return order
 
 
 class _FrozenRocks(FrozenBytes):

@@ -57,6 +57,7 @@ class State(Generic[_V]):
         self.namespace: Any = NO_NAMESPACE
         """The current one, canonical."""
         self._form: CellForm = context.store.form(spec)
+        self._last: tuple[Any, Any, Any] = (self, self, None)
 
     @property
     def name(self) -> str:
@@ -85,11 +86,16 @@ class State(Generic[_V]):
 
     def _address(self) -> Any:
         self._context.check_thread()
-        key = self._context.key
+        key, namespace = self._context.key, self.namespace
+        last_key, last_namespace, address = self._last
+        if key is last_key and namespace is last_namespace:  # what is read is often written then
+            return address
         hash(key)  # raises when there is no current key
-        if self.namespace is NO_NAMESPACE and self._spec.namespaces is not None:
+        if namespace is NO_NAMESPACE and self._spec.namespaces is not None:
             raise self._no_namespace()
-        return self._context.store.address(self._spec, key, self.namespace)
+        address = self._context.store.address(self._spec, key, namespace)
+        self._last = (key, namespace, address)
+        return address
 
     def _addresses(self, keys: Any) -> Sequence[Any]:
         if self.namespace is NO_NAMESPACE and self._spec.namespaces is not None:
