@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from threading import get_ident
@@ -364,7 +364,7 @@ class KeyedStateBackend(OwnedByOneThread):
                 if isinstance(pending, PendingEntries):
                     with restoring(f"state {name!r} of {self._where}"):
                         pending.hold()
-                    found.append(pending)
+                    found.append(replace(pending))  # what is loaded meanwhile, it keeps
         return found
 
     def _made(

@@ -186,6 +186,23 @@ def test_state_that_nobody_asks_for_is_carried_on(job: JobStorage) -> None:
             assert content(backend) == expected
 
 
+def test_state_that_is_asked_for_while_a_snapshot_waits_is_in_it_still(tmp_path: Path) -> None:
+    job = load_storage(str(tmp_path), inline_limit_bytes=0).job("job")
+    with opened() as backend:
+        churn(backend, random.Random(9), KEYS["str"], 300)
+        expected = content(backend)
+        first = backend.snapshot(1, job).result(30)
+    gate = Gate(job)
+    with opened(first, job=job) as backend:
+        future = backend.snapshot(2, gate)
+        assert content(backend) == expected  # it is live, and held no more
+        job.storage.delete(f"{job.folder}/{name}" for name in files_of(first))
+        gate.open.set()
+        second = future.result(30)
+    with opened(second, job=job) as backend:
+        assert content(backend) == expected
+
+
 def test_a_snapshot_can_be_cancelled_while_it_is_written(job: JobStorage) -> None:
     gate = Gate(job)
     with opened() as backend:
