@@ -63,6 +63,12 @@ class Family:
         """Write its buffers to a file."""
         self.table.flush()
 
+    def close(self) -> None:
+        """Let go of it. Whoever keeps its handle would keep the database open, and its files."""
+        with suppress(Exception):  # of a full disk, say, or that it is dropped
+            self.table.close()
+        del self.handle
+
 
 class RocksDatabase:
     """A database without a write-ahead log, in a directory of its own."""
@@ -114,8 +120,7 @@ class RocksDatabase:
         self._memory.buffers_gone(family)
         with translated(f"family {family.name!r}"):
             self._database.drop_column_family(family.name)
-        with suppress(Exception):  # that it is gone
-            family.table.close()
+        family.close()
 
     def write(self, batch: WriteBatch, family: Family) -> None:
         """Write to a family."""
@@ -160,16 +165,15 @@ class RocksDatabase:
 
     def close(self) -> None:
         """Let go of the files, which stay. Nothing that is not in a file has to last."""
-        # Whoever keeps a table keeps the database open, and that would go on to compact what the
-        # families write when they are closed, while its directory is removed.
+        # What compacts would go on with what the families write when they are closed, while the
+        # directory is removed.
         with suppress(Exception):
             self._database.cancel_all_background(wait=True)
         # Each family too: one that is only let go of would write its entries to files when it is
         # collected as garbage, and try so for seconds where the directory is gone.
         for family in self.families.values():
             self._memory.buffers_gone(family)
-            with suppress(Exception):  # of a full disk, say
-                family.table.close()
+            family.close()
         self.families.clear()
         with suppress(Exception):
             self._database.close()

@@ -91,7 +91,6 @@ class _RocksTable(ByteTable):
         self.family = family
         self._rocks = family.table
         self._database = database
-        self._handle = family.handle
         self._where = f"table {name!r}"
 
     def get(self, key: bytes) -> bytes | None:
@@ -144,7 +143,7 @@ class _RocksTable(ByteTable):
             self.remove_many([key for key, _ in entries])
             return
         batch = self._batch()
-        batch.delete_range(first, end, self._handle)
+        batch.delete_range(first, end, self.family.handle)
         self._write(batch)
 
     def page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
@@ -158,7 +157,7 @@ class _RocksTable(ByteTable):
 
     def _batch(self) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
-        batch.set_default_column_family(self._handle)
+        batch.set_default_column_family(self.family.handle)
         return batch
 
     def _write(self, batch: WriteBatch) -> None:
