@@ -161,7 +161,7 @@ def _write_bare(
     batch.set_default_column_family(family.handle)
     for key, value in zip(*pairs, strict=True):
         batch[key] = value
-    database.write(batch)
+    database.write(batch, family)
 
 
 def _encoded(

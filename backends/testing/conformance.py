@@ -11,6 +11,7 @@ from holdfast.backends.testing.freezing import FreezeClauses
 from holdfast.backends.testing.keeping import ListTableClauses, MapTableClauses, ValueTableClauses
 from holdfast.backends.testing.lifecycle import LifecycleClauses
 from holdfast.backends.testing.living import TimeToLiveClauses
+from holdfast.backends.testing.measuring import MetricsClauses
 from holdfast.backends.testing.merging import KeyClauses, NamespaceClauses
 from holdfast.backends.testing.restoring import ExchangeClauses, RestoreClauses
 from holdfast.backends.testing.scanning import NeighbourClauses, ScanClauses
@@ -44,5 +45,6 @@ class StateBackendConformance(
     DamageClauses,
     LifecycleClauses,
     FileClauses,
+    MetricsClauses,
 ):
     """Inherit, and define the fixture `place`, which answers a `Place`; nothing else is needed."""
