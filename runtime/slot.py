@@ -16,11 +16,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+import msgspec
+
 from holdfast.backends import StateBackend, key_groups_of_slots
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.elements import Barrier
 from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
+from holdfast.runtime.gauges import Gauges
+from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network.messages import (
     Acknowledge,
     Cancel,
@@ -112,6 +116,7 @@ class Slot:
         self._is_done = False
         self._lost: HoldfastError | None = None
         self.chains: list[Chain] = []
+        self._gauges = Gauges(assignment.backend, self.chains)
 
     def command(self, command: SlotCommand) -> None:
         """Have a command done by the slot's thread, after those before it."""
@@ -126,6 +131,12 @@ class Slot:
     def rows(self) -> int:
         """How many rows its chains have read so far. Any thread."""
         return sum(chain.rows for chain in self.chains)
+
+    def metrics(self) -> SlotMetrics:
+        """Numbers of the slot. Any thread; those of state are as of the call before, or later."""
+        metrics = self._gauges.ask()
+        self._bell.ring()
+        return msgspec.structs.replace(metrics, rows=self.rows())
 
     def run(self) -> None:
         """Open all operators, process until the driver says that it is over, close them.
@@ -162,6 +173,7 @@ class Slot:
 
     def step(self) -> bool:
         """Do one thing, a command if there is one; False if there is nothing to do now."""
+        self._gauges.read_if_asked()
         return self._obey() or self._work()
 
     def close(self) -> list[OperatorFailed]:

@@ -315,7 +315,7 @@ class SimulatedSlot:
     def _beat(self) -> None:
         self._last_beat_ms = self._world.clock.now_ms()
         try:
-            is_wanted = self._driver.call(Heartbeat(slot=self.number, metrics={}))
+            is_wanted = self._driver.call(Heartbeat(slot=self.number))
         except HoldfastError:
             is_wanted = False
         if not is_wanted:

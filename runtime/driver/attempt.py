@@ -43,6 +43,7 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.feed import Feed, SlotLink, Source
+from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
     Acknowledge,
     Cancel,
@@ -169,7 +170,7 @@ class Attempt:
         self._is_over = False
         self._is_symptom = False
         self._silent: set[int] = set()
-        self.metrics: dict[int, Mapping[str, float]] = {}
+        self.metrics: dict[int, SlotMetrics] = {}
 
     @property
     def phase(self) -> Phase:

@@ -102,7 +102,10 @@ class JobHandle:
         return self._run.history.overview()
 
     def metrics(self) -> dict[str, Any]:
-        """Plain facts: attempts, rows that sources have fed, rows that slots have read."""
+        """Plain facts: attempts, rows that sources have fed, rows that slots have read, state.
+
+        Of slots they are one or two seconds old. docs/metrics.md says what there is.
+        """
         return self._run.metrics()
 
     def slot_pids(self) -> dict[int, int]:

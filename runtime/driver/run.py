@@ -13,6 +13,8 @@ from enum import Enum
 from importlib.metadata import version
 from typing import Any, Protocol
 
+import msgspec
+
 from holdfast.backends import StateBackend
 from holdfast.runtime.checkpoint import (
     Abort,
@@ -211,7 +213,7 @@ class JobRun:
         return {} if attempt is None else dict(attempt.pids)
 
     def metrics(self) -> dict[str, Any]:
-        """Plain facts: what sources have fed and slots have read, in this attempt."""
+        """Plain facts: what sources have fed, what slots have read and keep, in this attempt."""
         attempt = self._attempt
         feeds = {} if attempt is None else attempt.feeds
         slots = {} if attempt is None else attempt.metrics
@@ -221,7 +223,7 @@ class JobRun:
                 uid: {"rows": feed.rows, "batches": feed.batches, "ended": feed.has_ended}
                 for uid, feed in feeds.items()
             },
-            "slots": {slot: dict(told) for slot, told in slots.items()},
+            "slots": {slot: msgspec.to_builtins(told) for slot, told in list(slots.items())},
         }
 
     def _run(self, server: DriverServer) -> None:

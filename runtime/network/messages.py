@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.runtime.checkpoint.statistics import SlotStatistics
+from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.staging import PushKey, Winner
 from holdfast.storage import StateSnapshot
 
@@ -208,7 +209,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     """The slot lives. False: its attempt is not wanted any more; it shall stop."""
 
     slot: int
-    metrics: dict[str, float] = {}
+    metrics: SlotMetrics = SlotMetrics()
 
 
 ToDriver: TypeAlias = (

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from holdfast.backends import SnapshotTarget
+from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.runtime.operators.function_state import FunctionContext, FunctionState
 from holdfast.runtime.operators.operator import Operator, OperatorContext
 from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode
@@ -57,6 +58,9 @@ class FunctionOperator(Operator):
 
     def aborted(self, checkpoint_id: int) -> None:
         self.state.aborted(checkpoint_id)
+
+    def metrics(self) -> OperatorMetrics:
+        return self.state.metrics()
 
     def close(self) -> None:
         try:

@@ -22,10 +22,12 @@ from holdfast.backends import (
     ReducingStateDescriptor,
     SnapshotTarget,
     StateDescriptor,
+    StateMetrics,
     ValueState,
     ValueStateDescriptor,
 )
 from holdfast.backends.operator_snapshots import OPERATOR_KIND
+from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.runtime.operators.operator import OperatorContext
 from holdfast.storage import Invalid, StateSnapshot
 
@@ -98,6 +100,15 @@ class FunctionState:
         """The checkpoint will not be completed."""
         if self.keyed is not None:
             self.keyed.notify_checkpoint_aborted(checkpoint_id)
+
+    def metrics(self) -> OperatorMetrics:
+        """Numbers about both."""
+        keyed = StateMetrics() if self.keyed is None else self.keyed.metrics()
+        return OperatorMetrics(
+            store=keyed.store,
+            states=keyed.states,
+            operator_states=self._operator.metrics().states,
+        )
 
     def close(self) -> None:
         """Give everything back."""

@@ -3,7 +3,7 @@
 An operator is described on the driver by an `OperatorSpec`, plain data that is pickled once, and
 built in each slot. One thread calls everything, in this order: `open`, then as the stream has it
 `process`, `advance`, `tick` and, for each checkpoint, `prepare`, `snapshot` and later `completed`
-or `aborted`; `finish` after the last row; `close` in any case.
+or `aborted`; `finish` after the last row; `close` in any case. `metrics` is called between others.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 
 from holdfast.backends import KeyGroupRange, SnapshotTarget, StateBackend
+from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.storage import Clock, JobStorage, StateSnapshot
 
 __all__ = ["Collector", "Operator", "OperatorContext", "OperatorSpec", "Output"]
@@ -145,6 +146,10 @@ class Operator(ABC):
 
     def aborted(self, checkpoint_id: int) -> None:
         """The checkpoint will not be completed."""
+
+    def metrics(self) -> OperatorMetrics:
+        """Numbers about it, for whoever watches; asked for about once a second. Changes nothing."""
+        return OperatorMetrics()
 
     @abstractmethod
     def close(self) -> None:

@@ -35,6 +35,7 @@ from holdfast.backends import (
 )
 from holdfast.runtime.arrow_types import listed
 from holdfast.runtime.elements import EVENT_TIME
+from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.runtime.operators.user_code import unpickled
 from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
@@ -145,6 +146,9 @@ class SinkOperator(Operator):
         due = [each for each in self._pending if each[0] <= checkpoint_id]
         self._commit(due)
         self._pending = self._pending[len(due) :]
+
+    def metrics(self) -> OperatorMetrics:
+        return OperatorMetrics(operator_states={_STATE: {"entries": float(len(self._pending))}})
 
     def close(self) -> None:
         writer, self._writer = self._writer, None

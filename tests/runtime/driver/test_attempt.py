@@ -19,6 +19,7 @@ from holdfast.runtime.driver.events import (
     SourceFailed,
     StoreFailed,
 )
+from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
     Cancel,
     CheckpointAborted,
@@ -81,7 +82,7 @@ def beats(stage: Stage, seconds: int, *slots: int) -> Iterator[Step]:
     """So many seconds in which these slots are heard of."""
     for _ in range(seconds):
         for slot in slots:
-            stage.tell(Heartbeat(slot=slot, metrics={}))
+            stage.tell(Heartbeat(slot=slot))
         yield 1_000
 
 
@@ -420,12 +421,12 @@ def test_what_slots_measure_is_kept_and_answers_say_whether_they_are_wanted() ->
 
     def script(stage: Stage) -> Iterator[Step]:
         yield from stage.running()
-        assert stage.tell(Heartbeat(slot=1, metrics={"rows": 5.0}))
+        assert stage.tell(Heartbeat(slot=1, metrics=SlotMetrics(rows=5)))
         yield CancelWanted()
 
     stage.run(script)
-    assert stage.attempt.metrics == {1: {"rows": 5.0}}
-    assert not stage.tell(Heartbeat(slot=1, metrics={}))
+    assert stage.attempt.metrics == {1: SlotMetrics(rows=5)}
+    assert not stage.tell(Heartbeat(slot=1))
 
 
 DIED = SlotsEnded("… Python worker exited unexpectedly (crashed) …")

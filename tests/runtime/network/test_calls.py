@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from holdfast.runtime.checkpoint.statistics import SlotStatistics
+from holdfast.runtime.metrics import OperatorMetrics, SlotMetrics
 from holdfast.runtime.network import (
     Acknowledge,
     Cancel,
@@ -70,7 +71,20 @@ TO_DRIVER: list[ToDriver] = [
     Failed(slot=1, uid=None, summary="died", traceback="…", is_fatal=True),
     Finished(1),
     Collect(uid="out", part="p", rows=b"\x00" * 10),
-    Heartbeat(slot=1, metrics={"rows": 1e18}),
+    Heartbeat(
+        slot=1,
+        metrics=SlotMetrics(
+            rows=10**18,
+            backend={"cache_bytes": 1e18},
+            operators={
+                "sum": OperatorMetrics(
+                    store={"cache_hit_ratio": 0.25},
+                    states={"total": {"entries": 3.0}},
+                    operator_states={"seen": {"entries": 0.0}},
+                )
+            },
+        ),
+    ),
 ]
 
 

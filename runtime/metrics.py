@@ -1,0 +1,31 @@
+"""What a slot tells of itself while it runs. docs/metrics.md says what each number means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+__all__ = ["OperatorMetrics", "SlotMetrics"]
+
+
+class OperatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of one operator in one slot, by name."""
+
+    store: Mapping[str, float] = {}
+    """Of all its keyed state together."""
+    states: Mapping[str, Mapping[str, float]] = {}
+    """Of its keyed state, by the name of the state."""
+    operator_states: Mapping[str, Mapping[str, float]] = {}
+    """Of its operator state, likewise."""
+
+
+class SlotMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of one slot. Those of state are of a moment shortly before."""
+
+    rows: int = 0
+    """How many rows its chains have read."""
+    backend: Mapping[str, float] = {}
+    """Of what all its operators share: the memory of the state backend."""
+    operators: Mapping[str, OperatorMetrics] = {}
+    """By uid."""
