@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, count, islice, starmap
 from pathlib import Path
 from threading import Thread
@@ -147,8 +148,9 @@ class RocksFiles(ByteFiles):
 
         def compact() -> None:
             for family in families:
-                for first, end in ranges:
-                    family.compact_range(first, end)
+                with suppress(Exception):  # that the table was dropped meanwhile, say
+                    for first, end in ranges:
+                        family.compact_range(first, end)
 
         self._compacting = Thread(target=compact, name="holdfast-compaction", daemon=True)
         self._compacting.start()
