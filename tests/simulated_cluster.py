@@ -22,6 +22,7 @@ from holdfast.runtime.driver.events import EventQueue, SlotsEnded
 from holdfast.runtime.elements import Element, size_bytes
 from holdfast.runtime.network import (
     Cancel,
+    CheckpointCompleted,
     Credentials,
     Failed,
     Heartbeat,
@@ -171,6 +172,8 @@ class SimulatedSlot:
         self._bell = Bell()
         self._last_beat_ms = 0
         self._idle_since_ms: int | None = None
+        self._news: deque[ToSlot] = deque()
+        """That a checkpoint is complete, and what was said after it: heard late."""
         plan = launch.plan
         self._channels = {
             edge.edge_id: [
@@ -204,6 +207,8 @@ class SimulatedSlot:
             yield Action("step", process, lambda: self._doing(self._step), 2.0)
         elif self.life is Life.DRAINING and self._may_end():
             yield Action("ends", process, self._end)
+        if self._news:
+            yield Action("hears news", process, self._hear, 0.3)
         if self.life in _BEATING and self._world.clock.now_ms() - self._last_beat_ms >= _BEAT_MS:
             yield Action("beats", process, self._beat)
 
@@ -213,7 +218,9 @@ class SimulatedSlot:
             message = msgspec.structs.replace(message, timeout_s=0)  # nobody waits in this world
         if isinstance(message, SourceCommand):
             return obey_source(self.staging, message)
-        if not isinstance(message, Start):
+        if isinstance(message, CheckpointCompleted) or self._news:
+            self._news.append(message)
+        elif not isinstance(message, Start):
             self._command(message)
         elif self.life is Life.WAITING:
             self.peers = {slot: SimulatedSlot.at(each) for slot, each in message.peers.items()}
@@ -229,6 +236,9 @@ class SimulatedSlot:
     def lose(self, peer: str) -> None:
         """A stream to or from another slot broke."""
         self.slot.fail(Unavailable(f"{peer} is gone"))
+
+    def _hear(self) -> None:
+        self._command(self._news.popleft())
 
     def _command(self, command: ToSlot) -> None:
         if isinstance(command, Cancel) and self.life in (Life.WAITING, Life.OPENING):

@@ -32,11 +32,13 @@ from holdfast.storage import (
     CheckpointMetadata,
     Fenced,
     HoldfastError,
+    Invalid,
     JobOwner,
     JobResult,
     SeededEntropy,
     StateSnapshot,
     Unavailable,
+    names,
 )
 from simulated_cluster import SimulatedCluster, SimulatedLink, SimulatedServer, SimulatedSlot
 from simulated_jobs import SINKS, SOURCES, Batch, Order, Shelf, expected, job_plan, orders_of
@@ -210,10 +212,10 @@ class Simulation:
         self.parallelism = chance.choice((1, 2, 2, 3))
         self.expected = expected(self.batches)
         self.shelf = Shelf(self.world, self._check_commit)
-        self.storage = SimulatedStorage(self.world, self._check_checkpoint)
+        self.storage = SimulatedStorage(self.world, self._check_checkpoint, self._check_deletion)
         self.job = self.storage.job("job")
         self.plan = job_plan(self.shelf, self.parallelism)
-        concurrent = chance.choice((1, 1, 2))
+        concurrent = chance.choice((1, 2, 3))
         self.config = CheckpointConfig(
             interval=chance.choice(("10ms", "30ms", "200ms")),
             timeout=chance.choice(("1s", "5s")),
@@ -224,6 +226,9 @@ class Simulation:
         )
         self.cluster = SimulatedCluster(self.world)
         self.completed: list[tuple[int, int]] = []
+        self.there: dict[int, CheckpointMetadata] = {}
+        """Those of them that were not deleted."""
+        self.runs: dict[Process, JobRun] = {}
         self.statuses: list[tuple[str, JobStatus]] = []
         self.errors: list[str] = []
         self.checkpoints = 0
@@ -302,7 +307,8 @@ class Simulation:
         clock = self.world.clock
         restored = None if point is None else point.metadata.checkpoint_id
         self.world.note(f"epoch {owner.epoch} begins with checkpoint {restored}")
-        return JobRun(
+        _watch_commits(owner)
+        self.runs[self.world.process] = run = JobRun(
             RunParts(
                 plan=self.plan,
                 sources={uid: SimulatedSourcePlan(self.batches[uid]) for uid in SOURCES},
@@ -325,6 +331,7 @@ class Simulation:
                 entropy=SeededEntropy(self.world.random.randrange(2**32)),
             )
         )
+        return run
 
     def _calamity(self) -> None:
         """Mostly nothing."""
@@ -349,6 +356,7 @@ class Simulation:
         """A checkpoint that is written has the parts of all slots, and their files are there."""
         self.checkpoints += 1
         self.completed.append((metadata.epoch, metadata.checkpoint_id))
+        self.there[metadata.checkpoint_id] = metadata
         there = ({*metadata.sources}, {*metadata.operators})
         _promise(
             f"it has parts of {there}", is_kept=there == ({*SOURCES}, {"spend", "towns", *SINKS})
@@ -363,6 +371,34 @@ class Simulation:
             slots = [part.slot for part in metadata.operators[uid].parts]
             _promise(f"{uid} lacks a part", is_kept=slots == [*range(self.parallelism)])
         _promise("a file of a checkpoint is not there", is_kept=metadata.files() <= files)
+
+    def _check_deletion(self, gone: list[str]) -> None:
+        """What is still completed lacks nothing, and what is under way nothing that it builds on.
+
+        It may build on all that were completed since the one that was at its trigger.
+        """
+        found = [each for each in map(names.parse_checkpoint_object, gone) if each is not None]
+        for each in found:
+            if each.is_metadata:
+                self.there.pop(each.checkpoint_id, None)
+        for number, metadata in self.there.items():
+            missing = metadata.files().intersection(gone)
+            _promise(f"checkpoint {number} lacks {missing}", is_kept=not missing)
+        for pending, since in self._under_way():
+            bases = {number for _, number in self.completed if number >= since}
+            missing_bases = bases - self.there.keys()
+            what = f"{pending} may build on {missing_bases}, which is deleted"
+            _promise(what, is_kept=not missing_bases)
+
+    def _under_way(self) -> Iterator[tuple[int, int]]:
+        """The checkpoints of the driver that acts now, and from which one on each may build."""
+        run = self.runs.get(self.world.process)
+        attempt = None if run is None else run._attempt
+        coordinator = None if attempt is None or attempt._is_over else attempt._coordinator
+        if coordinator is not None and not coordinator.is_shut_down:
+            for number, pending in coordinator._pending.items():
+                base = pending.begun.base
+                yield number, coordinator._first_id if base is None else base
 
     def _check_commit(self, uid: str, part: str) -> None:
         """What is seen belongs to a checkpoint that is written, and is part of the answer."""
@@ -384,6 +420,20 @@ def _promise(what: str, *, is_kept: bool) -> None:
         raise Broken(what)
 
 
+def _watch_commits(owner: JobOwner) -> None:
+    """Nobody tries to commit what may lack a file: that the owner refuses it is for mistakes."""
+    commit = owner.commit
+
+    def watched(metadata: CheckpointMetadata) -> CheckpointMetadata:
+        try:
+            return commit(metadata)
+        except Invalid as error:
+            _promise(str(error), is_kept="may be deleted" not in str(error))
+            raise
+
+    owner.commit = watched  # type: ignore[method-assign]
+
+
 @contextmanager
 def simulated(world: World) -> Iterator[None]:
     """Put the world's executors, queues and connections in the place of real ones."""
@@ -391,6 +441,7 @@ def simulated(world: World) -> Iterator[None]:
         for module in _EXECUTORS:
             patch.setattr(f"{module}.ThreadPoolExecutor", SimulatedExecutor)
         patch.setattr("holdfast.runtime.driver.keeper._FIRST_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.keeper._CLEAN_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.run.EventQueue", SimulatedQueue)
         patch.setattr("holdfast.runtime.driver.run.DriverServer", SimulatedServer)
         patch.setattr("holdfast.runtime.driver.run.SlotClient", SimulatedLink)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from holdfast.backends import BackendCapabilities, KeyGroupRange, StateBackend, TableStore
+from holdfast.backends import (
+    BackendCapabilities,
+    KeyedStateBackend,
+    KeyGroupRange,
+    StateBackend,
+    TableStore,
+)
+from holdfast.storage import JobStorage, StateSnapshot
+from simulated_files import SharedFiles, without_shared
 from simulated_world import Process, World
 
 
 class SimulatedState(StateBackend):
-    """A backend whose stores are closed by the world if the process that opened them is killed."""
+    """A backend whose stores are closed by the world if the process that opened them is killed.
+
+    Its snapshots have files beside them that they share.
+    """
 
     def __init__(self, backend: StateBackend) -> None:
         self._backend = backend
@@ -17,6 +29,18 @@ class SimulatedState(StateBackend):
     @property
     def capabilities(self) -> BackendCapabilities:
         return self._backend.capabilities
+
+    def open(
+        self,
+        *,
+        uid: str,
+        restore: Sequence[StateSnapshot] = (),
+        storage: JobStorage | None = None,
+        **more: Any,
+    ) -> KeyedStateBackend:
+        files = SharedFiles(uid, restore, storage)
+        plain = [without_shared(each) for each in restore]
+        return files.join(super().open(uid=uid, restore=plain, storage=storage, **more))
 
     def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
         store = self._backend.open_store(uid, key_groups, max_parallelism)

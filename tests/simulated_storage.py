@@ -1,4 +1,4 @@
-"""A storage in memory that fails now and then, and looks at every checkpoint that is completed."""
+"""A storage in memory that fails now and then, and tells of what is completed and deleted."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ class SimulatedStorage(JobManagerCheckpointStorage):
     """Keeps files as others do, so that slots write them; small state travels inline."""
 
     def __init__(
-        self, world: World, on_completed: Callable[[CheckpointMetadata, set[str]], None]
+        self,
+        world: World,
+        on_completed: Callable[[CheckpointMetadata, set[str]], None],
+        on_deleted: Callable[[list[str]], None],
     ) -> None:
         entropy = SeededEntropy(world.random.randrange(2**32))
         super().__init__(max_state_bytes=_INLINE_BYTES, clock=world.clock, entropy=entropy)
         self._world = world
         self._on_completed = on_completed
+        self._on_deleted = on_deleted
 
     @property
     def capabilities(self) -> Capabilities:
@@ -57,7 +61,9 @@ class SimulatedStorage(JobManagerCheckpointStorage):
 
     def delete(self, names: Iterable[str]) -> None:
         mishap = self._begin("delete", "fails", "answer is lost")
-        super().delete(names)
+        gone = [*names]
+        super().delete(gone)
+        self._on_deleted([name.partition("/")[2] for name in gone])
         self._end(mishap)
 
     def writer(self, name: str) -> ObjectWriter:

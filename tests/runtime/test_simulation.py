@@ -11,11 +11,17 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.runtime.checkpoint.pending import PendingCheckpoint
+from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.run import JobStatus
+from holdfast.runtime.elements import Barrier
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.operators.sink_operator import SinkOperator
+from holdfast.runtime.slot import Slot
+from holdfast.storage import JobManagerCheckpointStorage, JobOwner
+from simulated_files import SharedFiles
 from simulated_runs import Simulation
 from simulated_world import Broken, Killed
+from tried_backends import TRIED
 
 SEEDS = 120
 """Each is the story of one backend: they are dealt over all."""
@@ -35,6 +41,8 @@ def test_a_job_without_faults_answers_what_is_right() -> None:
     assert simulation.world.happened == []
     assert len(simulation.cluster.deployments) == 1
     assert simulation.checkpoints > 0
+    kept = [info.name for info in JobManagerCheckpointStorage.list(simulation.storage, "job/")]
+    assert all(name.startswith("job/owner-") for name in kept), "nothing is left behind"
 
 
 @pytest.mark.slow
@@ -152,6 +160,41 @@ def stored_when_half_has_come() -> AbstractContextManager[Any]:
     return patch.object(PendingCheckpoint, "is_ready", property(is_ready))
 
 
+def told_by_commands_only() -> AbstractContextManager[Any]:
+    """A slot that has not heard the news yet builds on a checkpoint that is gone."""
+
+    def see(slot: Slot, barrier: Barrier) -> None:
+        slot._checkpoint(barrier.checkpoint_id)
+
+    return patch.object(Slot, "_see", see)
+
+
+def built_on_what_is_not_complete() -> AbstractContextManager[Any]:
+    write = SharedFiles.write
+
+    def rash(files: SharedFiles, number: int, *rest: Any) -> None:
+        write(files, number, *rest)
+        files._base = files._written[number]
+
+    return patch.object(SharedFiles, "write", rash)
+
+
+def retained_whatever_is_under_way() -> AbstractContextManager[Any]:
+    def retain(keeper: CheckpointKeeper, _since: int) -> None:
+        keeper._thread.submit(keeper._retain, None)
+
+    return patch.object(CheckpointKeeper, "retain", retain)
+
+
+def cleaned_while_it_is_written() -> AbstractContextManager[Any]:
+    orphans = JobOwner.orphans
+
+    def all_of_them(owner: JobOwner, **_in_flight: object) -> list[str]:
+        return orphans(owner)
+
+    return patch.object(JobOwner, "orphans", all_of_them)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
@@ -161,13 +204,17 @@ def stored_when_half_has_come() -> AbstractContextManager[Any]:
         only_the_last_committed,
         not_committed_again,
         stored_when_half_has_come,
+        told_by_commands_only,
+        built_on_what_is_not_complete,
+        retained_whatever_is_under_way,
+        cleaned_while_it_is_written,
     ],
 )
 def test_what_is_broken_does_not_go_unnoticed(broken: Any) -> None:
     with broken():
         for seed in range(SEEDS):
             try:
-                Simulation(seed).run()
+                Simulation(seed, backend=TRIED[0]).run()
             except Broken:
                 return
     pytest.fail("nothing was noticed")
