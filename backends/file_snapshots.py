@@ -60,6 +60,8 @@ class ConfirmedFiles:
 
     `restored` has those of the checkpoint that it all began from. What is told of it, or of any
     before the first that was begun here, changes nothing.
+
+    Whoever writes a snapshot says so in `written`; all else belongs to the owner's thread.
     """
 
     def __init__(self, restored: Mapping[str, Handle] | None = None) -> None:
@@ -68,7 +70,7 @@ class ConfirmedFiles:
         self._written: dict[int, Mapping[str, Handle]] = {}
 
     def begin(self, checkpoint_id: int) -> Mapping[str, Handle]:
-        """The handles of lasting files that this snapshot may refer to, by file."""
+        """The handles of lasting files that this snapshot may refer to, by file, if it is files."""
         if self._base_id is None:
             self._base_id = checkpoint_id - 1
         return self._base
@@ -82,8 +84,10 @@ class ConfirmedFiles:
         if self._base_id is not None and checkpoint_id > self._base_id:
             self._base = self._written.get(checkpoint_id, {})
             self._base_id = checkpoint_id
-            for number in [number for number in self._written if number <= checkpoint_id]:
-                del self._written[number]
+            written = list(self._written)  # at once: the background may be adding one
+            for number in written:
+                if number <= checkpoint_id:
+                    del self._written[number]
 
     def aborted(self, checkpoint_id: int) -> None:
         """The checkpoint will not be completed."""

@@ -93,9 +93,10 @@ class Snapshotter:
 
     def begin(self, request: SnapshotRequest) -> SnapshotFuture:
         """Freeze the tables and leave the rest to the background."""
+        base = self._confirmed.begin(request.checkpoint_id)
         files = self._store.files
         if files is not None and files.is_preferred and not request.neutral:
-            return self._begin_files(request, files)
+            return self._begin_files(request, files, base)
         frozen = self._store.freeze()
 
         def ended(stop: Callable[[], bool]) -> None:
@@ -120,8 +121,9 @@ class Snapshotter:
         """Give up what is on its way, and wait until nothing is touched any more."""
         self._worker.close()
 
-    def _begin_files(self, request: SnapshotRequest, files: TableFiles) -> SnapshotFuture:
-        base = self._confirmed.begin(request.checkpoint_id)
+    def _begin_files(
+        self, request: SnapshotRequest, files: TableFiles, base: Mapping[str, Handle]
+    ) -> SnapshotFuture:
         there = files.freeze()
 
         def write(future: SnapshotFuture) -> StateSnapshot:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from holdfast.backends import (
     MapStateDescriptor,
     ValueStateDescriptor,
 )
+from holdfast.backends.file_snapshots import ConfirmedFiles
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.storage import JobStorage, StateSnapshot, load_storage
+from holdfast.storage import JobStorage, StateSnapshot, load_storage, names
+from state_targets import files_of
 
 ALL = KeyGroupRange(0, 127)
 VALUE = ValueStateDescriptor("value", int)
@@ -41,6 +45,11 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 def files_below(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def every_file_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.backends.file_snapshots._SHARED_FROM_BYTES", 1)
 
 
 @contextmanager
@@ -69,6 +78,52 @@ def fill(backend: KeyedStateBackend, keys: range = KEYS) -> None:
         backend.set_current_key(key)
         elements.add_all([f"a{key}", f"b{key}"])
         entries.put_all({"x": key, "y": -key})
+
+
+def test_a_snapshot_may_be_written_while_another_is_completed() -> None:
+    confirmed = ConfirmedFiles()
+    confirmed.begin(1)
+    ends = threading.Event()
+
+    def write() -> None:
+        for number in count(10**6):
+            confirmed.written(number, {})
+            if ends.is_set():
+                return
+
+    for number in range(10**5):
+        confirmed.written(number, {})
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(1, 10):
+            confirmed.completed(number)
+    finally:
+        ends.set()
+        writer.join()
+
+
+def writers(snapshot: StateSnapshot) -> set[int | None]:
+    """The checkpoints whose files a snapshot refers to."""
+    return set(map(names.writer_of, files_of(snapshot)))
+
+
+@pytest.mark.usefixtures("every_file_is_shared")
+@pytest.mark.parametrize("neutral", [False, True])
+def test_what_was_restored_is_built_on_until_a_newer_one_is_complete(
+    place: Path, job: JobStorage, *, neutral: bool
+) -> None:
+    with opened(place) as backend:
+        fill(backend)
+        first = backend.snapshot(1, job).result(30)
+    with opened(place, first, job=job) as backend:
+        backend.build_on_restored()
+        backend.notify_checkpoint_complete(1)  # as a barrier says
+        second = backend.snapshot(2, job, neutral=neutral).result(30)
+        assert writers(second) == ({2} if neutral else {1, 2})
+        backend.notify_checkpoint_complete(2)
+        third = backend.snapshot(3, job).result(30)
+    assert writers(third) <= writers(second) | {3}
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see open files")
