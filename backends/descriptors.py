@@ -13,6 +13,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from holdfast.backends.plain import has_surrogates
 from holdfast.storage.errors import Invalid
 
 __all__ = [
@@ -134,10 +135,10 @@ class StateDescriptor:
             )
         names: tuple[object, ...] = (self.name, *self.aliases)
         for name in names:
-            if not isinstance(name, str) or not name or name.startswith("_"):
+            if not isinstance(name, str) or not name or name[0] == "_" or has_surrogates(name):
                 raise Invalid(
                     "the name of a state is not legal",
-                    expected="text that does not begin with an underscore",
+                    expected="text that does not begin with an underscore, and that UTF-8 can hold",
                     found=repr(name),
                 )
 
