@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.chain import Chain
@@ -35,23 +37,27 @@ class Gauges:
         """Read them, if anybody has asked since. The slot's thread, once operators are open."""
         if self._is_asked:
             self._is_asked = False
+            tell = self._backend.metrics
             self._last = SlotMetrics(
-                backend=self._told("the state backend", self._backend.metrics, {}),
+                backend=self._told("the state backend", tell, dict[str, float]),
                 operators={
                     spec.uid: self._told(
-                        f"operator {spec.uid!r}", operator.metrics, OperatorMetrics()
+                        f"operator {spec.uid!r}", operator.metrics, OperatorMetrics
                     )
                     for chain in self._chains
                     for spec, operator in zip(chain.plan.operators, chain.operators, strict=True)
                 },
             )
 
-    def _told(self, who: str, tell: Callable[[], _T], nothing: _T) -> _T:
-        """What somebody tells. Who cannot is not asked again: a job does not fail for a number."""
+    def _told(self, who: str, tell: Callable[[], Any], kind: type[_T]) -> _T:
+        """What somebody tells, as it will arrive.
+
+        Who cannot tell, or tells what is no number, is not asked again: no job fails for that.
+        """
         if who not in self._silent:
             try:
-                return tell()
+                return msgspec.msgpack.decode(msgspec.msgpack.encode(tell()), type=kind)
             except Exception:
                 self._silent.add(who)
                 _logger.warning("there are no metrics of %s", who, exc_info=True)
-        return nothing
+        return kind()

@@ -123,20 +123,38 @@ def test_nothing_is_read_that_nobody_has_asked_for(tmp_path: Any) -> None:
     stage.slot.close()
 
 
-def test_a_job_does_not_fail_for_metrics(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+def fails() -> Any:
+    raise RuntimeError("no numbers today")
+
+
+@pytest.mark.parametrize(
+    ("tell", "why"),
+    [
+        (fails, "no numbers today"),
+        (lambda: {"cache_bytes": "much"}, "Expected `float`, got `str`"),
+        (lambda: {"cache_bytes": object()}, "object is unsupported"),
+        (lambda: None, "Expected `object`, got `None`"),
+    ],
+)
+def test_a_job_does_not_fail_for_metrics(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture, tell: Any, why: str
+) -> None:
     class Mute(HashMapStateBackend):
         def metrics(self) -> Mapping[str, float]:
-            raise RuntimeError("no numbers today")
+            numbers: Mapping[str, float] = tell()
+            return numbers
 
     stage = Stage(f"file://{tmp_path}", backend=Mute())
     stage.slot.open()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert work(stage).operators["spend"].states["sums"] == {"entries": 0}
+            metrics = work(stage)
+            assert metrics.backend == {}
+            assert metrics.operators["spend"].states["sums"] == {"entries": 0}
     stage.slot.close()
     (record,) = caplog.records
     assert record.getMessage() == "there are no metrics of the state backend"
-    assert "no numbers today" in caplog.text
+    assert why in caplog.text
 
 
 class Listener:
