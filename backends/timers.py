@@ -18,7 +18,7 @@ from holdfast.backends.timer_queues import Timer, TimerQueue
 from holdfast.backends.value_codec import value_codec_for
 from holdfast.storage.errors import Invalid
 
-__all__ = ["Timer", "TimerService", "timer_queue", "timer_specs"]
+__all__ = ["TimerService", "timer_queue", "timer_specs"]
 
 
 def timer_specs(

@@ -22,7 +22,8 @@ from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
 from holdfast.backends.tables import NO_NAMESPACE
 from holdfast.backends.testing.model import ModelTimer
 from holdfast.backends.testing.subjects import Account, Action, KeyKind, Subject
-from holdfast.backends.timers import Timer, TimerService
+from holdfast.backends.timer_queues import Timer
+from holdfast.backends.timers import TimerService
 from holdfast.storage import Clock, JobStorage, SegmentWriter, StateSnapshot
 
 __all__ = ["UID", "Fleet", "Gate", "Settings", "comparable"]

@@ -17,7 +17,7 @@ from holdfast.backends.testing.scenes import (
     taken,
     timers_of,
 )
-from holdfast.backends.timers import Timer
+from holdfast.backends.timer_queues import Timer
 from holdfast.storage import StateSnapshot
 from holdfast.storage.testing.checks import same
 
