@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from holdfast.backends import StateBackend
-from tried_backends import PARAMETERS, backend_named
+from tried_backends import PARAMETERS, backend_named, quick_place
 
 
 @pytest.fixture(params=PARAMETERS)
@@ -19,8 +20,15 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def backend(backend_name: str, tmp_path: Path) -> Iterator[StateBackend]:
+def quick_path() -> Iterator[Path]:
+    """A folder as `tmp_path`, where files are synced soon."""
+    with TemporaryDirectory(prefix="holdfast-test-", dir=quick_place()) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def backend(backend_name: str, quick_path: Path) -> Iterator[StateBackend]:
     """Each backend that is tried; a test that has passed has closed what it opened of it."""
-    folder = tmp_path / "state"
+    folder = quick_path / "state"
     yield backend_named(backend_name, folder)
     assert [path for path in folder.rglob("*") if path.is_file()] == []

@@ -52,13 +52,15 @@ from simulated_world import (
     SimulatedExecutor,
     SimulatedQueue,
     World,
+    wait_for_all,
 )
-from tried_backends import backend_named, turn
+from tried_backends import backend_named, quick_place, turn
 
 _BACKLOG_BYTES = 2_000
 _KIND = "test.simulated-source/1"
 _EXECUTORS = (
     "holdfast.backends.snapshot_worker",
+    "holdfast.backends.transfers",
     "holdfast.runtime.driver.attempt",
     "holdfast.runtime.driver.feed",
     "holdfast.runtime.driver.keeper",
@@ -243,7 +245,7 @@ class Simulation:
         """See the job to its end, and what is left of it to theirs."""
         with (
             simulated(self.world),
-            TemporaryDirectory(prefix="holdfast-simulated-") as folder,
+            TemporaryDirectory(prefix="holdfast-simulated-", dir=quick_place()) as folder,
             self._state(folder),
         ):
             self.world.calamity = self._calamity
@@ -440,6 +442,7 @@ def simulated(world: World) -> Iterator[None]:
     with world.entered(), pytest.MonkeyPatch.context() as patch:
         for module in _EXECUTORS:
             patch.setattr(f"{module}.ThreadPoolExecutor", SimulatedExecutor)
+        patch.setattr("holdfast.backends.transfers.wait", wait_for_all)
         patch.setattr("holdfast.runtime.driver.keeper._FIRST_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.keeper._CLEAN_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.run.EventQueue", SimulatedQueue)

@@ -101,9 +101,9 @@ def live_and_die(root: Path, backend: str, *, stories: int) -> list[Witness]:
 
 @pytest.mark.slow
 def test_a_killed_operator_goes_on_from_its_last_checkpoint(
-    tmp_path: Path, backend_name: str
+    quick_path: Path, backend_name: str
 ) -> None:
-    witnesses = live_and_die(tmp_path, backend_name, stories=KILLS // LIVES_OF_A_STORY)
+    witnesses = live_and_die(quick_path, backend_name, stories=KILLS // LIVES_OF_A_STORY)
     assert sum(witness.killed for witness in witnesses) > KILLS * 0.9
     assert sum(witness.moved for witness in witnesses) > KILLS * 0.4
     assert sum(witness.killed_writing for witness in witnesses) > KILLS * 0.2
@@ -120,6 +120,6 @@ def test_a_killed_operator_goes_on_from_its_last_checkpoint(
         "time to live is forgotten by a restore",
     ],
 )
-def test_a_loss_is_witnessed(tmp_path: Path, loss: str) -> None:
+def test_a_loss_is_witnessed(quick_path: Path, loss: str) -> None:
     with pytest.raises(AssertionError, match="expected"):
-        live_and_die(tmp_path, loss, stories=10)
+        live_and_die(quick_path, loss, stories=10)

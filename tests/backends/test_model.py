@@ -11,6 +11,12 @@ from holdfast.backends.testing.machine import StateBackendMachine
 from lossy_backends import LOSSES, LossyBackend
 from tried_backends import TRIED, backend_named
 
+
+@pytest.fixture(autouse=True)
+def quick_machine(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(quick_path))
+
+
 USUAL = settings(
     stateful_step_count=40,
     deadline=None,
@@ -29,8 +35,8 @@ def run_machine(backend: StateBackend, chosen: settings) -> None:
     run_state_machine_as_test(Machine, settings=chosen)
 
 
-def test_a_backend_is_a_dict_that_survives(tmp_path: Path) -> None:
-    run_machine(backend_named(TRIED[0], tmp_path), settings(USUAL, max_examples=25))
+def test_a_backend_is_a_dict_that_survives(quick_path: Path) -> None:
+    run_machine(backend_named(TRIED[0], quick_path), settings(USUAL, max_examples=25))
 
 
 @pytest.mark.slow

@@ -28,6 +28,6 @@ def backend_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def backend(backend_name: str, tmp_path: Path) -> StateBackend:
+def backend(backend_name: str, quick_path: Path) -> StateBackend:
     """Each of them. A slot may be killed, and leave files until another one comes."""
-    return backend_named(backend_name, tmp_path / "state")
+    return backend_named(backend_name, quick_path / "state")
