@@ -11,18 +11,32 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import add
+from operator import add, le
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.backends.columns import encode_keys
 from holdfast.backends.entries import Block, Column
 from holdfast.backends.key_groups import key_group, key_groups
 from holdfast.backends.tables import NO_NAMESPACE, StateKind, TableSpec
 
-__all__ = ["KeyLayout", "KeyParts", "group_prefixes", "past"]
+__all__ = [
+    "WORTH_SORTING",
+    "KeyLayout",
+    "KeyParts",
+    "group_prefixes",
+    "is_in_order",
+    "order_of",
+    "past",
+]
+
+WORTH_SORTING = 256
+"""So many keys are worked on in order: neighbours are found, and written, together."""
+
 
 _GROUP_BYTES = 2
 _group = struct.Struct(">H").pack
@@ -117,6 +131,17 @@ def past(address: bytes) -> bytes:
     """
     kept = address.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,))
+
+
+def is_in_order(keys: Sequence[bytes]) -> bool:
+    """Whether they ascend, each at least as great as the one before."""
+    return all(map(le, keys, keys[1:]))
+
+
+def order_of(keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
+    """The places of the keys, the least first, equal ones as they came."""
+    order: npt.NDArray[np.uint64] = pc.array_sort_indices(pa.array(keys, pa.binary())).to_numpy()
+    return order
 
 
 def _prefixed(groups: npt.NDArray[Any], keys: Column, count: int) -> list[bytes]:

@@ -13,9 +13,16 @@ from operator import add
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.backends.byte_files import ByteTableFiles
-from holdfast.backends.byte_keys import KeyLayout, group_prefixes, past
+from holdfast.backends.byte_keys import (
+    WORTH_SORTING,
+    KeyLayout,
+    group_prefixes,
+    order_of,
+    past,
+)
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.byte_timer_keys import TimeLayout
 from holdfast.backends.byte_timers import ByteTimerQueue, TimerPages
@@ -223,6 +230,9 @@ class ByteTableStore(TableStore):
 
     def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
         return self._layout(spec).addresses(keys, namespace)
+
+    def order(self, addresses: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
+        return order_of(addresses) if len(addresses) >= WORTH_SORTING else None
 
     def table(self, spec: TableSpec) -> Table:
         table = self._tables.get(spec.name)

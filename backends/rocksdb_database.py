@@ -25,7 +25,7 @@ from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.storage import Corrupt, HoldfastError, Unavailable
 
-__all__ = ["Family", "RocksDatabase", "next_entries", "told", "translated"]
+__all__ = ["Family", "RocksDatabase", "check_end", "next_entries", "told", "translated"]
 
 _DEFAULT_FAMILY = "default"
 
@@ -220,6 +220,15 @@ def next_entries(iterator: RdictIter, limit: int) -> list[ByteEntry]:
         step()
     iterator.status()
     return entries
+
+
+def check_end(family: Family, reached: bytes) -> None:
+    """See whether a scan has ended because of damage, of which it says nothing."""
+    iterator = family.table.iter()
+    iterator.seek(reached)
+    if iterator.valid():
+        iterator.next()
+    iterator.status()
 
 
 def _no_log() -> WriteOptions:

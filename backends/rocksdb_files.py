@@ -23,7 +23,7 @@ from typing import Any, cast
 from rocksdict import IngestExternalFileOptions, ReadOptions, SstFileWriter, WriteBatch
 
 from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.rocksdb_database import Family, RocksDatabase, translated
+from holdfast.backends.rocksdb_database import Family, RocksDatabase, check_end, translated
 from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.backends.table_files import ByteFiles, FrozenFiles, SourceFiles, StoreFile
@@ -190,7 +190,7 @@ class RocksFiles(ByteFiles):
                 reached = piece[-1][0]
             writer.finish()
             yield path
-        _check_end(family, reached)
+        check_end(family, reached)
 
 
 class _Clips:
@@ -233,15 +233,6 @@ def _share_bytes(source: SourceFiles, wanted: KeyGroupRange) -> float:
     both = wanted.intersection(source.key_groups)
     share = len(both) / len(source.key_groups)
     return share * sum(file.stat().st_size for file in source.directory.iterdir())
-
-
-def _check_end(family: Family, reached: bytes) -> None:
-    """See whether a scan has ended because of damage, of which it says nothing."""
-    iterator = family.table.iter()
-    iterator.seek(reached)
-    if iterator.valid():
-        iterator.next()
-    iterator.status()
 
 
 def _moving() -> IngestExternalFileOptions:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 from rocksdict import RdictIter, ReadOptions, WriteBatch
 
+from holdfast.backends.byte_keys import WORTH_SORTING, is_in_order, order_of
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.rocksdb_database import (
     Family,
     RocksDatabase,
+    check_end,
     next_entries,
     told,
     translated,
@@ -32,8 +33,10 @@ __all__ = ["RocksStore"]
 _BATCH_ENTRIES = 32 * 1024
 """So many are written at once: between two writes others get memory, and the interpreter."""
 
-_WORTH_SORTING = 256
-"""So many keys are looked up in order: those of one block are found together."""
+_PAGE_ENTRIES = 16 * 1024
+
+_WALKED = 8
+"""To look up one key takes as long as to walk over so many entries, and more."""
 
 _FEW = 64
 """Up to so many entries of a range are removed one by one: a range that was removed makes every
@@ -70,9 +73,7 @@ class RocksStore(ByteStore):
     def freeze(self) -> FrozenBytes:
         with translated("a snapshot"):
             self._rocks.database.flush()  # what is frozen would keep write buffers in memory
-            return _FrozenRocks(
-                {name: family.table.iter() for name, family in self._rocks.families.items()}
-            )
+            return _FrozenRocks(self._rocks.families)
 
     def metrics(self) -> StateMetrics:
         with translated("metrics"):
@@ -102,10 +103,12 @@ class _RocksTable(ByteTable):
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         with translated(self._where):
-            if len(keys) < _WORTH_SORTING:
+            if len(keys) < WORTH_SORTING:
                 return list(self._rocks.get(list(keys)) or ())
-            order = _order(keys)
-            found = self._rocks.get(list(map(keys.__getitem__, order.tolist()))) or []
+            if is_in_order(keys):
+                return self._get_in_order(keys)
+            order = order_of(keys)
+            found = self._get_in_order(list(map(keys.__getitem__, order.tolist())))
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
         return list(map(found.__getitem__, places.tolist()))
@@ -118,18 +121,14 @@ class _RocksTable(ByteTable):
             raise told(error, self._where) from error
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        if len(keys) < _WORTH_SORTING:
+        if len(keys) >= WORTH_SORTING and not is_in_order(keys):
+            # In order most of the way to its place in the write buffer is known for each.
+            order: list[int] = order_of(keys).tolist()
+            keys, values = (list(map(each.__getitem__, order)) for each in (keys, values))
+        for first in range(0, len(keys), _BATCH_ENTRIES):
+            piece = slice(first, first + _BATCH_ENTRIES)
             batch = self._batch()
-            deque(map(batch.__setitem__, keys, values), 0)
-            self._write(batch)
-            return
-        # In order: so most of the way to its place in the write buffer is known for each.
-        order: list[int] = _order(keys).tolist()
-        for first in range(0, len(order), _BATCH_ENTRIES):
-            batch = self._batch()
-            piece = order[first : first + _BATCH_ENTRIES]
-            its_keys, its_values = (map(each.__getitem__, piece) for each in (keys, values))
-            deque(map(batch.__setitem__, its_keys, its_values), 0)
+            deque(map(batch.__setitem__, keys[piece], values[piece]), 0)
             self._write(batch)
 
     def remove_many(self, keys: Sequence[bytes]) -> None:
@@ -155,6 +154,29 @@ class _RocksTable(ByteTable):
             iterator.seek(first)
             return next_entries(iterator, limit)
 
+    def _get_in_order(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """A walk over all entries between is quicker than looking up every eighth of them."""
+        if len(keys) * _WALKED > self.family.number("estimate-num-keys"):
+            return self._walk(keys)
+        return list(self._rocks.get(list(keys)) or ())
+
+    def _walk(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        end = keys[-1] + b"\x00"
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the walk
+        entries = iter(cast(Any, self._rocks).items(from_key=keys[0], read_opt=options))
+        reached = keys[0]
+        while len(found) < len(keys):
+            page: list[ByteEntry] = list(islice(entries, _PAGE_ENTRIES))
+            if not page:
+                check_end(self.family, reached)
+                break
+            reached = page[-1][0]
+            until = bisect_right(keys, reached, len(found))
+            found += map(dict(page).get, keys[len(found) : until])
+        return found + [None] * (len(keys) - len(found))
+
     def _batch(self) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
         batch.set_default_column_family(self.family.handle)
@@ -166,20 +188,18 @@ class _RocksTable(ByteTable):
                 self._database.write(batch, self.family)
 
 
-def _order(keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
-    """The places of the keys, the least first, equal ones as they came."""
-    order: npt.NDArray[np.uint64] = pc.array_sort_indices(pa.array(keys, pa.binary())).to_numpy()
-    return order
-
-
 class _FrozenRocks(FrozenBytes):
     """An iterator over each family, all made between the same two writes: it sees no later ones.
 
     A snapshot of the library would be the natural thing, but its iterators see what comes later.
     """
 
-    def __init__(self, iterators: dict[str, RdictIter]) -> None:
-        self._iterators = iterators
+    def __init__(self, families: Mapping[str, Family]) -> None:
+        self._iterators: dict[str, RdictIter] = {
+            name: family.table.iter() for name, family in families.items()
+        }
+        # An iterator reads freed memory once its family was dropped and all handles are gone.
+        self._handles = [family.handle for family in families.values()]
         self._reached: dict[str, bytes] = {}
 
     def page(self, table: str, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
@@ -194,3 +214,4 @@ class _FrozenRocks(FrozenBytes):
 
     def release(self) -> None:
         self._iterators.clear()
+        self._handles.clear()

@@ -211,6 +211,10 @@ class ReducingState(_SingleState[_V]):
         unique, added = grouped(keys, values, reduce, self._context.keys_of, self._checked)
         addresses = self._addresses(unique)
         if isinstance(added, np.ndarray):
+            order = self._context.store.order(addresses)
+            if order is not None:
+                addresses = list(map(addresses.__getitem__, order.tolist()))
+                unique, added = unique.take(order), added[order]
             numbers = self._reduce_numbers(addresses, added)
             if numbers is not None:
                 return unique, pa.array(numbers)
@@ -235,6 +239,11 @@ class ReducingState(_SingleState[_V]):
 
         Parts are short, so that an entry is still near when it is set after it was read.
         """
+        if (
+            self._form.exact is None
+            and self._spec.values.name == _NUMBERS[added.dtype.kind].__name__
+        ):
+            return self._reduce_encoded(addresses, added)
         if self._form.exact is not _NUMBERS[added.dtype.kind]:
             return None
         reduce, table = self._descriptor.reduce, self._table
@@ -251,6 +260,14 @@ class ReducingState(_SingleState[_V]):
             table.put_many(part, numbers.tolist())
             before.append((part, there))
             after[start : start + len(part)] = numbers
+        return after
+
+    def _reduce_encoded(self, addresses: Sequence[Any], added: Numbers) -> Numbers | None:
+        """The same where cells are bytes: all at once."""
+        there = self._decoded(self._table.get_many(addresses))
+        after = reduced_numbers(there, added, self._descriptor.reduce)
+        if after is not None:
+            self._table.put_many(addresses, self._encode_many(after.tolist()))
         return after
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:

@@ -21,6 +21,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from holdfast.backends.entries import Block
 from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.metrics import StateMetrics
@@ -268,6 +271,11 @@ class TableStore(ABC):
     @abstractmethod
     def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
         """The address of each of many canonical keys in one namespace."""
+
+    def order(self, addresses: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
+        """The places of the addresses in the order in which they are best worked on; None: any."""
+        del addresses
+        return None
 
     @abstractmethod
     def table(self, spec: TableSpec) -> Table:
