@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.backends import ByteTableStore, KeyGroupRange, TableStore, Timer
+from holdfast.backends import ByteTableStore, KeyGroupRange, StateBackend, TableStore, Timer
 from holdfast.backends.byte_keys import group_prefixes
 from holdfast.backends.byte_timer_keys import TimeLayout
 from holdfast.backends.byte_timers import ByteTimerQueue, TimerPages
@@ -27,6 +27,7 @@ from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_group
 from holdfast.backends.object_tables import ObjectTableStore
 from holdfast.backends.tables import NO_NAMESPACE, StateKind, TableSpec
+from holdfast.backends.testing.machine import StateBackendMachine
 from holdfast.backends.testing.samples import KEYS
 from holdfast.backends.timer_queues import TimerQueue
 from holdfast.backends.timers import timer_queue, timer_specs
@@ -216,6 +217,33 @@ def test_queues_are_sets_in_order_of_time_for_long() -> None:
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(QueueMachine, settings=long)
+
+
+class FewInMemory(StateBackend):
+    """Keeps state in bytes, and two timers of each key group in memory."""
+
+    def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
+        pages = TimerPages(read=1, write=3)
+        return ByteTableStore(MemoryStore(), key_groups, max_parallelism, timers=pages)
+
+
+class FewInMemoryMachine(StateBackendMachine):
+    def open_backend(self) -> StateBackend:
+        return FewInMemory()
+
+
+@pytest.mark.slow
+def test_a_backend_with_few_timers_in_memory_is_a_dict_that_survives() -> None:
+    searching = settings(
+        max_examples=60,
+        stateful_step_count=40,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    run_state_machine_as_test(FewInMemoryMachine, settings=searching)
 
 
 def opened(
