@@ -21,7 +21,7 @@ from holdfast.backends.plain import INT64_MAX, INT64_MIN
 from holdfast.backends.tables import TableSpec
 from holdfast.backends.timer_queues import Timer
 
-__all__ = ["GROUP_BYTES", "TimeLayout", "mark_from", "mark_of", "mark_up_to"]
+__all__ = ["GROUP_BYTES", "TimeLayout", "mark_from", "mark_of", "mark_up_to", "moment_of"]
 
 GROUP_BYTES = 2
 _MOMENT_BYTES = 8
@@ -94,6 +94,12 @@ def _joined(groups: npt.NDArray[Any], columns: Sequence[Column]) -> list[bytes]:
 def mark_of(stored: bytes) -> bytes:
     """When a timer is, and in which key group: its moment and its group."""
     return stored[GROUP_BYTES : GROUP_BYTES + _MOMENT_BYTES] + stored[:GROUP_BYTES]
+
+
+def moment_of(mark: bytes) -> int:
+    """The moment of a mark."""
+    (moment,) = _moment.unpack_from(mark)
+    return int(moment) - _SIGN_64
 
 
 def mark_from(moment: int) -> bytes:

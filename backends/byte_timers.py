@@ -26,6 +26,7 @@ from holdfast.backends.byte_timer_keys import (
     mark_from,
     mark_of,
     mark_up_to,
+    moment_of,
 )
 from holdfast.backends.columns import split_values
 from holdfast.backends.entries import Block
@@ -105,7 +106,7 @@ class ByteTimerQueue(TimerQueue):
 
     def first_moment(self) -> int | None:
         group = self._first_group(mark_up_to(INT64_MAX))
-        return None if group is None else self._layout.timer(group.cached[0]).timestamp
+        return None if group is None else moment_of(group.mark)
 
     def due(self, until: int) -> Iterator[Timer]:
         timer, last = self._layout.timer, mark_up_to(until)

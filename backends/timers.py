@@ -81,7 +81,8 @@ class TimerService:
     def due_event_time(self, watermark: int) -> Iterator[Timer]:
         """Remove and answer the timers up to `watermark`, in order of time.
 
-        Those that are registered while the answer is walked are part of it, if they are due.
+        Those that are registered while the answer is walked are part of it, if they are due. Those
+        of one moment are in an order that follows from how the backend keeps them.
         """
         return self._event.due(watermark)
 
