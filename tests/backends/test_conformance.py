@@ -24,15 +24,15 @@ class TestHashMap(StateBackendConformance):
 @pytest.mark.parametrize("form", ["incremental", "full"])
 class TestRocksDB(StateBackendConformance):
     @pytest.fixture
-    def place(self, tmp_path: Path, form: str) -> Place:
-        (tmp_path / "file").write_bytes(b"")
-        root = tmp_path / "place"
+    def place(self, quick_path: Path, form: str) -> Place:
+        (quick_path / "file").write_bytes(b"")
+        root = quick_path / "place"
         return Place(
             open=lambda: RocksDBStateBackend(
                 memory="16m", incremental=form == "incremental", directories=[str(root)]
             ),
             count=lambda: sum(path.is_file() for path in root.rglob("*")),
-            unusable=lambda: RocksDBStateBackend(directories=[str(tmp_path / "file" / "place")]),
+            unusable=lambda: RocksDBStateBackend(directories=[str(quick_path / "file" / "place")]),
         )
 
 
