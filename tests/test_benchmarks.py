@@ -11,8 +11,9 @@ from benchmarks.harness import Result, Scale, compare, result_line
 ANSWERS = json.loads((Path(__file__).parent / "golden" / "benchmark-answers.json").read_text())
 
 
+SLOW = ("spine", "state_rocksdb")
 MODULES = [
-    pytest.param(name, marks=[pytest.mark.slow] if name == "spine" else []) for name in BENCHMARKS
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in BENCHMARKS
 ]
 
 
