@@ -156,26 +156,32 @@ class _RocksTable(ByteTable):
 
     def _get_in_order(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """A walk over all entries between is quicker than looking up every eighth of them."""
+        found: list[bytes | None] = []
         if len(keys) * _WALKED > self.family.number("estimate-num-keys"):
-            return self._walk(keys)
-        return list(self._rocks.get(list(keys)) or ())
+            found = self._walk(keys)
+        if len(found) < len(keys):
+            found += self._rocks.get(list(keys[len(found) :])) or ()
+        return found
 
     def _walk(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of the keys, or of the first of them if there are far more entries between."""
         found: list[bytes | None] = []
+        pages_left = 1 + 2 * _WALKED * len(keys) // _PAGE_ENTRIES  # the number is an estimate
         end = keys[-1] + b"\x00"
         options = ReadOptions()
         options.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the walk
         entries = iter(cast(Any, self._rocks).items(from_key=keys[0], read_opt=options))
         reached = keys[0]
-        while len(found) < len(keys):
+        while len(found) < len(keys) and pages_left:
+            pages_left -= 1
             page: list[ByteEntry] = list(islice(entries, _PAGE_ENTRIES))
             if not page:
                 check_end(self.family, reached)
-                break
+                return found + [None] * (len(keys) - len(found))
             reached = page[-1][0]
             until = bisect_right(keys, reached, len(found))
             found += map(dict(page).get, keys[len(found) : until])
-        return found + [None] * (len(keys) - len(found))
+        return found
 
     def _batch(self) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)

@@ -103,3 +103,19 @@ def test_more_tables_than_write_buffers_have_room_for_do_not_block(tmp_path: Pat
 def test_the_parts_of_a_budget_are_those_of_flink() -> None:
     memory = SlotMemory(300 * 2**20, 0.5)
     assert memory.write_buffers.get_buffer_size() == 100 * 2**20
+
+
+@pytest.mark.parametrize("wanted", [range(0, 40_000, 3), range(5_000, 9_000), range(0, 40_000, 90)])
+@pytest.mark.parametrize("removed", [0, 60_000])
+def test_a_batch_is_looked_up_the_same_way_however_dense_it_is(
+    tmp_path: Path, wanted: range, removed: int
+) -> None:
+    backend = RocksDBStateBackend(memory="16m", directories=[str(tmp_path)])
+    with backend.open(uid="op", key_groups=ALL, max_parallelism=128, key_type=int) as state:
+        total = state.get_state(ValueStateDescriptor("total", int))
+        there = {key: key * 7 for key in range(0, 40_000, 2)}
+        total.put_many(list(there), list(there.values()))
+        # RocksDB takes each removal for an entry less: with enough of them it expects none.
+        total.clear_many([-1 - number for number in range(removed)])
+        keys = [*wanted, *reversed(wanted), wanted[0], -5, 50_000]
+        assert total.get_many(keys).to_pylist() == [there.get(key) for key in keys]
