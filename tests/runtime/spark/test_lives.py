@@ -38,6 +38,7 @@ from spark_jobs import (
     sinks_at,
     write_orders,
 )
+from tried_backends import backend_named
 
 pytestmark = pytest.mark.slow
 
@@ -277,6 +278,22 @@ def test_what_does_not_fit_the_checkpoint_is_refused_before_anything_starts(
         "Pass max_parallelism=128: it says where keys are kept"
     )
     assert place.completed() == (newest,)
+
+
+def test_files_of_one_backend_are_refused_by_another_and_stay(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    place = Place(tmp_path, spark, backend_named("rocksdb", tmp_path / "state"))
+    place.start_endless().cancel()
+    (newest,) = place.completed()
+    rocks, place.backend = place.backend, "hashmap"
+    job = build_from_files(place.env(), place.root).execute_async("job", restore="latest")
+    with pytest.raises(JobFailed, match="expected entries, found files of rocksdb/1"):
+        job.result(200)
+    assert job.metrics()["attempts"] == 1
+    assert place.completed() == (newest,)
+    place.backend = rocks
+    place.finish(place.env(), "job", "latest")
 
 
 def test_a_second_run_fences_the_first(place: Place) -> None:
