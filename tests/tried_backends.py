@@ -49,6 +49,15 @@ def quick_place() -> str | None:
     return str(_MEMORY) if is_there and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES else None
 
 
+def share(count: int, name: str) -> int:
+    """How many runs of a search a backend gets: half as many as the first, since most are slower.
+
+    To open a database of many tables takes longer than what is done with it. `make soak` gives all
+    of them the same.
+    """
+    return count if name == TRIED[0] else count // 2
+
+
 def turn(number: int) -> str:
     """Whose turn it is, for what is dealt over the backends by its seed."""
     return TRIED[number % len(TRIED)]

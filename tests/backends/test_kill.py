@@ -16,8 +16,10 @@ from holdfast.backends.testing.comparing import compare_fired, compare_states
 from holdfast.backends.testing.fleet import UID, Fleet
 from holdfast.storage import ManualClock
 from state_nursery import STEPS, Telling, backend_of, job_of
+from tried_backends import share
 
 KILLS = 200
+MANY_KILLS = 1000
 LIVES_OF_A_STORY = 10
 Said = list[tuple[str, int]]
 
@@ -103,10 +105,20 @@ def live_and_die(root: Path, backend: str, *, stories: int) -> list[Witness]:
 def test_a_killed_operator_goes_on_from_its_last_checkpoint(
     quick_path: Path, backend_name: str
 ) -> None:
-    witnesses = live_and_die(quick_path, backend_name, stories=KILLS // LIVES_OF_A_STORY)
-    assert sum(witness.killed for witness in witnesses) > KILLS * 0.9
-    assert sum(witness.moved for witness in witnesses) > KILLS * 0.4
-    assert sum(witness.killed_writing for witness in witnesses) > KILLS * 0.2
+    kill(quick_path, backend_name, share(KILLS, backend_name))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_killed_operators_go_on_over_and_over(quick_path: Path, backend_name: str) -> None:
+    kill(quick_path, backend_name, MANY_KILLS)
+
+
+def kill(root: Path, backend: str, kills: int) -> None:
+    witnesses = live_and_die(root, backend, stories=kills // LIVES_OF_A_STORY)
+    assert sum(witness.killed for witness in witnesses) > kills * 0.9
+    assert sum(witness.moved for witness in witnesses) > kills * 0.4
+    assert sum(witness.killed_writing for witness in witnesses) > kills * 0.2
     assert all(witness.telling.model.size() > 20 for witness in witnesses)
 
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from holdfast.backends import StateBackend
 from holdfast.backends.testing.machine import StateBackendMachine
 from lossy_backends import LOSSES, LossyBackend
-from tried_backends import TRIED, backend_named
+from tried_backends import TRIED, backend_named, share
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +40,10 @@ def test_a_backend_is_a_dict_that_survives(quick_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_backend_is_a_dict_that_survives_in_many_runs(backend: StateBackend) -> None:
-    run_machine(backend, settings(USUAL, max_examples=60))
+def test_a_backend_is_a_dict_that_survives_in_many_runs(
+    backend: StateBackend, backend_name: str
+) -> None:
+    run_machine(backend, settings(USUAL, max_examples=share(60, backend_name)))
 
 
 @pytest.mark.soak
