@@ -39,14 +39,11 @@ class WorkingDirectory:
         candidates = [Path(base) for base in bases] or [Path(tempfile.gettempdir())]
         first = int(entropy.uniform(0, len(candidates)))
         failure: OSError | None = None
-        token = entropy.token()
         for base in candidates[first:] + candidates[:first]:
             try:
                 base.mkdir(parents=True, exist_ok=True)
                 _remove_dead(base)
-                self._lock = _locked(base / f"{_PREFIX}{token}{_LOCK}")
-                self.path = base / f"{_PREFIX}{token}"
-                self.path.mkdir()
+                self.path, self._lock = _made(base, entropy)
             except OSError as error:
                 failure = error
             else:
@@ -61,31 +58,61 @@ class WorkingDirectory:
 
     def close(self) -> None:
         """Remove the directory with all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        with suppress(OSError):
-            self.path.with_name(self.path.name + _LOCK).unlink()
-        os.close(self._lock)
+        _remove(self.path, self._lock)
 
 
-def _locked(path: Path) -> int:
-    """A descriptor that holds the lock; the system lets go of it when the process ends."""
+def _made(base: Path, entropy: Entropy) -> tuple[Path, int]:
+    """A new directory, and the descriptor that holds its lock."""
+    while True:
+        path = base / f"{_PREFIX}{entropy.token()}"
+        lock = _locked(_lock_of(path))
+        if lock is not None:
+            break  # else somebody who removes what is dead was quicker to lock it
+    try:
+        path.mkdir()
+    except OSError:
+        _remove(path, lock)
+        raise
+    return path, lock
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor that holds the lock; the system lets go of it when the process ends.
+
+    None if another one holds it, or has held and removed it meanwhile.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
     except OSError:
         os.close(descriptor)
         raise
-    return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _remove_dead(base: Path) -> None:
     """Remove the directories of processes that are gone. What cannot be removed stays."""
-    for lock in base.glob(f"{_PREFIX}*{_LOCK}"):
-        try:
-            descriptor = _locked(lock)
-        except OSError:
-            continue  # its process lives
-        shutil.rmtree(lock.with_name(lock.name.removesuffix(_LOCK)), ignore_errors=True)
+    for found in base.glob(f"{_PREFIX}*{_LOCK}"):
+        path = found.with_name(found.name.removesuffix(_LOCK))
         with suppress(OSError):
-            lock.unlink()
-        os.close(descriptor)
+            lock = _locked(found)
+            if lock is not None:  # else its process lives
+                _remove(path, lock)
+
+
+def _remove(path: Path, lock: int) -> None:
+    """Remove a directory; its lock file goes only if it does, so that the next one tries again."""
+    shutil.rmtree(path, ignore_errors=True)
+    if not path.exists():
+        with suppress(OSError):
+            _lock_of(path).unlink()
+    os.close(lock)
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + _LOCK)

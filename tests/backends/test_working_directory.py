@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,3 +63,53 @@ def test_another_disk_is_taken_where_one_cannot_be_written_to(tmp_path: Path) ->
         directory.close()
     with pytest.raises(Unavailable, match=r"directory for state cannot be made.*file/below"):
         WorkingDirectory(bases[:1])
+
+
+RACING = """
+import sys
+from pathlib import Path
+from typing import Any
+from holdfast.backends.working_directory import WorkingDirectory
+
+base = Path(sys.argv[1])
+for _ in range(150):
+    directory = WorkingDirectory([str(base)])
+    assert directory.path.with_name(directory.path.name + ".lock").exists()
+    assert directory.path.is_dir()
+    directory.close()
+"""
+
+
+def test_whoever_begins_while_others_clean_keeps_his_lock(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RACING, str(tmp_path)]
+    racing = [subprocess.Popen(command) for _ in range(4)]
+    assert [each.wait() for each in racing] == [0, 0, 0, 0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_made_leaves_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Path.mkdir
+
+    def full(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.name.startswith("holdfast-state-"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        made(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(Unavailable, match="No space left"):
+        WorkingDirectory([str(tmp_path)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_removed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = WorkingDirectory([str(tmp_path)])
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        directory.close()
+    assert directory.path.exists()
+    WorkingDirectory([str(tmp_path)]).close()
+    assert not list(tmp_path.iterdir())
