@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import PurePosixPath
 
 from holdfast.backends.entries import Block
 from holdfast.backends.file_snapshots import handle_name
 from holdfast.backends.restores import FilesToRestore, PendingTable
 from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.table_files import SourceFiles, TableFiles
+from holdfast.backends.table_files import KeptTable, SourceFiles, TableFiles
 from holdfast.backends.tables import TableSpec, TableStore
 from holdfast.backends.transfers import fetch_file, side_by_side
 from holdfast.backends.type_schema import Schema
 from holdfast.backends.written import written_spec
 from holdfast.storage import Corrupt, Handle, Invalid, JobStorage
+from holdfast.storage.names import is_legal
 
 __all__ = ["FilesRestored", "PendingFiles", "restore_files"]
 
@@ -77,14 +77,14 @@ def restore_files(
         directory = files.directory()
         for file, handle in _files_of(each).items():
             tasks.append(partial(fetch_file, storage, handle, directory / file))
-        tables = {names.of(one.info, one.kept.layout): one.kept for one in each.attributes.files}
-        sources.append(SourceFiles(directory, each.key_groups, tables))
+        sources.append(SourceFiles(directory, each.key_groups, _tables(each, names)))
     side_by_side(tasks)
     taken_over = files.restore(sources)
     if taken_over is not None:
         restored.handles = _files_of(snapshots[sources.index(taken_over)])
     for info, name in names.given:
         spec = written_spec(name, info, _keys(snapshots))
+        store.table(spec)  # now, as it is refused if its keys are laid out in an unknown way
         pending = PendingFiles(info, spec, store, files)
         restored.tables.setdefault(info.name, []).append(pending)
     return restored
@@ -125,6 +125,22 @@ def _able(store: TableStore, snapshots: Sequence[FilesToRestore]) -> TableFiles:
     return files
 
 
+def _tables(each: FilesToRestore, names: _Names) -> dict[str, KeptTable]:
+    """How each table is kept, by the name that it gets."""
+    listed = each.attributes.files
+    tables = {names.of(one.info, one.kept.layout): one.kept for one in listed}
+    places = {one.kept.place for one in listed}
+    if len(tables) < len(listed) or len(places) < len(listed):
+        raise Corrupt(
+            "a snapshot names a table twice, or two in one place",
+            where=f"operator {each.attributes.uid!r}",
+            expected="each table once, in a place of its own",
+            found=", ".join(f"{one.info.name!r} in {one.kept.place!r}" for one in listed),
+            fix="Restore another checkpoint",
+        )
+    return tables
+
+
 def _keys(snapshots: Sequence[FilesToRestore]) -> Schema | None:
     schemas = (each.attributes.keys for each in snapshots)
     return next((schema for schema in schemas if schema is not None), None)
@@ -139,11 +155,12 @@ def _files_of(each: FilesToRestore) -> dict[str, Handle]:
         if name.startswith(start)
     }
     for file in found:
-        if PurePosixPath(file).name != file:
+        if "/" in file or not is_legal(file):
             raise Corrupt(
                 "a snapshot has a file that is no file's name",
                 where=f"operator {each.attributes.uid!r}",
-                expected="a name without folders",
-                found=repr(file),
+                expected="letters and digits, without folders",
+                found=repr(file[:80]),
+                fix="Restore another checkpoint",
             )
     return found

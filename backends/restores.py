@@ -143,7 +143,7 @@ def read_snapshots(
                 fix="Pass storage=",
             )
         attributes = _attributes(snapshot, uid)
-        _check_fit(attributes, uid, max_parallelism)
+        _check_fit(snapshot, attributes, uid, max_parallelism)
         _check_apart(snapshot, seen, uid)
         if attributes.keys is not None:
             if keys is not None and keys != attributes.keys:
@@ -194,10 +194,19 @@ def _attributes(snapshot: StateSnapshot, uid: str) -> KeyedAttributes:
         ) from error
 
 
-def _check_fit(attributes: KeyedAttributes, uid: str, max_parallelism: int) -> None:
+def _check_fit(
+    snapshot: StateSnapshot, attributes: KeyedAttributes, uid: str, max_parallelism: int
+) -> None:
     if attributes.uid != uid:
         raise Invalid(
             "a snapshot belongs to another operator", expected=f"uid {uid!r}", found=attributes.uid
+        )
+    if snapshot.key_groups is not None and snapshot.key_groups[1] >= attributes.max_parallelism:
+        raise Corrupt(
+            f"a snapshot of operator {uid!r} has key groups that there are not",
+            expected=f"key groups below {attributes.max_parallelism}, its max parallelism",
+            found="key groups {} to {}".format(*snapshot.key_groups),
+            fix="Restore another checkpoint",
         )
     if attributes.max_parallelism != max_parallelism:
         raise Invalid(

@@ -28,6 +28,12 @@ from holdfast.storage import Corrupt, HoldfastError, Unavailable
 __all__ = ["Family", "RocksDatabase", "check_end", "next_entries", "told", "translated"]
 
 _DEFAULT_FAMILY = "default"
+_FIXES = {
+    "No space left": "Make room on the disk",
+    "No such file": "Restore a checkpoint, and let nobody else remove what is in this directory",
+    "/LOCK": "End the process that uses the directory, or use another one",
+}
+"""What helps, by a word of RocksDB's."""
 
 
 class Family:
@@ -92,7 +98,7 @@ class RocksDatabase:
         self._options = options
         self._memory = memory
         self.families: dict[str, Family] = {}
-        with translated(f"database {path}"):
+        with translated(f"database {path}", is_complete=not is_there):
             names = [_DEFAULT_FAMILY]
             if is_there:
                 names = Rdict.list_cf(str(path), options.database)
@@ -187,8 +193,10 @@ class RocksDatabase:
 
 
 @contextmanager
-def translated(where: str) -> Iterator[None]:
+def translated(where: str, *, is_complete: bool = True) -> Iterator[None]:
     """Tell errors of the library as those of the house: it raises plain exceptions, with a text.
+
+    A database that was brought from elsewhere may not be complete: a missing file is damage then.
 
     Raises:
         Corrupt: a file of the database is damaged or gone.
@@ -199,15 +207,16 @@ def translated(where: str) -> Iterator[None]:
     except HoldfastError:
         raise
     except Exception as error:
-        raise told(error, where) from error
+        raise told(error, where, is_complete=is_complete) from error
 
 
-def told(error: Exception, where: str) -> HoldfastError:
+def told(error: Exception, where: str, *, is_complete: bool = True) -> HoldfastError:
     """An error of the library as one of the house."""
     text = str(error)
-    if text.startswith("Corruption"):
+    is_missing = "No such file" in text
+    if text.startswith("Corruption") or (is_missing and not is_complete):
         return Corrupt("RocksDB found damage", where=where, found=text, fix="Restore a checkpoint")
-    fix = "Make room on the disk" if "No space left" in text else ""
+    fix = next((fix for word, fix in _FIXES.items() if word in text), "")
     return Unavailable("RocksDB could not do its work", where=where, found=text, fix=fix)
 
 

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -53,7 +53,7 @@ class KeptTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Where it is in them: a word of the store's own."""
     layout: str
     """How keys are laid out; files in one layout cannot be opened as another."""
-    next_number: int = 0
+    next_number: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
     """The number to go on from for elements of lists."""
 
 
