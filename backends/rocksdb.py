@@ -16,7 +16,7 @@ from holdfast.backends.rocksdb_options import PREDEFINED, check_options, rocks_o
 from holdfast.backends.rocksdb_store import RocksStore
 from holdfast.backends.tables import TableStore
 from holdfast.backends.working_directory import WorkingDirectory
-from holdfast.storage import HoldfastError, Invalid
+from holdfast.storage import Invalid, Unavailable
 
 __all__ = ["RocksDBStateBackend"]
 
@@ -84,7 +84,7 @@ class RocksDBStateBackend(StateBackend):
                 found=repr(self.directories),
                 fix=f"Pass [{self.directories!r}]",
             )
-        check_options(self.options)
+        check_options(self.predefined, self.options)
 
     @property
     def capabilities(self) -> BackendCapabilities:
@@ -99,13 +99,18 @@ class RocksDBStateBackend(StateBackend):
                     self.predefined,
                     self.options,
                     self._slot_memory,
+                    directory.path,
                     has_statistics=self.statistics,
                 ),
                 self._slot_memory,
                 is_incremental=self.incremental,
             )
-        except HoldfastError:
+        except BaseException as error:
             directory.close()
+            if isinstance(error, OSError):
+                raise Unavailable(
+                    "state cannot be kept here", where=str(directory.path), found=str(error)
+                ) from error
             raise
         return ByteTableStore(store, key_groups, max_parallelism, timers=_TIMERS[self.timers])
 

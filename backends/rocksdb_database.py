@@ -16,6 +16,7 @@ from rocksdict import (
     ColumnFamily,
     Rdict,
     RdictIter,
+    ReadOptions,
     WriteBatch,
     WriteOptions,
 )
@@ -25,7 +26,7 @@ from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.storage import Corrupt, HoldfastError, Unavailable
 
-__all__ = ["Family", "RocksDatabase", "check_end", "next_entries", "told", "translated"]
+__all__ = ["Family", "RocksDatabase", "is_at_end", "next_entries", "told", "translated"]
 
 _DEFAULT_FAMILY = "default"
 _FIXES = {
@@ -97,6 +98,8 @@ class RocksDatabase:
         self.path = path
         self._options = options
         self._memory = memory
+        self.batch_bytes = memory.batch_bytes
+        """What one write should not exceed."""
         self.families: dict[str, Family] = {}
         with translated(f"database {path}", is_complete=not is_there):
             names = [_DEFAULT_FAMILY]
@@ -170,15 +173,18 @@ class RocksDatabase:
         self._database.cancel_all_background(wait=False)
 
     def close(self) -> None:
-        """Let go of the files, which stay. Nothing that is not in a file has to last."""
+        """Let go of the files, which are of no use from now on: nothing in them has to last."""
         # What compacts would go on with what the families write when they are closed, while the
         # directory is removed.
         with suppress(Exception):
             self._database.cancel_all_background(wait=True)
         # Each family too: one that is only let go of would write its entries to files when it is
-        # collected as garbage, and try so for seconds where the directory is gone.
+        # collected as garbage, and try so for seconds where the directory is gone. One that is
+        # dropped writes none when it is closed.
         for family in self.families.values():
             self._memory.buffers_gone(family)
+            with suppress(Exception):  # it may be open for reading only
+                self._database.drop_column_family(family.name)
             family.close()
         self.families.clear()
         with suppress(Exception):
@@ -231,13 +237,21 @@ def next_entries(iterator: RdictIter, limit: int) -> list[ByteEntry]:
     return entries
 
 
-def check_end(family: Family, reached: bytes) -> None:
-    """See whether a scan has ended because of damage, of which it says nothing."""
-    iterator = family.table.iter()
-    iterator.seek(reached)
-    if iterator.valid():
-        iterator.next()
-    iterator.status()
+def is_at_end(family: Family, reached: bytes, reading: ReadOptions) -> bool:
+    """Whether there is nothing behind a key that a scan with these options has ended at.
+
+    A scan says nothing of the reason for its end. False where it has passed over as much as the
+    options allow; raises where it was damage.
+    """
+    iterator = family.table.iter(reading)
+    iterator.seek(reached + b"\x00")
+    try:
+        iterator.status()
+    except Exception as error:
+        if str(error).startswith("Result incomplete"):
+            return False
+        raise
+    return not iterator.valid()
 
 
 def _no_log() -> WriteOptions:

@@ -23,7 +23,7 @@ from typing import Any, cast
 from rocksdict import IngestExternalFileOptions, ReadOptions, SstFileWriter, WriteBatch
 
 from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.rocksdb_database import Family, RocksDatabase, check_end, translated
+from holdfast.backends.rocksdb_database import Family, RocksDatabase, is_at_end, translated
 from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.backends.table_files import ByteFiles, FrozenFiles, SourceFiles, StoreFile
@@ -33,9 +33,9 @@ __all__ = ["RocksFiles"]
 
 _NOT_NEEDED = ("OPTIONS-", "LOG", "IDENTITY", "LOCK", "rocksdict-config.json")
 """A database opens without these, with options of its own."""
-_TABLE_FILE = ".sst"
-_PIECE_ENTRIES = 64 * 1024
-_FILE_PIECES = 16
+_LASTING = (".sst", ".blob")
+_PIECE_ENTRIES = 4 * 1024
+_FILE_PIECES = 256
 """So many pieces of another database make one file."""
 _AFTER_ALL = b"\xff\xff\xff"
 """Greater than every key: no key group's number begins like this."""
@@ -164,9 +164,8 @@ class RocksFiles(ByteFiles):
             for table, family in _families(other, source).items():
                 target = self.family_of(table)
                 with translated(f"table {table!r} of another slot"):
-                    files = list(self._exported(family, bounds))
-                    if files:
-                        target.table.ingest_external_file(list(map(str, files)), _moving())
+                    for file in self._exported(family, bounds):
+                        target.table.ingest_external_file([str(file)], _moving())
         finally:
             other.close()
         shutil.rmtree(source.directory, ignore_errors=True)
@@ -176,6 +175,7 @@ class RocksFiles(ByteFiles):
         first, end = bounds
         reading = ReadOptions()
         reading.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the scan
+        cast(Any, reading).fill_cache(False)  # what is read once; the stubs take no argument
         entries: Iterator[tuple[bytes, bytes]] = iter(
             cast(Any, family.table).items(from_key=first, read_opt=reading)
         )
@@ -190,7 +190,7 @@ class RocksFiles(ByteFiles):
                 reached = piece[-1][0]
             writer.finish()
             yield path
-        check_end(family, reached)
+        is_at_end(family, reached, reading)
 
 
 class _Clips:
@@ -252,7 +252,7 @@ class _FrozenRocksFiles(FrozenFiles):
         self._path = path
         self.places = places
         self.files = [
-            StoreFile(file.name, file, file.stat().st_size, file.suffix == _TABLE_FILE)
+            StoreFile(file.name, file, file.stat().st_size, file.suffix in _LASTING)
             for file in sorted(path.iterdir())
             if _is_needed(file)
         ]

@@ -55,6 +55,8 @@ class SlotMemory:
         # Each table has a piece of a write buffer from its first entry on, which only a flush gives
         # back: the pieces alone must not be the whole budget.
         self.piece_bytes = min(max(buffers_bytes // (2 * _MOST_TABLES), 4096), _MEBIBYTE)
+        self.batch_bytes = min(max(buffers_bytes // 4, 64 * 1024), 4 * _MEBIBYTE)
+        """About so much may be written at once, before `make_room` is called."""
         self._owners: list[HasBuffers] = []
         self._clock = clock or SystemClock()
         self._waits = 0
@@ -77,12 +79,17 @@ class SlotMemory:
         buffers = self.write_buffers
         if buffers.get_usage() <= buffers.get_buffer_size():
             return None
-        owners = list(self._owners)
-        largest = max(owners, key=lambda owner: owner.buffered_bytes, default=None)
-        if largest is None:
-            return None
         began_s = self._clock.monotonic_s()
-        largest.flush()
+        used = buffers.get_usage()
+        while used > buffers.get_buffer_size():
+            owners = list(self._owners)
+            largest = max(owners, key=lambda owner: owner.buffered_bytes, default=None)
+            if largest is None:
+                return None
+            largest.flush()
+            before, used = used, buffers.get_usage()
+            if used >= before:  # others write as fast, or iterators hold what was flushed
+                break
         waited_s = self._clock.monotonic_s() - began_s
         self._waits += 1
         self._waited_s += waited_s

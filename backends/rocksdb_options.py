@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rocksdict import Cache, Options, Rdict
 
 from holdfast.backends.rocksdb_memory import SlotMemory
-from holdfast.storage import Invalid
+from holdfast.storage import Invalid, Unavailable
 
 __all__ = ["PREDEFINED", "RocksOptions", "check_options", "rocks_options"]
 
@@ -34,7 +36,7 @@ _ALWAYS: dict[str, Any] = {
     "compaction_style": "kCompactionStyleUniversal",
     "compaction_options_universal": {"max_size_amplification_percent": 50},
     "compression": "kLZ4Compression",
-    "write_buffer_size": 16 * _MEBIBYTE,
+    "write_buffer_size": 8 * _MEBIBYTE,
     "memtable_max_range_deletions": 200,
     "filter_policy": "bloomfilter:10:false",
     "cache_index_and_filter_blocks": True,
@@ -79,6 +81,7 @@ _OURS = frozenset(
         "comparator",
         "compaction_filter",
         "compaction_filter_factory",
+        "compaction_options_fifo",
         "create_if_missing",
         "create_missing_column_families",
         "db_log_dir",
@@ -100,6 +103,10 @@ _OURS = frozenset(
 )
 """What the backend itself decides, or what makes no sense without a write-ahead log."""
 
+_TRIED = "tried"
+_SHORTENED = ("filter_policy",)
+"""What RocksDB tells in fewer words than it is told."""
+
 _FILTER = re.compile(
     r"nullptr|bloomfilter:\d+(\.\d+)?(:(true|false))?|ribbonfilter:\d+(\.\d+)?(:\d+)?"
 )
@@ -117,14 +124,21 @@ class RocksOptions:
 
 
 def rocks_options(
-    predefined: str, named: Mapping[str, Any], memory: SlotMemory, *, has_statistics: bool = False
+    predefined: str,
+    named: Mapping[str, Any],
+    memory: SlotMemory,
+    folder: Path,
+    *,
+    has_statistics: bool = False,
 ) -> RocksOptions:
     """The options of a new database in this memory; `named` has passed `check_options`.
 
+    They go through a file in `folder`, which need not stay.
+
     Databases with the same options have statistics together.
     """
-    chosen = {**_ALWAYS, **PREDEFINED[predefined], **named}
-    database, families = _loaded(chosen, memory.cache)
+    chosen = _merged(_ALWAYS, PREDEFINED[predefined], named)
+    database, families = _loaded(chosen, memory.cache, folder)
     for options in (database, families):
         options.set_write_buffer_manager(memory.write_buffers)
         options.set_arena_block_size(memory.piece_bytes)
@@ -134,20 +148,87 @@ def rocks_options(
     return RocksOptions(database, families)
 
 
-def check_options(named: Mapping[str, Any]) -> None:
-    """Refuse what RocksDB would not take.
+def check_options(predefined: str, named: Mapping[str, Any]) -> None:
+    """Refuse what RocksDB would not take, or would silently take for something else.
 
     Raises:
-        Invalid: an option is not known, is not for users to set, or has a value of a wrong type.
+        Invalid: an option is not known, is not for users to set, has a value of a wrong type, or
+            does not go with the others.
+        Unavailable: there is no room for temporary files, in which they are tried.
     """
+    if not named:
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-options-") as folder:
+        for name, value in named.items():
+            _check(name, value)
+            expected = f"a value as RocksDB has it, such as {_known()[name][1]}"
+            with _refused(
+                f"the option {name!r} of RocksDB has a value of a wrong type", expected, value
+            ):
+                _loaded({name: value}, Cache(_MEBIBYTE), Path(folder))
+        with _refused("RocksDB does not take these options", "some that go together", dict(named)):
+            made = _tried(predefined, named, Path(folder))
     for name, value in named.items():
-        _check(name, value)
-        try:
-            _loaded({name: value}, Cache(_MEBIBYTE))
-        except Exception as error:
-            raise _wrong(
-                name, value, f"a value as RocksDB has it, such as {_known()[name][1]}"
+        _check_made(name, value, made.get(name))
+
+
+@contextmanager
+def _refused(what: str, expected: str, found: object) -> Iterator[None]:
+    """What RocksDB refuses, told as that; unless there was only no room to try it."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) or "No space left" in str(error):
+            raise Unavailable(
+                "options of RocksDB cannot be tried",
+                where=tempfile.gettempdir(),
+                expected="room for a few temporary files",
+                found=str(error),
+                fix="Make room, or let TMPDIR name another directory",
             ) from error
+        raise Invalid(what, expected=expected, found=f"{found!r} ({error})") from error
+
+
+def _tried(predefined: str, named: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """What RocksDB makes of the options, once it has written with them, and read again."""
+    options = rocks_options(predefined, named, SlotMemory(16 * _MEBIBYTE, 0.5), folder)
+    options.database.create_if_missing(True)
+    path = str(folder / _TRIED)
+    database = Rdict(path, options.database)
+    family = database.create_column_family(_TRIED, options.family)
+    family[b"key"] = b"value"
+    family.flush()
+    family.close()
+    database.close()
+    database = Rdict(path, options.database, {_TRIED: options.family})
+    family = database.get_column_family(_TRIED)
+    found = family[b"key"]
+    family.close()
+    database.close()
+    if found != b"value":
+        raise ValueError("what was written is not read again")
+    listed = _listed(_lines(Path(path)), _TRIED)
+    return {name: value for name, (_, value) in listed.items()}
+
+
+def _check_made(name: str, value: Any, made: str | None) -> None:
+    """Refuse a value that RocksDB has replaced by another one without a word."""
+    if made is None:  # it does not tell of this one
+        return
+    if isinstance(value, Mapping):
+        kept = set(made.strip("{}").split(";"))
+        is_kept = all(f"{each}={_text(its)}" in kept for each, its in value.items())
+    elif isinstance(value, float) or "." in made:
+        is_kept = made.replace(".", "", 1).isdigit() and float(made) == float(value)
+    else:
+        is_kept = made == _text(value) or (name in _SHORTENED and _text(value).startswith(made))
+    if not is_kept:
+        raise Invalid(
+            f"RocksDB makes something else of its option {name!r}",
+            expected=f"{_text(value)}, as it is set",
+            found=made,
+            fix="Choose another value, or other options beside it",
+        )
 
 
 def _check(name: str, value: Any) -> None:
@@ -176,6 +257,8 @@ def _check(name: str, value: Any) -> None:
         expected, fits = "a dict of options", isinstance(value, Mapping)
     else:
         expected, fits = f"a text, such as {default or 'RocksDB has it'}", isinstance(value, str)
+    if value == "kCompactionStyleFIFO":
+        expected, fits = "a style of compaction that does not drop state to make room", False
     if fits and name == "filter_policy":
         expected, fits = _FILTER_WORDS, bool(_FILTER.fullmatch(value))
     if not fits:
@@ -190,7 +273,7 @@ def _wrong(name: str, value: Any, expected: str) -> Invalid:
     )
 
 
-def _loaded(chosen: Mapping[str, Any], blocks: Cache) -> tuple[Options, Options]:
+def _loaded(chosen: Mapping[str, Any], blocks: Cache, folder: Path) -> tuple[Options, Options]:
     """Options of a database and of a family, read by RocksDB itself."""
     sections: dict[str, list[str]] = {_DATABASE: [], _TABLES: [], _BLOCKS: []}
     for name, value in chosen.items():
@@ -198,13 +281,25 @@ def _loaded(chosen: Mapping[str, Any], blocks: Cache) -> tuple[Options, Options]
     lines = [*_version()]
     for section, options in sections.items():
         lines += [f"[{section}]" if section == _DATABASE else f'[{section} "default"]', *options]
-    with tempfile.TemporaryDirectory(prefix="holdfast-options-") as folder:
-        path = Path(folder)
-        (path / "OPTIONS-000001").write_text("\n".join(lines) + "\n")
-        (path / "CURRENT").write_text("MANIFEST-000001\n")
-        (path / "rocksdict-config.json").write_text('{"raw_mode":true,"prefix_extractors":{}}')
-        database, families = Options.load_latest(folder, cache=blocks)
-        return database, families["default"]
+    path = folder / "options"
+    path.mkdir(exist_ok=True)
+    (path / "OPTIONS-000001").write_text("\n".join(lines) + "\n")
+    (path / "CURRENT").write_text("MANIFEST-000001\n")
+    (path / "rocksdict-config.json").write_text('{"raw_mode":true,"prefix_extractors":{}}')
+    database, families = Options.load_latest(str(path), cache=blocks)
+    return database, families["default"]
+
+
+def _merged(*sets: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said last counts; of a dict of options each one by itself."""
+    merged: dict[str, Any] = {}
+    for name, value in chain.from_iterable(each.items() for each in sets):
+        there = merged.get(name)
+        if isinstance(there, Mapping) and isinstance(value, Mapping):
+            merged[name] = {**there, **value}
+        else:
+            merged[name] = value
+    return merged
 
 
 def _text(value: Any) -> str:
@@ -218,14 +313,21 @@ def _text(value: Any) -> str:
 @cache
 def _known() -> dict[str, tuple[str, str]]:
     """Every option that this RocksDB has: its section, and its default."""
-    found = {"compression_per_level": (_TABLES, "kNoCompression:kLZ4Compression")}  # not said
+    unsaid = {"compression_per_level": (_TABLES, "kNoCompression:kLZ4Compression")}
+    return {**unsaid, **_listed(_written(), "default")}
+
+
+def _listed(lines: Sequence[str], family: str) -> dict[str, tuple[str, str]]:
+    """The options of a database and of one of its families: section and value."""
+    found: dict[str, tuple[str, str]] = {}
     section = ""
-    for line in _written():
+    for line in lines:
         if line.startswith("["):
-            section = line.strip("[]").partition(' "')[0]
+            section, _, of = line.strip("[]").partition(" ")
+            section = section if of in ("", f'"{family}"') else ""
         elif "=" in line and section in (_DATABASE, _TABLES, _BLOCKS):
-            name, _, default = line.partition("=")
-            found[name] = (section, default)
+            name, _, value = line.partition("=")
+            found[name] = (section, value)
     return found
 
 
@@ -240,5 +342,9 @@ def _written() -> list[str]:
     """The options of a new database, as RocksDB keeps them."""
     with tempfile.TemporaryDirectory(prefix="holdfast-options-") as folder:
         Rdict(folder, Options(raw_mode=True)).close()
-        text = max(Path(folder).glob("OPTIONS-*")).read_text()
+        return _lines(Path(folder))
+
+
+def _lines(database: Path) -> list[str]:
+    text = max(database.glob("OPTIONS-*")).read_text()
     return [line.strip() for line in text.splitlines() if not line.startswith("#")]

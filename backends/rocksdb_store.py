@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.rocksdb_database import (
     Family,
     RocksDatabase,
-    check_end,
+    is_at_end,
     next_entries,
     told,
     translated,
@@ -33,7 +33,7 @@ __all__ = ["RocksStore"]
 _BATCH_ENTRIES = 32 * 1024
 """So many are written at once: between two writes others get memory, and the interpreter."""
 
-_PAGE_ENTRIES = 16 * 1024
+_PAGE_ENTRIES = 2 * 1024
 
 _WALKED = 8
 """To look up one key takes as long as to walk over so many entries, and more."""
@@ -125,16 +125,17 @@ class _RocksTable(ByteTable):
             # In order most of the way to its place in the write buffer is known for each.
             order: list[int] = order_of(keys).tolist()
             keys, values = (list(map(each.__getitem__, order)) for each in (keys, values))
-        for first in range(0, len(keys), _BATCH_ENTRIES):
-            piece = slice(first, first + _BATCH_ENTRIES)
+        for piece in _pieces(values, self._database.batch_bytes):
             batch = self._batch()
             deque(map(batch.__setitem__, keys[piece], values[piece]), 0)
             self._write(batch)
 
     def remove_many(self, keys: Sequence[bytes]) -> None:
-        batch = self._batch()
-        deque(map(batch.__delitem__, sorted(set(keys))), 0)
-        self._write(batch)
+        ordered = sorted(set(keys))
+        for piece in _pieces(ordered, self._database.batch_bytes):
+            batch = self._batch()
+            deque(map(batch.__delitem__, ordered[piece]), 0)
+            self._write(batch)
 
     def remove_range(self, first: bytes, end: bytes) -> None:
         entries = self.page(first, end, _FEW + 1)
@@ -170,13 +171,16 @@ class _RocksTable(ByteTable):
         end = keys[-1] + b"\x00"
         options = ReadOptions()
         options.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the walk
+        # What was removed, and not yet compacted away, is passed over, and in no estimate.
+        options.set_max_skippable_internal_keys(_WALKED * len(keys))
         entries = iter(cast(Any, self._rocks).items(from_key=keys[0], read_opt=options))
         reached = keys[0]
         while len(found) < len(keys) and pages_left:
             pages_left -= 1
             page: list[ByteEntry] = list(islice(entries, _PAGE_ENTRIES))
             if not page:
-                check_end(self.family, reached)
+                if not is_at_end(self.family, reached, options):
+                    break
                 return found + [None] * (len(keys) - len(found))
             reached = page[-1][0]
             until = bisect_right(keys, reached, len(found))
@@ -192,6 +196,21 @@ class _RocksTable(ByteTable):
         if not batch.is_empty():
             with translated(self._where):
                 self._database.write(batch, self.family)
+
+
+def _pieces(values: Sequence[bytes], most_bytes: int) -> Iterator[slice]:
+    """Runs of values that are not too many, and together not too long; one may be by itself."""
+    total = sum(map(len, values))
+    if total <= most_bytes and len(values) <= _BATCH_ENTRIES:
+        yield slice(0, len(values))
+        return
+    ends = list(accumulate(map(len, values)))
+    first, done = 0, 0
+    while first < len(values):
+        last = min(first + _BATCH_ENTRIES, len(values))
+        end = max(bisect_right(ends, done + most_bytes, first, last), first + 1)
+        yield slice(first, end)
+        first, done = end, ends[end - 1]
 
 
 class _FrozenRocks(FrozenBytes):

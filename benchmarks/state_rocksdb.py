@@ -111,7 +111,8 @@ def _opened(
 @contextmanager
 def _bare(root: str) -> Iterator[tuple[RocksDatabase, Family]]:
     memory = SlotMemory(_MEMORY, 0.5)
-    database = RocksDatabase(Path(root) / "bare", rocks_options("default", {}, memory), memory)
+    options = rocks_options("default", {}, memory, Path(root))
+    database = RocksDatabase(Path(root) / "bare", options, memory)
     try:
         yield database, database.create("bare")
     finally:

@@ -446,7 +446,7 @@ from holdfast.storage import Unavailable
 
 memory = SlotMemory(16 << 20, 0.5)
 try:
-    RocksDatabase(Path(sys.argv[1]), rocks_options("default", {}, memory), memory, is_there=True)
+    RocksDatabase(Path(sys.argv[1]), rocks_options("default", {}, memory, Path(sys.argv[1]).parent), memory, is_there=True)
 except Unavailable as error:
     print(error)
 """
