@@ -174,6 +174,8 @@ class RocksDatabase:
 
     def close(self) -> None:
         """Let go of the files, which are of no use from now on: nothing in them has to last."""
+        for family in self.families.values():
+            self._memory.buffers_gone(family)
         # What compacts would go on with what the families write when they are closed, while the
         # directory is removed.
         with suppress(Exception):
@@ -182,7 +184,6 @@ class RocksDatabase:
         # collected as garbage, and try so for seconds where the directory is gone. One that is
         # dropped writes none when it is closed.
         for family in self.families.values():
-            self._memory.buffers_gone(family)
             with suppress(Exception):  # it may be open for reading only
                 self._database.drop_column_family(family.name)
             family.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from threading import Lock
 from typing import Protocol
 
 from rocksdict import Cache, WriteBufferManager
@@ -20,7 +21,7 @@ _MOST_TABLES = 256
 
 
 class HasBuffers(Protocol):
-    """Who uses write buffers. Any thread may call it, also after its end."""
+    """Who uses write buffers. Any thread may call it, but not once they are said to be gone."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -58,17 +59,19 @@ class SlotMemory:
         self.batch_bytes = min(max(buffers_bytes // 4, 64 * 1024), 4 * _MEBIBYTE)
         """About so much may be written at once, before `make_room` is called."""
         self._owners: list[HasBuffers] = []
+        self._lock = Lock()
         self._clock = clock or SystemClock()
         self._waits = 0
         self._waited_s = 0.0
 
     def buffers_of(self, owner: HasBuffers) -> None:
         """Somebody begins to use write buffers."""
-        self._owners.append(owner)
+        with self._lock:
+            self._owners.append(owner)
 
     def buffers_gone(self, owner: HasBuffers) -> None:
-        """Its write buffers are gone, or soon will be."""
-        with suppress(ValueError):
+        """Its write buffers soon will be gone. Whoever is just emptying them ends first."""
+        with self._lock, suppress(ValueError):
             self._owners.remove(owner)
 
     def make_room(self) -> float | None:
@@ -82,11 +85,11 @@ class SlotMemory:
         began_s = self._clock.monotonic_s()
         used = buffers.get_usage()
         while used > buffers.get_buffer_size():
-            owners = list(self._owners)
-            largest = max(owners, key=lambda owner: owner.buffered_bytes, default=None)
-            if largest is None:
-                return None
-            largest.flush()
+            with self._lock:
+                largest = max(self._owners, key=lambda owner: owner.buffered_bytes, default=None)
+                if largest is None:
+                    return None
+                largest.flush()
             before, used = used, buffers.get_usage()
             if used >= before:  # others write as fast, or iterators hold what was flushed
                 break

@@ -5,79 +5,49 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from holdfast.backends import (
-    KeyedStateBackend,
-    KeyGroupRange,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ValueStateDescriptor,
-)
 from holdfast.backends.file_snapshots import ConfirmedFiles
 from holdfast.backends.rocksdb import RocksDBStateBackend
+from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.storage import JobStorage, StateSnapshot, load_storage, names
+from rocksdb_states import (
+    LIST,
+    LOW,
+    MAP,
+    VALUE,
+    files_below,
+    fill,
+    opened,
+    rocksdb_in,
+)
 from state_targets import files_of
 
-ALL = KeyGroupRange(0, 127)
-VALUE = ValueStateDescriptor("value", int)
-LIST = ListStateDescriptor("list", str)
-MAP = MapStateDescriptor("map", str, int)
-KEYS = range(300)
+
+@pytest.fixture
+def job(quick_path: Path) -> JobStorage:
+    return load_storage(str(quick_path / "storage"), inline_limit_bytes=0).job("job")
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> JobStorage:
-    return load_storage(str(tmp_path / "storage"), inline_limit_bytes=0).job("job")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
+def place(quick_path: Path) -> Iterator[Path]:
     """Where state is kept while it is live; a test that has passed leaves nothing there."""
-    folder = tmp_path / "state"
+    folder = quick_path / "state"
     yield folder
     assert files_below(folder) == []
 
 
-def files_below(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+@pytest.fixture
+def rocksdb(place: Path) -> RocksDBStateBackend:
+    return rocksdb_in(place)
 
 
 @pytest.fixture
 def every_file_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.backends.file_snapshots._SHARED_FROM_BYTES", 1)
-
-
-@contextmanager
-def opened(
-    place: Path,
-    *snapshots: StateSnapshot,
-    job: JobStorage | None = None,
-    key_groups: KeyGroupRange = ALL,
-) -> Iterator[KeyedStateBackend]:
-    backend = RocksDBStateBackend(memory="16m", directories=[str(place)])
-    with backend.open(
-        uid="op",
-        key_groups=key_groups,
-        max_parallelism=128,
-        key_type=int,
-        restore=snapshots,
-        storage=job,
-    ) as state:
-        yield state
-
-
-def fill(backend: KeyedStateBackend, keys: range = KEYS) -> None:
-    backend.get_state(VALUE).put_many(list(keys), list(keys))
-    elements, entries = backend.get_state(LIST), backend.get_state(MAP)
-    for key in keys:
-        backend.set_current_key(key)
-        elements.add_all([f"a{key}", f"b{key}"])
-        entries.put_all({"x": key, "y": -key})
 
 
 def test_a_snapshot_may_be_written_while_another_is_completed() -> None:
@@ -111,12 +81,12 @@ def writers(snapshot: StateSnapshot) -> set[int | None]:
 @pytest.mark.usefixtures("every_file_is_shared")
 @pytest.mark.parametrize("neutral", [False, True])
 def test_what_was_restored_is_built_on_until_a_newer_one_is_complete(
-    place: Path, job: JobStorage, *, neutral: bool
+    rocksdb: RocksDBStateBackend, job: JobStorage, *, neutral: bool
 ) -> None:
-    with opened(place) as backend:
+    with opened(rocksdb) as backend:
         fill(backend)
         first = backend.snapshot(1, job).result(30)
-    with opened(place, first, job=job) as backend:
+    with opened(rocksdb, first, job=job) as backend:
         backend.build_on_restored()
         backend.notify_checkpoint_complete(1)  # as a barrier says
         second = backend.snapshot(2, job, neutral=neutral).result(30)
@@ -128,16 +98,16 @@ def test_what_was_restored_is_built_on_until_a_newer_one_is_complete(
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see open files")
 def test_a_closed_backend_keeps_no_file_open_whoever_has_its_states(
-    place: Path, job: JobStorage
+    rocksdb: RocksDBStateBackend, place: Path, job: JobStorage
 ) -> None:
-    with opened(place) as backend:
+    with opened(rocksdb) as backend:
         fill(backend)
         first = backend.snapshot(1, job)
         states = [backend.get_state(each) for each in (VALUE, LIST, MAP)]
         first.result(30)
         fill(backend)
     assert _open_below(place) == []
-    with opened(place, first.result(), job=job, key_groups=KeyGroupRange(0, 40)) as other:
+    with opened(rocksdb, first.result(), job=job, key_groups=LOW) as other:
         states.append(other.get_state(VALUE))
     assert _open_below(place) == []
     assert len(states) == 4
@@ -153,3 +123,46 @@ def _open_below(folder: Path) -> list[str]:
         if target.startswith(str(folder)):
             found.append(target)
     return found
+
+
+class Slow:
+    """Write buffers that take their time."""
+
+    buffered_bytes = 1
+
+    def __init__(self) -> None:
+        self.entered, self.open = threading.Event(), threading.Event()
+
+    def flush(self) -> None:
+        self.entered.set()
+        assert self.open.wait(30)
+
+
+class Full:
+    """More write buffers than there may be."""
+
+    def get_usage(self) -> int:
+        return 2
+
+    def get_buffer_size(self) -> int:
+        return 1
+
+
+def test_write_buffers_are_not_gone_while_another_thread_empties_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory, slow = SlotMemory(16 << 20, 0.5), Slow()
+    monkeypatch.setattr(memory, "write_buffers", Full())
+    memory.buffers_of(slow)
+    emptying = threading.Thread(target=memory.make_room)
+    closing = threading.Thread(target=memory.buffers_gone, args=(slow,))
+    emptying.start()
+    assert slow.entered.wait(30)
+    closing.start()
+    closing.join(0.1)
+    assert closing.is_alive()
+    slow.open.set()
+    for each in (emptying, closing):
+        each.join(30)
+        assert not each.is_alive()
+    assert memory.make_room() is None
