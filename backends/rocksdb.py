@@ -11,12 +11,13 @@ from holdfast.backends.byte_tables import ByteTableStore
 from holdfast.backends.byte_timers import TimerPages
 from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.rocksdb_database import told
 from holdfast.backends.rocksdb_memory import SlotMemory, memory_bytes
 from holdfast.backends.rocksdb_options import PREDEFINED, check_options, rocks_options
 from holdfast.backends.rocksdb_store import RocksStore
 from holdfast.backends.tables import TableStore
 from holdfast.backends.working_directory import WorkingDirectory
-from holdfast.storage import Invalid, Unavailable
+from holdfast.storage import Invalid
 
 __all__ = ["RocksDBStateBackend"]
 
@@ -108,9 +109,7 @@ class RocksDBStateBackend(StateBackend):
         except BaseException as error:
             directory.close()
             if isinstance(error, OSError):
-                raise Unavailable(
-                    "state cannot be kept here", where=str(directory.path), found=str(error)
-                ) from error
+                raise told(error, f"directory {directory.path}") from error
             raise
         return ByteTableStore(store, key_groups, max_parallelism, timers=_TIMERS[self.timers])
 

@@ -82,10 +82,10 @@ class RocksFiles(ByteFiles):
 
     def freeze(self) -> FrozenFiles:
         path = self._new("snapshot")
+        places = {table: family.name for table, family in self.families.items()}
         with translated("a snapshot"):
             self.database.checkpoint(path)
-        places = {table: family.name for table, family in self.families.items()}
-        return _FrozenRocksFiles(path, places)
+            return _FrozenRocksFiles(path, places)
 
     def directory(self) -> Path:
         path = self._new("brought")
@@ -97,12 +97,13 @@ class RocksFiles(ByteFiles):
         self, sources: Sequence[SourceFiles], wanted: KeyGroupRange, prefixes: Sequence[bytes]
     ) -> SourceFiles | None:
         clips = _Clips(wanted, prefixes)
-        base = max(sources, key=lambda source: _share_bytes(source, wanted))
-        self._open(base)
-        self._clip(clips.outside(base.key_groups))
-        for source in sources:
-            if source is not base:
-                self._move_in(source, clips.inside(source.key_groups))
+        with translated("a restore"):
+            base = max(sources, key=lambda source: _share_bytes(source, wanted))
+            self._open(base)
+            self._clip(clips.outside(base.key_groups))
+            for source in sources:
+                if source is not base:
+                    self._move_in(source, clips.inside(source.key_groups))
         return base
 
     def close(self) -> None:
@@ -138,12 +139,11 @@ class RocksFiles(ByteFiles):
         """Remove what is not this slot's, and have it compacted away."""
         if not ranges:
             return
-        with translated("a restore"):
-            for family in self.families.values():
-                batch = WriteBatch(raw_mode=True)
-                for first, end in ranges:
-                    batch.delete_range(first, end, family.handle)
-                self.database.write(batch, family)
+        for family in self.families.values():
+            batch = WriteBatch(raw_mode=True)
+            for first, end in ranges:
+                batch.delete_range(first, end, family.handle)
+            self.database.write(batch, family)
         families = [family.table for family in self.families.values()]
 
         def compact() -> None:

@@ -33,6 +33,7 @@ _ALWAYS: dict[str, Any] = {
     "keep_log_file_num": 1,
     "max_log_file_size": _MEBIBYTE,
     "stats_dump_period_sec": 0,
+    "avoid_flush_during_shutdown": True,
     "compaction_style": "kCompactionStyleUniversal",
     "compaction_options_universal": {"max_size_amplification_percent": 50},
     "compression": "kLZ4Compression",
@@ -47,7 +48,7 @@ _ALWAYS: dict[str, Any] = {
 
 Universal compaction rewrites the least for each byte that is written, so least is uploaded again.
 Write buffers are small enough to be flushed while a barrier waits. Indexes and filters count as
-memory of the cache.
+memory of the cache. What is in write buffers at the end is of no use.
 """
 
 PREDEFINED: dict[str, dict[str, Any]] = {
@@ -76,6 +77,7 @@ _OURS = frozenset(
     {
         "allow_ingest_behind",
         "arena_block_size",
+        "best_efforts_recovery",
         "block_based_table_factory",
         "block_cache",
         "comparator",

@@ -13,10 +13,10 @@ from holdfast.backends import (
     KeyedStateBackend,
     KeyGroupRange,
     ListStateDescriptor,
+    StateBackend,
     StateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
-    load_backend,
 )
 from holdfast.storage import Corrupt, JobStorage, StateSnapshot, load_storage
 
@@ -41,9 +41,12 @@ def job(tmp_path: Path) -> JobStorage:
 
 
 def opened(
-    job: JobStorage, *snapshots: StateSnapshot, key_groups: KeyGroupRange = ALL
+    backend: StateBackend,
+    job: JobStorage,
+    *snapshots: StateSnapshot,
+    key_groups: KeyGroupRange = ALL,
 ) -> KeyedStateBackend:
-    return load_backend("hashmap").open(
+    return backend.open(
         uid="op",
         key_groups=key_groups,
         max_parallelism=128,
@@ -54,22 +57,25 @@ def opened(
 
 
 def mixed(
-    job: JobStorage, old: Sequence[tuple[StateDescriptor, Callable[[Any, int], None]]], new: Any
+    backend: StateBackend,
+    job: JobStorage,
+    old: Sequence[tuple[StateDescriptor, Callable[[Any, int], None]]],
+    new: Any,
 ) -> list[StateSnapshot]:
     """Snapshots of two slots after an upgrade; only the first has asked for the state anew."""
     every = []
-    with opened(job) as backend:
+    with opened(backend, job) as keyed:
         for descriptor, put in old:
-            state = backend.get_state(descriptor)
+            state = keyed.get_state(descriptor)
             for key in KEYS:
-                backend.set_current_key(key)
+                keyed.set_current_key(key)
                 put(state, key)
-        before = backend.snapshot(1, job).result(30)
+        before = keyed.snapshot(1, job).result(30)
     for number, key_groups in enumerate((LOW, HIGH)):
-        with opened(job, before, key_groups=key_groups) as backend:
+        with opened(backend, job, before, key_groups=key_groups) as keyed:
             if number == 0:
-                backend.get_state(new)
-            every.append(backend.snapshot(2 + number, job).result(30))
+                keyed.get_state(new)
+            every.append(keyed.snapshot(2 + number, job).result(30))
     return every
 
 
@@ -91,50 +97,52 @@ def mixed(
     ids=["renamed", "with time to live", "widened"],
 )
 def test_nothing_is_lost_of_what_only_some_slots_asked_for(
-    job: JobStorage, old: Any, new: Any, expected: list[Any]
+    backend: StateBackend, job: JobStorage, old: Any, new: Any, expected: list[Any]
 ) -> None:
-    snapshots = mixed(job, [(old, lambda state, key: state.update(key))], new)
-    with opened(job, *snapshots) as backend:  # nobody asks for it: both kinds are carried on
-        carried = backend.snapshot(4, job).result(30)
+    snapshots = mixed(backend, job, [(old, lambda state, key: state.update(key))], new)
+    with opened(backend, job, *snapshots) as keyed:  # nobody asks for it: both kinds are carried on
+        carried = keyed.snapshot(4, job).result(30)
     for restored in (snapshots, [carried]):
-        with opened(job, *restored) as backend:
-            assert list(backend.get_state(new).get_many(list(KEYS)).to_pylist()) == expected
-            both = backend.snapshot(5, job).result(30)
-        with opened(job, both) as backend:
-            assert list(backend.get_state(new).get_many(list(KEYS)).to_pylist()) == expected
+        with opened(backend, job, *restored) as keyed:
+            assert list(keyed.get_state(new).get_many(list(KEYS)).to_pylist()) == expected
+            both = keyed.snapshot(5, job).result(30)
+        with opened(backend, job, both) as keyed:
+            assert list(keyed.get_state(new).get_many(list(KEYS)).to_pylist()) == expected
 
 
-def test_classes_and_lists_are_migrated_slot_by_slot(job: JobStorage) -> None:
+def test_classes_and_lists_are_migrated_slot_by_slot(
+    backend: StateBackend, job: JobStorage
+) -> None:
     old = ListStateDescriptor("old", Before)
     new = ListStateDescriptor("new", After, aliases=("old",))
-    snapshots = mixed(job, [(old, lambda state, key: state.add(Before(key)))], new)
-    with opened(job, *snapshots) as backend:
-        state = backend.get_state(new)
+    snapshots = mixed(backend, job, [(old, lambda state, key: state.add(Before(key)))], new)
+    with opened(backend, job, *snapshots) as keyed:
+        state = keyed.get_state(new)
         for key in KEYS:
-            backend.set_current_key(key)
+            keyed.set_current_key(key)
             assert state.get() == [After(float(key))]
 
 
-def test_the_name_itself_counts_before_an_alias(job: JobStorage) -> None:
+def test_the_name_itself_counts_before_an_alias(backend: StateBackend, job: JobStorage) -> None:
     old, new = ValueStateDescriptor("old", int), ValueStateDescriptor("new", int)
-    with opened(job) as backend:
-        backend.set_current_key(1)
-        backend.get_state(old).update(1)
-        backend.get_state(new).update(2)
-        backend.set_current_key(2)
-        backend.get_state(old).update(3)
-        snapshot = backend.snapshot(1, job).result(30)
-    with opened(job, snapshot) as backend:
-        state = backend.get_state(replace(new, aliases=("old",)))
+    with opened(backend, job) as keyed:
+        keyed.set_current_key(1)
+        keyed.get_state(old).update(1)
+        keyed.get_state(new).update(2)
+        keyed.set_current_key(2)
+        keyed.get_state(old).update(3)
+        snapshot = keyed.snapshot(1, job).result(30)
+    with opened(backend, job, snapshot) as keyed:
+        state = keyed.get_state(replace(new, aliases=("old",)))
         assert state.get_many([1, 2]).to_pylist() == [2, 3]
 
 
-def test_a_snapshot_that_lacks_a_handle_is_corrupt(job: JobStorage) -> None:
-    with opened(job) as backend:
-        backend.set_current_key(1)
-        backend.get_state(ValueStateDescriptor("v", int)).update(1)
-        snapshot = backend.snapshot(1, job).result(30)
-    with opened(job, structs.replace(snapshot, handles={})) as backend:
+def test_a_snapshot_that_lacks_a_handle_is_corrupt(backend: StateBackend, job: JobStorage) -> None:
+    with opened(backend, job) as keyed:
+        keyed.set_current_key(1)
+        keyed.get_state(ValueStateDescriptor("v", int)).update(1)
+        snapshot = keyed.snapshot(1, job, neutral=True).result(30)
+    with opened(backend, job, structs.replace(snapshot, handles={})) as keyed:
         with pytest.raises(Corrupt, match=r"state 'v' of operator 'op' cannot.*a handle 'v/0'"):
-            backend.get_state(ValueStateDescriptor("v", int))
-        backend.get_state(ValueStateDescriptor("other", int))
+            keyed.get_state(ValueStateDescriptor("v", int))
+        keyed.get_state(ValueStateDescriptor("other", int))

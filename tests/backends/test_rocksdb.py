@@ -33,6 +33,7 @@ ALL = KeyGroupRange(0, 127)
         ({"options": {"compaction_options_universal": {"size": 1}}}, "'compaction_options_uni"),
         ({"options": {"max_bytes_for_level_multiplier": "x"}}, "a number, 0 or more, found 'x'"),
         ({"options": {"compaction_style": "kCompactionStyleFIFO"}}, "does not drop state"),
+        ({"options": {"best_efforts_recovery": True}}, "'best_efforts_recovery'.*backend's own"),
         ({"options": {"compaction_options_fifo": {}}}, "'compaction_options_fifo'.*backend's own"),
         ({"options": {"format_version": 99}}, "RocksDB does not take these options.*99"),
         ({"options": {"block_align": True}}, "RocksDB does not take these options.*block_align"),

@@ -444,9 +444,10 @@ from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.rocksdb_options import rocks_options
 from holdfast.storage import Unavailable
 
-memory = SlotMemory(16 << 20, 0.5)
+path, memory = Path(sys.argv[1]), SlotMemory(16 << 20, 0.5)
+options = rocks_options("default", {}, memory, path.parent)
 try:
-    RocksDatabase(Path(sys.argv[1]), rocks_options("default", {}, memory, Path(sys.argv[1]).parent), memory, is_there=True)
+    RocksDatabase(path, options, memory, is_there=True)
 except Unavailable as error:
     print(error)
 """

@@ -4,27 +4,53 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
+from holdfast.backends import (
+    KeyedStateBackend,
+    KeyGroupRange,
+    StateTtlConfig,
+    ValueStateDescriptor,
+    key_groups_of_slots,
+)
 from holdfast.backends.file_snapshots import ConfirmedFiles
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.rocksdb_memory import SlotMemory
-from holdfast.storage import JobStorage, StateSnapshot, load_storage, names
+from holdfast.backends.snapshots import FILES_KIND
+from holdfast.backends.transfers import Check, side_by_side
+from holdfast.storage import (
+    Corrupt,
+    JobStorage,
+    ManualClock,
+    StateSnapshot,
+    Unavailable,
+    load_storage,
+    names,
+)
 from rocksdb_states import (
+    ALL,
+    HIGH,
     LIST,
     LOW,
     MAP,
+    UID,
     VALUE,
+    content,
     files_below,
     fill,
     opened,
     rocksdb_in,
 )
-from state_targets import files_of
+from state_targets import Failing, Gate, files_of
 
 
 @pytest.fixture
@@ -166,3 +192,275 @@ def test_write_buffers_are_not_gone_while_another_thread_empties_them(
         each.join(30)
         assert not each.is_alive()
     assert memory.make_room() is None
+
+
+def snapshots_here(place: Path) -> list[str]:
+    """The directories of snapshots and restores that are there now."""
+    kinds = ("snapshot-", "brought-", "moved-")
+    found = (path.name for path in place.glob("*/*"))
+    return sorted(name for name in found if name.startswith(kinds))
+
+
+def test_links_go_with_their_snapshot_however_it_ends(
+    rocksdb: RocksDBStateBackend, place: Path, job: JobStorage
+) -> None:
+    gate = Gate(job)
+    with opened(rocksdb) as state:
+        fill(state)
+        first, second, third = (state.snapshot(number, gate) for number in (1, 2, 3))
+        assert len(snapshots_here(place)) == 3
+        assert second.cancel()
+        gate.open.set()
+        first.result(30)
+        third.result(30)
+        assert second.cancelled() or isinstance(second.exception(), CancelledError)
+        with pytest.raises(Corrupt, match="on fire"):
+            state.snapshot(4, Failing()).result(30)
+        last = Gate(job)
+        given_up = state.snapshot(5, last)
+        assert last.entered.wait(30)
+        given_up.cancel()
+        last.open.set()
+        with pytest.raises(CancelledError):
+            given_up.result(30)
+        state.snapshot(6, job).result(30)
+        wait_until(lambda: snapshots_here(place) == [])
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Who hears that a snapshot is done is a moment ahead of who cleans up after it."""
+    moment = threading.Event()
+    for _ in range(3_000):
+        if is_so():
+            return
+        moment.wait(0.01)
+    raise AssertionError("it is not so after a long time")
+
+
+def test_nothing_is_left_of_what_was_brought(
+    rocksdb: RocksDBStateBackend, place: Path, job: JobStorage
+) -> None:
+    with opened(rocksdb) as state:
+        fill(state)
+        whole = state.snapshot(1, job).result(30)
+    parts = []
+    for number, key_groups in enumerate((LOW, HIGH)):
+        with opened(rocksdb, whole, job=job, key_groups=key_groups) as state:
+            assert snapshots_here(place) == []
+            parts.append(state.snapshot(2 + number, job).result(30))
+    with opened(rocksdb, *parts, job=job) as state:
+        assert snapshots_here(place) == []
+        assert len(list(place.glob("*/db-*"))) == 1
+        assert content(state)
+
+
+def test_a_working_directory_that_goes_during_a_restore(
+    rocksdb: RocksDBStateBackend, place: Path, job: JobStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(rocksdb) as state:
+        fill(state)
+        whole = state.snapshot(1, job).result(30)
+
+    def bring_and_lose(tasks: Sequence[Callable[[Check], None]]) -> None:
+        side_by_side(tasks)
+        for path in place.glob("*/brought-*"):
+            rmtree(path)
+
+    monkeypatch.setattr("holdfast.backends.file_restores.side_by_side", bring_and_lose)
+    with pytest.raises(Unavailable, match="No such file"), opened(rocksdb, whole, job=job):
+        pass
+
+
+def test_state_without_a_table_is_restored(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
+    with opened(rocksdb) as state:
+        empty = state.snapshot(1, job).result(30)
+    parts = []
+    for number, key_groups in enumerate((LOW, HIGH)):
+        with opened(rocksdb, empty, job=job, key_groups=key_groups) as state:
+            assert content(state) == {}
+            parts.append(state.snapshot(2 + number, job).result(30))
+    with opened(rocksdb, *parts, job=job) as state:
+        assert content(state) == {}
+        fill(state)
+        assert content(state)
+
+
+def test_lists_go_on_where_each_slot_had_come_to(
+    rocksdb: RocksDBStateBackend, job: JobStorage
+) -> None:
+    keys = range(40)
+    with opened(rocksdb) as state:
+        elements = state.get_state(LIST)
+        for key in keys:
+            state.set_current_key(key)
+            elements.add("0")
+        whole = state.snapshot(1, job).result(30)
+    parts = []
+    for number, key_groups in enumerate((LOW, HIGH)):
+        with opened(rocksdb, whole, job=job, key_groups=key_groups) as state:
+            elements = state.get_state(LIST)
+            for key in list(state.keys("list")):
+                state.set_current_key(key)
+                for element in range(1, 2 if number else 40):
+                    elements.add(str(element))
+            parts.append(state.snapshot(2 + number, job).result(30))
+    for order in (parts, parts[::-1]):
+        with opened(rocksdb, *order, job=job) as state:
+            elements = state.get_state(LIST)
+            for key in keys:
+                state.set_current_key(key)
+                before = elements.get()
+                elements.add("last")
+                assert before == list(map(str, range(len(before))))
+                assert elements.get() == [*before, "last"]
+
+
+@pytest.mark.usefixtures("every_file_is_shared")
+def test_a_state_that_is_renamed_stays_in_its_files(
+    rocksdb: RocksDBStateBackend, job: JobStorage
+) -> None:
+    with opened(rocksdb) as state:
+        fill(state)
+        expected = content(state)
+        first = state.snapshot(1, job).result(30)
+    renamed = replace(VALUE, name="renamed", aliases=("value",))
+    with opened(rocksdb, first, job=job) as state:
+        state.build_on_restored()
+        found = state.get_state(renamed).get_many(sorted(expected)).to_pylist()
+        assert found == [value for _, (value, *_) in sorted(expected.items())]
+        second = state.snapshot(2, job).result(30)
+    shared = {file for file in files_of(first, second) if file.startswith("shared/")}
+    assert shared <= files_of(first)
+    with opened(rocksdb, second, job=job) as state:
+        assert state.get_state(renamed).get_many([7]).to_pylist() == [expected[7][0]]
+        assert list(state.keys("renamed"))
+
+
+def test_state_that_nobody_asks_for_goes_through_many_restarts(
+    rocksdb: RocksDBStateBackend, job: JobStorage
+) -> None:
+    with opened(rocksdb) as state:
+        fill(state)
+        expected = content(state)
+        parts = [state.snapshot(1, job).result(30)]
+    number = 1
+    for parallelism in (2, 3, 2, 5, 1, 4):
+        before, parts = parts, []
+        for key_groups in key_groups_of_slots(parallelism, 128):
+            number += 1
+            mine = [part for part in before if overlaps(part, key_groups)]
+            with opened(rocksdb, *mine, job=job, key_groups=key_groups) as state:
+                parts.append(state.snapshot(number, job).result(30))
+        assert all(part.kind == FILES_KIND for part in parts)
+        assert all(part.attributes["tables"] == () for part in parts)
+    with opened(rocksdb, *parts, job=job) as state:
+        assert content(state) == expected
+
+
+def overlaps(part: StateSnapshot, key_groups: KeyGroupRange) -> bool:
+    assert part.key_groups is not None
+    return bool(KeyGroupRange(*part.key_groups).intersection(key_groups))
+
+
+@pytest.mark.parametrize(("max_parallelism", "steps"), [(1, (1,)), (3, (3, 2)), (32_768, (3, 2))])
+def test_any_number_of_key_groups(
+    rocksdb: RocksDBStateBackend, job: JobStorage, max_parallelism: int, steps: tuple[int, ...]
+) -> None:
+    keys = list(range(2_000))
+    parts: list[StateSnapshot] = []
+    number = 0
+    for parallelism in (1, *steps, 1):
+        before, parts, found = parts, [], []
+        for key_groups in key_groups_of_slots(parallelism, max_parallelism):
+            number += 1
+            with rocksdb.open(
+                uid=UID,
+                key_groups=key_groups,
+                max_parallelism=max_parallelism,
+                key_type=int,
+                restore=[part for part in before if overlaps(part, key_groups)],
+                storage=job,
+            ) as state:
+                values = state.get_state(ValueStateDescriptor("count", int))
+                if not before:
+                    values.put_many(keys, keys)
+                found += list(state.keys("count"))
+                mine = sorted(state.keys("count"))
+                assert values.get_many(mine).to_pylist() == mine
+                parts.append(state.snapshot(number, job).result(30))
+        assert sorted(found) == keys
+
+
+def test_time_to_live_goes_on_in_files(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
+    clock = ManualClock(1_000_000)
+    brief = replace(VALUE, ttl=StateTtlConfig(ttl=timedelta(seconds=10)))
+
+    def alive(*snapshots: StateSnapshot) -> KeyedStateBackend:
+        return rocksdb.open(
+            uid=UID,
+            key_groups=ALL,
+            max_parallelism=128,
+            key_type=int,
+            restore=snapshots,
+            storage=job,
+            clock=clock,
+        )
+
+    with alive() as state:
+        state.get_state(brief).put_many([1], [b"early"])
+        clock.advance(6_000)
+        state.get_state(brief).put_many([2], [b"late"])
+        first = state.snapshot(1, job).result(30)
+    clock.advance(5_000)
+    with alive(first) as state:
+        assert state.get_state(brief).get_many([1, 2]).to_pylist() == [None, b"late"]
+        second = state.snapshot(2, job).result(30)
+    with alive(first) as state:
+        assert state.get_state(VALUE).get_many([1, 2]).to_pylist() == [b"early", b"late"]
+    clock.advance(5_000)
+    with alive(second) as state:
+        assert state.get_state(brief).get_many([1, 2]).to_pylist() == [None, None]
+
+
+class TestTransfers:
+    """What moves files: several side by side, and none goes on when one has failed."""
+
+    def test_answers_are_in_the_order_of_the_tasks(self) -> None:
+        tasks = [partial(lambda number, _: number, number) for number in range(20)]
+        assert side_by_side(tasks) == list(range(20))
+        assert side_by_side([]) == []
+
+    def test_the_error_of_the_first_that_failed_is_told_when_all_have_ended(self) -> None:
+        begun, ended = threading.Semaphore(0), []
+
+        def go_on(number: int, check: Check) -> None:
+            begun.release()
+            try:
+                for _ in range(3_000):
+                    check()
+                    threading.Event().wait(0.01)
+            except CancelledError:
+                ended.append(number)
+                raise
+
+        def fail(_: Check) -> None:
+            for _each in range(3):
+                assert begun.acquire(timeout=30)
+            raise Unavailable("the storage is away")
+
+        tasks: list[Callable[[Check], None]] = [partial(go_on, number) for number in range(3)]
+        with pytest.raises(Unavailable, match="is away"):
+            side_by_side([*tasks, fail, *tasks])
+        assert sorted(ended[:3]) == [0, 1, 2]
+
+    @pytest.mark.parametrize("count", [1, 5])
+    def test_who_is_told_to_stop_stops(self, count: int) -> None:
+        def stop() -> None:
+            raise CancelledError
+
+        def task(check: Check) -> None:
+            check()
+            raise AssertionError
+
+        with pytest.raises(CancelledError):
+            side_by_side([task] * count, stop)

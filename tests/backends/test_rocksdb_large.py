@@ -1,0 +1,41 @@
+"""State ten times larger than its memory: written, restored by others, and never held in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import large_state
+from large_state import ENTRIES, MEMORY_BYTES
+
+MOST_GROWN_BYTES = MEMORY_BYTES + (112 << 20)
+"""What a process may take beyond what it had with little state: its budget, and what Python has at
+hand of keys and values that are on their way."""
+
+
+def told(folder: Path, task: str, parallelism: int) -> dict[str, Any]:
+    command = [sys.executable, large_state.__file__, str(folder), task, str(parallelism)]
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=path)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see memory")
+def test_state_ten_times_larger_than_its_memory(tmp_path: Path) -> None:
+    written = told(tmp_path, "write", 1)
+    assert written["is_read_back"]
+    assert written["size_bytes"] > 10 * MEMORY_BYTES
+    assert written["grown_bytes"] < MOST_GROWN_BYTES
+    found = told(tmp_path, "read", 2)
+    assert found["count"] == ENTRIES
+    assert found["checksum"] == found["united"] == written["checksum"]
+    assert found["grown_bytes"] < MOST_GROWN_BYTES
+    assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
