@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.backends import SnapshotFuture, StateBackend, StateVisibility
+from holdfast.backends import SnapshotFuture, StateBackend, StateVisibility, file_snapshots
 from holdfast.backends.testing.fleet import UID, Fleet, Settings
 from holdfast.backends.testing.model import Model, ModelTimer
 from holdfast.backends.testing.subjects import (
@@ -220,6 +220,7 @@ def live(root: str, backend: str, number: int, life: int, say: Say) -> None:
     story = Story(number)
     job = job_of(root, number, chance.choice((0, 5_000)))
     sys.setswitchinterval(chance.choice((0.00005, 0.005)))
+    file_snapshots._SHARED_FROM_BYTES = chance.choice((1, 64 * 1024))
     at_a_call = chance.random() < 0.5
     if at_a_call:
         arm(chance)

@@ -15,6 +15,8 @@ from tried_backends import TRIED, backend_named, share
 @pytest.fixture(autouse=True)
 def quick_machine(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(quick_path))
+    # The state of a machine is small: files of such a size are shared by checkpoints here.
+    monkeypatch.setattr("holdfast.backends.file_snapshots._SHARED_FROM_BYTES", 1)
 
 
 USUAL = settings(

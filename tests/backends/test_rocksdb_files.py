@@ -357,6 +357,28 @@ def test_state_that_nobody_asks_for_goes_through_many_restarts(
         assert content(state) == expected
 
 
+def test_files_and_entries_come_together(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
+    """Some slots have left files, and others entries; whoever restores has both, asked or not."""
+    with opened(rocksdb) as state:
+        fill(state)
+        expected = content(state)
+        whole = state.snapshot(1, job).result(30)
+    parts = []
+    for number, key_groups in enumerate((LOW, HIGH)):
+        with opened(rocksdb, whole, job=job, key_groups=key_groups) as state:
+            parts.append(state.snapshot(2, job, neutral=number == 0).result(30))
+    with opened(rocksdb, *parts, job=job) as state:
+        carried = state.snapshot(3, job).result(30)
+    for restored in (parts, [carried]):
+        with opened(rocksdb, *restored, job=job) as state:
+            both = state.snapshot(4, job).result(30)
+            assert content(state) == expected
+            neutral = state.snapshot(5, job, neutral=True).result(30)
+        for each in (both, neutral):
+            with opened(rocksdb, each, job=job) as state:
+                assert content(state) == expected
+
+
 def overlaps(part: StateSnapshot, key_groups: KeyGroupRange) -> bool:
     assert part.key_groups is not None
     return bool(KeyGroupRange(*part.key_groups).intersection(key_groups))
