@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from holdfast.storage import (
     Invalid,
     JobStorage,
     StateSnapshot,
+    SystemClock,
     Unavailable,
     load_storage,
 )
@@ -41,6 +41,8 @@ from rocksdb_states import (
 )
 from state_targets import Gate
 from tried_backends import backend_named
+
+pytestmark = pytest.mark.slow
 
 _DISK_BYTES = 16 << 20
 _SIZE_LIMIT_BYTES = 64 << 10
@@ -151,8 +153,8 @@ def test_no_room_for_what_is_written(small: Small, job: JobStorage, whole: State
             with pytest.raises(Unavailable, match=small.says):
                 state.snapshot(2, job)
             assert len(values.get_many(some)) == len(before)
-        began_s = perf_counter()
-    assert perf_counter() - began_s < _SOON_S
+        began_s = SystemClock().monotonic_s()
+    assert SystemClock().monotonic_s() - began_s < _SOON_S
 
 
 def test_no_room_for_a_snapshot(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
@@ -225,8 +227,8 @@ def test_a_working_directory_that_is_gone(
             assert isinstance(caught.value, Unavailable)
         elif use == "read":
             assert values.get_many([1, 10_000]).to_pylist()[1] is None
-        began_s = perf_counter()
-    assert perf_counter() - began_s < _SOON_S
+        began_s = SystemClock().monotonic_s()
+    assert SystemClock().monotonic_s() - began_s < _SOON_S
 
 
 def test_a_working_directory_that_goes_during_a_snapshot(

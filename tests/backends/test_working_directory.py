@@ -80,6 +80,7 @@ for _ in range(150):
 """
 
 
+@pytest.mark.slow
 def test_whoever_begins_while_others_clean_keeps_his_lock(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RACING, str(tmp_path)]
     racing = [subprocess.Popen(command) for _ in range(4)]
