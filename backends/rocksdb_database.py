@@ -24,7 +24,7 @@ from rocksdict import (
 from holdfast.backends.byte_store import ByteEntry
 from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.rocksdb_options import RocksOptions
-from holdfast.storage import Corrupt, HoldfastError, Unavailable
+from holdfast.storage import Corrupt, HoldfastError, Invalid, Unavailable
 
 __all__ = ["Family", "RocksDatabase", "is_at_end", "next_entries", "told", "translated"]
 
@@ -32,6 +32,7 @@ _DEFAULT_FAMILY = "default"
 _FIXES = {
     "No space left": "Make room on the disk",
     "No such file": "Restore a checkpoint, and let nobody else remove what is in this directory",
+    "Too many open files": "Raise the limit of the process (ulimit -n), or set max_open_files",
     "/LOCK": "End the process that uses the directory, or use another one",
 }
 """What helps, by a word of RocksDB's."""
@@ -101,7 +102,7 @@ class RocksDatabase:
         self.batch_bytes = memory.batch_bytes
         """What one write should not exceed."""
         self.families: dict[str, Family] = {}
-        with translated(f"database {path}", is_complete=not is_there):
+        with translated(f"database {path}", is_brought=is_there):
             names = [_DEFAULT_FAMILY]
             if is_there:
                 names = Rdict.list_cf(str(path), options.database)
@@ -200,13 +201,14 @@ class RocksDatabase:
 
 
 @contextmanager
-def translated(where: str, *, is_complete: bool = True) -> Iterator[None]:
+def translated(where: str, *, is_brought: bool = False) -> Iterator[None]:
     """Tell errors of the library as those of the house: it raises plain exceptions, with a text.
 
-    A database that was brought from elsewhere may not be complete: a missing file is damage then.
+    Where files are opened that were brought from elsewhere, a missing one is damage, too.
 
     Raises:
-        Corrupt: a file of the database is damaged or gone.
+        Corrupt: a file of the database is damaged or missing.
+        Invalid: such files do not go with the options.
         Unavailable: anything else, such as a full disk.
     """
     try:
@@ -214,15 +216,18 @@ def translated(where: str, *, is_complete: bool = True) -> Iterator[None]:
     except HoldfastError:
         raise
     except Exception as error:
-        raise told(error, where, is_complete=is_complete) from error
+        raise told(error, where, is_brought=is_brought) from error
 
 
-def told(error: Exception, where: str, *, is_complete: bool = True) -> HoldfastError:
+def told(error: Exception, where: str, *, is_brought: bool = False) -> HoldfastError:
     """An error of the library as one of the house."""
     text = str(error)
-    is_missing = "No such file" in text
-    if text.startswith("Corruption") or (is_missing and not is_complete):
+    is_missing = is_brought and "No such file" in text
+    if text.startswith("Corruption") or is_missing:
         return Corrupt("RocksDB found damage", where=where, found=text, fix="Restore a checkpoint")
+    if is_brought and text.startswith("Invalid argument"):
+        fix = "Set the options of RocksDB as they were when these files were written"
+        return Invalid("RocksDB does not open these files", where=where, found=text, fix=fix)
     fix = next((fix for word, fix in _FIXES.items() if word in text), "")
     return Unavailable("RocksDB could not do its work", where=where, found=text, fix=fix)
 

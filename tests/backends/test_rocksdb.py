@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
+from holdfast.backends.key_codec import key_codec_for
+from holdfast.backends.key_groups import key_group
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.rocksdb_memory import SlotMemory, memory_bytes
 from holdfast.backends.rocksdb_options import PREDEFINED
-from holdfast.storage import Invalid
+from holdfast.storage import Invalid, JobManagerCheckpointStorage
+from rocksdb_states import HIGH, LOW, VALUE, content, opened, rocksdb_in
 
 ALL = KeyGroupRange(0, 127)
 
@@ -129,3 +132,24 @@ def test_a_batch_is_looked_up_the_same_way_however_dense_it_is(
         total.clear_many([-1 - number for number in range(removed)])
         keys = [*wanted, *reversed(wanted), wanted[0], -5, 50_000]
         assert total.get_many(keys).to_pylist() == [there.get(key) for key in keys]
+
+
+def test_files_are_opened_with_other_options_unless_these_do_not_fit(tmp_path: Path) -> None:
+    backend, job = rocksdb_in(tmp_path), JobManagerCheckpointStorage().job("job")
+    parts, hash_of = [], key_codec_for(int).hash
+    for number, key_groups in enumerate((LOW, HIGH), start=1):
+        with opened(backend, key_groups=key_groups) as state:
+            mine = [key for key in range(500) if key_group(hash_of(key), 128) in key_groups]
+            state.get_state(VALUE).put_many(mine, [b"%d" % key for key in mine])
+            parts.append(state.snapshot(number, job).result(30))
+    with opened(backend, *parts, job=job) as state:  # what comes from others is far below
+        whole = state.snapshot(3, job).result(30)
+    with opened(rocksdb_in(tmp_path, predefined="flash-ssd"), whole, job=job) as state:
+        assert len(content(state)) == 500
+    few = rocksdb_in(tmp_path, options={"num_levels": 2})
+    with (
+        pytest.raises(Invalid, match=r"more levels than options.num_levels.*Set the options"),
+        opened(few, whole, job=job),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -206,6 +206,24 @@ def test_no_room_for_what_comes_from_other_slots(
         pass
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to count open files")
+def test_no_room_for_open_files(place: Path, job: JobStorage, whole: StateSnapshot) -> None:
+    backend = rocksdb_in(place)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for spare in (5, 12):
+        used = len(list(Path("/proc/self/fd").iterdir()))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, hard))
+        try:
+            with (
+                pytest.raises(Unavailable, match=r"Too many open files.*max_open_files"),
+                opened(backend, whole, job=job),
+            ):
+                pass
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert files_below(place) == []
+
+
 @pytest.mark.parametrize("use", ["write", "snapshot", "neutral snapshot", "read", "nothing"])
 def test_a_working_directory_that_is_gone(
     place: Path, job: JobStorage, whole: StateSnapshot, use: str
