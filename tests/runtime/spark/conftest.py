@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.backends import StateBackend
 from spark_sessions import start_session
-from tried_backends import REGISTERED, backend_named
+from tried_backends import PARAMETERS, REGISTERED, backend_named
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(params=REGISTERED)
+@pytest.fixture(params=[each for each in PARAMETERS if each.values[0] in REGISTERED])
 def backend_name(request: pytest.FixtureRequest) -> str:
     """The name of each registered backend: jobs on Spark take too long for plug-ins too."""
     name: str = request.param

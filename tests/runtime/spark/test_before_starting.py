@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast.backends import load_backend
+from holdfast.backends import StateBackend
 from holdfast.runtime import CollectSink, JobHandle, StreamEnvironment
 from holdfast.runtime.plan import JobPlan, plan_job
 from holdfast.runtime.sinks import Sink
@@ -71,8 +71,8 @@ class LockedStorage(Locked, JobManagerCheckpointStorage):
         raise pickle.PicklingError("a lock")
 
 
-def test_what_cannot_get_into_slots_is_named() -> None:
-    backend, storage = load_backend("hashmap"), load_storage("memory://")
+def test_what_cannot_get_into_slots_is_named(backend: StateBackend) -> None:
+    storage = load_storage("memory://")
     check_travels(plan(CollectSink()), backend, storage)
     with pytest.raises(Invalid, match="checkpoint storage LockedStorage cannot be pickled"):
         check_travels(plan(CollectSink()), backend, LockedStorage())
