@@ -18,7 +18,7 @@ import sys
 import tempfile
 from abc import abstractmethod
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import note
@@ -117,6 +117,7 @@ class StateBackendMachine(RuleBasedStateMachine):
         ttls=_SOME_TTLS,
         declares_keys=st.booleans(),
         inline_limit_bytes=st.sampled_from((0, 20_000)),
+        keeps_ttls=st.booleans(),
     )
     def start(
         self,
@@ -127,6 +128,7 @@ class StateBackendMachine(RuleBasedStateMachine):
         ttls: list[Any],
         declares_keys: bool,
         inline_limit_bytes: int,
+        keeps_ttls: bool,
     ) -> None:
         """Start the operator with nothing in it."""
         self.folder = tempfile.mkdtemp(prefix="holdfast-machine-")
@@ -140,7 +142,10 @@ class StateBackendMachine(RuleBasedStateMachine):
             job=self.open_storage(self.folder, inline_limit_bytes).job("job"),
             declares_keys=declares_keys,
         )
-        self.subjects = subjects_of(ttls)
+        # What is past its time may be swept away or not. No state shows which, but a snapshot of
+        # a backend's own form keeps what is there, and with another time to live that may be seen.
+        self.keeps_ttls = keeps_ttls and self.settings.backend.capabilities.own_snapshots
+        self.subjects = subjects_of(self._ttls(ttls))
         self.model = Model(self.subjects, _START_MS)
         self.fleet = Fleet(self.settings, self.subjects, parallelism)
         self.has_timers = False
@@ -431,8 +436,8 @@ class StateBackendMachine(RuleBasedStateMachine):
         self.fleet.close()
 
     def _restore(self, number: int, parallelism: int, ttls: list[Any] | None) -> None:
-        if ttls is not None:
-            self.subjects = subjects_of(ttls)
+        if ttls is not None and not self.keeps_ttls:
+            self.subjects = subjects_of(self._ttls(ttls))
         parts = self.settings.job.load(number).operators[UID].parts
         self.fleet = Fleet(
             self.settings, self.subjects, parallelism, parts, builds_on_restored=True
@@ -440,6 +445,12 @@ class StateBackendMachine(RuleBasedStateMachine):
         self.base = number
         self.model = self.completed[number].restored(self.subjects, self.clock.now_ms())
         self.has_timers = False
+
+    def _ttls(self, ttls: list[Any]) -> list[Any]:
+        """Those that leave nothing open, with snapshots as the backend has them."""
+        if self.keeps_ttls or not self.settings.backend.capabilities.own_snapshots:
+            return ttls
+        return [ttl and replace(ttl, cleanup_entries=0) for ttl in ttls]
 
     def _look(self, number: int, parallelism: int) -> None:
         parts = self.settings.job.load(number).operators[UID].parts
