@@ -82,10 +82,12 @@ class ByteTableFiles(TableFiles):
         return taken_over
 
     def claim(self, name: str, spec: TableSpec) -> bool:
-        if self._restored[name].layout != self._tables.layout_of(spec):
+        kept = self._tables.kept(name) or self._restored[name]
+        if kept.layout != self._tables.layout_of(spec):
             return False
         self._files.rename(name, spec.name)
-        self._restored[spec.name] = self._restored.pop(name)
+        self._restored.pop(name, None)
+        self._restored[spec.name] = kept
         return True
 
     def layout(self, name: str) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from holdfast.backends.entries import Block
 from holdfast.backends.file_snapshots import handle_name
@@ -14,11 +16,11 @@ from holdfast.backends.table_files import KeptTable, SourceFiles, TableFiles
 from holdfast.backends.tables import TableSpec, TableStore
 from holdfast.backends.transfers import fetch_file, side_by_side
 from holdfast.backends.type_schema import Schema
-from holdfast.backends.written import written_spec
+from holdfast.backends.written import is_readable, written_spec
 from holdfast.storage import Corrupt, Handle, Invalid, JobStorage
 from holdfast.storage.names import is_legal
 
-__all__ = ["FilesRestored", "PendingFiles", "restore_files"]
+__all__ = ["FilesRestored", "PendingFiles", "restore_files", "take_in"]
 
 
 @dataclass(slots=True)
@@ -90,6 +92,32 @@ def restore_files(
     return restored
 
 
+def take_in(
+    pending: PendingTable, store: TableStore, keys: Schema | None, number: int
+) -> PendingFiles | None:
+    """Have the store keep a table that is elsewhere, as it was written.
+
+    The number tells it from others of its name. None if the store does not keep files, or nobody
+    could read the table. Nothing is left of it on a failure.
+
+    Raises:
+        Corrupt: a file of it is missing or damaged.
+        Unavailable: the storage did not answer, or there is no room on this machine.
+    """
+    files, info = store.files, msgspec.structs.replace(pending.info, segments=())
+    if files is None or keys is None or not is_readable(info):
+        return None
+    spec = written_spec(f"_taken-in/{number}/{info.name}", info, keys)
+    try:
+        table = store.table(spec)
+        for block in pending.blocks():
+            table.load(block)
+    except BaseException:
+        store.drop_table(spec)
+        raise
+    return PendingFiles(info, spec, store, files)
+
+
 class _Names:
     """Names for restored tables: the same for what was written in the same way."""
 
@@ -97,9 +125,10 @@ class _Names:
         self.given: list[tuple[TableInfo, str]] = []
         self._layouts: list[str] = []
 
-    def of(self, info: TableInfo, layout: str) -> str:
+    def of(self, info: TableInfo, layout: str, taken: Collection[str]) -> str:
+        """The name for one of a snapshot's tables, of which others have taken these already."""
         for (other, name), its_layout in zip(self.given, self._layouts, strict=True):
-            if (info, layout) == (other, its_layout):
+            if (info, layout) == (other, its_layout) and name not in taken:
                 return name
         name = f"_restored/{len(self.given)}/{info.name}"
         self.given.append((info, name))
@@ -128,13 +157,14 @@ def _able(store: TableStore, snapshots: Sequence[FilesToRestore]) -> TableFiles:
 def _tables(each: FilesToRestore, names: _Names) -> dict[str, KeptTable]:
     """How each table is kept, by the name that it gets."""
     listed = each.attributes.files
-    tables = {names.of(one.info, one.kept.layout): one.kept for one in listed}
-    places = {one.kept.place for one in listed}
-    if len(tables) < len(listed) or len(places) < len(listed):
+    tables: dict[str, KeptTable] = {}
+    for one in listed:
+        tables[names.of(one.info, one.kept.layout, tables)] = one.kept
+    if len({one.kept.place for one in listed}) < len(listed):
         raise Corrupt(
-            "a snapshot names a table twice, or two in one place",
+            "a snapshot has two tables in one place",
             where=f"operator {each.attributes.uid!r}",
-            expected="each table once, in a place of its own",
+            expected="each in a place of its own",
             found=", ".join(f"{one.info.name!r} in {one.kept.place!r}" for one in listed),
             fix="Restore another checkpoint",
         )

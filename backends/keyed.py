@@ -10,7 +10,7 @@ from threading import get_ident
 from typing import Any, TypeVar
 
 from holdfast.backends.descriptors import StateDescriptor, StateTtlConfig
-from holdfast.backends.file_restores import FilesRestored, PendingFiles, restore_files
+from holdfast.backends.file_restores import FilesRestored, PendingFiles, restore_files, take_in
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.keys import NoKey, OperatorKeys
@@ -281,12 +281,13 @@ class KeyedStateBackend(OwnedByOneThread):
             Unavailable: the storage did not answer.
         """
         self.check_thread()
+        held = self._entries_held()
         return self._snapshotter.begin(
             SnapshotRequest(
                 checkpoint_id=checkpoint_id,
                 target=target,
                 tables=self._tables_now(),
-                pending=self._entries_held(),
+                pending=held,
                 keys=self._keys.description,
                 compression=compression,
                 neutral=neutral,
@@ -357,14 +358,22 @@ class KeyedStateBackend(OwnedByOneThread):
         return tables
 
     def _entries_held(self) -> list[PendingTable]:
-        """What is in storage still, and comes into memory now: its files may soon be deleted."""
+        """What is in storage still, and comes here now: its files may soon be deleted.
+
+        The store takes it in if it keeps files; otherwise it is in memory from now on.
+        """
         found: list[PendingTable] = []
         for name, tables in self._pending.items():
-            for pending in tables:
+            for place, pending in enumerate(tables):
                 if isinstance(pending, PendingEntries):
                     with restoring(f"state {name!r} of {self._where}"):
-                        pending.hold()
-                    found.append(replace(pending))  # what is loaded meanwhile, it keeps
+                        taken_in = take_in(pending, self.store, self._keys.description, place)
+                        if taken_in is None:
+                            pending.hold()
+                    if taken_in is not None:
+                        tables[place] = taken_in
+                    else:
+                        found.append(replace(pending))  # what is loaded meanwhile, it keeps
         return found
 
     def _made(

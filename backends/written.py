@@ -18,7 +18,7 @@ from holdfast.backends.type_schema import Schema
 from holdfast.backends.value_codec import ValueCodec
 from holdfast.storage import Corrupt
 
-__all__ = ["written_spec"]
+__all__ = ["is_readable", "written_spec"]
 
 _KINDS: Mapping[str, StateKind] = {
     "value": StateKind.VALUE,
@@ -66,6 +66,11 @@ class _WrittenValues(ValueCodec[bytes]):
 
     def describe(self) -> Schema:
         return self.schema
+
+
+def is_readable(info: TableInfo) -> bool:
+    """Whether it is a table of a kind that there is."""
+    return info.kind in _KINDS
 
 
 def written_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:
