@@ -8,6 +8,7 @@ for a whole number, a number below zero, a filter that there is not) is refused 
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -289,6 +290,7 @@ def _loaded(chosen: Mapping[str, Any], blocks: Cache, folder: Path) -> tuple[Opt
     (path / "CURRENT").write_text("MANIFEST-000001\n")
     (path / "rocksdict-config.json").write_text('{"raw_mode":true,"prefix_extractors":{}}')
     database, families = Options.load_latest(str(path), cache=blocks)
+    shutil.rmtree(path)
     return database, families["default"]
 
 
