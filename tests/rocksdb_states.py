@@ -27,6 +27,7 @@ __all__ = [
     "MAP",
     "UID",
     "VALUE",
+    "Content",
     "content",
     "files_below",
     "fill",

@@ -12,7 +12,7 @@ from holdfast.backends import load_backend
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.snapshots import FILES_KIND
 from holdfast.storage import Corrupt, FileHandle, JobStorage, StateSnapshot, load_storage
-from rocksdb_states import LIST, LOW, VALUE, content, files_below, fill, opened, rocksdb_in
+from rocksdb_states import LIST, LOW, VALUE, Content, content, files_below, fill, opened, rocksdb_in
 from state_targets import Gate, files_of
 
 
@@ -35,7 +35,7 @@ def entries(job: JobStorage) -> StateSnapshot:
         return state.snapshot(1, job).result(30)
 
 
-def content_of(entries: StateSnapshot, job: JobStorage) -> object:
+def content_of(entries: StateSnapshot, job: JobStorage) -> Content:
     with opened(load_backend("hashmap"), entries, job=job) as state:
         return content(state)
 
@@ -77,7 +77,7 @@ def test_it_is_asked_for_while_a_snapshot_waits(
     for each in snapshots:
         with opened(rocksdb, each, job=job, key_groups=LOW) as state:
             mine = content(state)
-            assert mine == {key: expected[key] for key in mine}  # type: ignore[index]
+            assert mine == {key: expected[key] for key in mine}
             assert mine
 
 
