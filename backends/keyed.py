@@ -9,7 +9,7 @@ from itertools import chain
 from threading import get_ident
 from typing import Any, TypeVar
 
-from holdfast.backends.descriptors import StateDescriptor, StateTtlConfig
+from holdfast.backends.descriptors import StateDescriptor
 from holdfast.backends.file_restores import FilesRestored, PendingFiles, restore_files, take_in
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import KeyGroupRange, check_max_parallelism
@@ -19,8 +19,8 @@ from holdfast.backends.kinds import (
     check_descriptor,
     is_same_state,
     make_state,
-    make_table,
     shape_of,
+    with_ttl,
 )
 from holdfast.backends.loading import Loader
 from holdfast.backends.metrics import StateMetrics
@@ -179,7 +179,9 @@ class KeyedStateBackend(OwnedByOneThread):
             values=shape.values,
             stamped=descriptor.ttl is not None,
         )
-        inner, table = self._made(spec, shape.kind, descriptor.ttl, descriptor.aliases)
+        names = (*reversed(descriptor.aliases), spec.name)
+        inner = self._filled(spec, shape.kind, names, self.store.table)
+        table = with_ttl(inner, self.store.form(spec), descriptor.ttl, self._clock)
         state = make_state(self, descriptor, spec, table)
         self._states[descriptor.name] = _Registered(
             descriptor, namespace_type, shape, spec, inner, state
@@ -375,16 +377,6 @@ class KeyedStateBackend(OwnedByOneThread):
                     else:
                         found.append(replace(pending))  # what is loaded meanwhile, it keeps
         return found
-
-    def _made(
-        self, spec: TableSpec, kind: str, ttl: StateTtlConfig | None, aliases: Sequence[str] = ()
-    ) -> tuple[Table, Table]:
-        """The table of a spec, with what the snapshots have under its name and its aliases.
-
-        The store's own, and the same with time to live.
-        """
-        self._filled(spec, kind, (*reversed(aliases), spec.name), self.store.table)
-        return make_table(self.store, spec, ttl, self._clock)
 
     def _filled(
         self,

@@ -30,14 +30,13 @@ from holdfast.backends.tables import (
     StateKind,
     Table,
     TableSpec,
-    TableStore,
     ValueTable,
 )
 from holdfast.backends.ttl import TtlListTable, TtlMapTable, TtlValueTable
 from holdfast.backends.value_codec import ValueCodec, value_codec_for
 from holdfast.storage import Clock, Invalid
 
-__all__ = ["Shape", "check_descriptor", "is_same_state", "make_state", "make_table", "shape_of"]
+__all__ = ["Shape", "check_descriptor", "is_same_state", "make_state", "shape_of", "with_ttl"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +135,18 @@ def _no_descriptor(found: object) -> Invalid:
     )
 
 
-def make_table(
-    store: TableStore, spec: TableSpec, ttl: StateTtlConfig | None, clock: Clock
-) -> tuple[Table, Table]:
-    """The store's table, and the same as states see it: with time to live, if there is one."""
-    form = store.form(spec)
-    match spec.kind:
-        case StateKind.VALUE:
-            values = store.value_table(spec)
-            return values, values if ttl is None else TtlValueTable(values, form, ttl, clock)
-        case StateKind.LIST:
-            lists = store.list_table(spec)
-            return lists, lists if ttl is None else TtlListTable(lists, form, ttl, clock)
-        case StateKind.MAP:
-            maps = store.map_table(spec)
-            return maps, maps if ttl is None else TtlMapTable(maps, form, ttl, clock)
+def with_ttl(table: Table, form: Any, ttl: StateTtlConfig | None, clock: Clock) -> Table:
+    """A store's table as states see it: with time to live, if there is one."""
+    if ttl is None:
+        return table
+    match table:
+        case ValueTable():
+            return TtlValueTable(table, form, ttl, clock)
+        case ListTable():
+            return TtlListTable(table, form, ttl, clock)
+        case MapTable():
+            return TtlMapTable(table, form, ttl, clock)
+    raise AssertionError(f"{table} is of no kind")
 
 
 def make_state(

@@ -64,6 +64,6 @@ def test_a_backend_is_a_dict_that_survives_all_night(backend: StateBackend) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_machine_finds_a_loss(loss: str) -> None:
-    searching = settings(USUAL, max_examples=800)
+    searching = settings(USUAL, max_examples=200)
     with pytest.raises(AssertionError):
         run_machine(LossyBackend(loss), searching)
