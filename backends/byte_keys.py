@@ -29,6 +29,7 @@ __all__ = [
     "KeyLayout",
     "KeyParts",
     "group_prefixes",
+    "in_places",
     "is_in_order",
     "order_of",
     "past",
@@ -39,6 +40,7 @@ WORTH_SORTING = 256
 
 
 _GROUP_BYTES = 2
+_NUMBER_BYTES = 8
 _group = struct.Struct(">H").pack
 
 
@@ -68,12 +70,15 @@ class KeyLayout:
     def __init__(self, spec: TableSpec, groups: Sequence[bytes]) -> None:
         self.spec = spec
         self._groups = groups
+        self._max_parallelism = len(groups)
+        self._hash, self._encode = spec.keys.hash, spec.keys.encode  # looked up once, not each row
+        self._has_namespaces = spec.namespaces is not None
 
     def address(self, key: Any, namespace: Any) -> bytes:
         """The beginning of all that is kept for a canonical key in a namespace."""
-        codec = self.spec.keys
-        group = self._groups[key_group(codec.hash(key), len(self._groups))]
-        return group + codec.encode(key) + self._namespace(namespace)
+        group = self._groups[key_group(self._hash(key), self._max_parallelism)]
+        address = group + self._encode(key)
+        return address + self._namespace(namespace) if self._has_namespaces else address
 
     def addresses(self, keys: Sequence[Any], namespace: Any) -> list[bytes]:
         """The address of each of many canonical keys."""
@@ -138,10 +143,39 @@ def is_in_order(keys: Sequence[bytes]) -> bool:
     return all(map(le, keys, keys[1:]))
 
 
-def order_of(keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
+def order_of(keys: Sequence[bytes]) -> npt.NDArray[Any]:
     """The places of the keys, the least first, equal ones as they came."""
-    order: npt.NDArray[np.uint64] = pc.array_sort_indices(pa.array(keys, pa.binary())).to_numpy()
-    return order
+    column = pa.array(keys, pa.large_binary())
+    numbers = _as_numbers(column)
+    if numbers is None:
+        found: npt.NDArray[Any] = pc.array_sort_indices(column).to_numpy()
+        return found
+    order = np.argsort(numbers)  # four times as fast as the stable one
+    ordered = numbers[order]
+    has_equal = (ordered[1:] == ordered[:-1]).any()
+    return np.argsort(numbers, kind="stable") if has_equal else order
+
+
+def in_places(items: Sequence[bytes], places: npt.NDArray[Any]) -> list[Any]:
+    """The items at these places."""
+    taken: list[Any] = np.fromiter(items, object, len(items))[places].tolist()
+    return taken
+
+
+def _as_numbers(column: pa.LargeBinaryArray) -> npt.NDArray[np.uint64] | None:
+    """Numbers in the order of byte strings of one length that differ in few of their bytes."""
+    offsets = np.frombuffer(column.buffers()[1], np.int64)[: len(column) + 1]
+    width = int(offsets[1]) if len(column) else 0
+    if not width or (np.diff(offsets) != width).any():
+        return None
+    rows = np.frombuffer(column.buffers()[2], np.uint8)[: len(column) * width]
+    rows = rows.reshape(len(column), width)
+    varying = np.flatnonzero((rows != rows[0]).any(axis=0))
+    if len(varying) > _NUMBER_BYTES:
+        return None
+    padded = np.zeros((len(column), _NUMBER_BYTES), np.uint8)
+    padded[:, _NUMBER_BYTES - len(varying) :] = rows[:, varying]
+    return padded.view(">u8").ravel().astype(np.uint64)
 
 
 def _prefixed(groups: npt.NDArray[Any], keys: Column, count: int) -> list[bytes]:

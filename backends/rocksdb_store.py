@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from rocksdict import RdictIter, ReadOptions, WriteBatch
 
-from holdfast.backends.byte_keys import WORTH_SORTING, is_in_order, order_of
+from holdfast.backends.byte_keys import WORTH_SORTING, in_places, is_in_order, order_of
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.rocksdb_database import (
@@ -108,10 +108,11 @@ class _RocksTable(ByteTable):
             if is_in_order(keys):
                 return self._get_in_order(keys)
             order = order_of(keys)
-            found = self._get_in_order(list(map(keys.__getitem__, order.tolist())))
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
-        return list(map(found.__getitem__, places.tolist()))
+            found = self._get_in_order(in_places(keys, order))
+        answers = np.empty(len(found), object)
+        answers[order] = np.fromiter(found, object, len(found))
+        listed: list[bytes | None] = answers.tolist()
+        return listed
 
     def put(self, key: bytes, value: bytes) -> None:
         try:
@@ -123,11 +124,11 @@ class _RocksTable(ByteTable):
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         if len(keys) >= WORTH_SORTING and not is_in_order(keys):
             # In order most of the way to its place in the write buffer is known for each.
-            order: list[int] = order_of(keys).tolist()
-            keys, values = (list(map(each.__getitem__, order)) for each in (keys, values))
+            order = order_of(keys)
+            keys, values = (in_places(each, order) for each in (keys, values))
         for piece in _pieces(values, self._database.batch_bytes):
             batch = self._batch()
-            deque(map(batch.__setitem__, keys[piece], values[piece]), 0)
+            deque(map(batch.put, keys[piece], values[piece]), 0)
             self._write(batch)
 
     def remove_many(self, keys: Sequence[bytes]) -> None:
@@ -200,9 +201,9 @@ class _RocksTable(ByteTable):
 
 def _pieces(values: Sequence[bytes], most_bytes: int) -> Iterator[slice]:
     """Runs of values that are not too many, and together not too long; one may be by itself."""
-    total = sum(map(len, values))
-    if total <= most_bytes and len(values) <= _BATCH_ENTRIES:
-        yield slice(0, len(values))
+    if len(b"".join(values)) <= most_bytes:  # twice as fast as to add up the lengths
+        for first in range(0, len(values), _BATCH_ENTRIES):
+            yield slice(first, first + _BATCH_ENTRIES)
         return
     ends = list(accumulate(map(len, values)))
     first, done = 0, 0
