@@ -16,8 +16,8 @@ MAKERS: dict[str, Callable[[random.Random], bytes]] = {
     "nine bytes differ": lambda chance: chance.randbytes(9),
     "lengths differ": lambda chance: chance.randbytes(chance.randrange(1, 6)),
     "many are equal": lambda chance: b"key-%d" % chance.randrange(10),
-    "all are equal": lambda chance: b"the same",
-    "all are empty": lambda chance: b"",
+    "all are equal": lambda _: b"the same",
+    "all are empty": lambda _: b"",
     "zeros at the end": lambda chance: chance.choice((b"a\x00\x00", b"a\x00\x01", b"\x00\x00\x00")),
 }
 
