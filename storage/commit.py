@@ -155,6 +155,8 @@ class Stored:
     checkpoint_id: int | None = None
     is_metadata: bool = False
     owner_epoch: int | None = None
+    is_shared: bool = False
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,20 +151,21 @@ class JobStorage:
             looked, start = start, self.newest_start()
         return None
 
-    def take_over(self, *, reopen: bool = False) -> JobOwner:
+    def take_over(self, *, reopen: bool = False, after: int | None = None) -> JobOwner:
         """Claim the job: from now on only the answer may commit, and older owners are fenced.
 
         A job that has ended stays so, and its new owner cannot commit. With `reopen` it begins
-        again: its result does not count any more.
+        again: its result does not count any more. With `after`, the epoch of an owner, only that
+        one is fenced: if somebody else has come since, nothing is claimed.
 
         Raises:
             Invalid: the storage cannot be written to as it is set up, or what is in the folder was
                 written in a newer format; the older owner goes on.
-            Fenced: somebody else took over at the same time.
+            Fenced: somebody else took over at the same time, or since `after`.
             Corrupt: an owner's record is damaged; the older owner goes on.
             Unavailable: the storage did not answer; calling again is safe.
         """
-        return JobOwner.claim(self, reopen=reopen)
+        return JobOwner.claim(self, reopen=reopen, after=after)
 
     def owner_records(self) -> list[names.OwnerRecord]:
         """What the names of all claims, start documents and results say, by ascending epoch."""

@@ -6,31 +6,20 @@ its docstring gives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.storage import names
-from holdfast.storage.commit import (
-    Claim,
-    Created,
-    Facts,
-    Start,
-    Stored,
-    borrowed,
-    fenced_by,
-    is_orphan,
-    judge_create,
-    next_epoch,
-    plan_retention,
-)
+from holdfast.storage.claiming import Right, Survey, claim_epoch, survey
+from holdfast.storage.commit import Created, Start, borrowed, judge_create, plan_retention
 from holdfast.storage.envelope import seal
-from holdfast.storage.errors import Corrupt, Fenced, Invalid, NotFound, Taken
+from holdfast.storage.errors import Corrupt, Invalid, Taken
 from holdfast.storage.metadata import CheckpointMetadata, encode_metadata
 from holdfast.storage.result import JobResult, encode_result
+from holdfast.storage.sweeping import KnownFiles, Search, Sweeper
 
 if TYPE_CHECKING:
     from holdfast.storage.interface import CheckpointStorage
@@ -38,20 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["START_VERSION", "JobOwner"]
 
-_CLAIM_VERSION = 1
 START_VERSION = 1
-_CLAIM_ATTEMPTS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _Survey:
-    """What is in a job's folder."""
-
-    accepted: tuple[int, ...]
-    """The checkpoints that count."""
-    highest_begun: int
-    """The highest number that anybody has begun."""
-    result: JobResult | None
 
 
 class JobOwner:
@@ -59,35 +35,33 @@ class JobOwner:
 
     Every method that changes something raises `Fenced` once a newer owner has claimed the job;
     whoever gets it must stop, and must not act on the checkpoint that it was about to commit.
+
+    Deleting may be left to another thread: `release` and `release_orphans` decide what goes and
+    come back at once, and `sweeper` does it, while this one commits.
     """
 
-    def __init__(
-        self,
-        job: JobStorage,
-        token: str,
-        start: Start,
-        found: _Survey,
-    ) -> None:
-        self._job = job
-        self._token = token
-        self._start = start
+    def __init__(self, right: Right, start: Start, found: Survey) -> None:
+        self._job = right.job
+        self._right = right
         self._completed = set(start.accepted)
-        self._files: dict[int, frozenset[str]] = {}
+        self._known = KnownFiles(right.job)
         self._highest = found.highest_begun
         self._undecided: bytes | None = None
         """The `_metadata` of a commit of which it is not known whether it took effect."""
         self._result = self._ending = found.result
         """`_ending` is one of which it may not be known whether it was recorded."""
+        self.sweeper = Sweeper(right, self._known)
+        """What was released, and is to be deleted. Safe to use from any thread."""
 
     @classmethod
-    def claim(cls, job: JobStorage, *, reopen: bool) -> JobOwner:
+    def claim(cls, job: JobStorage, *, reopen: bool, after: int | None = None) -> JobOwner:
         """See `JobStorage.take_over`."""
         storage = job.storage
         storage.prepare()
-        _survey(job, reopen=reopen)  # what cannot be read must not fence the owner that there is
+        survey(job, reopen=reopen)  # what cannot be read must not fence the owner that there is
         token = storage.entropy.token()
-        epoch = _claim_epoch(job, token)
-        found = _survey(job, reopen=reopen)
+        epoch = claim_epoch(job, token, after=after)
+        found = survey(job, reopen=reopen)
         start = Start(epoch=epoch, owner=token, accepted=found.accepted)
         if found.result is not None:  # kept before its owner is superseded: it counts at any moment
             storage.create(
@@ -96,19 +70,19 @@ class JobOwner:
         storage.create(
             f"{job.folder}/{names.start(epoch, token)}", seal("owner start", START_VERSION, start)
         )
-        owner = cls(job, token, start, found)
-        owner.check()
-        return owner
+        right = Right(job, epoch, token)
+        right.check()
+        return cls(right, start, found)
 
     @property
     def epoch(self) -> int:
         """The number of this claim; a higher one fences it."""
-        return self._start.epoch
+        return self._right.epoch
 
     @property
     def completed(self) -> tuple[int, ...]:
-        """The numbers of the completed checkpoints that are still there, ascending."""
-        return tuple(sorted(self._completed))
+        """The numbers of the completed checkpoints that are kept, ascending."""
+        return tuple(sorted(self._completed - self._known.gone))
 
     @property
     def next_checkpoint_id(self) -> int:
@@ -127,23 +101,7 @@ class JobOwner:
             Fenced: it is not so.
             Unavailable: the storage did not answer.
         """
-        records = self._job.owner_records()
-        other = fenced_by(self.epoch, _claimed(records))
-        if other is None and names.OwnerRecord(self.epoch, self._token) not in records:
-            other = 0  # the folder was emptied, and somebody counts epochs from one again
-        if other is None:
-            return
-        taken_over = other > self.epoch
-        raise Fenced(
-            f"another process has taken over job {self._job.job_id!r}"
-            if taken_over
-            else f"the claim to job {self._job.job_id!r} has been deleted",
-            where=self._job.url,
-            expected=f"owner epoch {self.epoch} to be the newest",
-            found=f"epoch {other}" if other else "no record of this owner",
-            fix="This process must stop; "
-            + ("the newer owner carries on" if taken_over else "take the job over anew"),
-        )
+        self._right.check()
 
     def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """Make a checkpoint completed: atomically, once, for good. Answers what was written.
@@ -165,9 +123,10 @@ class JobOwner:
         """
         self._check_own("a checkpoint", metadata.job_id)
         checkpoint_id = metadata.checkpoint_id
-        stamped = msgspec.structs.replace(metadata, epoch=self.epoch, owner=self._token)
+        stamped = msgspec.structs.replace(metadata, epoch=self.epoch, owner=self._right.token)
         mine = encode_metadata(stamped)
         self._check_may_write(f"checkpoint {checkpoint_id}", mine, None)
+        self._check_free(checkpoint_id)
         self.check()
         self._check_kept(stamped)
         self._undecided = mine
@@ -176,13 +135,9 @@ class JobOwner:
         self.check()
         self._undecided = None
         if judge_create(mine, existing) is Created.TAKEN:
-            raise Taken(
-                f"checkpoint {checkpoint_id} of job {self._job.job_id!r} exists already",
-                where=self._job.url,
-                fix=f"Go on with a number from {self.next_checkpoint_id}",
-            )
+            raise self._taken(checkpoint_id, "exists already")
         self._completed.add(checkpoint_id)
-        self._files[checkpoint_id] = stamped.files()
+        self._known.add(stamped)
         return stamped
 
     def end(self, result: JobResult) -> JobResult:
@@ -201,11 +156,11 @@ class JobOwner:
             Unavailable: it is not known whether it was recorded.
         """
         self._check_own("a result", result.job_id)
-        stamped = msgspec.structs.replace(result, epoch=self.epoch, owner=self._token)
+        stamped = msgspec.structs.replace(result, epoch=self.epoch, owner=self._right.token)
         self._check_may_write(f"the result {result.status!r}", None, stamped)
         self.check()
         self._ending = stamped
-        name = names.result(self.epoch, self._token)
+        name = names.result(self.epoch, self._right.token)
         self._storage.create(f"{self._job.folder}/{name}", encode_result(stamped))
         self.check()
         self._result = stamped
@@ -223,12 +178,26 @@ class JobOwner:
             Fenced: a newer owner has taken over; nothing was deleted.
             Corrupt: a checkpoint that would be kept cannot be read, so what it needs is not known;
                 nothing was deleted.
-            Unavailable: something could not be deleted; it will be found as an orphan.
+            Unavailable: something could not be deleted; it will be by the next call that deletes,
+                or be found as an orphan by the next owner.
         """
-        if keep < 1:
-            raise Invalid("retention is out of range", expected="1 or more", found=str(keep))
-        _, dropped = plan_retention(self._completed, keep, since)
-        self._drop(dropped)
+        kept, dropped = self._plan(keep, since)
+        self._drop(dropped, kept)
+        return dropped
+
+    def release(self, keep: int, *, since: int | None = None) -> tuple[int, ...]:
+        """Decide as `retain` does, and leave it to `sweeper` to delete.
+
+        They are completed for every reader, and whole, until their commit points are deleted, and
+        for this owner no longer: nothing can be built on them. Asks the storage nothing.
+
+        Raises:
+            Invalid: `keep` is below one, or a commit is not decided, so what it needs is not known.
+        """
+        kept, dropped = self._plan(keep, since)
+        if dropped:
+            self._check_decided()
+            self._release(dropped, kept)
         return dropped
 
     def delete(self, checkpoint_id: int) -> None:
@@ -244,7 +213,7 @@ class JobOwner:
                 where=self._job.url,
                 expected=f"one of {self.completed}",
             )
-        self._drop((checkpoint_id,))
+        self._drop((checkpoint_id,), tuple(self._completed - {checkpoint_id}))
 
     def rewind(self, checkpoint_id: int) -> tuple[int, ...]:
         """Make every checkpoint that is newer than this one void; answers their numbers.
@@ -263,7 +232,7 @@ class JobOwner:
             for number in reversed(newer):
                 self._storage.delete([f"{folder}/{names.metadata(number)}"])
                 self._completed.discard(number)
-                self._files.pop(number, None)
+                self._known.forget([number])
         return newer
 
     def clear(self) -> None:
@@ -271,8 +240,18 @@ class JobOwner:
 
         Raises as `retain` does; calling again goes on where it ended.
         """
-        self._drop(self.completed)
+        self._drop(self.completed, ())
         self.remove(self.orphans())
+
+    def release_all(self) -> None:
+        """Decide as `clear` does, and leave it to `sweeper` to delete. Asks the storage nothing.
+
+        Raises:
+            Invalid: a commit is not decided.
+        """
+        self._check_decided()
+        self._release(self.completed, ())
+        self.release_orphans()
 
     def orphans(self, *, in_flight: Collection[int] = ()) -> list[str]:
         """Objects and unfinished writes in the job's folder that no completed checkpoint needs.
@@ -287,25 +266,39 @@ class JobOwner:
             Invalid: a commit is not decided, so what it needs is not known.
         """
         self.check()
-        self._check_decided()
-        self._learn_files(self._completed)
-        facts = Facts(
-            epoch=self.epoch,
-            completed=self._completed,
-            referenced=self._referenced(self._completed),
-            in_flight=in_flight,
-        )
-        return [stored.name for stored in self._everything() if is_orphan(stored, facts)]
+        return [*self.sweeper.orphans(self._search(in_flight))]
+
+    def release_orphans(self, *, in_flight: Collection[int] = ()) -> None:
+        """Leave it to `sweeper` to find orphans and delete them; `in_flight` as for `orphans`.
+
+        So that it may come to that late, `in_flight` must also have the numbers that are begun by
+        then. Asks the storage nothing.
+
+        Raises:
+            Invalid: a commit is not decided, so what it needs is not known.
+        """
+        self.sweeper.search(self._search(in_flight))
 
     def remove(self, orphans: Iterable[str]) -> None:
         """Delete what `orphans` answered.
 
         Raises:
             Fenced: a newer owner has taken over; nothing was deleted.
-            Unavailable: something could not be deleted; ask for the orphans again.
+            Unavailable: something could not be deleted; it will be by the next call that deletes,
+                or be found as an orphan by the next owner.
         """
         self.check()
-        self._storage.delete(f"{self._job.folder}/{name}" for name in orphans)
+        self.sweeper.delete(orphans)
+        self.sweeper.run()
+
+    def hold(self, metadata: CheckpointMetadata) -> None:
+        """Keep the files of a completed checkpoint that is restored, though it may be deleted.
+
+        An older owner that was fenced in the midst of deleting it may have ended that after this
+        one had read it. It had not come to the files, and will not: it looks before it does.
+        """
+        if metadata.checkpoint_id in self._completed:
+            self._known.add(metadata)
 
     @property
     def _storage(self) -> CheckpointStorage:
@@ -332,8 +325,7 @@ class JobOwner:
             if not missing:
                 return
             with suppress(Corrupt, Invalid):  # nobody can have built on what cannot be read
-                self._learn_files((number,))
-            missing -= self._files.get(number, frozenset())
+                missing -= self._known.of(number)
         if missing:
             self.check()  # a newer owner may have deleted what they belong to
             file = min(missing)
@@ -373,94 +365,36 @@ class JobOwner:
                 fix="Take it over with reopen=True to begin it again",
             )
 
-    def _everything(self) -> Iterator[Stored]:
-        """Every object and every unfinished write in the job's folder."""
-        prefix = f"{self._job.folder}/"
-        for info in self._storage.list(prefix):
-            yield _describe(info.name[len(prefix) :], info.name[len(prefix) :])
-        for write in self._storage.unfinished(prefix):
-            yield _describe(write.name[len(prefix) :], write.target[len(prefix) :])
+    def _check_free(self, checkpoint_id: int) -> None:
+        """Whoever deletes a commit point later must not meet another one of the same number."""
+        if self.sweeper.owes_point(checkpoint_id):
+            raise self._taken(checkpoint_id, "is about to be deleted")
 
-    def _drop(self, dropped: tuple[int, ...]) -> None:
-        """Delete commit points first.
+    def _taken(self, checkpoint_id: int, why: str) -> Taken:
+        return Taken(
+            f"checkpoint {checkpoint_id} of job {self._job.job_id!r} {why}",
+            where=self._job.url,
+            fix=f"Go on with a number from {self.next_checkpoint_id}",
+        )
 
-        What a crash leaves is then an orphan, not a half checkpoint that looks whole. So are the
-        files of one that is dropped and cannot be read.
-        """
-        if not dropped:
-            return
-        self.check()
+    def _plan(self, keep: int, since: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if keep < 1:
+            raise Invalid("retention is out of range", expected="1 or more", found=str(keep))
+        return plan_retention(self.completed, keep, since)
+
+    def _drop(self, dropped: tuple[int, ...], kept: Collection[int]) -> None:
+        """Delete these now. What cannot be told apart from what is kept is not even begun."""
+        if dropped:
+            self._check_decided()
+            self.check()
+            self._known.of_all(kept)
+            self._release(dropped, kept)
+        self.sweeper.run()
+
+    def _release(self, dropped: Collection[int], kept: Collection[int]) -> None:
+        self._completed.difference_update(dropped)
+        self.sweeper.drop(dropped, kept=kept)
+
+    def _search(self, in_flight: Collection[int]) -> Search:
         self._check_decided()
-        self._learn_files(self._completed.difference(dropped))
-        for number in dropped:
-            with suppress(Corrupt):
-                self._learn_files((number,))
-        kept = self._completed.difference(dropped)
-        lost = self._referenced(self._files.keys() & set(dropped))
-        unneeded = lost - self._referenced(kept)
-        folder = self._job.folder
-        self._storage.delete(f"{folder}/{names.metadata(number)}" for number in dropped)
-        self._completed = kept
-        for number in dropped:
-            self._files.pop(number, None)
-        self.check()  # a new owner may have chosen one of these: leave it the files
-        self._storage.delete([f"{folder}/{name}" for name in sorted(unneeded)])
-
-    def _referenced(self, checkpoints: Iterable[int]) -> frozenset[str]:
-        return frozenset().union(*(self._files[number] for number in checkpoints))
-
-    def _learn_files(self, numbers: Collection[int]) -> None:
-        """Learn which files these completed checkpoints have; forget those that are gone.
-
-        An older owner that was fenced in the midst of deleting may have ended it after this one
-        had listed what is there.
-        """
-        for number in set(numbers).difference(self._files):
-            try:
-                self._files[number] = self._job.read_metadata(number).files()
-            except NotFound:
-                self._completed.discard(number)
-
-
-def _claimed(records: Iterable[names.OwnerRecord]) -> list[int]:
-    return [record.epoch for record in records if record.token is None]
-
-
-def _survey(job: JobStorage, *, reopen: bool) -> _Survey:
-    start = job.newest_start()
-    result = None if reopen else job.result_of(start)
-    begun, listed = 0, []
-    for found in job.checkpoint_objects():
-        begun = max(begun, found.checkpoint_id)
-        if found.is_metadata:
-            listed.append(found.checkpoint_id)
-    return _Survey(job.judged(listed, start).completed, begun, result)
-
-
-def _claim_epoch(job: JobStorage, token: str) -> int:
-    storage = job.storage
-    for _ in range(_CLAIM_ATTEMPTS):
-        epoch = next_epoch(_claimed(job.owner_records()))
-        claim = Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
-        mine = seal("owner claim", _CLAIM_VERSION, claim)
-        existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
-        if judge_create(mine, existing) is Created.COMMITTED:
-            return epoch
-    raise Fenced(
-        f"too many processes are taking over job {job.job_id!r} at the same time",
-        where=job.url,
-        expected=f"a free epoch within {_CLAIM_ATTEMPTS} attempts",
-        fix="Start one driver for each job",
-    )
-
-
-def _describe(name: str, target: str) -> Stored:
-    """What the name of an object says, or the target of an unfinished write."""
-    finished = name == target
-    owner = names.parse_owner(target)
-    if owner is not None:
-        return Stored(name, finished, owner_epoch=owner.epoch)
-    found = names.parse_checkpoint_object(target)
-    if found is None:
-        return Stored(name, finished)
-    return Stored(name, finished, found.checkpoint_id, found.is_metadata)
+        return Search(completed=frozenset(self._completed), in_flight=in_flight)

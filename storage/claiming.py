@@ -1,0 +1,123 @@
+"""How a process gets the right to change a job's folder, and looks whether it still has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.storage import names
+from holdfast.storage.commit import Claim, Created, fenced_by, judge_create, next_epoch
+from holdfast.storage.envelope import seal
+from holdfast.storage.errors import Fenced
+from holdfast.storage.result import JobResult
+
+if TYPE_CHECKING:
+    from holdfast.storage.job import JobStorage
+
+__all__ = ["Right", "Survey", "claim_epoch", "claimed_epochs", "survey"]
+
+_CLAIM_VERSION = 1
+_CLAIM_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is in a job's folder."""
+
+    accepted: tuple[int, ...]
+    """The checkpoints that count."""
+    highest_begun: int
+    """The highest number that anybody has begun."""
+    result: JobResult | None
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A claim to a job's folder. It never changes, so any thread may look whether it holds."""
+
+    job: JobStorage
+    epoch: int
+    token: str
+
+    def check(self) -> None:
+        """Make sure that nobody has taken over, and that the claim is still there.
+
+        Raises:
+            Fenced: it is not so.
+            Unavailable: the storage did not answer.
+        """
+        job = self.job
+        records = job.owner_records()
+        other = fenced_by(self.epoch, claimed_epochs(records))
+        if other is None and names.OwnerRecord(self.epoch, self.token) not in records:
+            other = 0  # the folder was emptied, and somebody counts epochs from one again
+        if other is None:
+            return
+        taken_over = other > self.epoch
+        raise Fenced(
+            f"another process has taken over job {job.job_id!r}"
+            if taken_over
+            else f"the claim to job {job.job_id!r} has been deleted",
+            where=job.url,
+            expected=f"owner epoch {self.epoch} to be the newest",
+            found=f"epoch {other}" if other else "no record of this owner",
+            fix="This process must stop; "
+            + ("the newer owner carries on" if taken_over else "take the job over anew"),
+        )
+
+
+def claimed_epochs(records: Iterable[names.OwnerRecord]) -> list[int]:
+    """The epochs that are claimed, ascending as the records are."""
+    return [record.epoch for record in records if record.token is None]
+
+
+def survey(job: JobStorage, *, reopen: bool) -> Survey:
+    """Read what counts in a job's folder; with `reopen` its result does not.
+
+    Raises as `JobStorage.take_over` does.
+    """
+    start = job.newest_start()
+    result = None if reopen else job.result_of(start)
+    begun, listed = 0, []
+    for found in job.checkpoint_objects():
+        begun = max(begun, found.checkpoint_id)
+        if found.is_metadata:
+            listed.append(found.checkpoint_id)
+    return Survey(job.judged(listed, start).completed, begun, result)
+
+
+def claim_epoch(job: JobStorage, token: str, *, after: int | None) -> int:
+    """Claim the next epoch, and answer it; only that which follows `after`, if that is given.
+
+    Raises:
+        Fenced: somebody else has claimed one since, or too many do at this moment.
+        Unavailable: the storage did not answer.
+    """
+    storage = job.storage
+    for _ in range(_CLAIM_ATTEMPTS):
+        claimed = claimed_epochs(job.owner_records())
+        epoch = next_epoch(claimed)
+        if after is not None and epoch != after + 1:
+            raise _not_after(job, after, epoch - 1)
+        claim = Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
+        mine = seal("owner claim", _CLAIM_VERSION, claim)
+        existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
+        if judge_create(mine, existing) is Created.COMMITTED:
+            return epoch
+    raise Fenced(
+        f"too many processes are taking over job {job.job_id!r} at the same time",
+        where=job.url,
+        expected=f"a free epoch within {_CLAIM_ATTEMPTS} attempts",
+        fix="Start one driver for each job",
+    )
+
+
+def _not_after(job: JobStorage, after: int, newest: int) -> Fenced:
+    return Fenced(
+        f"another process has taken over job {job.job_id!r}",
+        where=job.url,
+        expected=f"owner epoch {after} to be the newest",
+        found=f"epoch {newest}" if newest else "no record of an owner",
+        fix="Leave the job to that process",
+    )
