@@ -11,6 +11,9 @@ INSIDE = $(if $(PYTHON),$(PYTHON),$(error Holdfast needs Python 3.11 or newer wi
 COMPILE = env UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
+# Two workers, each with the files that it took: what the tests of a file share is made once.
+SIDE_BY_SIDE = --numprocesses 2 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo tour test soak check bench lock pyfiles clean
 
@@ -28,7 +31,7 @@ tour:  ## the rooms of storage and state alone, without Spark
 	@$(INSIDE) python examples/state_tour.py
 
 test:  ## every test
-	@$(INSIDE) pytest
+	@$(INSIDE) pytest $(SIDE_BY_SIDE)
 
 soak:  ## the long searches that no other target runs: for a night
 	@$(INSIDE) pytest -m soak

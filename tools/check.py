@@ -16,7 +16,10 @@ CHECKS: dict[str, list[str]] = {
     "types of the rooms": ["mypy"],
     "types around them": ["mypy", *SIDES],
     "imports": ["lint-imports", "--no-cache"],
-    "quick tests": ["pytest", "--quiet", "-m", "not slow and not soak"],
+    "quick tests": [
+        *("pytest", "--quiet", "--numprocesses", "2", "--dist", "loadfile"),
+        *("-m", "not slow and not soak"),
+    ],
 }
 
 
