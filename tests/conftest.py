@@ -1,14 +1,20 @@
-"""The one parameter of tests that are run for each backend."""
+"""The parameter of tests that are run for each backend, and the servers that a run shares."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from holdfast.backends import StateBackend
+from servers.guarded import ServerFailed
+from servers.hadoop import hdfs_jars
+from servers.hdfs import HdfsServer
+from servers.s3 import S3Server
 from tried_backends import PARAMETERS, backend_named, quick_place
 
 
@@ -32,3 +38,51 @@ def backend(backend_name: str, quick_path: Path) -> Iterator[StateBackend]:
     folder = quick_path / "state"
     yield backend_named(backend_name, folder)
     assert [path for path in folder.rglob("*") if path.is_file()] == []
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Download what servers need, before any test's time runs; who needs it tells of a failure."""
+    if any("hdfs_server" in getattr(item, "fixturenames", ()) for item in session.items):
+        with suppress(ServerFailed):
+            hdfs_jars()
+
+
+@pytest.fixture(scope="session")
+def running_s3() -> Iterator[S3Server]:
+    """The S3 server of this run, maybe killed by the last test; take `s3_server`."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_server(running_s3: S3Server) -> S3Server:
+    """The S3 server of this run, which runs; a test may kill it."""
+    return running_s3.start()
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server) -> str:
+    """A bucket for one test."""
+    return s3_server.new_bucket()
+
+
+@pytest.fixture(scope="session")
+def running_hdfs() -> Iterator[HdfsServer]:
+    """The HDFS of this run, maybe killed by the last test; take `hdfs_server`."""
+    with HdfsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def hdfs_server(running_hdfs: HdfsServer) -> HdfsServer:
+    """The HDFS of this run, which takes changes; a test may kill it, or one half of it."""
+    return running_hdfs.start()
+
+
+_FOLDERS = itertools.count(1)
+
+
+@pytest.fixture
+def hdfs_url(hdfs_server: HdfsServer) -> str:
+    """The URL of a folder for one test; it is not there yet."""
+    return hdfs_server.url(f"test-folder-{next(_FOLDERS)}")
