@@ -18,13 +18,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from bootstrap import House, java_of_machine
+from holdfast.storage import SystemClock
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = "HOLDFAST_IVY_SETTINGS"
@@ -117,17 +117,15 @@ def download(wanted: list[Jar], folder: Path) -> None:
     print(f"holdfast: downloading {len(wanted)} jars, once for this user", file=sys.stderr)
     output = ""
     for turn in range(_TRIES):
-        if turn:
-            time.sleep(_PAUSE_S * turn)  # noqa: TID251 - no clock to pass in: a tool
+        SystemClock().sleep_s(_PAUSE_S * turn)
         output = run_ivy(wanted, folder)
-        missing = [jar for jar in wanted if not (folder / jar.file).is_file()]
-        if not missing:
+        if not missing(wanted, folder):
             break
-    else:
+    if left := missing(wanted, folder):
         raise ArtifactsError(
-            f"{len(missing)} of {len(wanted)} jars for tests cannot be downloaded, "
-            f"{missing[0].file} for one; if this machine has a mirror, name a settings file of Ivy in {SETTINGS}. "
-            f"Ivy says:\n{output[-_OUTPUT_CHARACTERS:]}"
+            f"{len(left)} of {len(wanted)} jars for tests cannot be downloaded, {left[0].file} "
+            "for one; if this machine has a mirror, name a settings file of Ivy in "
+            f"{SETTINGS}. Ivy says:\n{output[-_OUTPUT_CHARACTERS:]}"
         )
     for jar in wanted:
         digest = hashlib.sha256((folder / jar.file).read_bytes()).hexdigest()
@@ -136,6 +134,11 @@ def download(wanted: list[Jar], folder: Path) -> None:
                 f"the jar {jar.file} that was downloaded is not the one in the list: "
                 f"expected sha256 {jar.sha256}, found {digest}; remove {ivy_cache()}, try again"
             )
+
+
+def missing(wanted: list[Jar], folder: Path) -> list[Jar]:
+    """Those that are not in the folder."""
+    return [jar for jar in wanted if not (folder / jar.file).is_file()]
 
 
 def ivy_cache() -> Path:
