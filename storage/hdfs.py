@@ -1,0 +1,119 @@
+"""Checkpoints in an HDFS, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Unpack
+
+from holdfast.storage.clock import Clock
+from holdfast.storage.entropy import Entropy
+from holdfast.storage.hdfs_objects import HdfsObjects
+from holdfast.storage.hdfs_options import HdfsKeywords, hdfs_options
+from holdfast.storage.hdfs_settings import HdfsSettings, place_of
+from holdfast.storage.interface import (
+    Buffer,
+    Capabilities,
+    CheckpointStorage,
+    ObjectInfo,
+    ObjectWriter,
+    UnfinishedWrite,
+)
+from holdfast.storage.retries import Retries
+
+__all__ = ["HdfsCheckpointStorage"]
+
+
+class HdfsCheckpointStorage(CheckpointStorage):
+    """Keeps checkpoints in a directory of an HDFS.
+
+    `url` is `hdfs://host:port/path`, `hdfs://service/path` of a name service with several name
+    nodes, or `viewfs://cluster/path`. The Hadoop configuration is read once, where the storage is
+    made, and travels with it. The user is `HADOOP_USER_NAME`, or that of the process, or with
+    Kerberos the principal.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        inline_limit_bytes: int = 20 * 1024,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        **options: Unpack[HdfsKeywords],
+    ) -> None:
+        """Name a directory; the servers are not asked before it is used.
+
+        Args:
+            url: the directory; it is made when it is first written to.
+            inline_limit_bytes: see `CheckpointStorage`, as for `clock` and `entropy`.
+            clock: what passes between tries.
+            entropy: what keeps hidden names apart.
+            options: all that there are:
+                `config_dir`: where `core-site.xml` and `hdfs-site.xml` are, if not in
+                `HADOOP_CONF_DIR`.
+                `config`: Hadoop settings by key, stronger than those of files.
+                `kerberos_principal`: who to be, where `hadoop.security.authentication` is
+                kerberos; else it is whoever the credential cache of the process is for.
+                `kerberos_keytab`: the path of a keytab for the principal, on every machine.
+                `kerberos_cache`: the credential cache of the principal, on every machine.
+                `replication`: copies of each block; else `dfs.replication`, else the servers'.
+                `block_size_bytes`: of new files; else `dfs.blocksize`, else the servers'.
+                `call_timeout_s`: how long a single call may take. To move bytes it may take
+                longer, as long as it takes at a quarter of a mebibyte a second.
+                `max_attempts`: how often a call is made before it fails.
+                `retry_timeout_s`: how long after its first attempt a call may be made again.
+
+        Raises:
+            Invalid: the URL, an option or the Hadoop configuration is wrong.
+        """
+        super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
+        given = hdfs_options(options)
+        config = given.hadoop_config()
+        place = place_of(url, config)
+        self._url = url
+        self._objects = HdfsObjects(
+            HdfsSettings(
+                name_node=place.name_node,
+                config=tuple(sorted(config.items())),
+                kerberos_principal=given.kerberos_principal,
+                kerberos_keytab=given.kerberos_keytab,
+                kerberos_cache=given.kerberos_cache,
+                timeout_s=float(given.call_timeout_s),
+                replication=given.replicas(config),
+                block_size_bytes=given.block_size(config),
+            ),
+            place.root,
+            url.rstrip("/"),
+            Retries(given.policy, self.clock, self.entropy),
+            self.clock,
+            self.entropy,
+        )
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._objects.capabilities
+
+    def prepare(self) -> None:
+        self._objects.prepare()
+
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        return self._objects.read_range(name, offset, length)
+
+    def writer(self, name: str) -> ObjectWriter:
+        return self._objects.writer(name)
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        return self._objects.create(name, data)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self._objects.list(prefix)
+
+    def delete(self, names: Iterable[str]) -> None:
+        self._objects.delete(names)
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        return self._objects.unfinished(prefix)

@@ -1,0 +1,127 @@
+"""One client of an HDFS for each process, whose calls end in bounded time.
+
+The library waits for a name node for ever, so each call is made on a thread that can be given up
+(`deadlines.py`). It connects when it is first used. A client that did not answer is left behind
+with its connections, and the next call makes a new one; so is, after a fork, that of the parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.storage.deadlines import GivenUp, within
+from holdfast.storage.errors import Invalid
+from holdfast.storage.hdfs_errors import NoAnswer
+from holdfast.storage.hdfs_settings import HdfsSettings
+
+if TYPE_CHECKING:
+    from hdfs_native import Client
+
+__all__ = ["HdfsClient", "client_of"]
+
+_Answer = TypeVar("_Answer")
+
+_NO_CONFIG_DIR = os.devnull
+_PATIENCE = {
+    "dfs.client.failover.max.attempts": "4",
+    "dfs.client.failover.sleep.base.millis": "50",
+    "dfs.client.failover.sleep.max.millis": "200",
+}
+"""Each call tries every name node, and soon ends: it is made again by the policy of the house."""
+
+_clients: dict[tuple[int, HdfsSettings], HdfsClient] = {}
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 (a thread of the parent may have held it)
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def client_of(settings: HdfsSettings) -> HdfsClient:
+    """The client of this process for these settings."""
+    key = os.getpid(), settings
+    with _lock:
+        found = _clients.get(key)
+        if found is None:
+            found = _clients[key] = HdfsClient(settings)
+        return found
+
+
+class HdfsClient:
+    """Calls an HDFS through the library; all methods may be used from many threads."""
+
+    def __init__(self, settings: HdfsSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        """How long one call may take."""
+        return self._settings.timeout_s
+
+    def call(self, work: Callable[[Client], _Answer], *, more_s: float = 0.0) -> _Answer:
+        """What `work` answers when it is given the library's client.
+
+        Raises:
+            NoAnswer: it took longer than the settings say, and `more_s`.
+            Exception: what the library raises.
+        """
+        client = self._connected()
+        limit_s = self._settings.timeout_s + more_s
+        try:
+            return within(limit_s, lambda: work(client))
+        except GivenUp:
+            self._leave(client)
+            raise NoAnswer(f"no answer in {limit_s:.0f} s") from None
+
+    def _connected(self) -> Client:
+        with self._lock:
+            if self._client is None:
+                self._client = _made(self._settings)
+            return self._client
+
+    def _leave(self, client: Client) -> None:
+        """Its connections hang, and would keep every later call waiting."""
+        with self._lock:
+            if self._client is client:
+                self._client = None
+
+
+def _made(settings: HdfsSettings) -> Client:
+    try:
+        from hdfs_native import Client  # noqa: PLC0415 (an extra: only who uses HDFS needs it)
+    except ImportError as error:
+        raise Invalid(
+            "a package that HDFS needs is not installed",
+            where=settings.name_node,
+            found=str(error),
+            fix='pip install "holdfast[hdfs]"',
+        ) from error
+    client = Client(
+        settings.name_node,
+        config=_PATIENCE | dict(settings.config),
+        config_dir=_NO_CONFIG_DIR,  # what counts is in the settings, read on the driver
+        kerberos_principal=settings.kerberos_principal,
+        kerberos_keytab=settings.kerberos_keytab,
+        kerberos_cache=settings.kerberos_cache,
+    )
+    _never_freed(client.inner)
+    return client
+
+
+def _never_freed(inner: Any) -> None:
+    """Keep the library from ending its threads: in a forked child it would wait for them for ever.
+
+    There are only so many clients in a process: one for equal settings, and one more each time
+    that an HDFS did not answer.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inner))

@@ -1,0 +1,426 @@
+"""The verbs of `CheckpointStorage` over a directory of an HDFS; the contract is described there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.storage.buffers import flat
+from holdfast.storage.clock import Clock
+from holdfast.storage.entropy import Entropy
+from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.storage.hdfs_client import HdfsClient, client_of
+from holdfast.storage.hdfs_errors import Reason, as_error, read_error, trouble_of
+from holdfast.storage.hdfs_settings import HdfsSettings
+from holdfast.storage.hdfs_writer import SLOWEST_BYTES_PER_S, HdfsWriter
+from holdfast.storage.interface import (
+    Buffer,
+    Capabilities,
+    ObjectInfo,
+    ObjectWriter,
+    UnfinishedWrite,
+)
+from holdfast.storage.names import check_name, is_legal
+from holdfast.storage.ranges import check_range
+from holdfast.storage.retries import Retries, Trouble
+from holdfast.storage.unfinished import hidden_name, target_of
+
+if TYPE_CHECKING:
+    from hdfs_native import Client, FileStatus, FileWriter
+
+__all__ = ["HdfsObjects"]
+
+_Answer = TypeVar("_Answer")
+_Entries = list[tuple[str, int]]
+
+_PROBE = "probe"
+_DELETES_AT_ONCE = 8
+_DELETES_IN_HAND = 256
+_ENTRIES_AT_ONCE = 1000
+_CREATE_ATTEMPTS = 10
+_FOLDER_RIGHTS = 0o755
+_PROBES = 20
+_OLD_MS = 600_000
+
+
+class _Moved(Enum):
+    YES = "yes"
+    TAKEN = "taken"
+    """There is another file of that name; the hidden one stays."""
+    GONE = "gone"
+    """There is no hidden file: it was moved before, or somebody has deleted it."""
+
+
+_NOT_MOVED = {Reason.ABSENT: _Moved.GONE, Reason.EXISTS: _Moved.TAKEN}
+
+
+class HdfsObjects:
+    """Each call to the servers is bounded in time, and made again where that can help."""
+
+    capabilities = Capabilities(shared_between_processes=True, durable=True, atomic_create=True)
+
+    def __init__(
+        self,
+        settings: HdfsSettings,
+        root: str,
+        url: str,
+        retries: Retries,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> None:
+        self._settings = settings
+        self._root = root
+        self._url = url
+        self._retries = retries
+        self.clock = clock
+        self._entropy = entropy
+
+    @property
+    def client(self) -> HdfsClient:
+        """That of this process: it does not travel with the settings."""
+        return client_of(self._settings)
+
+    def prepare(self) -> None:
+        root = self._root or "/"
+        self._do(
+            "prepare the checkpoint directory",
+            root,
+            lambda client: client.mkdirs(root, _FOLDER_RIGHTS, True),
+        )
+        for _ in range(_PROBES):
+            if self._can_move():
+                return
+        raise Unavailable(
+            "cannot prepare the checkpoint directory",
+            where=self._url,
+            found="others delete what is written to try it",
+            fix="Call again",
+        )
+
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        path = self._path(check_name(name))
+        end = check_range(name, offset, length)
+        return self._again("read", path, partial(self._read, path, offset, end))
+
+    def writer(self, name: str) -> ObjectWriter:
+        return HdfsWriter(self, name, self._path(check_name(name)))
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        """See the contract.
+
+        The hidden file has a name that nobody else uses, so of all tries to move it one can take
+        effect. If it is gone, and the object holds the same, then that is it.
+        """
+        path = self._path(check_name(name))
+        mine = bytes(flat(data))
+        writer = self._written(name, path, mine)
+        try:
+            for _ in range(_CREATE_ATTEMPTS):
+                moved = self._move(writer.hidden, path, overwrite=False)
+                if moved is _Moved.YES:
+                    writer.forget()
+                    return None
+                try:
+                    there = self.read_range(name, 0, None)
+                except NotFound:  # somebody has just deleted it
+                    if moved is _Moved.GONE:
+                        break
+                else:
+                    return None if moved is _Moved.GONE and there == mine else there
+            raise Unavailable(
+                "cannot create",
+                where=self.shown(path),
+                found="others delete it at this moment",
+                fix="Call again",
+            )
+        finally:
+            writer.abort()
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        for name, size_bytes in self._walk(prefix):
+            if not name.rpartition("/")[2].startswith("."):
+                yield ObjectInfo(name, size_bytes)
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        for name, size_bytes in self._walk(prefix):
+            target = target_of(name)
+            if target is not None and target.startswith(prefix):
+                yield UnfinishedWrite(name, target, size_bytes)
+
+    def delete(self, names: Iterable[str]) -> None:
+        failure: HoldfastError | None = None
+        left = iter(names)
+        with ThreadPoolExecutor(_DELETES_AT_ONCE, "holdfast-delete") as pool:
+            while batch := list(islice(left, _DELETES_IN_HAND)):
+                folders = set()
+                for folder, error in pool.map(self._delete, batch):
+                    failure = failure or error
+                    if folder is not None:
+                        folders.add(folder)
+                for error in pool.map(self._prune, sorted(folders)):
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def new_hidden(self, name: str) -> tuple[FileWriter, str]:
+        """A new file under a hidden name beside the object; its folders are made with it."""
+        from hdfs_native import WriteOptions  # noqa: PLC0415 (an extra)
+
+        hidden = self._path(hidden_name(name, self._entropy))
+        options = WriteOptions(
+            block_size=self._settings.block_size_bytes,
+            replication=self._settings.replication,
+            create_parent=True,
+        )
+
+        def create(client: Client) -> FileWriter:
+            try:
+                return client.create(hidden, options)
+            finally:
+                options.overwrite = True  # an earlier try whose answer was lost may have made it
+
+        return self._do("begin to write", hidden, create), hidden
+
+    def move(self, hidden: str, path: str, size_bytes: int) -> None:
+        """Have the file under its name, in place of one that may be there.
+
+        When an answer is lost and the hidden file is gone, it is the file there that tells: of
+        the same size, and changed at the very moment at which the hidden one was finished.
+        """
+        mine = self._do("finish writing", path, lambda client: client.get_file_info(hidden))
+        if mine.length != size_bytes:
+            raise Unavailable(
+                "what was written is not what has arrived",
+                where=self.shown(path),
+                expected=f"{size_bytes} bytes",
+                found=f"{mine.length} bytes",
+                fix="Write it again",
+            )
+        if self._move(hidden, path, overwrite=True) is not _Moved.YES:
+            there = self._do("finish writing", path, lambda client: client.get_file_info(path))
+            if (there.length, there.modification_time) != (size_bytes, mine.modification_time):
+                raise Unavailable(
+                    "cannot finish writing",
+                    where=self.shown(path),
+                    found="somebody has deleted the file under its hidden name",
+                    fix="Write it again",
+                )
+
+    def remove_hidden(self, hidden: str) -> None:
+        """Remove what a writer has left, and folders that were made for it alone."""
+        self._do("give up writing", hidden, lambda client: client.delete(hidden))
+        self._prune(hidden.rpartition("/")[0])
+
+    def shown(self, path: str) -> str:
+        """The path as a URL of the place that the user named."""
+        return f"{self._url}{path.removeprefix(self._root)}"
+
+    def _do(self, action: str, path: str, work: Callable[[Client], _Answer]) -> _Answer:
+        return self._again(action, path, lambda: self.client.call(work))
+
+    def _again(self, action: str, path: str, call: Callable[[], _Answer]) -> _Answer:
+        return self._retries.run(
+            call,
+            trouble_of=trouble_of,
+            failed=lambda error, tried: as_error(error, action, self.shown(path), tried),
+        )
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _is_absence(self, error: Exception) -> bool:
+        """Whether it says that there is no such object, rather than that the place is wrong.
+
+        An object can lie where a longer name has a folder.
+        """
+        said = read_error(error)
+        if said.reason is Reason.WRONG_PLACE:
+            return said.text.startswith(f"{self._root}/")
+        return said.reason is Reason.ABSENT
+
+    def _read(self, path: str, offset: int, end: int | None) -> bytes:
+        try:
+            file = self.client.call(lambda client: client.read(path))
+            size = len(file)
+            stop = size if end is None else min(end, size)
+            if stop <= offset:
+                return b""
+            wanted = stop - offset
+            return self.client.call(
+                lambda _: file.read_range(offset, wanted), more_s=wanted / SLOWEST_BYTES_PER_S
+            )
+        except Exception as error:
+            if not self._is_absence(error):
+                raise
+        raise NotFound("no such object", where=self.shown(path))
+
+    def _written(self, name: str, path: str, data: bytes) -> HdfsWriter:
+        """A writer that has written and closed the hidden file of the object."""
+        writer: HdfsWriter | None = None
+
+        def attempt() -> HdfsWriter:
+            nonlocal writer
+            writer = None
+            writer = HdfsWriter(self, name, path)
+            try:
+                writer.write(data)
+                writer.close()
+            except BaseException:
+                writer.abort()
+                raise
+            return writer
+
+        def trouble(_: Exception) -> Trouble | None:
+            """That of the writer; to begin has been tried again already."""
+            if writer is None or writer.failure is None:
+                return None
+            lost = read_error(writer.failure).reason in (Reason.ABSENT, Reason.LOST)
+            return Trouble.CONTENDED if lost else trouble_of(writer.failure)
+
+        return self._retries.run(attempt, trouble_of=trouble, failed=lambda error, _: error)
+
+    def _move(self, hidden: str, path: str, *, overwrite: bool) -> _Moved:
+        def rename(client: Client) -> _Moved:
+            try:
+                client.rename(hidden, path, overwrite)
+            except Exception as error:
+                reason = read_error(error).reason
+                if reason not in _NOT_MOVED:
+                    raise
+                return _NOT_MOVED[reason]
+            return _Moved.YES
+
+        return self._do("finish writing", path, rename)
+
+    def _can_move(self) -> bool:
+        """Try what a create needs; clear away the probes, also those of killed processes."""
+        place = self._path(f".{_PROBE}.{self._entropy.token()}")
+        try:
+            for content, expected in ((_PROBE.encode(), _Moved.YES), (b"", _Moved.TAKEN)):
+                writer = self._written(_PROBE, self._path(_PROBE), content)
+                try:
+                    moved = self._move(writer.hidden, place, overwrite=False)
+                finally:
+                    writer.abort()
+                if moved is _Moved.GONE:
+                    return False
+                if moved is not expected:
+                    raise Invalid(
+                        "this HDFS lets a file be moved onto another",
+                        where=self._url,
+                        expected="a move that is refused, on which commits rest",
+                        found="a move that went through",
+                    )
+            self._clear_old_probes(place)
+        finally:
+            self._do("clear away what was tried", place, partial(self._gone, place))
+        return True
+
+    def _clear_old_probes(self, place: str) -> None:
+        """Those of killed processes: old, as the name node's clock has it."""
+        root = self._root or "/"
+
+        def probes(client: Client) -> tuple[int, list[FileStatus]]:
+            marked = [
+                status
+                for status in client.list_status(root)
+                if status.path.rpartition("/")[2].startswith(f".{_PROBE}.")
+            ]
+            return client.get_file_info(place).modification_time, marked
+
+        now_ms, marked = self._do("clear away what was tried", root, probes)
+        for each in marked:
+            if each.modification_time < now_ms - _OLD_MS:
+                self._do("clear away what was tried", each.path, partial(self._gone, each.path))
+
+    def _delete(self, name: str) -> tuple[str | None, HoldfastError | None]:
+        """The folder that has one file less, if there was one; and why it could not be deleted."""
+        try:
+            path = self._path(name)
+            check_name(target_of(name) or name)
+            there = self._do("delete", path, partial(self._gone, path))
+        except HoldfastError as error:
+            return None, error
+        return (path.rpartition("/")[0] if there else None), None
+
+    def _gone(self, path: str, client: Client) -> bool:
+        try:
+            return client.delete(path)
+        except Exception as error:
+            if read_error(error).reason is Reason.NOT_EMPTY or self._is_absence(error):
+                return False  # it is a folder, or below a file
+            raise
+
+    def _prune(self, folder: str) -> HoldfastError | None:
+        """Remove folders that have become empty, up to the root.
+
+        A name node refuses to delete a folder in which there is anything, and makes folders in
+        one step with the file that needs them: nobody's folder is taken away.
+        """
+        while len(folder) > len(self._root):
+            try:
+                if not self._do("finish deleting", folder, partial(self._gone, folder)):
+                    return None
+            except HoldfastError as error:
+                return error
+            folder = folder.rpartition("/")[0]
+        return None
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """All files whose folder can hold the prefix, in order of name, hidden ones too.
+
+        Hidden files answer to the name that they will have, so far as the prefix is concerned.
+        """
+        folder = prefix.rpartition("/")[0]
+        if folder and not is_legal(folder):
+            return  # no name begins so, and the path could lead out of the root
+        yield from self._walk_folder(f"{folder}/" if folder else "", prefix)
+
+    def _walk_folder(self, folder: str, prefix: str) -> Iterator[tuple[str, int]]:
+        for suffix, size_bytes in sorted(self._entries(folder)):
+            name = folder + suffix
+            if suffix.endswith("/"):
+                if name.startswith(prefix) or prefix.startswith(name):
+                    yield from self._walk_folder(name, prefix)
+            elif name.startswith(prefix) or (folder + suffix.lstrip(".")).startswith(prefix):
+                yield name, size_bytes
+
+    def _entries(self, folder: str) -> _Entries:
+        """What is in a folder: names, those of folders with a slash behind, and sizes."""
+        path = self._path(folder).rstrip("/") or "/"
+
+        def listing() -> _Entries:
+            found: _Entries = []
+            try:
+                statuses = self.client.call(lambda client: client.list_status(path))
+                while batch := self.client.call(lambda _: _batch(path, statuses)):
+                    found += batch
+            except Exception as error:
+                if not self._is_absence(error):
+                    raise
+                return []
+            return found
+
+        found = self._again("list", path, listing)
+        if found and not found[0][0]:  # it is a file, and so is its only entry
+            if folder:
+                return []
+            raise Invalid(
+                "cannot list",
+                where=self._url,
+                expected="a directory",
+                found="a file",
+                fix="Choose another place for checkpoints",
+            )
+        return found
+
+
+def _batch(path: str, statuses: Iterator[FileStatus]) -> _Entries:
+    return [
+        ("" if each.path == path else each.path.rpartition("/")[2] + "/" * each.isdir, each.length)
+        for each in islice(statuses, _ENTRIES_AT_ONCE)
+    ]
