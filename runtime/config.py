@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.settings import check_choice, check_count, check_switch
+from holdfast.runtime.settings import check_choice, check_count, check_number, check_switch
 from holdfast.storage import Invalid
 
 __all__ = ["CheckpointConfig"]
@@ -37,6 +37,9 @@ class CheckpointConfig:
     """The job fails when more checkpoints than these have failed in a row."""
     retained: int = 1
     """So many completed checkpoints are kept, the newest; more while those under way need them."""
+    deletes_per_s: float | None = 1000
+    """So many objects are deleted in a second at most, in the background, when checkpoints are not
+    retained any more: a store has to serve others too. None: as fast as it can."""
     on_cancel: str = "delete"
     """Whether a job that is cancelled leaves its checkpoints, to go on from: "delete" or "retain".
     One that fails, or is interrupted (Ctrl-C), leaves them in any case."""
@@ -59,6 +62,8 @@ class CheckpointConfig:
         check_count(self.max_concurrent, name="max_concurrent", least=1)
         check_count(self.tolerable_failures, name="tolerable_failures", least=0)
         check_count(self.retained, name="retained", least=1)
+        if self.deletes_per_s is not None:
+            check_number(self.deletes_per_s, name="deletes_per_s", least=1)
         check_switch(self.final_checkpoint, name="final_checkpoint")
         _ = (self.interval_ms, self.timeout_ms)
         if self.min_pause_ms and self.max_concurrent > 1:

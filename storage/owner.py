@@ -207,13 +207,16 @@ class JobOwner:
 
         Raises as `retain` does; a number that is not completed is an `Invalid`.
         """
-        if checkpoint_id not in self._completed:
-            raise Invalid(
-                f"job {self._job.job_id!r} has no completed checkpoint {checkpoint_id}",
-                where=self._job.url,
-                expected=f"one of {self.completed}",
-            )
-        self._drop((checkpoint_id,), tuple(self._completed - {checkpoint_id}))
+        self._drop((checkpoint_id,), self._others(checkpoint_id))
+
+    def release_only(self, checkpoint_id: int) -> None:
+        """Decide as `delete` does, and leave it to `sweeper`. Asks the storage nothing.
+
+        Raises:
+            Invalid: the number is not completed, or a commit is not decided.
+        """
+        self._check_decided()
+        self._release((checkpoint_id,), self._others(checkpoint_id))
 
     def rewind(self, checkpoint_id: int) -> tuple[int, ...]:
         """Make every checkpoint that is newer than this one void; answers their numbers.
@@ -381,6 +384,16 @@ class JobOwner:
         if keep < 1:
             raise Invalid("retention is out of range", expected="1 or more", found=str(keep))
         return plan_retention(self.completed, keep, since)
+
+    def _others(self, checkpoint_id: int) -> frozenset[int]:
+        """All completed checkpoints but this one."""
+        if checkpoint_id not in self._completed:
+            raise Invalid(
+                f"job {self._job.job_id!r} has no completed checkpoint {checkpoint_id}",
+                where=self._job.url,
+                expected=f"one of {self.completed}",
+            )
+        return frozenset(self._completed - {checkpoint_id})
 
     def _drop(self, dropped: tuple[int, ...], kept: Collection[int]) -> None:
         """Delete these now. What cannot be told apart from what is kept is not even begun."""

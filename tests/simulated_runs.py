@@ -64,6 +64,7 @@ _EXECUTORS = (
     "holdfast.runtime.driver.attempt",
     "holdfast.runtime.driver.feed",
     "holdfast.runtime.driver.keeper",
+    "holdfast.runtime.driver.sweeping",
     "holdfast.runtime.slot",
 )
 
@@ -445,6 +446,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr("holdfast.backends.transfers.wait", wait_for_all)
         patch.setattr("holdfast.runtime.driver.keeper._FIRST_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.keeper._CLEAN_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.sweeping._FIRST_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.run.EventQueue", SimulatedQueue)
         patch.setattr("holdfast.runtime.driver.run.DriverServer", SimulatedServer)
         patch.setattr("holdfast.runtime.driver.run.SlotClient", SimulatedLink)

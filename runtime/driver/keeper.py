@@ -1,4 +1,4 @@
-"""Keeps the checkpoints of a run: commits them in the background, and deletes what nobody needs."""
+"""Keeps the checkpoints of a run: commits them in the background, and says what nobody needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from holdfast.runtime.checkpoint import Store
+from holdfast.runtime.driver.claiming import ClaimedCheckpoint
 from holdfast.runtime.driver.events import EventQueue, Stored, StoreFailed
+from holdfast.runtime.driver.sweeping import BackgroundSweeper
 from holdfast.storage import (
     CheckpointMetadata,
     Clock,
@@ -35,7 +37,10 @@ _T = TypeVar("_T")
 
 
 class CheckpointKeeper:
-    """The owner of the job's folder, behind one background thread.
+    """The owner of the job's folder, behind one background thread that commits and decides.
+
+    What it decides to delete another thread deletes, so that a storage which is slow at that does
+    not keep a checkpoint waiting.
 
     `last` is the newest checkpoint that this run has completed, `decided` what became of the one
     that was the last to be stored.
@@ -50,6 +55,8 @@ class CheckpointKeeper:
         parallelism: int,
         max_parallelism: int,
         clock: Clock,
+        deletes_per_s: float | None = None,
+        claimed: ClaimedCheckpoint | None = None,
     ) -> None:
         self._job = job
         self._owner = owner
@@ -57,7 +64,10 @@ class CheckpointKeeper:
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
         self._clock = clock
+        self._claimed = claimed
         self._thread = ThreadPoolExecutor(1, "holdfast-checkpoints")
+        sweeps = (owner.sweeper,) if claimed is None else (owner.sweeper, claimed)
+        self._sweeper = BackgroundSweeper(*sweeps, most_per_s=deletes_per_s, clock=clock)
         self._gives_up = threading.Event()
         self._next_id = owner.next_checkpoint_id
         self.last: CheckpointMetadata | None = None
@@ -85,7 +95,8 @@ class CheckpointKeeper:
     @property
     def has_completed(self) -> bool:
         """Whether there is a checkpoint that the job could be restored from."""
-        return bool(self._owner.completed)
+        claimed = self._claimed is not None and self._claimed.is_kept
+        return claimed or bool(self._owner.completed)
 
     def skip_to(self, checkpoint_id: int) -> None:
         """Do not use numbers below this one."""
@@ -105,7 +116,7 @@ class CheckpointKeeper:
         self._thread.submit(self._store, command, events)
 
     def retain(self, since: int) -> None:
-        """Delete older checkpoints in the background, but none from this number on.
+        """Have older checkpoints deleted in the background, but none from this number on.
 
         Not straight after a commit: whoever begins checkpoints may not know of it yet, and be about
         to begin one that builds on an older one.
@@ -120,8 +131,17 @@ class CheckpointKeeper:
         """Return when it is decided what became of every checkpoint that was to be stored."""
         self._thread.submit(lambda: None).result()
 
+    def finish_deleting(self) -> None:
+        """Return when all is deleted that was to be.
+
+        Raises:
+            HoldfastError: something could not be deleted; it is tried again in the background.
+        """
+        self.settle()
+        self._sweeper.finish()
+
     def clean(self) -> None:
-        """Delete in the background what attempts that are over have left, and nobody needs.
+        """Have deleted in the background what attempts that are over have left, and nobody needs.
 
         Call it while no attempt runs. What slots that are given up still write is void as well,
         and goes with the next call; so does what could not be deleted.
@@ -146,11 +166,16 @@ class CheckpointKeeper:
             HoldfastError: not all could be deleted.
         """
         self.settle()
-        self._owner.clear()
+        self._owner.check()
+        self._owner.release_all()
+        if self._claimed is not None:
+            self._claimed.release()
+        self._sweeper.finish()
 
     def close(self) -> None:
-        """Wait for what is being done."""
+        """Wait for what is being done; of what is to be deleted, only for a moment."""
         self._thread.shutdown(wait=True)
+        self._sweeper.close()
 
     def _store(self, command: Store, events: EventQueue) -> None:
         decided = self._decide(command)
@@ -215,15 +240,10 @@ class CheckpointKeeper:
         self._has_leftovers |= completed > before + 1
 
     def _clean(self, first: int) -> None:
-        """Delete what is not needed, but nothing of the checkpoints from this number on."""
-        try:
-            orphans = self._owner.orphans(in_flight=range(first, _ABOVE_ALL))
-            if orphans:
-                self._owner.remove(orphans)
-        except Fenced:
-            return  # its files are another's concern
-        except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
-            _logger.warning("what nobody needs could not be deleted, and will be later: %s", error)
+        """Have deleted what is not needed, but nothing of the checkpoints from this number on."""
+        self._decide_deletes(
+            lambda: self._owner.release_orphans(in_flight=range(first, _ABOVE_ALL))
+        )
 
     def _retain_at_last(self) -> None:
         """Nobody asks for it after a checkpoint that was stored when its attempt was over."""
@@ -231,13 +251,23 @@ class CheckpointKeeper:
             self._retain(None)
 
     def _retain(self, since: int | None) -> None:
-        try:
-            self._owner.retain(self._retained, since=since)
+        def release() -> None:
+            self._owner.release(self._retained, since=since)
             self._has_too_many = False
-        except (HoldfastError, OSError) as error:
-            _logger.warning("old checkpoints could not be deleted, and will be later: %s", error)
+            if self._claimed is not None and len(self._owner.completed) >= self._retained:
+                self._claimed.release()  # it is older than all of these
+
+        self._decide_deletes(release)
+
+    def _decide_deletes(self, decide: Callable[[], None]) -> None:
+        try:
+            decide()
+        except HoldfastError as error:
+            _logger.warning("what nobody needs is not deleted yet, and will be later: %s", error)
+        self._sweeper.wake()
 
     def _document(self, command: Store) -> CheckpointMetadata:
+        claimed = {} if self._claimed is None else self._claimed.properties()
         return CheckpointMetadata(
             job_id=self._job.job_id,
             checkpoint_id=command.checkpoint_id,
@@ -252,5 +282,5 @@ class CheckpointKeeper:
                 for uid, parts in command.operators.items()
             },
             sources=dict(command.sources),
-            properties={"trigger": command.trigger.value},
+            properties={"trigger": command.trigger.value, **claimed},
         )

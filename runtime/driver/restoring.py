@@ -18,7 +18,7 @@ from holdfast.storage import (
     names,
 )
 
-__all__ = ["LATEST", "RestorePoint", "check_fit", "find_restore_point"]
+__all__ = ["LATEST", "RestorePoint", "check_fit", "find_restore_point", "storage_at"]
 
 LATEST = "latest"
 _FOLDER = re.compile(r"(?P<root>.+?)/(?P<job>[^/]+)/chk-(?P<number>\d+)(?:/_metadata)?/?")
@@ -78,7 +78,7 @@ def find_restore_point(job: JobStorage, restore: str | None) -> RestorePoint | N
             expected=f"{LATEST!r}, or a checkpoint's folder: …/job/chk-00000000000000000042",
             found=repr(restore),
         )
-    other = _storage_at(found["root"], job.storage).job(names.unescape(found["job"]))
+    other = storage_at(found["root"], job.storage).job(names.unescape(found["job"]))
     try:
         return RestorePoint(other.load(int(found["number"])), other)
     except NotFound as error:
@@ -90,7 +90,7 @@ def find_restore_point(job: JobStorage, restore: str | None) -> RestorePoint | N
         ) from error
 
 
-def _storage_at(root: str, mine: CheckpointStorage) -> CheckpointStorage:
+def storage_at(root: str, mine: CheckpointStorage) -> CheckpointStorage:
     """The storage of a root: the job's own with its options, if that is where it is."""
     if root.rstrip("/") == mine.url.rstrip("/"):
         return mine

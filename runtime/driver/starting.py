@@ -6,8 +6,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from holdfast.runtime.driver.claiming import (
+    CLAIM,
+    NO_CLAIM,
+    ClaimedCheckpoint,
+    claim,
+    claimed_before,
+)
 from holdfast.runtime.driver.restoring import LATEST, RestorePoint, find_restore_point
-from holdfast.storage import HoldfastError, JobOwner, JobResult, JobStorage
+from holdfast.runtime.settings import check_choice
+from holdfast.storage import HoldfastError, Invalid, JobOwner, JobResult, JobStorage
 
 __all__ = ["Beginning", "begin"]
 
@@ -20,10 +28,26 @@ class Beginning:
 
     owner: JobOwner
     point: RestorePoint | None
+    claimed: ClaimedCheckpoint | None = None
+    """Another job's checkpoint that is this job's to delete, now or since an earlier run."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of it."""
+        if self.point is None:
+            return ()
+        notes = [f"restored from {self.point}"]
+        if self.claimed is not None:
+            notes.append(f"{self.claimed} is this job's now, and deleted when it is not retained")
+        return tuple(notes)
 
 
 def begin(
-    job: JobStorage, restore: str | None, check: Callable[[RestorePoint], None]
+    job: JobStorage,
+    restore: str | None,
+    check: Callable[[RestorePoint], None],
+    *,
+    claim_mode: str | None = None,
 ) -> Beginning | JobResult:
     """Take a job over from whoever had it; or learn that it has ended.
 
@@ -35,12 +59,18 @@ def begin(
     history that was left. A driver that dies before its first own checkpoint would come back with
     the newest of them, and not with what was asked for.
 
+    A checkpoint of another job is only read, and stays that job's, unless it is claimed: then who
+    runs that job is fenced before anything is restored, and it is deleted as if it were the oldest
+    of this job's own. A checkpoint of the job itself is its own, and needs no claim.
+
     Raises:
-        Invalid, NotFound: as `find_restore_point`; or the storage cannot be written to.
+        Invalid, NotFound: as `find_restore_point`; or the storage cannot be written to; or the
+            claim mode is no such, or cannot be kept to.
         Corrupt: the checkpoint, or a record in the job's folder, is damaged; names the file.
         Fenced: somebody else took over at the same time.
         Unavailable: the storage did not answer.
     """
+    _check_claim_mode(claim_mode, restore)
     if restore == LATEST:
         ended = job.result()
         if ended is not None:
@@ -48,7 +78,8 @@ def begin(
             return ended
     elif restore is None and job.completed() and job.result() is not None:
         job.take_over().clear()
-    _point(job, restore, check)  # what cannot be restored must not fence a driver that works
+    first = _point(job, restore, check)  # what cannot be restored must not fence one that works
+    _check_claim(job, first, claim_mode)
     job.storage.prepare()
     owner = job.take_over(reopen=restore != LATEST)
     if owner.result is not None:  # another driver came to the end meanwhile
@@ -56,10 +87,58 @@ def begin(
         return owner.result
     # Likewise it may have completed one more checkpoint, and committed its rows.
     point = _point(job, restore, check)
-    own = None if point is None else point.number_in(job)
-    if own is not None:
-        owner.rewind(own)
-    return Beginning(owner, point)
+    if point is None:
+        return Beginning(owner, None)
+    own = point.number_in(job)
+    if own is None:
+        return Beginning(owner, point, _claim(owner, point) if claim_mode == CLAIM else None)
+    owner.hold(point.metadata)
+    owner.rewind(own)
+    return Beginning(owner, point, claimed_before(point.metadata.properties, job.storage))
+
+
+def _check_claim_mode(claim_mode: str | None, restore: str | None) -> None:
+    if claim_mode is None:
+        return
+    check_choice(claim_mode, (CLAIM, NO_CLAIM), name="claim_mode")
+    if restore is None:
+        raise Invalid(
+            "a claim mode says what becomes of the checkpoint that is restored, and none is",
+            expected="an argument restore",
+            found=f"claim_mode {claim_mode!r} alone",
+            fix="Leave claim_mode out, or name a checkpoint by restore",
+        )
+    if restore == LATEST and claim_mode == NO_CLAIM:
+        raise _is_own("the latest checkpoint of a job")
+
+
+def _check_claim(job: JobStorage, point: RestorePoint | None, claim_mode: str | None) -> None:
+    if point is None:
+        return
+    if claim_mode == NO_CLAIM and point.number_in(job) is not None:
+        raise _is_own(str(point))
+    if claim_mode == CLAIM and point.metadata.kind != "checkpoint":
+        raise Invalid(
+            f"{point} cannot be claimed",
+            expected="a checkpoint that a job has taken for itself",
+            found=f"a {point.metadata.kind}, which is whose asked for it",
+            fix=f"Leave out claim_mode, or pass {NO_CLAIM!r}",
+        )
+
+
+def _is_own(what: str) -> Invalid:
+    return Invalid(
+        f"{what} is its own, and cannot be left to another",
+        expected=f"claim_mode {CLAIM!r}, or none",
+        found=repr(NO_CLAIM),
+        fix="Leave claim_mode out, or start the job under another name and let this one be",
+    )
+
+
+def _claim(owner: JobOwner, point: RestorePoint) -> ClaimedCheckpoint:
+    claimed = claim(point)
+    owner.check()  # two paths may lead to one folder, and then this claim was the older one's
+    return claimed
 
 
 def _point(

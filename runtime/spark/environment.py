@@ -150,6 +150,7 @@ class StreamEnvironment:
         name: str,
         *,
         restore: str | None = None,
+        claim_mode: str | None = None,
         allow_dropped_state: bool = False,
     ) -> JobStatus:
         """`execute_async`, and wait for the end; on a terminal, say how it goes.
@@ -161,7 +162,9 @@ class StreamEnvironment:
             JobFailed: the job has failed; says why.
             KeyboardInterrupt: it was interrupted, and has stopped.
         """
-        job = self.execute_async(name, restore=restore, allow_dropped_state=allow_dropped_state)
+        job = self.execute_async(
+            name, restore=restore, claim_mode=claim_mode, allow_dropped_state=allow_dropped_state
+        )
         try:
             follow(job)
         except KeyboardInterrupt:
@@ -174,6 +177,7 @@ class StreamEnvironment:
         name: str,
         *,
         restore: str | None = None,
+        claim_mode: str | None = None,
         allow_dropped_state: bool = False,
     ) -> JobHandle:
         """Start the job that was written, under a name that is its own in its storage.
@@ -186,6 +190,11 @@ class StreamEnvironment:
                 the same job are deleted then. It is read with the environment's storage and its
                 options, if it lies in that. None begins anew, also a job that has ended, and is
                 refused if it has left checkpoints.
+            claim_mode: whose another job's checkpoint is that is restored. "no-claim", the default:
+                it stays that job's, which may delete it once this one has completed a checkpoint;
+                nothing of this job refers to it. "claim": this job's, as the oldest of those that
+                it retains; it deletes it when its turn has come, and a run of the other job that
+                still lives is fenced. A job's own checkpoints are its own.
             allow_dropped_state: go on although state of operators is dropped that the job does not
                 have any more.
 
@@ -214,12 +223,12 @@ class StreamEnvironment:
         facts = check_session(self.spark, self.parallelism, name)
         with ExitStack() as undone:
             undone.callback(facts.hold.release)
-            beginning = begin(job, restore, check)
+            beginning = begin(job, restore, check, claim_mode=claim_mode)
             if isinstance(beginning, JobResult):
                 handle = _ended(beginning, job, plan)
             else:
                 run = self._job_run(plan, sources, job, beginning, facts)
-                handle = JobHandle(run, job, _collecting(plan), _notes(beginning))
+                handle = JobHandle(run, job, _collecting(plan), beginning.notes)
                 threading.Thread(target=run.run, name=f"holdfast-job-{name}", daemon=True).start()
                 undone.pop_all()
         self._builder.graph, self._builder = StartedGraph(name), _JobBuilder(JobGraph())
@@ -248,6 +257,8 @@ class StreamEnvironment:
                     parallelism=plan.parallelism,
                     max_parallelism=plan.max_parallelism,
                     clock=SystemClock(),
+                    deletes_per_s=self.checkpointing.deletes_per_s,
+                    claimed=beginning.claimed,
                 ),
                 restore=beginning.point,
                 allow_pickle=self.allow_pickle,
@@ -355,10 +366,6 @@ def _ended(result: JobResult, job: JobStorage, plan: JobPlan) -> JobHandle:
     run = EndedRun(result)
     _logger.warning(run.note)
     return JobHandle(run, job, _collecting(plan), (run.note,))
-
-
-def _notes(beginning: Beginning) -> tuple[str, ...]:
-    return () if beginning.point is None else (f"restored from {beginning.point}",)
 
 
 def _source_plan(node: Node) -> SourcePlan:

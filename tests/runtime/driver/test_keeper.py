@@ -158,13 +158,13 @@ def test_old_checkpoints_are_deleted_when_it_is_said_and_but_for_those_that_are_
 ) -> None:
     for number in (1, 2, 3, 4):
         stage.store(number)
-    stage.keeper.settle()
+    stage.keeper.finish_deleting()
     assert stage.job.completed() == (1, 2, 3, 4)
     stage.keeper.retain(2)
-    stage.keeper.settle()
+    stage.keeper.finish_deleting()
     assert stage.job.completed() == (2, 3, 4)
     stage.keeper.retain(4)
-    stage.keeper.settle()
+    stage.keeper.finish_deleting()
     assert stage.job.completed() == (4,)
 
 
@@ -173,11 +173,11 @@ def test_old_checkpoints_are_deleted_at_last_when_an_attempt_is_over(stage: Stag
     for number in (1, 2):
         stage.store(number)
     stage.keeper.clean()
-    stage.keeper.settle()
+    stage.keeper.finish_deleting()
     assert stage.job.completed() == (2,)
     stage.owner.commit(msgspec.structs.replace(stage.job.load(2), checkpoint_id=3))
     stage.keeper.clean()
-    stage.keeper.settle()
+    stage.keeper.finish_deleting()
     assert stage.job.completed() == (2, 3)
 
 
@@ -187,10 +187,11 @@ def test_a_checkpoint_counts_although_older_ones_cannot_be_deleted(stage: Stage)
     assert isinstance(stage.store(2), Stored)
     stage.keeper.retain(2)
     assert isinstance(stage.store(3), Stored)
+    stage.keeper.settle()
     assert stage.job.completed() == (1, 2, 3)
     stage.storage.deletes_fail = False
     stage.keeper.clean()
-    stage.keeper.settle()
+    stage.keeper.finish_deleting()
     assert stage.job.completed() == (3,)
 
 
@@ -337,7 +338,7 @@ class Folder:
         self.keeper.store(store(number, *files), self.events)
         assert isinstance(self.events.next(10), Stored)
         self.keeper.retain(number)
-        self.keeper.settle()
+        self.keeper.finish_deleting()
 
     def files(self) -> list[str]:
         """What is there but commit points and the records of owners."""
@@ -382,7 +383,7 @@ def test_what_attempts_that_are_over_have_left_is_deleted(folder: Folder) -> Non
     unfinished.write(b"x" * 100_000)
     folder.keeper.skip_to(4)
     folder.keeper.clean()
-    folder.keeper.settle()
+    folder.keeper.finish_deleting()
     assert [*folder.storage.unfinished("job/")] == []
     unfinished.abort()
     assert folder.files() == [slot(2), log(2)]
@@ -396,7 +397,7 @@ def test_what_the_next_attempt_writes_is_spared(folder: Folder) -> None:
     with folder.storage.writer(f"job/{slot(6)}") as unfinished:
         unfinished.write(b"x" * 100_000)
         folder.keeper.clean()
-        folder.keeper.settle()
+        folder.keeper.finish_deleting()
     assert folder.files() == [slot(4), slot(6), slot(7), log(5)]
 
 
@@ -407,7 +408,7 @@ def test_what_an_earlier_driver_left_is_deleted_and_not_what_is_retained(folder:
     folder.keeper.close()
     folder.take_over()
     folder.keeper.clean()
-    folder.keeper.settle()
+    folder.keeper.finish_deleting()
     assert folder.files() == [slot(2), log(1)]
     assert [record.epoch for record in folder.job.owner_records()] == [2, 2]
     assert folder.job.completed() == (2,)
@@ -416,7 +417,7 @@ def test_what_an_earlier_driver_left_is_deleted_and_not_what_is_retained(folder:
 def test_what_aborted_checkpoints_left_is_deleted_while_the_job_runs(folder: Folder) -> None:
     """But nothing that may still be written or referred to, and not after every checkpoint."""
     folder.keeper.clean()
-    folder.keeper.settle()
+    folder.keeper.finish_deleting()
     listings = folder.storage.listings
     for number in (1, 2):
         folder.store(number)
@@ -449,14 +450,16 @@ def test_what_cannot_be_cleaned_is_no_failure(
     for error in (Unavailable("no answer"), OSError("a bad disk"), TypeError("a bug")):
         folder.storage.error = error
         folder.keeper.clean()
-        folder.keeper.settle()
-        assert f"could not be deleted, and will be later: {error}" in caplog.text
+        with pytest.raises(type(error)):
+            folder.keeper.finish_deleting()
+    assert "could not be deleted, and will be later: no answer" in caplog.text
+    folder.storage.error = None
     folder.store(1)
     folder.storage.error = None
     folder.leave(slot(2))
     folder.keeper.skip_to(3)
     folder.keeper.clean()
-    folder.keeper.settle()
+    folder.keeper.finish_deleting()
     assert folder.files() == []
 
 
@@ -466,6 +469,6 @@ def test_who_was_taken_over_cleans_nothing(
     folder.leave(slot(0))
     folder.job.take_over()
     folder.keeper.clean()
-    folder.keeper.settle()
+    folder.keeper.finish_deleting()
     assert folder.files() == [slot(0)]
     assert caplog.text == ""

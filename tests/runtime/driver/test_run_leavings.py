@@ -202,7 +202,7 @@ def parts_left(stage: Stage) -> list[str]:
 @pytest.mark.parametrize(("end", "attempts"), [(fails_for_good, 2), (is_cancelled, 2)])
 def test_what_crashed_attempts_wrote_does_not_stay(end: Act, attempts: int) -> None:
     def looks(stage: Stage, events: EventQueue) -> Outcome:
-        stage.keeper.settle()
+        stage.keeper.finish_deleting()
         assert parts_left(stage) == []
         return leaves(5, end)(stage, events)
 
