@@ -11,11 +11,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from holdfast.backends import StateBackend
+from quick_places import quick_place
 from servers.guarded import ServerFailed
 from servers.hadoop import hdfs_jars
 from servers.hdfs import HdfsServer
 from servers.s3 import S3Server
-from tried_backends import PARAMETERS, backend_named, quick_place
+from tried_backends import PARAMETERS, backend_named
 
 
 @pytest.fixture(params=PARAMETERS)

@@ -40,6 +40,7 @@ from holdfast.storage import (
     Unavailable,
     names,
 )
+from quick_places import quick_place
 from simulated_cluster import SimulatedCluster, SimulatedLink, SimulatedServer, SimulatedSlot
 from simulated_jobs import SINKS, SOURCES, Batch, Order, Shelf, expected, job_plan, orders_of
 from simulated_state import SimulatedState
@@ -54,7 +55,7 @@ from simulated_world import (
     World,
     wait_for_all,
 )
-from tried_backends import backend_named, quick_place, turn
+from tried_backends import backend_named, turn
 
 _BACKLOG_BYTES = 2_000
 _KIND = "test.simulated-source/1"

@@ -6,8 +6,6 @@ list with its entry point; the plug-in stands for all that are not of the house.
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,6 @@ from holdfast_sqlite import SqliteStateBackend
 from lossy_backends import LOSSES, LossyBackend
 
 PLUG_IN = "sqlite"
-_MEMORY = Path("/dev/shm")
-_ROOM_BYTES = 2 << 30
 REGISTERED = tuple(sorted({*registered_backends()} - {PLUG_IN}))
 TRIED = (*REGISTERED, PLUG_IN)
 PARAMETERS = [
@@ -37,16 +33,6 @@ def backend_named(name: str, folder: Path | str) -> StateBackend:
     if name == "rocksdb":  # with little memory, so that there are files and compaction
         return load_backend(name, memory="16m", directories=[str(folder)])
     return load_backend(name)
-
-
-def quick_place() -> str | None:
-    """For `dir` of temporary folders: in memory where the system offers that, else None.
-
-    A database syncs each file that it writes. On a disk that others use too, tests of backends wait
-    for that most of their time, and for nothing: no test takes the power away.
-    """
-    is_there = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK)
-    return str(_MEMORY) if is_there and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES else None
 
 
 def share(count: int, name: str) -> int:

@@ -19,8 +19,8 @@ from tempfile import mkdtemp
 from typing import Any, Self
 
 from holdfast.storage import SystemClock
+from quick_places import quick_place
 from servers import guard
-from tried_backends import quick_place
 
 _LOG_END_CHARACTERS = 3000
 _PAUSE_S = 0.03
