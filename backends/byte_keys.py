@@ -9,8 +9,9 @@ groups lie one after the other, and what is at one address is a range of keys.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import add, le
 from typing import Any
 
@@ -71,13 +72,20 @@ class KeyLayout:
         self.spec = spec
         self._groups = groups
         self._max_parallelism = len(groups)
-        self._hash, self._encode = spec.keys.hash, spec.keys.encode  # looked up once, not each row
         self._has_namespaces = spec.namespaces is not None
+
+    @cached_property
+    def _coding(self) -> tuple[Callable[[Any], int], Callable[[Any], bytes]]:
+        """How keys are hashed and encoded: looked up once, and not before the first key.
+
+        It may be the one that tells which type they are of.
+        """
+        return self.spec.keys.hash, self.spec.keys.encode
 
     def address(self, key: Any, namespace: Any) -> bytes:
         """The beginning of all that is kept for a canonical key in a namespace."""
-        group = self._groups[key_group(self._hash(key), self._max_parallelism)]
-        address = group + self._encode(key)
+        hashed, encoded = self._coding
+        address = self._groups[key_group(hashed(key), self._max_parallelism)] + encoded(key)
         return address + self._namespace(namespace) if self._has_namespaces else address
 
     def addresses(self, keys: Sequence[Any], namespace: Any) -> list[bytes]:
