@@ -112,11 +112,11 @@ def jars(lock: Path) -> Path:
     return folder
 
 
-def download(wanted: list[Jar], folder: Path) -> None:
+def download(wanted: list[Jar], folder: Path, *, tries: int = _TRIES) -> None:
     """Have Ivy fetch each jar, again where it failed, and look at what came."""
     print(f"holdfast: downloading {len(wanted)} jars, once for this user", file=sys.stderr)
     output = ""
-    for turn in range(_TRIES):
+    for turn in range(tries):
         SystemClock().sleep_s(_PAUSE_S * turn)
         output = run_ivy(wanted, folder)
         if not missing(wanted, folder):

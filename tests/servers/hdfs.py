@@ -55,10 +55,14 @@ class HdfsServer:
         return f"hdfs://{LOOPBACK}:{self.port}/{path}"
 
     @property
+    def programs(self) -> list[Program]:
+        """What it consists of, once started."""
+        return [each for each in (self._name_node, self._data_node) if each]
+
+    @property
     def is_running(self) -> bool:
         """Whether both do."""
-        programs = (self._name_node, self._data_node)
-        return all(each is not None and each.is_running for each in programs)
+        return [each.is_running for each in self.programs] == [True, True]
 
     def start(self) -> Self:
         """Have both run, out of safe mode, and return when files can be written.

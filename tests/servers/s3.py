@@ -21,6 +21,7 @@ from servers.ports import LOOPBACK, Ports
 
 REGION = "us-east-1"
 _READY_S = 60
+_SESSION = botocore.session.get_session()  # it reads long descriptions once
 _ROLES = ("s3", "s3-grpc", "master", "master-grpc", "volume", "volume-grpc", "filer", "filer-grpc")
 _VOLUME_GROWTH = "[master.volume_growth]\ncopy_1 = 1\n"  # else seven volumes for each bucket
 
@@ -97,7 +98,7 @@ class S3Server:
     def client(self, identity: Identity = ADMIN, *, endpoint: str = "", **settings: object) -> Any:
         """A plain client of botocore that tries everything once."""
         config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1})
-        return botocore.session.get_session().create_client(
+        return _SESSION.create_client(
             "s3",
             endpoint_url=endpoint or self.endpoint,
             region_name=REGION,
@@ -105,6 +106,11 @@ class S3Server:
             aws_secret_access_key=identity.secret,
             config=config.merge(Config(**settings)),
         )
+
+    @property
+    def programs(self) -> list[Program]:
+        """What it consists of, once started."""
+        return [self._program] if self._program else []
 
     @property
     def is_running(self) -> bool:
