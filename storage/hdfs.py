@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from typing import Unpack
 
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
+from holdfast.storage.errors import Invalid
 from holdfast.storage.hdfs_objects import HdfsObjects
 from holdfast.storage.hdfs_options import HdfsKeywords, hdfs_options
 from holdfast.storage.hdfs_settings import HdfsSettings, place_of
@@ -66,6 +68,13 @@ class HdfsCheckpointStorage(CheckpointStorage):
         Raises:
             Invalid: the URL, an option or the Hadoop configuration is wrong.
         """
+        if find_spec("hdfs_native") is None:
+            raise Invalid(
+                "a package that HDFS needs is not installed",
+                where=url,
+                found="no package hdfs_native",
+                fix='pip install "holdfast[hdfs]"',
+            )
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
         given = hdfs_options(options)
         config = given.hadoop_config()

@@ -14,14 +14,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.storage.deadlines import GivenUp, within
-from holdfast.storage.errors import Invalid
 from holdfast.storage.hdfs_errors import NoAnswer
 from holdfast.storage.hdfs_settings import HdfsSettings
 
 if TYPE_CHECKING:
-    from hdfs_native import Client
+    from hdfs_native import Client, WriteOptions
 
-__all__ = ["HdfsClient", "client_of"]
+__all__ = ["HdfsClient", "client_of", "write_options"]
 
 _Answer = TypeVar("_Answer")
 
@@ -96,16 +95,21 @@ class HdfsClient:
                 self._client = None
 
 
+def write_options(settings: HdfsSettings, *, overwrite: bool) -> WriteOptions:
+    """How a file is made; its folders come with it."""
+    from hdfs_native import WriteOptions  # noqa: PLC0415 (an extra; there, once there is a client)
+
+    return WriteOptions(
+        block_size=settings.block_size_bytes,
+        replication=settings.replication,
+        overwrite=overwrite,
+        create_parent=True,
+    )
+
+
 def _made(settings: HdfsSettings) -> Client:
-    try:
-        from hdfs_native import Client  # noqa: PLC0415 (an extra: only who uses HDFS needs it)
-    except ImportError as error:
-        raise Invalid(
-            "a package that HDFS needs is not installed",
-            where=settings.name_node,
-            found=str(error),
-            fix='pip install "holdfast[hdfs]"',
-        ) from error
+    from hdfs_native import Client  # noqa: PLC0415 (an extra)
+
     client = Client(
         settings.name_node,
         config=_PATIENCE | dict(settings.config),

@@ -13,7 +13,7 @@ from holdfast.storage.buffers import flat
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.storage.hdfs_client import HdfsClient, client_of
+from holdfast.storage.hdfs_client import HdfsClient, client_of, write_options
 from holdfast.storage.hdfs_errors import Reason, as_error, read_error, trouble_of
 from holdfast.storage.hdfs_settings import HdfsSettings
 from holdfast.storage.hdfs_writer import SLOWEST_BYTES_PER_S, HdfsWriter
@@ -168,20 +168,13 @@ class HdfsObjects:
 
     def new_hidden(self, name: str) -> tuple[FileWriter, str]:
         """A new file under a hidden name beside the object; its folders are made with it."""
-        from hdfs_native import WriteOptions  # noqa: PLC0415 (an extra)
-
         hidden = self._path(hidden_name(name, self._entropy))
-        options = WriteOptions(
-            block_size=self._settings.block_size_bytes,
-            replication=self._settings.replication,
-            create_parent=True,
-        )
+        again = False
 
         def create(client: Client) -> FileWriter:
-            try:
-                return client.create(hidden, options)
-            finally:
-                options.overwrite = True  # an earlier try whose answer was lost may have made it
+            nonlocal again
+            overwrite, again = again, True  # a try whose answer was lost may have made it
+            return client.create(hidden, write_options(self._settings, overwrite=overwrite))
 
         return self._do("begin to write", hidden, create), hidden
 
