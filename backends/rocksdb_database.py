@@ -243,14 +243,14 @@ def next_entries(iterator: RdictIter, limit: int) -> list[ByteEntry]:
     return entries
 
 
-def is_at_end(family: Family, reached: bytes, reading: ReadOptions) -> bool:
-    """Whether there is nothing behind a key that a scan with these options has ended at.
+def is_at_end(family: Family, unseen: bytes, reading: ReadOptions) -> bool:
+    """Whether there is nothing from a key on, at which a scan with these options has ended.
 
     A scan says nothing of the reason for its end. False where it has passed over as much as the
-    options allow; raises where it was damage.
+    options allow, or could not read what can be read now; raises where it was damage.
     """
     iterator = family.table.iter(reading)
-    iterator.seek(reached + b"\x00")
+    iterator.seek(unseen)
     try:
         iterator.status()
     except Exception as error:

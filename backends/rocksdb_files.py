@@ -27,7 +27,7 @@ from holdfast.backends.rocksdb_database import Family, RocksDatabase, is_at_end,
 from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.backends.table_files import ByteFiles, FrozenFiles, SourceFiles, StoreFile
-from holdfast.storage import Corrupt
+from holdfast.storage import Corrupt, Unavailable
 
 __all__ = ["RocksFiles"]
 
@@ -180,17 +180,25 @@ class RocksFiles(ByteFiles):
             cast(Any, family.table).items(from_key=first, read_opt=reading)
         )
         pieces = iter(lambda: list(islice(entries, _PIECE_ENTRIES)), [])
-        reached = first
+        unseen = first
         for head in pieces:
             path = self._new("moved")
             writer = SstFileWriter(self._options.family)
             writer.open(str(path))
             for piece in chain([head], islice(pieces, _FILE_PIECES - 1)):
                 deque(starmap(writer.__setitem__, piece), 0)
-                reached = piece[-1][0]
+                unseen = piece[-1][0] + b"\x00"
             writer.finish()
             yield path
-        is_at_end(family, reached, reading)
+        if not is_at_end(family, unseen, reading):
+            raise Unavailable(
+                "not all entries of another slot's files could be read",
+                where=str(family.table.path()),
+                expected="the last entry of these key groups",
+                found=f"more behind {unseen.hex()}, where reading ended",
+                fix="Restore again; see that this machine has files to open, and that its disk "
+                "can be read",
+            )
 
 
 class _Clips:

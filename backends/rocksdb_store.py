@@ -175,15 +175,16 @@ class _RocksTable(ByteTable):
         # What was removed, and not yet compacted away, is passed over, and in no estimate.
         options.set_max_skippable_internal_keys(_WALKED * len(keys))
         entries = iter(cast(Any, self._rocks).items(from_key=keys[0], read_opt=options))
-        reached = keys[0]
+        unseen = keys[0]
         while len(found) < len(keys) and pages_left:
             pages_left -= 1
             page: list[ByteEntry] = list(islice(entries, _PAGE_ENTRIES))
             if not page:
-                if not is_at_end(self.family, reached, options):
+                if not is_at_end(self.family, unseen, options):
                     break
                 return found + [None] * (len(keys) - len(found))
             reached = page[-1][0]
+            unseen = reached + b"\x00"
             until = bisect_right(keys, reached, len(found))
             found += map(dict(page).get, keys[len(found) : until])
         return found
