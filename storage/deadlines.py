@@ -2,15 +2,19 @@
 
 A thread that was given up stays where it hangs, and ends when its call does. Threads are used
 again: what a call costs beyond itself is a few hundredths of a millisecond.
+
+The interpreter does not wait for such threads when it ends, and breaks off with SIGABRT if one
+comes back from a library written in Rust at that moment. So the end waits for calls under way.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotYet
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -20,7 +24,9 @@ __all__ = ["GivenUp", "begun", "within"]
 _Answer = TypeVar("_Answer")
 
 _IDLE_S = 30.0
+_AT_EXIT_S = 5.0
 _idle: deque[_Worker] = deque()
+_under_way: set[Future[Any]] = set()
 
 
 class GivenUp(Exception):
@@ -39,27 +45,27 @@ def within(limit_s: float, call: Callable[[], _Answer]) -> _Answer:
     except NotYet:
         if future.done():
             raise  # the call itself has raised that
+        _under_way.discard(future)
         raise GivenUp from None
 
 
 def begun(call: Callable[[], _Answer]) -> Future[_Answer]:
     """Have the call made on another thread, which does not keep the interpreter from ending."""
     future: Future[_Answer] = Future()
-    while True:
-        try:
-            worker = _idle.pop()
-        except IndexError:
-            worker = _Worker()
-            worker.start()
-        if worker.process == os.getpid():  # else it is one of the process that forked this one
-            worker.inbox.put((future, call))
-            return future
+    _under_way.add(future)
+    future.add_done_callback(_under_way.discard)
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+        worker.start()
+    worker.inbox.put((future, call))
+    return future
 
 
 class _Worker(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="holdfast-call", daemon=True)
-        self.process = os.getpid()
         self.inbox: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
 
     def run(self) -> None:
@@ -77,6 +83,16 @@ class _Worker(threading.Thread):
             _idle.append(self)
 
 
+def _await_calls() -> None:
+    wait(list(_under_way), _AT_EXIT_S)
+
+
+def _after_fork() -> None:
+    """Threads of the parent, and what they do, stay there."""
+    _idle.clear()
+    _under_way.clear()
+
+
 def _answer(future: Future[Any], call: Callable[[], Any]) -> None:
     try:
         answer = call()
@@ -86,3 +102,7 @@ def _answer(future: Future[Any], call: Callable[[], Any]) -> None:
         future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
     else:
         future.set_result(answer)
+
+
+atexit.register(_await_calls)
+os.register_at_fork(after_in_child=_after_fork)

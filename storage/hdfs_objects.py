@@ -30,7 +30,8 @@ from holdfast.storage.retries import Retries, Trouble
 from holdfast.storage.unfinished import hidden_name, target_of
 
 if TYPE_CHECKING:
-    from hdfs_native import Client, FileStatus, FileWriter
+    from hdfs_native import Client, FileStatus
+    from hdfs_native._internal import RawFileWriter
 
 __all__ = ["HdfsObjects"]
 
@@ -166,15 +167,16 @@ class HdfsObjects:
         if failure is not None:
             raise failure
 
-    def new_hidden(self, name: str) -> tuple[FileWriter, str]:
+    def new_hidden(self, name: str) -> tuple[RawFileWriter, str]:
         """A new file under a hidden name beside the object; its folders are made with it."""
         hidden = self._path(hidden_name(name, self._entropy))
         again = False
 
-        def create(client: Client) -> FileWriter:
+        def create(client: Client) -> RawFileWriter:
             nonlocal again
             overwrite, again = again, True  # a try whose answer was lost may have made it
-            return client.create(hidden, write_options(self._settings, overwrite=overwrite))
+            # Not by the client itself: what it answers would finish the file when it is collected.
+            return client.inner.create(hidden, write_options(self._settings, overwrite=overwrite))
 
         return self._do("begin to write", hidden, create), hidden
 

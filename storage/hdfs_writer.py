@@ -20,7 +20,8 @@ from holdfast.storage.hdfs_errors import NoAnswer, as_error
 from holdfast.storage.interface import Buffer, ObjectWriter
 
 if TYPE_CHECKING:
-    from hdfs_native import Client, FileWriter
+    from hdfs_native import Client
+    from hdfs_native._internal import RawFileWriter
 
     from holdfast.storage.hdfs_client import HdfsClient
 
@@ -40,7 +41,7 @@ class FileCalls(Protocol):
     def client(self) -> HdfsClient: ...
     @property
     def clock(self) -> Clock: ...
-    def new_hidden(self, name: str) -> tuple[FileWriter, str]: ...
+    def new_hidden(self, name: str) -> tuple[RawFileWriter, str]: ...
     def move(self, hidden: str, path: str, size_bytes: int) -> None: ...
     def remove_hidden(self, hidden: str) -> None: ...
     def shown(self, path: str) -> str: ...
@@ -54,7 +55,7 @@ class HdfsWriter(ObjectWriter):
         self._path = path
         self._collected = bytearray()
         self._size_bytes = 0
-        self._file: FileWriter | None
+        self._file: RawFileWriter | None
         self._file, self.hidden = files.new_hidden(name)
         self.failure: Exception | None = None
         """What the library raised, after which only `abort` may follow."""
@@ -159,7 +160,7 @@ class HdfsWriter(ObjectWriter):
         except Exception:  # noqa: BLE001 (the library closes it, or says why not)
             return False
 
-    def _opened(self) -> FileWriter:
+    def _opened(self) -> RawFileWriter:
         if self._file is None:
             raise Invalid(
                 "the object was committed or aborted before", where=self._files.shown(self._path)
