@@ -81,6 +81,11 @@ class KnownFiles:
         """The files of these; raises as `of` does."""
         return frozenset().union(*map(self.of, numbers))
 
+    def of_known(self) -> frozenset[str]:
+        """The files of all that are known and not forgotten; asks nobody."""
+        with self._lock:
+            return frozenset().union(*self._files.values())
+
     def forget(self, numbers: Iterable[int]) -> None:
         """Nobody will ask for these any more."""
         with self._lock:
@@ -182,10 +187,14 @@ class Sweeper:
 
     def orphans(self, wanted: Search) -> Iterator[str]:
         """Find what nobody needs, and delete nothing. Raises as `step` does."""
+        # In this order: what was forgotten meanwhile was dropped, and whatever may build on it was
+        # committed before that, and is known.
+        referenced = self._files.of_all(wanted.completed)
+        referenced |= self._files.of_known()
         facts = Facts(
             epoch=self._right.epoch,
             completed=wanted.completed,
-            referenced=self._files.of_all(wanted.completed),
+            referenced=referenced,
             in_flight=wanted.in_flight,
         )
         found = everything_in(self._right.job)
