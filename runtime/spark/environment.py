@@ -23,6 +23,7 @@ from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.driver.promises import what_is_missing
 from holdfast.runtime.driver.restoring import RestorePoint, check_fit
 from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourcePlan
 from holdfast.runtime.driver.starting import Beginning, begin
@@ -228,7 +229,8 @@ class StreamEnvironment:
                 handle = _ended(beginning, job, plan)
             else:
                 run = self._job_run(plan, sources, job, beginning, facts)
-                handle = JobHandle(run, job, _collecting(plan), beginning.notes)
+                missing = what_is_missing(self.storage.url, self.storage.capabilities)
+                handle = JobHandle(run, job, _collecting(plan), (*beginning.notes, *missing))
                 threading.Thread(target=run.run, name=f"holdfast-job-{name}", daemon=True).start()
                 undone.pop_all()
         self._builder.graph, self._builder = StartedGraph(name), _JobBuilder(JobGraph())
