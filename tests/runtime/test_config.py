@@ -97,6 +97,7 @@ def test_the_defaults_are_those_of_flink() -> None:
     assert config.max_concurrent == 1
     assert config.tolerable_failures == 0
     assert config.retained == 1
+    assert config.deletes_per_s == 1000
     assert config.on_cancel == "delete"
     assert config.final_checkpoint
     assert config.compression == ""
@@ -126,6 +127,10 @@ def test_what_is_set_is_kept() -> None:
         {"tolerable_failures": -1},
         {"tolerable_failures": None},
         {"retained": 0},
+        {"deletes_per_s": 0},
+        {"deletes_per_s": 0.5},
+        {"deletes_per_s": True},
+        {"deletes_per_s": "fast"},
         {"on_cancel": "keep"},
         {"mode": "at-most-once"},
         {"mode": None},

@@ -64,6 +64,7 @@ class Stage:
             commit(self.job, self.owner, number)
         self.sweeper = self.owner.sweeper
         self.storage.calls.clear()
+        self.storage.listed.clear()
 
     @property
     def batches(self) -> list[list[str]]:
