@@ -48,6 +48,10 @@ class ByteTable(ABC):
         Fewer only where there are no more.
         """
 
+    def key_page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[bytes]:
+        """The keys of `page`. Override it where they come without their values."""
+        return [key for key, _ in self.page(first, end, limit)]
+
     def get(self, key: bytes) -> bytes | None:
         """The value, or None. Override it where one key has a shorter way than many."""
         return self.get_many((key,))[0]
@@ -65,7 +69,10 @@ class FrozenBytes(ABC):
 
     @abstractmethod
     def page(self, table: str, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
-        """As `ByteTable.page`, of a table that was there at that moment."""
+        """As `ByteTable.page`, of a table that was there at that moment.
+
+        There may be fewer where they are long: only where there are none, there are no more.
+        """
 
     @abstractmethod
     def release(self) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import add
-from typing import Any
+from operator import add, itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ _PAGE_ENTRIES = 1024
 _element = struct.Struct(">Q").pack
 _USUAL = TimerPages()
 _stamp = struct.Struct(">q")
+_T = TypeVar("_T")
 
 
 class _BytesTable(Table):
@@ -67,7 +68,7 @@ class _BytesTable(Table):
 
     def addresses(self) -> Iterator[tuple[Any, Any]]:
         before: bytes | None = None
-        for key, _ in _entries(self.entries.page, b"", None):
+        for key in _pages(self.entries.key_page, b"", None, _key_itself):
             if before is None or not key.startswith(before):
                 found, namespace, end = self.layout.read(key)
                 before = key[:end]
@@ -76,11 +77,11 @@ class _BytesTable(Table):
     def sweep(self, limit: int) -> Iterable[Any]:
         found: list[bytes] = []
         while len(found) < limit:
-            page = self.entries.page(self._round, None, 1)
-            if not page:
+            keys = self.entries.key_page(self._round, None, 1)
+            if not keys:
                 self._round = b""
                 break
-            (key, _), *_ = page
+            (key,) = keys
             address = key[: self.layout.read(key)[2]]
             self._round = past(address)
             found.append(address)
@@ -92,6 +93,9 @@ class _BytesTable(Table):
         if stamps is not None:
             cells = list(map(add, map(_stamp.pack, stamps.tolist()), cells))
         self.entries.put_many(self._keys(block), cells)
+
+    def _entries(self, address: bytes) -> Iterator[ByteEntry]:
+        return _pages(self.entries.page, address, past(address), itemgetter(0))
 
     @abstractmethod
     def _keys(self, block: Block) -> list[bytes]:
@@ -131,7 +135,7 @@ class _BytesListTable(_BytesTable, ListTable):
         self.next_number = 0
 
     def get(self, address: Any) -> list[Any]:
-        return [cell for _, cell in _entries(self.entries.page, address, past(address))]
+        return [cell for _, cell in self._entries(address)]
 
     def put(self, address: Any, cells: Sequence[Any]) -> None:
         self.remove(address)
@@ -170,8 +174,7 @@ class _BytesMapTable(_BytesTable, MapTable):
     def items(self, address: Any) -> list[tuple[Any, Any]]:
         codec, start = self.spec.map_keys, len(address)
         assert codec is not None
-        entries = _entries(self.entries.page, address, past(address))
-        return [(codec.decode(key[start:]), cell) for key, cell in entries]
+        return [(codec.decode(key[start:]), cell) for key, cell in self._entries(address)]
 
     def _encode(self, map_key: Any) -> bytes:
         assert self.spec.map_keys is not None
@@ -312,8 +315,6 @@ class _FrozenTables(FrozenTables):
             block = _block(spec, self._layouts[spec.name], page, keep_from_ms)
             if block.count:
                 yield block
-            if len(page) < rows.count:
-                return
             first = page[-1][0] + b"\x00"
             size_bytes = sum(map(len, page[0])) + len(block.values) + len(block.keys.data)
             rows.learn(len(page), size_bytes)
@@ -348,17 +349,22 @@ def _block(
     )
 
 
-def _entries(
-    page: Callable[[bytes, bytes | None, int], Sequence[ByteEntry]],
+def _pages(
+    page: Callable[[bytes, bytes | None, int], Sequence[_T]],
     first: bytes,
     end: bytes | None,
-) -> Iterator[ByteEntry]:
-    """The entries of a range, page by page: between two, the table may change."""
-    while entries := page(first, end, _PAGE_ENTRIES):
-        yield from entries
-        if len(entries) < _PAGE_ENTRIES:
+    key_of: Callable[[_T], bytes],
+) -> Iterator[_T]:
+    """What is in a range, page by page: between two, the table may change."""
+    while found := page(first, end, _PAGE_ENTRIES):
+        yield from found
+        if len(found) < _PAGE_ENTRIES:
             return
-        first = entries[-1][0] + b"\x00"
+        first = key_of(found[-1]) + b"\x00"
+
+
+def _key_itself(key: bytes) -> bytes:
+    return key
 
 
 def _layout_named(word: str, spec: TableSpec) -> type[KeyLayout]:

@@ -6,6 +6,7 @@ What the library does not say, or gets wrong, is dealt with here and in the opti
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +27,15 @@ from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.storage import Corrupt, HoldfastError, Invalid, Unavailable
 
-__all__ = ["Family", "RocksDatabase", "is_at_end", "next_entries", "told", "translated"]
+__all__ = [
+    "Family",
+    "RocksDatabase",
+    "is_at_end",
+    "next_entries",
+    "next_keys",
+    "told",
+    "translated",
+]
 
 _DEFAULT_FAMILY = "default"
 _FIXES = {
@@ -232,15 +241,32 @@ def told(error: Exception, where: str, *, is_brought: bool = False) -> HoldfastE
     return Unavailable("RocksDB could not do its work", where=where, found=text, fix=fix)
 
 
-def next_entries(iterator: RdictIter, limit: int) -> list[ByteEntry]:
-    """Some entries from where an iterator is. The quicker `items` would end at damage, silently."""
+def next_entries(iterator: RdictIter, limit: int, most_bytes: int = sys.maxsize) -> list[ByteEntry]:
+    """Some entries from where an iterator is; few if they are long, but one if there is one.
+
+    The quicker `items` would end at damage, silently.
+    """
     is_at, key, value, step = iterator.valid, iterator.key, iterator.value, iterator.next
     entries: list[ByteEntry] = []
-    while len(entries) < limit and is_at():
-        entries.append((key(), value()))
+    size_bytes = 0
+    while len(entries) < limit and size_bytes < most_bytes and is_at():
+        entry = (key(), value())
+        size_bytes += len(entry[1])
+        entries.append(entry)
         step()
     iterator.status()
     return entries
+
+
+def next_keys(iterator: RdictIter, limit: int) -> list[bytes]:
+    """The keys of `next_entries`. Their values are not looked at."""
+    is_at, key, step = iterator.valid, iterator.key, iterator.next
+    keys: list[bytes] = []
+    while len(keys) < limit and is_at():
+        keys.append(key())
+        step()
+    iterator.status()
+    return keys
 
 
 def is_at_end(family: Family, unseen: bytes, reading: ReadOptions) -> bool:

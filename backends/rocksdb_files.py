@@ -34,9 +34,11 @@ __all__ = ["RocksFiles"]
 _NOT_NEEDED = ("OPTIONS-", "LOG", "IDENTITY", "LOCK", "rocksdict-config.json")
 """A database opens without these, with options of its own."""
 _LASTING = (".sst", ".blob")
-_PIECE_ENTRIES = 4 * 1024
-_FILE_PIECES = 256
-"""So many pieces of another database make one file."""
+_PIECE_ENTRIES = 16
+"""So many entries of another database are in memory at once; more are no quicker."""
+_FILE_PIECES = 64 * 1024
+_FILE_BYTES = 64 * 1024 * 1024
+"""So many pieces, or bytes, make one file."""
 _AFTER_ALL = b"\xff\xff\xff"
 """Greater than every key: no key group's number begins like this."""
 
@@ -188,6 +190,8 @@ class RocksFiles(ByteFiles):
             for piece in chain([head], islice(pieces, _FILE_PIECES - 1)):
                 deque(starmap(writer.__setitem__, piece), 0)
                 unseen = piece[-1][0] + b"\x00"
+                if writer.file_size() >= _FILE_BYTES:
+                    break
             writer.finish()
             yield path
         if not is_at_end(family, unseen, reading):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, islice
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from rocksdict import RdictIter, ReadOptions, WriteBatch
@@ -19,6 +20,7 @@ from holdfast.backends.rocksdb_database import (
     RocksDatabase,
     is_at_end,
     next_entries,
+    next_keys,
     told,
     translated,
 )
@@ -33,7 +35,13 @@ __all__ = ["RocksStore"]
 _BATCH_ENTRIES = 32 * 1024
 """So many are written at once: between two writes others get memory, and the interpreter."""
 
-_PAGE_ENTRIES = 2 * 1024
+_FIRST_WALKED, _MOST_WALKED = 16, 256
+"""So many entries a walk takes at first, and at most, at once: they might be long."""
+
+_LONG_BYTES = 1024
+"""Values of this size are looked up one by one: a block has few of them."""
+
+_PAGE_BYTES = 1024 * 1024
 
 _WALKED = 8
 """To look up one key takes as long as to walk over so many entries, and more."""
@@ -41,6 +49,8 @@ _WALKED = 8
 _FEW = 64
 """Up to so many entries of a range are removed one by one: a range that was removed makes every
 later scan near it look at one more thing."""
+
+_T = TypeVar("_T")
 
 
 class RocksStore(ByteStore):
@@ -126,35 +136,44 @@ class _RocksTable(ByteTable):
             # In order most of the way to its place in the write buffer is known for each.
             order = order_of(keys)
             keys, values = (in_places(each, order) for each in (keys, values))
-        for piece in _pieces(values, self._database.batch_bytes):
+        for piece in _pieces(self._database.batch_bytes, keys, values):
             batch = self._batch()
             deque(map(batch.put, keys[piece], values[piece]), 0)
             self._write(batch)
 
     def remove_many(self, keys: Sequence[bytes]) -> None:
         ordered = sorted(set(keys))
-        for piece in _pieces(ordered, self._database.batch_bytes):
+        for piece in _pieces(self._database.batch_bytes, ordered):
             batch = self._batch()
             deque(map(batch.__delitem__, ordered[piece]), 0)
             self._write(batch)
 
     def remove_range(self, first: bytes, end: bytes) -> None:
-        entries = self.page(first, end, _FEW + 1)
-        if len(entries) <= _FEW:
-            self.remove_many([key for key, _ in entries])
+        keys = self.key_page(first, end, _FEW + 1)
+        if len(keys) <= _FEW:
+            self.remove_many(keys)
             return
         batch = self._batch()
         batch.delete_range(first, end, self.family.handle)
         self._write(batch)
 
     def page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
+        return self._scan(first, end, partial(next_entries, limit=limit))
+
+    def key_page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[bytes]:
+        return self._scan(first, end, partial(next_keys, limit=limit))
+
+    def _scan(
+        self, first: bytes, end: bytes | None, taken: Callable[[RdictIter], list[_T]]
+    ) -> list[_T]:
+        """What is taken from an iterator that is at the first key from `first` on."""
         options = ReadOptions()
         if end is not None:
             options.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the scan
         with translated(self._where):
             iterator = self._rocks.iter(options)
             iterator.seek(first)
-            return next_entries(iterator, limit)
+            return taken(iterator)
 
     def _get_in_order(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """A walk over all entries between is quicker than looking up every eighth of them."""
@@ -168,25 +187,28 @@ class _RocksTable(ByteTable):
     def _walk(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of the keys, or of the first of them if there are far more entries between."""
         found: list[bytes | None] = []
-        pages_left = 1 + 2 * _WALKED * len(keys) // _PAGE_ENTRIES  # the number is an estimate
+        left = 2 * _WALKED * len(keys)  # the number is an estimate
         end = keys[-1] + b"\x00"
         options = ReadOptions()
         options.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the walk
         # What was removed, and not yet compacted away, is passed over, and in no estimate.
         options.set_max_skippable_internal_keys(_WALKED * len(keys))
         entries = iter(cast(Any, self._rocks).items(from_key=keys[0], read_opt=options))
-        unseen = keys[0]
-        while len(found) < len(keys) and pages_left:
-            pages_left -= 1
-            page: list[ByteEntry] = list(islice(entries, _PAGE_ENTRIES))
+        unseen, count = keys[0], _FIRST_WALKED
+        while len(found) < len(keys) and left > 0:
+            left -= count
+            page: dict[bytes, bytes] = dict(islice(entries, count))
             if not page:
                 if not is_at_end(self.family, unseen, options):
                     break
                 return found + [None] * (len(keys) - len(found))
-            reached = page[-1][0]
+            reached = next(reversed(page))
             unseen = reached + b"\x00"
             until = bisect_right(keys, reached, len(found))
-            found += map(dict(page).get, keys[len(found) : until])
+            found += map(page.get, keys[len(found) : until])
+            if sum(map(len, page.values())) > _LONG_BYTES * len(page):
+                break
+            count = min(count * 2, _MOST_WALKED)
         return found
 
     def _batch(self) -> WriteBatch:
@@ -200,16 +222,17 @@ class _RocksTable(ByteTable):
                 self._database.write(batch, self.family)
 
 
-def _pieces(values: Sequence[bytes], most_bytes: int) -> Iterator[slice]:
-    """Runs of values that are not too many, and together not too long; one may be by itself."""
-    if len(b"".join(values)) <= most_bytes:  # twice as fast as to add up the lengths
-        for first in range(0, len(values), _BATCH_ENTRIES):
+def _pieces(most_bytes: int, *columns: Sequence[bytes]) -> Iterator[slice]:
+    """Runs of rows that are not too many, and together not too long; one may be by itself."""
+    count = len(columns[0])
+    if sum(sum(map(len, column)) for column in columns) <= most_bytes:
+        for first in range(0, count, _BATCH_ENTRIES):
             yield slice(first, first + _BATCH_ENTRIES)
         return
-    ends = list(accumulate(map(len, values)))
+    ends = list(accumulate(map(sum, zip(*(map(len, column) for column in columns), strict=True))))
     first, done = 0, 0
-    while first < len(values):
-        last = min(first + _BATCH_ENTRIES, len(values))
+    while first < count:
+        last = min(first + _BATCH_ENTRIES, count)
         end = max(bisect_right(ends, done + most_bytes, first, last), first + 1)
         yield slice(first, end)
         first, done = end, ends[end - 1]
@@ -234,7 +257,7 @@ class _FrozenRocks(FrozenBytes):
         with translated(f"table {table!r}"):
             if self._reached.get(table) != first:
                 iterator.seek(first)
-            entries = next_entries(iterator, limit)
+            entries = next_entries(iterator, limit, _PAGE_BYTES)
         if entries:
             self._reached[table] = entries[-1][0] + b"\x00"
         return entries if end is None else entries[: bisect_left(entries, (end,))]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.backends import KeyedStateBackend
 from holdfast.backends.byte_tables import ByteTableStore
+from holdfast.backends.key_codec import key_codec_for
+from holdfast.backends.key_groups import key_group
 from holdfast.backends.rocksdb_database import Family
 from holdfast.backends.rocksdb_files import RocksFiles
+from holdfast.backends.rocksdb_store import _pieces
 from holdfast.storage import JobStorage, StateSnapshot, Unavailable, load_storage
-from rocksdb_states import HIGH, LOW, fill, opened, rocksdb_in
+from rocksdb_states import HIGH, LOW, VALUE, fill, opened, rocksdb_in
 
 
 @pytest.fixture
@@ -86,3 +93,66 @@ def test_a_walk_that_ends_early_loses_nothing(quick_path: Path, there: int, coun
         found = table.get_many(keys)
         table._rocks = table.family.table
     assert found == [b"value" if number == there else None for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("key_bytes", "value_bytes"), [(10, 10), (3_000, 10), (10, 3_000), (2_000, 2_000), (10, 20_000)]
+)
+@pytest.mark.parametrize("count", [0, 1, 7, 2_000])
+def test_what_is_written_at_once_is_bounded_by_keys_and_values(
+    key_bytes: int, value_bytes: int, count: int
+) -> None:
+    most_bytes = 16_000
+    keys, values = [b"k" * key_bytes] * count, [b"v" * value_bytes] * count
+    pieces = [range(count)[piece] for piece in _pieces(most_bytes, keys, values)]
+    assert [row for piece in pieces for row in piece] == list(range(count))
+    row_bytes = key_bytes + value_bytes
+    assert all(len(piece) == 1 or len(piece) * row_bytes <= most_bytes for piece in pieces)
+    if row_bytes < most_bytes:
+        assert len(pieces) <= 1 + 2 * count * row_bytes // most_bytes
+
+
+LONG = 600
+LONG_BYTES = 256 << 10
+A_FEW_BYTES = 36 << 20
+"""Half of it is for files that are brought from storage, side by side."""
+
+
+def grown_bytes(use: Callable[[], object]) -> int:
+    """How much Python held at most while something was done, beyond what it held before."""
+    tracemalloc.start()
+    try:
+        use()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_scan_holds_more_than_a_few_long_values(quick_path: Path, job: JobStorage) -> None:
+    backend, hash_of = rocksdb_in(quick_path), key_codec_for(int).hash
+    value, parts = random.Random(1).randbytes(LONG_BYTES), []
+    for number, key_groups in enumerate((LOW, HIGH), start=1):
+        with opened(backend, key_groups=key_groups) as state:
+            values = state.get_state(VALUE)
+            for key in range(LONG):
+                if key_group(hash_of(key), 128) in key_groups:
+                    state.set_current_key(key)
+                    values.update(value)
+            parts.append(state.snapshot(number, job).result(30))
+    with ExitStack() as stack:
+        united: list[KeyedStateBackend] = []
+
+        def unite() -> None:
+            united.append(stack.enter_context(opened(backend, *parts, job=job)))
+
+        assert grown_bytes(unite) < A_FEW_BYTES
+        (state,) = united
+        values = state.get_state(VALUE)
+        keys: list[int] = []
+        assert grown_bytes(lambda: keys.extend(state.keys("value"))) < LONG_BYTES
+        assert sorted(keys) == list(range(LONG))
+        assert grown_bytes(lambda: state.snapshot(3, job, neutral=True).result(30)) < A_FEW_BYTES
+        absent = [-1 - number for number in range(LONG)]
+        assert grown_bytes(lambda: values.get_many(absent)) < A_FEW_BYTES
+        state.set_current_key(0)
+        assert values.value() == value
