@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.storage.clock import SystemClock
 from holdfast.storage.deadlines import GivenUp, within
 from holdfast.storage.hdfs_errors import NoAnswer
 from holdfast.storage.hdfs_settings import HdfsSettings
@@ -24,6 +25,9 @@ __all__ = ["HdfsClient", "client_of", "write_options"]
 
 _Answer = TypeVar("_Answer")
 
+_CONNECTIONS_KEPT_S = 3.5
+"""The library keeps connections to data nodes for three seconds, for all clients of a process: also
+those that a forked child has from its parent, and must not use."""
 _NO_CONFIG_DIR = os.devnull
 _PATIENCE = {
     "dfs.client.failover.max.attempts": "4",
@@ -34,11 +38,15 @@ _PATIENCE = {
 
 _clients: dict[tuple[int, HdfsSettings], HdfsClient] = {}
 _lock = threading.Lock()
+_clock = SystemClock()
+_quiet_until_s = 0.0
 
 
 def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 (a thread of the parent may have held it)
+    global _lock, _quiet_until_s  # noqa: PLW0603 (a thread of the parent may have held it)
     _lock = threading.Lock()
+    if _clients:
+        _quiet_until_s = _clock.monotonic_s() + _CONNECTIONS_KEPT_S
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -85,6 +93,8 @@ class HdfsClient:
     def _connected(self) -> Client:
         with self._lock:
             if self._client is None:
+                if _quiet_until_s:
+                    _clock.sleep_s(max(0.0, _quiet_until_s - _clock.monotonic_s()))
                 self._client = _made(self._settings)
             return self._client
 
