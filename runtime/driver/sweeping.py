@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Protocol
 
 from holdfast.storage import Clock, Fenced
@@ -19,7 +20,10 @@ _LAST_S = 2.0
 
 
 class Sweeps(Protocol):
-    """What has something to delete, such as `holdfast.storage.sweeping.Sweeper`."""
+    """What has something to delete, such as `holdfast.storage.sweeping.Sweeper`.
+
+    Its steps are done one after the other, by one thread or another.
+    """
 
     @property
     def owes(self) -> bool:
@@ -52,6 +56,7 @@ class BackgroundSweeper:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "holdfast-sweeper")
         self._lock = threading.Lock()
+        self._stepping = threading.Lock()
         self._closing = threading.Event()
         self._is_awake = False
         self._failures = 0
@@ -70,13 +75,14 @@ class BackgroundSweeper:
                 self._thread.submit(self._work)
 
     def finish(self) -> None:
-        """Do all that is owed, in the caller's thread.
+        """Do all that is owed, in the caller's thread, but for what is another process's by now.
 
         Raises:
             HoldfastError: something could not be done; it is tried again in the background.
         """
         while self.owes:
-            self._clock.sleep_s(self._step())
+            with suppress(Fenced):
+                self._clock.sleep_s(self._step())
 
     def close(self) -> None:
         """End, after what can be done in a moment. What is left the next owner finds as orphans."""
@@ -113,9 +119,10 @@ class BackgroundSweeper:
     def _step(self) -> float:
         """Do one thing; answers for how long that may be enough."""
         deleted = 0
-        sweeps = next((each for each in self._sweeps if each.owes), None)
-        if sweeps is not None:
-            deleted = sweeps.step(self._batch)
+        with self._stepping:
+            sweeps = next((each for each in self._sweeps if each.owes), None)
+            if sweeps is not None:
+                deleted = sweeps.step(self._batch)
         if deleted:
             self._failures_in_a_row = 0
         if not self.owes:

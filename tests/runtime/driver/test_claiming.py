@@ -1,0 +1,338 @@
+"""Restoring from another job's checkpoint: whose it is then, and who deletes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime.checkpoint import Store, Trigger
+from holdfast.runtime.driver.claiming import ClaimedCheckpoint, claim, claimed_before
+from holdfast.runtime.driver.events import EventQueue, Stored
+from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.driver.restoring import LATEST, RestorePoint
+from holdfast.runtime.driver.starting import Beginning, begin
+from holdfast.storage import (
+    CheckpointMetadata,
+    CheckpointStorage,
+    Corrupt,
+    Fenced,
+    FileHandle,
+    FileSystemCheckpointStorage,
+    Invalid,
+    JobOwner,
+    JobResult,
+    JobStorage,
+    NotFound,
+    StateSnapshot,
+    SystemClock,
+    load_storage,
+    names,
+)
+
+
+def fits(_point: RestorePoint) -> None:
+    """Whatever it is."""
+
+
+def shared(number: int) -> str:
+    return names.shared_file(number, "slot", "aa")
+
+
+def own(number: int) -> str:
+    return names.exclusive_file(number, "slot", "aa")
+
+
+class Other:
+    """A job with checkpoints 3, 4 and 5, which all need a file of 3."""
+
+    def __init__(self, storage: CheckpointStorage) -> None:
+        self.job = storage.job("other")
+        self.owner: JobOwner = self.job.take_over()
+        for number in (3, 4, 5):
+            self.commit(number)
+
+    def commit(self, number: int) -> None:
+        files = {own(number), shared(number), shared(3)}
+        for name in files - ({shared(3)} if number > 3 else set()):
+            self.job.storage.write(f"other/{name}", b"x")
+        handles = {name: FileHandle(name, 0, 1, "00") for name in files}
+        self.owner.commit(
+            CheckpointMetadata(
+                job_id="other",
+                checkpoint_id=number,
+                triggered_ms=0,
+                completed_ms=0,
+                parts={"all": StateSnapshot(kind="t/1", handles={**handles})},
+            )
+        )
+
+    def path(self, number: int) -> str:
+        return f"{self.job.url}/{names.checkpoint_folder(number)}"
+
+    def left(self) -> set[str]:
+        found = (info.name.partition("/")[2] for info in self.job.storage.list("other/"))
+        return {name for name in found if names.parse_owner(name) is None}
+
+    def files_of(self, *numbers: int) -> set[str]:
+        """All that these need."""
+        found = {shared(3)} if numbers else set()
+        for number in numbers:
+            found |= {names.metadata(number), own(number), shared(number)}
+        return found
+
+
+class Run:
+    """A run of the job, from its beginning on."""
+
+    def __init__(self, job: JobStorage, restore: str, claim_mode: str | None, *, retained: int = 1):
+        beginning = begin(job, restore, fits, claim_mode=claim_mode)
+        assert isinstance(beginning, Beginning)
+        self.beginning = beginning
+        self.events = EventQueue()
+        self.keeper = CheckpointKeeper(
+            job,
+            beginning.owner,
+            retained=retained,
+            parallelism=1,
+            max_parallelism=8,
+            clock=SystemClock(),
+            claimed=beginning.claimed,
+        )
+
+    def complete(self) -> CheckpointMetadata:
+        number = self.keeper.next_checkpoint_id
+        store = Store(
+            checkpoint_id=number,
+            triggered_ms=0,
+            trigger=Trigger.PERIODIC,
+            operators={},
+            sources={},
+        )
+        self.keeper.store(store, self.events)
+        told = self.events.next(30)
+        assert isinstance(told, Stored)
+        self.keeper.retain(number)
+        self.keeper.finish_deleting()
+        return told.metadata
+
+
+@pytest.fixture(params=["same storage", "another storage"])
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Other:
+    folder = "mine" if request.param == "same storage" else "theirs"
+    return Other(load_storage(str(tmp_path / folder)))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobStorage:
+    return load_storage(str(tmp_path / "mine")).job("job")
+
+
+@pytest.mark.parametrize("claim_mode", [None, "no-claim"])
+def test_what_is_not_claimed_is_only_read(
+    other: Other, job: JobStorage, claim_mode: str | None
+) -> None:
+    before = {info.name for info in other.job.storage.list("other/")}
+    run = Run(job, other.path(4), claim_mode)
+    assert run.beginning.claimed is None
+    for _ in range(3):
+        assert "claimed" not in run.complete().properties
+    run.keeper.end(JobResult(job_id="job", status="finished", ended_ms=1))
+    run.keeper.delete_all()
+    run.keeper.close()
+    assert {info.name for info in other.job.storage.list("other/")} == before
+    other.owner.check()
+    other.commit(6)
+
+
+def test_a_checkpoint_that_is_claimed_is_deleted_when_it_is_subsumed(
+    other: Other, job: JobStorage
+) -> None:
+    """It alone, and not what the other checkpoints of its job need."""
+    run = Run(job, other.path(4), "claim")
+    assert run.beginning.notes[1].endswith("is this job's now, and deleted when it is not retained")
+    assert other.left() == other.files_of(3, 4, 5)
+    first = run.complete()
+    assert first.properties["claimed"]["checkpoint"] == 4
+    assert other.left() == other.files_of(3, 5)
+    assert other.job.completed() == (3, 5)
+    assert "claimed" not in run.complete().properties
+    run.keeper.close()
+    other.job.take_over().check()
+
+
+def test_it_counts_as_the_oldest_of_those_that_are_retained(other: Other, job: JobStorage) -> None:
+    run = Run(job, other.path(4), "claim", retained=3)
+    for left in (True, True, False, False):
+        run.complete()
+        assert (4 in other.job.completed()) is left
+    run.keeper.close()
+    assert job.completed() == (2, 3, 4)
+
+
+def test_who_runs_the_other_job_is_fenced_before_it_is_restored(
+    other: Other, job: JobStorage
+) -> None:
+    Run(job, other.path(5), "claim").keeper.close()
+    with pytest.raises(Fenced):
+        other.commit(6)
+    assert other.job.completed() == (3, 4, 5)
+
+
+def test_what_cannot_be_claimed_fences_nobody(other: Other, job: JobStorage) -> None:
+    def refuse(_: RestorePoint) -> None:
+        raise Invalid("it does not fit")
+
+    with pytest.raises(Invalid, match="does not fit"):
+        begin(job, other.path(5), refuse, claim_mode="claim")
+    with pytest.raises(NotFound, match="there is no checkpoint 9"):
+        begin(job, other.path(9), fits, claim_mode="claim")
+    other.owner.check()
+    assert [*job.owner_records()] == []
+
+
+def test_a_later_run_deletes_what_an_earlier_one_had_claimed(other: Other, job: JobStorage) -> None:
+    run = Run(job, other.path(4), "claim", retained=3)
+    run.complete()
+    run.keeper.close()
+    later = Run(job, LATEST, None, retained=3)
+    assert later.beginning.claimed is not None
+    assert other.left() == other.files_of(3, 4, 5)
+    assert later.complete().properties["claimed"]["checkpoint"] == 4
+    assert other.left() == other.files_of(3, 4, 5)
+    later.complete()
+    assert other.left() == other.files_of(3, 5)
+    later.complete()
+    later.keeper.close()
+    assert Run(job, LATEST, "claim").beginning.claimed is None, "it is gone"
+
+
+def test_a_later_run_leaves_it_to_whoever_runs_the_other_job_again(
+    other: Other, job: JobStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(job, other.path(4), "claim", retained=2)
+    run.complete()
+    run.keeper.close()
+    again = other.job.take_over()
+    later = Run(job, LATEST, None, retained=2)
+    later.complete()
+    assert "checkpoint 4" in caplog.text
+    assert "was claimed, and is left to its job" in caplog.text
+    again.check()
+    assert other.left() == other.files_of(3, 4, 5)
+    assert "claimed" not in later.complete().properties
+    later.keeper.close()
+
+
+def test_a_run_that_claims_is_fenced_by_the_other_job_only_in_its_folder(
+    other: Other, job: JobStorage
+) -> None:
+    run = Run(job, other.path(4), "claim")
+    other.job.take_over()
+    run.complete()
+    run.complete()
+    run.keeper.close()
+    assert other.left() == other.files_of(3, 4, 5)
+
+
+def test_that_the_other_folder_was_removed_is_no_harm(other: Other, job: JobStorage) -> None:
+    run = Run(job, other.path(4), "claim", retained=2)
+    run.complete()
+    run.keeper.close()
+    other.job.storage.delete([info.name for info in other.job.storage.list("other/")])
+    later = Run(job, LATEST, None, retained=2)
+    later.complete()
+    assert "claimed" not in later.complete().properties
+    later.keeper.close()
+    assert [*other.job.storage.list("other/")] == []
+
+
+def test_a_job_that_ends_deletes_what_it_has_claimed(other: Other, job: JobStorage) -> None:
+    run = Run(job, other.path(4), "claim", retained=9)
+    assert run.keeper.has_completed, "it could be restored from that"
+    run.complete()
+    run.keeper.delete_all()
+    run.keeper.close()
+    assert other.left() == other.files_of(3, 5)
+
+
+def test_a_checkpoint_that_goes_while_it_is_claimed_is_missed() -> None:
+    other = Other(load_storage("memory://goes"))
+    point = RestorePoint(other.job.load(3), other.job)
+    other.owner.delete(3)
+    with pytest.raises(NotFound, match=r"was deleted by its job before .* one of \(4, 5\)"):
+        claim(point)
+
+
+def test_a_job_s_own_checkpoint_is_its_own(job: JobStorage) -> None:
+    run = Run(job, LATEST, "claim")
+    run.complete()
+    run.keeper.close()
+    path = f"{job.url}/{names.checkpoint_folder(1)}"
+    for restore in (LATEST, path):
+        with pytest.raises(Invalid, match="is its own, and cannot be left to another"):
+            begin(job, restore, fits, claim_mode="no-claim")
+        again = Run(job, restore, "claim")
+        assert again.beginning.claimed is None
+        again.keeper.close()
+    last = Run(job, path, None)
+    last.complete()
+    last.keeper.close()
+    assert len(job.completed()) == 1
+
+
+@pytest.mark.parametrize(
+    ("restore", "claim_mode", "told"),
+    [
+        (None, "claim", "a claim mode says what becomes of the checkpoint that is restored"),
+        (None, "no-claim", "a claim mode says what becomes of the checkpoint that is restored"),
+        (LATEST, "legacy", "claim_mode is not one of the choices"),
+        ("place/other", "claim", "this is not a checkpoint to restore from"),
+    ],
+)
+def test_nonsense_is_refused(
+    job: JobStorage, restore: str | None, claim_mode: str, told: str
+) -> None:
+    with pytest.raises(Invalid, match=told):
+        begin(job, restore, fits, claim_mode=claim_mode)
+    assert [*job.owner_records()] == []
+
+
+def test_what_somebody_asked_for_is_nobody_s_to_claim(tmp_path: Path) -> None:
+    storage = load_storage(str(tmp_path))
+    other = storage.job("other")
+    other.take_over().commit(
+        CheckpointMetadata(
+            job_id="other", checkpoint_id=1, kind="savepoint", triggered_ms=0, completed_ms=0
+        )
+    )
+    path = f"{other.url}/{names.checkpoint_folder(1)}"
+    with pytest.raises(Invalid, match="found a savepoint"):
+        begin(storage.job("job"), path, fits, claim_mode="claim")
+    assert isinstance(begin(storage.job("job"), path, fits), Beginning)
+
+
+def test_two_paths_to_one_folder_are_told(tmp_path: Path) -> None:
+    run = Run(load_storage(str(tmp_path / "mine")).job("job"), LATEST, None)
+    run.complete()
+    run.keeper.close()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    through_link = FileSystemCheckpointStorage(str(tmp_path / "mine")).job("job")
+    path = f"{tmp_path}/link/job/{names.checkpoint_folder(1)}"
+    with pytest.raises(Fenced):
+        begin(through_link, path, fits, claim_mode="claim")
+
+
+@pytest.mark.parametrize("said", [None, {}, {"storage": "x", "job": "y"}, "other"])
+def test_what_says_nothing_of_use_about_a_claim_is_corrupt(job: JobStorage, said: object) -> None:
+    assert claimed_before({}, job.storage) is None
+    with pytest.raises(Corrupt, match="says of another one that it was claimed"):
+        claimed_before({"claimed": said}, job.storage)
+
+
+def test_what_is_said_of_a_claim_is_read_again(job: JobStorage) -> None:
+    before = ClaimedCheckpoint(job.storage.job("a job/1"), 7, 3)
+    again = claimed_before(before.properties(), job.storage)
+    assert again is not None
+    assert (again.job.url, again.checkpoint_id, again.epoch) == (before.job.url, 7, 3)
+    assert again.job.storage is job.storage
