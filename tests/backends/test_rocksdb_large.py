@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import large_state
-from large_state import ENTRIES, MEMORY_BYTES
+from large_state import MEMORY_BYTES, STATE_BYTES, Content
 
 MOST_GROWN_BYTES = MEMORY_BYTES + (112 << 20)
 """What a process may take beyond what it had with little state: its budget, and what Python has at
 hand of keys and values that are on their way."""
 
 
-def told(folder: Path, task: str, parallelism: int) -> dict[str, Any]:
-    command = [sys.executable, large_state.__file__, str(folder), task, str(parallelism)]
+def told(folder: Path, task: str, value_bytes: int) -> dict[str, Any]:
+    command = [sys.executable, large_state.__file__, str(folder), task, str(value_bytes)]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=path)
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -29,13 +29,16 @@ def told(folder: Path, task: str, parallelism: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see memory")
-def test_state_ten_times_larger_than_its_memory(tmp_path: Path) -> None:
-    written = told(tmp_path, "write", 1)
+@pytest.mark.parametrize("value_bytes", [1 << 10, 512 << 10])
+def test_state_ten_times_larger_than_its_memory(tmp_path: Path, value_bytes: int) -> None:
+    assert STATE_BYTES >= 10 * MEMORY_BYTES
+    written = told(tmp_path, "write", value_bytes)
     assert written["is_read_back"]
-    assert written["size_bytes"] > 10 * MEMORY_BYTES
+    assert written["size_bytes"] > STATE_BYTES
     assert written["grown_bytes"] < MOST_GROWN_BYTES
-    found = told(tmp_path, "read", 2)
-    assert found["count"] == ENTRIES
+    found = told(tmp_path, "read", value_bytes)
+    assert found["count"] == Content(value_bytes).count
+    assert found["neutral_bytes"] > STATE_BYTES
     assert found["checksum"] == found["united"] == written["checksum"]
     assert found["grown_bytes"] < MOST_GROWN_BYTES
     assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
