@@ -31,12 +31,13 @@ those that a forked child has from its parent, and must not use."""
 _NO_CONFIG_DIR = os.devnull
 _PATIENCE = {
     "dfs.client.failover.max.attempts": "4",
-    "dfs.client.failover.sleep.base.millis": "50",
-    "dfs.client.failover.sleep.max.millis": "200",
+    "dfs.client.failover.sleep.base.millis": "10",
+    "dfs.client.failover.sleep.max.millis": "50",
 }
 """Each call tries every name node, and soon ends: it is made again by the policy of the house."""
 
-_clients: dict[tuple[int, HdfsSettings], HdfsClient] = {}
+_USER_VARIABLES = ("HADOOP_USER_NAME", "HADOOP_PROXY_USER", "KRB5CCNAME")
+_clients: dict[tuple[object, ...], HdfsClient] = {}
 _lock = threading.Lock()
 _clock = SystemClock()
 _quiet_until_s = 0.0
@@ -53,8 +54,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def client_of(settings: HdfsSettings) -> HdfsClient:
-    """The client of this process for these settings."""
-    key = os.getpid(), settings
+    """The client of this process for these settings, and for the user that it is now."""
+    key = (os.getpid(), settings, *map(os.environ.get, _USER_VARIABLES))
     with _lock:
         found = _clients.get(key)
         if found is None:
@@ -88,7 +89,7 @@ class HdfsClient:
             return within(limit_s, lambda: work(client))
         except GivenUp:
             self._leave(client)
-            raise NoAnswer(f"no answer in {limit_s:.0f} s") from None
+            raise NoAnswer(f"no answer in {limit_s:g} s") from None
 
     def _connected(self) -> Client:
         with self._lock:

@@ -158,7 +158,10 @@ _UNAVAILABLE = {
         "data nodes that work and have room",
         "Look at them with: hdfs dfsadmin -report",
     ),
-    Reason.UNREACHED: ("an answer", "Check host and port, and that the servers are up"),
+    Reason.UNREACHED: (
+        "an answer",
+        "Check host and port, that the name node is up, and data nodes: hdfs dfsadmin -report",
+    ),
     Reason.ABSENT: ("a file that nobody else deletes", "Write it again"),
     Reason.LOST: ("a file that nobody else finishes or deletes", "Write it again"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from itertools import islice
@@ -38,6 +39,7 @@ __all__ = ["HdfsObjects"]
 _Answer = TypeVar("_Answer")
 _Entries = list[tuple[str, int]]
 
+_PREPARING = "cannot prepare the checkpoint directory"
 _PROBE = "probe"
 _DELETES_AT_ONCE = 8
 _DELETES_IN_HAND = 256
@@ -88,19 +90,22 @@ class HdfsObjects:
     def prepare(self) -> None:
         root = self._root or "/"
         self._do(
-            "prepare the checkpoint directory",
+            _PREPARING.removeprefix("cannot "),
             root,
             lambda client: client.mkdirs(root, _FOLDER_RIGHTS, True),
         )
-        for _ in range(_PROBES):
-            if self._can_move():
-                return
-        raise Unavailable(
-            "cannot prepare the checkpoint directory",
-            where=self._url,
-            found="others delete what is written to try it",
-            fix="Call again",
-        )
+        try:
+            is_proven = any(self._can_move() for _ in range(_PROBES))
+        except HoldfastError as error:
+            parts = {"expected": error.expected, "found": error.found, "fix": error.fix}
+            raise type(error)(_PREPARING, where=self._url, **parts) from None
+        if not is_proven:
+            raise Unavailable(
+                _PREPARING,
+                where=self._url,
+                found="others delete what is written to try it",
+                fix="Call again",
+            )
 
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
         path = self._path(check_name(name))
@@ -295,25 +300,29 @@ class HdfsObjects:
         """Try what a create needs; clear away the probes, also those of killed processes."""
         place = self._path(f".{_PROBE}.{self._entropy.token()}")
         try:
-            for content, expected in ((_PROBE.encode(), _Moved.YES), (b"", _Moved.TAKEN)):
-                writer = self._written(_PROBE, self._path(_PROBE), content)
-                try:
-                    moved = self._move(writer.hidden, place, overwrite=False)
-                finally:
-                    writer.abort()
-                if moved is _Moved.GONE:
-                    return False
-                if moved is not expected:
-                    raise Invalid(
-                        "this HDFS lets a file be moved onto another",
-                        where=self._url,
-                        expected="a move that is refused, on which commits rest",
-                        found="a move that went through",
-                    )
-            self._clear_old_probes(place)
+            moved = [self._probed(place, content) for content in (_PROBE.encode(), b"")]
+            if moved == [_Moved.YES, _Moved.YES]:
+                raise Invalid(
+                    "two files were moved to one name",
+                    expected="that the second move is refused: commits rest on that",
+                    found="that it went through",
+                    fix="Choose another place for checkpoints",
+                )
+            if moved == [_Moved.YES, _Moved.TAKEN]:
+                self._clear_old_probes(place)
+        except BaseException:
+            with suppress(HoldfastError):
+                self._do("clear away what was tried", place, partial(self._gone, place))
+            raise
+        self._do("clear away what was tried", place, partial(self._gone, place))
+        return moved == [_Moved.YES, _Moved.TAKEN]
+
+    def _probed(self, place: str, content: bytes) -> _Moved:
+        writer = self._written(_PROBE, self._path(_PROBE), content)
+        try:
+            return self._move(writer.hidden, place, overwrite=False)
         finally:
-            self._do("clear away what was tried", place, partial(self._gone, place))
-        return True
+            writer.abort()
 
     def _clear_old_probes(self, place: str) -> None:
         """Those of killed processes: old, as the name node's clock has it."""

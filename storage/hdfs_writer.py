@@ -144,7 +144,7 @@ class HdfsWriter(ObjectWriter):
                     return
                 raise
             if self._files.clock.monotonic_s() > deadline_s:
-                raise NoAnswer(f"no answer in {limit_s:.0f} s")
+                raise NoAnswer(f"no answer in {limit_s:g} s")
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     def _close_if_whole(self) -> bool:

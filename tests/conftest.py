@@ -70,7 +70,7 @@ def s3_bucket(s3_server: S3Server) -> str:
 @pytest.fixture(scope="session")
 def running_hdfs() -> Iterator[HdfsServer]:
     """The HDFS of this run, maybe killed by the last test; take `hdfs_server`."""
-    with HdfsServer() as server:
+    with HdfsServer(permissions=True) as server:  # who started it may do everything
         yield server
 
 
