@@ -17,6 +17,7 @@ than its owner's, by which every reader knows that it is void.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -33,11 +34,13 @@ __all__ = [
     "Stored",
     "borrowed",
     "fenced_by",
+    "is_leftover",
     "is_orphan",
     "judge",
     "judge_create",
     "next_epoch",
     "plan_retention",
+    "settled_below",
     "unjudged",
 ]
 
@@ -186,3 +189,29 @@ def is_orphan(stored: Stored, facts: Facts) -> bool:
     if stored.is_metadata:
         return stored.checkpoint_id not in facts.completed
     return stored.name not in facts.referenced
+
+
+def settled_below(completed: Collection[int], *, has_ended: bool) -> float:
+    """Below which number nobody commits any more, as somebody can tell who does not own the job.
+
+    Owners commit in the order of their numbers, so it is the newest that was `completed` when the
+    folder was looked at. A job that has ended commits nothing, unless it is taken over.
+    """
+    return math.inf if has_ended else max(completed, default=0)
+
+
+def is_leftover(stored: Stored, *, below: float, referenced: Collection[str]) -> bool:
+    """Whether nobody needs it, as somebody can tell who does not own the job.
+
+    `below` is what `settled_below` says of the checkpoints that were completed before the folder
+    was listed; `referenced` are the files of those that were completed after that. So of what was
+    committed meanwhile, and later, its own files are numbered `below` or higher, and those that it
+    borrows belong to it, to such another one, or to one that was read. A commit point is nobody's
+    to delete but the owner's, since another one may get its name; nor are owners' records, and
+    names that this version does not know.
+    """
+    if stored.checkpoint_id is None or stored.checkpoint_id >= below:
+        return False
+    if not stored.finished:
+        return True
+    return not stored.is_metadata and stored.name not in referenced

@@ -269,7 +269,8 @@ class JobOwner:
             Invalid: a commit is not decided, so what it needs is not known.
         """
         self.check()
-        return [*self.sweeper.orphans(self._search(in_flight))]
+        found = self.sweeper.orphans(self._search(in_flight))
+        return [stored.name for stored in found]
 
     def release_orphans(self, *, in_flight: Collection[int] = ()) -> None:
         """Leave it to `sweeper` to find orphans and delete them; `in_flight` as for `orphans`.

@@ -17,7 +17,7 @@ from holdfast.storage.errors import Invalid
 from holdfast.storage.filesystem import FileSystemCheckpointStorage
 from holdfast.storage.interface import CheckpointStorage
 
-__all__ = ["STORAGE_GROUP", "load_storage", "registered_storages"]
+__all__ = ["STORAGE_GROUP", "load_storage", "registered_storages", "storage_factory"]
 
 STORAGE_GROUP = "holdfast.checkpoint_storages"
 _WHAT = "checkpoint storage"
@@ -44,6 +44,11 @@ def load_storage(url_or_name: str, **options: Any) -> CheckpointStorage:
     if url is not None and url.default is url.empty and "url" not in options:
         raise Invalid("a checkpoint storage needs option 'url'", where=url_or_name)
     return factory(**options)
+
+
+def storage_factory(url_or_name: str) -> Callable[..., CheckpointStorage]:
+    """What `load_storage` calls for this, and so what options it takes; raises likewise."""
+    return _find(url_or_name)[0]
 
 
 def registered_storages() -> dict[str, EntryPoint]:

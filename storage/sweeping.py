@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.storage import names
 from holdfast.storage.claiming import Right
-from holdfast.storage.commit import Facts, is_orphan
+from holdfast.storage.commit import Facts, Stored, is_orphan
 from holdfast.storage.contents import everything_in
 from holdfast.storage.errors import Corrupt, Fenced, Invalid, NotFound
 from holdfast.storage.metadata import CheckpointMetadata
@@ -85,6 +85,11 @@ class KnownFiles:
         """The files of all that are known and not forgotten; asks nobody."""
         with self._lock:
             return frozenset().union(*self._files.values())
+
+    def forget_gone(self) -> None:
+        """Look again for those that were gone, when somebody asks for them."""
+        with self._lock:
+            self._gone.clear()
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Nobody will ask for these any more."""
@@ -185,7 +190,7 @@ class Sweeper:
                 self._forget()
                 raise
 
-    def orphans(self, wanted: Search) -> Iterator[str]:
+    def orphans(self, wanted: Search) -> Iterator[Stored]:
         """Find what nobody needs, and delete nothing. Raises as `step` does."""
         # In this order: what was forgotten meanwhile was dropped, and whatever may build on it was
         # committed before that, and is known.
@@ -198,7 +203,7 @@ class Sweeper:
             in_flight=wanted.in_flight,
         )
         found = everything_in(self._right.job)
-        return (stored.name for stored in found if is_orphan(stored, facts))
+        return (stored for stored in found if is_orphan(stored, facts))
 
     def _step(self, most: int) -> int:
         with self._lock:
@@ -219,7 +224,7 @@ class Sweeper:
             return self._delete(self._names, owed, str)
         if wanted is not None:
             self._right.check()
-            self.delete(self.orphans(wanted))
+            self.delete(stored.name for stored in self.orphans(wanted))
             with self._lock:
                 if self._search is wanted:
                     self._search = None

@@ -112,7 +112,7 @@ class BackgroundSweeper:
             return 0.0  # it is another's concern
         except Exception as error:  # noqa: BLE001 - nobody looks at what a thread raises
             self._tell(error)
-            pause_s = _FIRST_PAUSE_S * 2 ** min(self._failures_in_a_row, 30)
+            pause_s: float = _FIRST_PAUSE_S * 2.0 ** min(self._failures_in_a_row, 30)
             self._failures_in_a_row += 1
             return min(pause_s, _LONGEST_PAUSE_S)
 

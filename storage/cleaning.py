@@ -1,0 +1,197 @@
+"""Cleaning a job's folder on request: finding what nobody needs, and deleting it.
+
+There are two ways. Who takes the job over may delete every orphan; a run that lives is fenced by
+that. Who does not may delete what is provably nobody's, beside a run that commits at full speed:
+`commit.is_leftover` says what that is. It holds if the folder is read in this order.
+
+1. Which owner is the newest. 2. Which checkpoints are completed; `settled_below` is of these.
+3. All that is there. 4. Which are completed now, and their files. 5. Whether the newest owner is
+still the same: else a history may have been left, and numbers may have been used again.
+
+A checkpoint that 4 misses is committed after 2, so it and its own files are numbered above those of
+2. What it borrows was kept until it was committed, so 4 has listed whatever it borrows from, or
+missed that too. Only what 4 has listed and could not read any more, because its owner was faster,
+may have been borrowed from by one that was missed: then 4 is done once more, which shows that one.
+What was found once to be nobody's stays so, because names are never used again: from there on it
+does not matter how long the deleting takes, or who takes the job over meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from holdfast.storage import names
+from holdfast.storage.claiming import claimed_epochs
+from holdfast.storage.commit import (
+    Facts,
+    Stored,
+    is_leftover,
+    is_orphan,
+    next_epoch,
+    settled_below,
+)
+from holdfast.storage.contents import everything_in
+from holdfast.storage.errors import Invalid, Unavailable
+from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.job import JobStorage
+from holdfast.storage.owner import JobOwner
+from holdfast.storage.sweeping import BATCH_OBJECTS, KnownFiles
+
+__all__ = [
+    "Found",
+    "delete_leftovers",
+    "delete_orphans",
+    "find_leftovers",
+    "find_orphans",
+    "is_job_folder",
+    "jobs_in",
+]
+
+_LOOKS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is in a job's folder, and what of it nobody needs."""
+
+    completed: tuple[int, ...]
+    has_ended: bool
+    objects: int
+    size_bytes: int
+    """Of all that is there."""
+    unneeded: tuple[Stored, ...]
+
+
+def is_job_folder(storage: CheckpointStorage) -> bool:
+    """Whether the root of this storage is in fact the folder of one job."""
+    return any(
+        names.parse_owner(info.name) is not None for info in storage.list(names.owners_prefix())
+    )
+
+
+def jobs_in(storage: CheckpointStorage) -> list[str]:
+    """The names of all jobs that ever had an owner here, in order of their folders.
+
+    Raises:
+        Unavailable: the storage did not answer.
+    """
+    found: dict[str, None] = {}
+    for info in storage.list(""):
+        folder, _, rest = info.name.partition("/")
+        if names.parse_owner(rest) is not None:
+            found[folder] = None
+    return [names.unescape(folder) for folder in found if _is_of_a_job(folder)]
+
+
+def find_leftovers(job: JobStorage) -> Found:
+    """What is nobody's, as can be told beside a run that lives. Changes nothing.
+
+    Raises:
+        Corrupt: a completed checkpoint, or a record, cannot be read, so what it needs is not known.
+        Invalid: it was written in a newer format.
+        Unavailable: the storage did not answer, or the job was taken over again and again.
+    """
+    for _ in range(_LOOKS):
+        newest = claimed_epochs(job.owner_records())
+        has_ended = job.result() is not None
+        below = settled_below(job.completed(), has_ended=has_ended)
+        there = [*everything_in(job)]
+        completed, referenced = _needed(job)
+        if claimed_epochs(job.owner_records())[-1:] == newest[-1:]:
+            unneeded = [
+                stored
+                for stored in there
+                if is_leftover(stored, below=below, referenced=referenced)
+            ]
+            return _found(completed, there, unneeded, has_ended=has_ended)
+    raise Unavailable(
+        f"job {job.job_id!r} is taken over again and again",
+        where=job.url,
+        expected=f"one owner during one of {_LOOKS} looks",
+        fix="Try again when it runs",
+    )
+
+
+def delete_leftovers(job: JobStorage, found: Found) -> Iterator[int]:
+    """Delete what `find_leftovers` found, in batches; answers after each how many that were.
+
+    Stopping in between is safe, and so is doing it twice.
+
+    Raises:
+        Invalid, Unavailable: not all could be deleted.
+    """
+    left = iter(found.unneeded)
+    while batch := [*islice(left, BATCH_OBJECTS)]:
+        job.storage.delete(f"{job.folder}/{stored.name}" for stored in batch)
+        yield len(batch)
+
+
+def find_orphans(job: JobStorage, owner: JobOwner | None = None) -> Found:
+    """The orphans that its owner may delete; or would, if somebody took it over. Changes nothing.
+
+    Raises as `find_leftovers` does, and of an owner Fenced.
+    """
+    has_ended = job.result() is not None
+    if owner is not None:
+        owner.check()
+        epoch = owner.epoch
+    else:
+        epoch = next_epoch(claimed_epochs(job.owner_records()))
+    completed, referenced = _needed(job)
+    facts = Facts(epoch=epoch, completed=completed, referenced=referenced, in_flight=())
+    there = [*everything_in(job)]
+    unneeded = [stored for stored in there if is_orphan(stored, facts)]
+    return _found(completed, there, unneeded, has_ended=has_ended)
+
+
+def delete_orphans(owner: JobOwner, found: Found) -> Iterator[int]:
+    """Delete what `find_orphans` found for this owner; answers after each batch how many that were.
+
+    Stopping in between is safe, and so is doing it twice.
+
+    Raises:
+        Fenced: somebody else has taken over.
+        Corrupt, Invalid, Unavailable: not all could be deleted.
+    """
+    owner.sweeper.delete(stored.name for stored in found.unneeded)
+    while owner.sweeper.owes:
+        yield owner.sweeper.step()
+
+
+def _needed(job: JobStorage) -> tuple[tuple[int, ...], frozenset[str]]:
+    """The completed checkpoints, and the files of all of them."""
+    files = KnownFiles(job)
+    for _ in range(_LOOKS):
+        completed = job.completed()
+        files.of_all(completed)
+        if files.gone.isdisjoint(completed):
+            return completed, files.of_known()
+        files.forget_gone()
+    raise Unavailable(
+        f"job {job.job_id!r} deletes its checkpoints faster than they can be read",
+        where=job.url,
+        expected=f"all of them to be there for one of {_LOOKS} looks",
+        fix="Try again, or stop the job and take it over",
+    )
+
+
+def _is_of_a_job(folder: str) -> bool:
+    """Whether it is the name of a folder as jobs have it, and not of another's."""
+    try:
+        return names.escape(names.unescape(folder)) == folder
+    except (Invalid, UnicodeDecodeError):
+        return False
+
+
+def _found(
+    completed: tuple[int, ...], there: list[Stored], unneeded: list[Stored], *, has_ended: bool
+) -> Found:
+    return Found(
+        completed=completed,
+        has_ended=has_ended,
+        objects=len(there),
+        size_bytes=sum(stored.size_bytes for stored in there),
+        unneeded=tuple(unneeded),
+    )
