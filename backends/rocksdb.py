@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 from holdfast.backends.byte_tables import ByteTableStore
@@ -12,8 +14,9 @@ from holdfast.backends.byte_timers import TimerPages
 from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.rocksdb_database import told
-from holdfast.backends.rocksdb_memory import SlotMemory, memory_bytes
-from holdfast.backends.rocksdb_options import PREDEFINED, check_options, rocks_options
+from holdfast.backends.rocksdb_memory import SlotMemory, check_parts, memory_bytes
+from holdfast.backends.rocksdb_option_checks import check_options
+from holdfast.backends.rocksdb_options import PREDEFINED, rocks_options
 from holdfast.backends.rocksdb_store import RocksStore
 from holdfast.backends.tables import TableStore
 from holdfast.backends.working_directory import WorkingDirectory
@@ -40,8 +43,8 @@ class RocksDBStateBackend(StateBackend):
         one key takes up to a tenth longer; one of many keys, or a write, takes as long.
     timers: with `rocksdb` timers are ordered keys of the database, of which a few are in memory;
         with `heap` an index of all of them is in memory, as with the hashmap backend.
-    directories: where databases are kept, on one disk or several; by default where temporary
-        files are. Only what a live process uses survives there.
+    directories: absolute paths, where databases are kept, on one disk or several; by default where
+        temporary files are. Only what a live process uses survives there.
     """
 
     memory: int | str = "256m"
@@ -51,17 +54,11 @@ class RocksDBStateBackend(StateBackend):
     incremental: bool = True
     statistics: bool = True
     timers: str = "rocksdb"
-    directories: Sequence[str] = ()
+    directories: Sequence[str | PathLike[str]] = ()
 
     def __post_init__(self) -> None:
-        memory_bytes(self.memory)
-        if not 0 < self.write_buffer_ratio < 1:
-            raise Invalid(
-                "write_buffer_ratio is out of range",
-                expected="a number between 0 and 1",
-                found=repr(self.write_buffer_ratio),
-            )
-        if self.predefined not in PREDEFINED:
+        check_parts(memory_bytes(self.memory), self.write_buffer_ratio)
+        if self.predefined not in list(PREDEFINED):
             raise Invalid(
                 f"there are no predefined options {self.predefined!r} of RocksDB",
                 expected=" or ".join(map(repr, PREDEFINED)),
@@ -78,13 +75,7 @@ class RocksDBStateBackend(StateBackend):
                 f"the rocksdb backend cannot keep timers in {self.timers!r}",
                 expected=" or ".join(map(repr, _TIMERS)),
             )
-        if isinstance(self.directories, str):
-            raise Invalid(
-                "directories is a text",
-                expected="a list of paths",
-                found=repr(self.directories),
-                fix=f"Pass [{self.directories!r}]",
-            )
+        _check_directories(self.directories)
         check_options(self.predefined, self.options)
 
     @property
@@ -123,3 +114,24 @@ class RocksDBStateBackend(StateBackend):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def _check_directories(directories: Any) -> None:
+    if isinstance(directories, str):
+        raise Invalid(
+            "directories is a text",
+            expected="a list of paths",
+            found=repr(directories),
+            fix=f"Pass [{directories!r}]",
+        )
+    if not isinstance(directories, Sequence) or not all(map(_is_absolute, directories)):
+        raise Invalid(
+            "directories are no places that every slot finds",
+            expected="a list of absolute paths; none is where temporary files are",
+            found=repr(directories),
+            fix="A slot may run on another machine, and in another directory, than the driver",
+        )
+
+
+def _is_absolute(path: Any) -> bool:
+    return isinstance(path, str | PathLike) and os.path.isabs(path) and "\0" not in str(path)

@@ -19,12 +19,11 @@ from rocksdict import (
     RdictIter,
     ReadOptions,
     WriteBatch,
-    WriteOptions,
 )
 
 from holdfast.backends.byte_store import ByteEntry
 from holdfast.backends.rocksdb_memory import SlotMemory
-from holdfast.backends.rocksdb_options import RocksOptions
+from holdfast.backends.rocksdb_options import RocksOptions, without_log
 from holdfast.storage import Corrupt, HoldfastError, Invalid, Unavailable
 
 __all__ = [
@@ -123,7 +122,7 @@ class RocksDatabase:
                 {name: options.family for name in names if name != _DEFAULT_FAMILY},
                 AccessType.read_only(False) if is_read_only else AccessType.read_write(),
             )
-            self._database.set_write_options(_no_log())
+            self._database.set_write_options(without_log())
             for name in names:
                 if name != _DEFAULT_FAMILY:
                     self._add(name, self._database.get_column_family(name))
@@ -202,7 +201,7 @@ class RocksDatabase:
             self._database.close()
 
     def _add(self, name: str, table: Rdict) -> Family:
-        table.set_write_options(_no_log())
+        table.set_write_options(without_log())
         family = Family(name, table, self._database.get_column_family_handle(name))
         self.families[name] = family
         self._memory.buffers_of(family)
@@ -284,11 +283,3 @@ def is_at_end(family: Family, unseen: bytes, reading: ReadOptions) -> bool:
             return False
         raise
     return not iterator.valid()
-
-
-def _no_log() -> WriteOptions:
-    options = WriteOptions()
-    vars(WriteOptions)["disable_wal"].__set__(options, True)  # the stubs take it for a method
-    options.memtable_insert_hint_per_batch = True  # batches are in order
-    options.ignore_missing_column_families = True  # one write to a dropped one would poison all
-    return options

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from rocksdict import Cache, WriteBufferManager
 
 from holdfast.storage import Clock, Invalid, SystemClock
 
-__all__ = ["HasBuffers", "SlotMemory", "memory_bytes"]
+__all__ = ["HasBuffers", "SlotMemory", "check_parts", "memory_bytes"]
 
 _MEBIBYTE = 1024 * 1024
-_LEAST_MEMORY = 16 * _MEBIBYTE
+_LEAST_MEMORY, _MOST_MEMORY = 16 * _MEBIBYTE, 2**50
 
 _MOST_TABLES = 256
 """For so many tables of one slot there is room in the least memory."""
+_LEAST_PIECE_BYTES = 4096
+_LEAST_BUFFERS = 2 * _MOST_TABLES * _LEAST_PIECE_BYTES
 
 
 class HasBuffers(Protocol):
@@ -47,7 +49,7 @@ class SlotMemory:
     def __init__(
         self, budget_bytes: int, write_buffer_ratio: float, clock: Clock | None = None
     ) -> None:
-        buffers_bytes = int(budget_bytes * 2 * write_buffer_ratio / 3)
+        buffers_bytes = _buffers_bytes(budget_bytes, write_buffer_ratio)
         self._cache_bytes = int(budget_bytes * (3 - write_buffer_ratio) / 3)
         self.cache = Cache(self._cache_bytes)
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
@@ -55,7 +57,9 @@ class SlotMemory:
         )
         # Each table has a piece of a write buffer from its first entry on, which only a flush gives
         # back: the pieces alone must not be the whole budget.
-        self.piece_bytes = min(max(buffers_bytes // (2 * _MOST_TABLES), 4096), _MEBIBYTE)
+        self.piece_bytes = min(
+            max(buffers_bytes // (2 * _MOST_TABLES), _LEAST_PIECE_BYTES), _MEBIBYTE
+        )
         self.batch_bytes = min(max(buffers_bytes // 4, 64 * 1024), 4 * _MEBIBYTE)
         """About so much may be written at once, before `make_room` is called."""
         self._owners: list[HasBuffers] = []
@@ -111,20 +115,49 @@ class SlotMemory:
         }
 
 
+def check_parts(budget_bytes: int, write_buffer_ratio: Any) -> None:
+    """Refuse a ratio that leaves a part of the budget without use.
+
+    Raises:
+        Invalid: it is no ratio, or write buffers are too small to hold what tables begin with:
+            whoever writes would wait for room all the time.
+    """
+    is_number = type(write_buffer_ratio) in (int, float)
+    if not is_number or not 0 < write_buffer_ratio < 1:
+        raise Invalid(
+            "write_buffer_ratio is out of range",
+            expected="a number between 0 and 1",
+            found=repr(write_buffer_ratio),
+        )
+    buffers_bytes = _buffers_bytes(budget_bytes, write_buffer_ratio)
+    if buffers_bytes < _LEAST_BUFFERS:
+        raise Invalid(
+            "write_buffer_ratio leaves too little memory for write buffers",
+            expected=f"{_LEAST_BUFFERS} bytes or more, which are two thirds of ratio times memory",
+            found=f"{buffers_bytes} bytes, with {write_buffer_ratio!r} of {budget_bytes}",
+            fix="Raise write_buffer_ratio, or memory",
+        )
+
+
+def _buffers_bytes(budget_bytes: int, write_buffer_ratio: float) -> int:
+    return int(budget_bytes * 2 * write_buffer_ratio / 3)
+
+
 def memory_bytes(memory: int | str) -> int:
     """A number of bytes, or text such as `512m`, as a number.
 
     Raises:
-        Invalid: it is neither, or less than a database can work with.
+        Invalid: it is neither, or less than a database can work with, or more than there is.
     """
     size = memory
     if isinstance(memory, str):
-        found = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", memory.strip().lower())
+        found = re.fullmatch(r"(\d{1,18})\s*([kmgt]?)(?:i?b)?", memory.strip().lower())
         size = int(found[1]) * 1024 ** " kmgt".index(found[2] or " ") if found else -1
-    if isinstance(size, bool) or not isinstance(size, int) or size < _LEAST_MEMORY:
+    if type(size) is not int or not _LEAST_MEMORY <= size <= _MOST_MEMORY:
         raise Invalid(
             "the memory for RocksDB is out of range",
-            expected=f"{_LEAST_MEMORY // _MEBIBYTE}m or more, as a number of bytes or as text",
+            expected=f"{_LEAST_MEMORY // _MEBIBYTE}m or more, and at most {_MOST_MEMORY >> 40}t, "
+            "as a number of bytes or as text",
             found=repr(memory),
         )
     return size

@@ -1,30 +1,35 @@
 """The options of RocksDB: any of them by its own name, and sets for kinds of disks.
 
 Options are written as RocksDB keeps them, in an `OPTIONS` file, and read by it: so its names are
-the names, its words the words, and none is missing. What it would take without a word (a fraction
-for a whole number, a number below zero, a filter that there is not) is refused here.
+the names, its words the words, and none is missing.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rocksdict import Cache, Options, Rdict
+from rocksdict import Cache, Options, Rdict, WriteOptions
 
 from holdfast.backends.rocksdb_memory import SlotMemory
-from holdfast.storage import Invalid, Unavailable
 
-__all__ = ["PREDEFINED", "RocksOptions", "check_options", "rocks_options"]
+__all__ = [
+    "PREDEFINED",
+    "RocksOptions",
+    "known_options",
+    "listed_options",
+    "load_options",
+    "option_lines",
+    "option_text",
+    "rocks_options",
+    "without_log",
+]
 
 _MEBIBYTE = 1024 * 1024
 
@@ -74,49 +79,6 @@ PREDEFINED: dict[str, dict[str, Any]] = {
 }
 """Settings that fit a kind of disk, by its name."""
 
-_OURS = frozenset(
-    {
-        "allow_ingest_behind",
-        "arena_block_size",
-        "best_efforts_recovery",
-        "block_based_table_factory",
-        "block_cache",
-        "comparator",
-        "compaction_filter",
-        "compaction_filter_factory",
-        "compaction_options_fifo",
-        "create_if_missing",
-        "create_missing_column_families",
-        "db_log_dir",
-        "db_paths",
-        "error_if_exists",
-        "inplace_update_support",
-        "merge_operator",
-        "no_block_cache",
-        "prefix_extractor",
-        "table_factory",
-        "wal_compression",
-        "wal_dir",
-        "wal_filter",
-        "wal_recovery_mode",
-        "WAL_size_limit_MB",
-        "WAL_ttl_seconds",
-        "write_buffer_manager",
-    }
-)
-"""What the backend itself decides, or what makes no sense without a write-ahead log."""
-
-_TRIED = "tried"
-_SHORTENED = ("filter_policy",)
-"""What RocksDB tells in fewer words than it is told."""
-
-_FILTER = re.compile(
-    r"nullptr|bloomfilter:\d+(\.\d+)?(:(true|false))?|ribbonfilter:\d+(\.\d+)?(:\d+)?"
-)
-
-
-_FILTER_WORDS = "nullptr, bloomfilter:<bits>:<true or false> or ribbonfilter:<bits>"
-
 
 @dataclass(frozen=True, slots=True)
 class RocksOptions:
@@ -134,14 +96,14 @@ def rocks_options(
     *,
     has_statistics: bool = False,
 ) -> RocksOptions:
-    """The options of a new database in this memory; `named` has passed `check_options`.
+    """The options of a new database in this memory; `named` has been checked.
 
     They go through a file in `folder`, which need not stay.
 
     Databases with the same options have statistics together.
     """
     chosen = _merged(_ALWAYS, PREDEFINED[predefined], named)
-    database, families = _loaded(chosen, memory.cache, folder)
+    database, families = load_options(chosen, memory.cache, folder)
     for options in (database, families):
         options.set_write_buffer_manager(memory.write_buffers)
         options.set_arena_block_size(memory.piece_bytes)
@@ -151,136 +113,20 @@ def rocks_options(
     return RocksOptions(database, families)
 
 
-def check_options(predefined: str, named: Mapping[str, Any]) -> None:
-    """Refuse what RocksDB would not take, or would silently take for something else.
-
-    Raises:
-        Invalid: an option is not known, is not for users to set, has a value of a wrong type, or
-            does not go with the others.
-        Unavailable: there is no room for temporary files, in which they are tried.
-    """
-    if not named:
-        return
-    with tempfile.TemporaryDirectory(prefix="holdfast-options-") as folder:
-        for name, value in named.items():
-            _check(name, value)
-            expected = f"a value as RocksDB has it, such as {_known()[name][1]}"
-            with _refused(
-                f"the option {name!r} of RocksDB has a value of a wrong type", expected, value
-            ):
-                _loaded({name: value}, Cache(_MEBIBYTE), Path(folder))
-        with _refused("RocksDB does not take these options", "some that go together", dict(named)):
-            made = _tried(predefined, named, Path(folder))
-    for name, value in named.items():
-        _check_made(name, value, made.get(name))
+def without_log() -> WriteOptions:
+    """How everything is written: there is no write-ahead log."""
+    options = WriteOptions()
+    vars(WriteOptions)["disable_wal"].__set__(options, True)  # the stubs take it for a method
+    options.memtable_insert_hint_per_batch = True  # batches are in order
+    options.ignore_missing_column_families = True  # one write to a dropped one would poison all
+    return options
 
 
-@contextmanager
-def _refused(what: str, expected: str, found: object) -> Iterator[None]:
-    """What RocksDB refuses, told as that; unless there was only no room to try it."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, OSError) or "No space left" in str(error):
-            raise Unavailable(
-                "options of RocksDB cannot be tried",
-                where=tempfile.gettempdir(),
-                expected="room for a few temporary files",
-                found=str(error),
-                fix="Make room, or let TMPDIR name another directory",
-            ) from error
-        raise Invalid(what, expected=expected, found=f"{found!r} ({error})") from error
-
-
-def _tried(predefined: str, named: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """What RocksDB makes of the options, once it has written with them, and read again."""
-    options = rocks_options(predefined, named, SlotMemory(16 * _MEBIBYTE, 0.5), folder)
-    options.database.create_if_missing(True)
-    path = str(folder / _TRIED)
-    database = Rdict(path, options.database)
-    family = database.create_column_family(_TRIED, options.family)
-    family[b"key"] = b"value"
-    family.flush()
-    family.close()
-    database.close()
-    database = Rdict(path, options.database, {_TRIED: options.family})
-    family = database.get_column_family(_TRIED)
-    found = family[b"key"]
-    family.close()
-    database.close()
-    if found != b"value":
-        raise ValueError("what was written is not read again")
-    listed = _listed(_lines(Path(path)), _TRIED)
-    return {name: value for name, (_, value) in listed.items()}
-
-
-def _check_made(name: str, value: Any, made: str | None) -> None:
-    """Refuse a value that RocksDB has replaced by another one without a word."""
-    if made is None:  # it does not tell of this one
-        return
-    if isinstance(value, Mapping):
-        kept = set(made.strip("{}").split(";"))
-        is_kept = all(f"{each}={_text(its)}" in kept for each, its in value.items())
-    elif isinstance(value, float) or "." in made:
-        is_kept = made.replace(".", "", 1).isdigit() and float(made) == float(value)
-    else:
-        is_kept = made == _text(value) or (name in _SHORTENED and _text(value).startswith(made))
-    if not is_kept:
-        raise Invalid(
-            f"RocksDB makes something else of its option {name!r}",
-            expected=f"{_text(value)}, as it is set",
-            found=made,
-            fix="Choose another value, or other options beside it",
-        )
-
-
-def _check(name: str, value: Any) -> None:
-    if name in _OURS:
-        raise Invalid(
-            f"the option {name!r} of RocksDB is the backend's own",
-            found=f"{name}={value!r}",
-            fix="Leave it out; memory is set by `memory`, places by `directories`",
-        )
-    known = _known()
-    if name not in known:
-        close = get_close_matches(name, known)
-        raise Invalid(
-            f"the option {name!r} of RocksDB is not known",
-            expected=f"one of {', '.join(close or sorted(known.keys() - _OURS))}",
-        )
-    _, default = known[name]
-    if default in ("true", "false"):
-        expected, fits = "True or False", type(value) is bool
-    elif re.fullmatch(r"-?\d+", default):
-        least = 0 if int(default) >= 0 else -1
-        expected, fits = f"a whole number, {least} or more", type(value) is int and value >= least
-    elif re.fullmatch(r"-?\d+\.\d+", default):
-        expected, fits = "a number, 0 or more", type(value) in (int, float) and value >= 0
-    elif default.startswith("{"):
-        expected, fits = "a dict of options", isinstance(value, Mapping)
-    else:
-        expected, fits = f"a text, such as {default or 'RocksDB has it'}", isinstance(value, str)
-    if value == "kCompactionStyleFIFO":
-        expected, fits = "a style of compaction that does not drop state to make room", False
-    if fits and name == "filter_policy":
-        expected, fits = _FILTER_WORDS, bool(_FILTER.fullmatch(value))
-    if not fits:
-        raise _wrong(name, value, expected)
-
-
-def _wrong(name: str, value: Any, expected: str) -> Invalid:
-    return Invalid(
-        f"the option {name!r} of RocksDB has a value of a wrong type",
-        expected=expected,
-        found=repr(value),
-    )
-
-
-def _loaded(chosen: Mapping[str, Any], blocks: Cache, folder: Path) -> tuple[Options, Options]:
+def load_options(chosen: Mapping[str, Any], blocks: Cache, folder: Path) -> tuple[Options, Options]:
     """Options of a database and of a family, read by RocksDB itself."""
     sections: dict[str, list[str]] = {_DATABASE: [], _TABLES: [], _BLOCKS: []}
     for name, value in chosen.items():
-        sections[_known()[name][0]].append(f"  {name}={_text(value)}")
+        sections[known_options()[name][0]].append(f"  {name}={option_text(value)}")
     lines = [*_version()]
     for section, options in sections.items():
         lines += [f"[{section}]" if section == _DATABASE else f'[{section} "default"]', *options]
@@ -306,22 +152,23 @@ def _merged(*sets: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _text(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """A value in RocksDB's words."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return "{" + "".join(f"{name}={_text(each)};" for name, each in value.items()) + "}"
+        return "{" + "".join(f"{name}={option_text(each)};" for name, each in value.items()) + "}"
     return str(value)
 
 
 @cache
-def _known() -> dict[str, tuple[str, str]]:
+def known_options() -> dict[str, tuple[str, str]]:
     """Every option that this RocksDB has: its section, and its default."""
     unsaid = {"compression_per_level": (_TABLES, "kNoCompression:kLZ4Compression")}
-    return {**unsaid, **_listed(_written(), "default")}
+    return {**unsaid, **listed_options(_written(), "default")}
 
 
-def _listed(lines: Sequence[str], family: str) -> dict[str, tuple[str, str]]:
+def listed_options(lines: Sequence[str], family: str) -> dict[str, tuple[str, str]]:
     """The options of a database and of one of its families: section and value."""
     found: dict[str, tuple[str, str]] = {}
     section = ""
@@ -346,9 +193,10 @@ def _written() -> list[str]:
     """The options of a new database, as RocksDB keeps them."""
     with tempfile.TemporaryDirectory(prefix="holdfast-options-") as folder:
         Rdict(folder, Options(raw_mode=True)).close()
-        return _lines(Path(folder))
+        return option_lines(Path(folder))
 
 
-def _lines(database: Path) -> list[str]:
+def option_lines(database: Path) -> list[str]:
+    """The options of a database, as it keeps them."""
     text = max(database.glob("OPTIONS-*")).read_text()
     return [line.strip() for line in text.splitlines() if not line.startswith("#")]

@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 
 from holdfast.storage import Entropy, SystemEntropy, Unavailable
@@ -29,7 +30,9 @@ _LOCK = ".lock"
 class WorkingDirectory:
     """A new, empty directory below one of `bases`, this object's own until `close`."""
 
-    def __init__(self, bases: Sequence[str] = (), entropy: Entropy | None = None) -> None:
+    def __init__(
+        self, bases: Sequence[str | PathLike[str]] = (), entropy: Entropy | None = None
+    ) -> None:
         """Make one; without bases it is where temporary files are.
 
         Raises:

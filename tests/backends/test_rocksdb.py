@@ -13,6 +13,7 @@ from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_group
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.rocksdb_memory import SlotMemory, memory_bytes
+from holdfast.backends.rocksdb_option_checks import _tried
 from holdfast.backends.rocksdb_options import PREDEFINED
 from holdfast.storage import Invalid, JobManagerCheckpointStorage
 from rocksdb_states import HIGH, LOW, VALUE, content, opened, rocksdb_in
@@ -46,7 +47,38 @@ ALL = KeyGroupRange(0, 127)
         ({"options": {"memtable_factory": "VectorRepFactory"}}, "RocksDB does not take these"),
         ({"options": {"max_write_buffer_number": 0}}, "'max_write_buffer_number'.*found 2"),
         ({"options": {"block_cache": None}}, "'block_cache' of RocksDB is the backend's own"),
-        ({"options": {"wal_dir": "x"}}, "'wal_dir' of RocksDB is the backend's own"),
+        ({"options": {"wal_dir": "x"}}, "'wal_dir' of RocksDB has no use here.*write-ahead log"),
+        ({"options": {"recycle_log_file_num": 1}}, "'recycle_log_file_num'.*does harm"),
+        ({"options": {"max_total_wal_size": 1 << 20}}, "'max_total_wal_size'.*no use here"),
+        ({"options": {"manual_wal_flush": True}}, "'manual_wal_flush'.*no use here"),
+        ({"options": {"two_write_queues": True}}, "'two_write_queues'.*no use.*transactions"),
+        ({"options": {"max_successive_merges": 1}}, "'max_successive_merges'.*no use.*merges"),
+        ({"options": {"db_write_buffer_size": 1 << 20}}, "'db_write_buffer_size'.*backend's own"),
+        ({"options": {"avoid_flush_during_shutdown": False}}, "shutdown' of RocksDB is the back"),
+        ({"options": {"max_background_jobs": 0}}, "whole number, 1 or more, found 0"),
+        ({"options": None}, "options of RocksDB are no options by their names.*found None"),
+        ({"options": []}, r"no options by their names: expected a dict.*found \[\]"),
+        ({"options": 0}, "no options by their names.*found 0"),
+        ({"options": ["compression"]}, "no options by their names"),
+        ({"options": "compression=kZSTD"}, "no options by their names"),
+        ({"options": {1: 2}}, "no options by their names.*{1: 2}"),
+        ({"memory": 10**30}, "memory for RocksDB is out of range.*at most 1024t"),
+        ({"memory": "99999999999t"}, "memory for RocksDB is out of range.*99999999999t"),
+        ({"memory": "9" * 5_000}, "memory for RocksDB is out of range"),
+        ({"memory": None}, "memory for RocksDB is out of range.*None"),
+        ({"write_buffer_ratio": "0.5"}, "write_buffer_ratio is out of range.*'0.5'"),
+        ({"write_buffer_ratio": None}, "write_buffer_ratio is out of range.*None"),
+        ({"write_buffer_ratio": float("nan")}, "write_buffer_ratio is out of range.*nan"),
+        ({"write_buffer_ratio": 1e-9}, "too little memory for write buffers.*Raise write_buffer_r"),
+        ({"memory": "16m", "write_buffer_ratio": 0.18}, "too little memory.*2097152 bytes or more"),
+        ({"predefined": ["default"]}, r"no predefined options \['default'\] of RocksDB"),
+        ({"predefined": None}, "no predefined options None"),
+        ({"directories": None}, "directories are no places.*list of absolute paths.*found None"),
+        ({"directories": 5}, "directories are no places.*found 5"),
+        ({"directories": [1]}, r"directories are no places.*found \[1\]"),
+        ({"directories": [""]}, r"directories are no places.*found \[''\]"),
+        ({"directories": ["state"]}, "absolute paths.*'state'.*another directory, than the driver"),
+        ({"directories": ["/a\0b"]}, "directories are no places"),
         ({"memory": "lots"}, "memory for RocksDB is out of range: expected 16m or more.*'lots'"),
         ({"memory": "1m"}, "memory for RocksDB is out of range"),
         ({"memory": True}, "memory for RocksDB is out of range"),
@@ -70,6 +102,18 @@ def test_settings_that_cannot_be_honoured_are_refused(options: dict[str, Any], t
 )
 def test_memory_is_a_number_of_bytes_or_text(memory: int | str, expected: int) -> None:
     assert memory_bytes(memory) == expected
+
+
+def test_options_are_tried_as_they_are_used(tmp_path: Path) -> None:
+    """Without a write-ahead log: with this one each write would fail."""
+    with pytest.raises(Exception, match="disableWAL"):
+        _tried("default", {"recycle_log_file_num": 1}, tmp_path)
+
+
+def test_no_option_that_is_refused_is_offered_instead() -> None:
+    with pytest.raises(Invalid, match="not known") as caught:
+        load_backend("rocksdb", options={"max_wal_size": 1})
+    assert "max_total_wal_size" not in str(caught.value)
 
 
 @pytest.mark.parametrize("predefined", PREDEFINED)
