@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from holdfast.backends import working_directory
 from holdfast.backends.working_directory import WorkingDirectory
-from holdfast.storage import Unavailable
+from holdfast.storage import SeededEntropy, Unavailable
 
 HOLDING = """
 import sys
@@ -65,6 +69,91 @@ def test_another_disk_is_taken_where_one_cannot_be_written_to(tmp_path: Path) ->
         WorkingDirectory(bases[:1])
 
 
+class Room:
+    """What disks say that they have, and which of them are full when they are written to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, free: dict[str, int]) -> None:
+        self.free = free
+        monkeypatch.setattr(shutil, "disk_usage", self._usage)
+        monkeypatch.setattr(os, "fsync", self._fsync)
+
+    def _usage(self, path: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=self.free[Path(path).name])
+
+    def _fsync(self, descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if self.free[path.parent.parent.name] < 1 << 16:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_disks_are_taken_by_the_room_that_they_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(monkeypatch, {"large": 6 << 30, "small": 2 << 30, "full": 0})
+    entropy = SeededEntropy(1)
+    taken: Counter[str] = Counter()
+    for _ in range(400):
+        directory = WorkingDirectory([tmp_path / name for name in room.free], entropy)
+        taken[directory.path.parent.name] += 1
+        directory.close()
+    assert taken["full"] == 0
+    assert 250 < taken["large"] < 350
+    assert taken["small"] == 400 - taken["large"]
+
+
+def test_a_disk_that_is_full_when_it_is_written_to_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a quota is used up: the disk itself says that it has room."""
+    room = Room(monkeypatch, {"quota": 100, "free": 1 << 17})
+    for _ in range(20):
+        directory = WorkingDirectory([tmp_path / name for name in room.free])
+        assert directory.path.parent.name == "free"
+        directory.close()
+    room.free["free"] = 0
+    with pytest.raises(Unavailable, match=r"quota.*free.*No space left.*Make room on the disk"):
+        WorkingDirectory([tmp_path / name for name in room.free])
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_what_dead_processes_left_is_removed_on_every_disk(tmp_path: Path) -> None:
+    disks = [tmp_path / name for name in "abc"]
+    for disk in disks:
+        (disk / "holdfast-state-dead").mkdir(parents=True)
+        (disk / "holdfast-state-dead" / "data").write_bytes(b"1")
+        (disk / "of-somebody-else").mkdir()
+    WorkingDirectory(disks).close()
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == ["of-somebody-else"] * 3
+
+
+def test_what_only_has_such_a_name_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "of-somebody-else").mkdir()
+    (tmp_path / "holdfast-state-link").symlink_to(tmp_path / "of-somebody-else")
+    (tmp_path / "holdfast-state-file").write_bytes(b"1")
+    WorkingDirectory([tmp_path]).close()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_whoever_makes_a_directory_while_another_one_removes_it_makes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one looks between the making and the locking."""
+    locked = working_directory._locked
+    looked: list[Path] = []
+
+    def and_another_one(path: Path) -> int | None:
+        if not looked:
+            looked.append(path)
+            working_directory._remove_dead(tmp_path)
+        return locked(path)
+
+    monkeypatch.setattr(working_directory, "_locked", and_another_one)
+    directory = WorkingDirectory([tmp_path])
+    assert directory.path.is_dir()
+    assert directory.path not in looked
+    directory.close()
+
+
 RACING = """
 import sys
 from pathlib import Path
@@ -74,21 +163,21 @@ from holdfast.backends.working_directory import WorkingDirectory
 base = Path(sys.argv[1])
 for _ in range(150):
     directory = WorkingDirectory([str(base)])
-    assert directory.path.with_name(directory.path.name + ".lock").exists()
+    (directory.path / "file").write_bytes(b"1")
     assert directory.path.is_dir()
     directory.close()
 """
 
 
 @pytest.mark.slow
-def test_whoever_begins_while_others_clean_keeps_his_lock(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", RACING, str(tmp_path)]
+def test_whoever_begins_while_others_clean_keeps_his_directory(quick_path: Path) -> None:
+    command = [sys.executable, "-c", RACING, str(quick_path)]
     racing = [subprocess.Popen(command) for _ in range(4)]
     assert [each.wait() for each in racing] == [0, 0, 0, 0]
-    assert not list(tmp_path.iterdir())
+    assert not list(quick_path.iterdir())
 
 
-def test_a_directory_that_cannot_be_made_leaves_no_lock(
+def test_a_directory_that_cannot_be_made_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Path.mkdir
