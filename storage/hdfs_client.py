@@ -68,6 +68,8 @@ class HdfsClient:
 
     def __init__(self, settings: HdfsSettings) -> None:
         self._settings = settings
+        self.proven: set[str] = set()
+        """Directories in which this process and user have done all that commits rest on."""
         self._lock = threading.Lock()
         self._client: Client | None = None
 

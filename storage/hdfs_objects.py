@@ -94,6 +94,9 @@ class HdfsObjects:
             root,
             lambda client: client.mkdirs(root, _FOLDER_RIGHTS, True),
         )
+        proven = self.client.proven
+        if root in proven:
+            return
         try:
             is_proven = any(self._can_move() for _ in range(_PROBES))
         except HoldfastError as error:
@@ -106,6 +109,7 @@ class HdfsObjects:
                 found="others delete what is written to try it",
                 fix="Call again",
             )
+        proven.add(root)
 
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
         path = self._path(check_name(name))

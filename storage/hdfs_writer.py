@@ -30,7 +30,7 @@ __all__ = ["SLOWEST_BYTES_PER_S", "FileCalls", "HdfsWriter"]
 _PIECE_BYTES = 4 << 20
 SLOWEST_BYTES_PER_S = 256 << 10
 """A transfer may take so long, beside what any call may take, before it is given up."""
-_FIRST_PAUSE_S = 0.002
+_FIRST_PAUSE_S = 0.001
 _LAST_PAUSE_S = 0.1
 
 

@@ -194,7 +194,6 @@ def test_an_abort_finishes_nothing(storage: HdfsCheckpointStorage, hdfs_server: 
 def test_old_probes_are_cleared_away(
     storage: HdfsCheckpointStorage, hdfs_server: HdfsServer
 ) -> None:
-    storage.prepare()
     client = raw(hdfs_server)
     for name in (".probe.old", ".probe.old.unfinished", ".probe.new.unfinished", ".probes"):
         path = f"{path_of(storage.url)}/{name}"
@@ -203,6 +202,33 @@ def test_old_probes_are_cleared_away(
             client.set_times(path, 1000, 1000)
     storage.prepare()
     assert files_below(client, storage.url) == [".probe.new.unfinished", ".probes"]
+
+
+def test_a_place_is_proven_once_for_a_process(storage: HdfsCheckpointStorage) -> None:
+    client = cut(storage)
+    storage.prepare()
+    assert client.calls.count("rename") == 1  # the other was refused
+    client.calls.clear()
+    storage.prepare()
+    load_storage(storage.url).prepare()  # by another client
+    assert client.calls == ["mkdirs"]
+
+
+def test_an_hdfs_that_moves_onto_what_is_there_is_refused(
+    storage: HdfsCheckpointStorage, hdfs_server: HdfsServer
+) -> None:
+    """As a server would that was changed to do so: two drivers could both commit."""
+
+    class Careless(Cutting):
+        def rename(self, source: str, target: str, _: bool) -> None:  # noqa: FBT001
+            self._client.rename(source, target, True)
+
+    client = cut(storage)
+    storage._objects.client._client = Careless(client._client, [])  # type: ignore[assignment]
+    for _ in range(2):
+        with pytest.raises(Invalid, match=r"prepare .* found that it went through"):
+            storage.prepare()
+    assert files_below(raw(hdfs_server), storage.url) == []
 
 
 def test_folders_come_and_go_under_those_who_use_them(storage: HdfsCheckpointStorage) -> None:
