@@ -79,11 +79,17 @@ class Family:
         """Write its buffers to a file."""
         self.table.flush()
 
-    def close(self) -> None:
-        """Let go of it. Whoever keeps its handle would keep the database open, and its files."""
-        with suppress(Exception):  # of a full disk, say, or that it is dropped
+    def close(self) -> bool:
+        """Let go of it. Whoever keeps its handle would keep the database open, and its files.
+
+        False if it may be open still, as where another thread compacts it: call it again then.
+        """
+        vars(self).pop("handle", None)
+        is_closed = False
+        with suppress(Exception):  # of a full disk, say, or that it is dropped, or in use
             self.table.close()
-        del self.handle
+            is_closed = True
+        return is_closed
 
 
 class RocksDatabase:
@@ -110,6 +116,7 @@ class RocksDatabase:
         self.batch_bytes = memory.batch_bytes
         """What one write should not exceed."""
         self.families: dict[str, Family] = {}
+        self._unclosed: list[Family] = []
         with translated(f"database {path}", is_brought=is_there):
             names = [_DEFAULT_FAMILY]
             if is_there:
@@ -138,7 +145,8 @@ class RocksDatabase:
         self._memory.buffers_gone(family)
         with translated(f"family {family.name!r}"):
             self._database.drop_column_family(family.name)
-        family.close()
+        if not family.close():
+            self._unclosed.append(family)
 
     def write(self, batch: WriteBatch, family: Family) -> None:
         """Write to a family."""
@@ -182,7 +190,10 @@ class RocksDatabase:
         self._database.cancel_all_background(wait=False)
 
     def close(self) -> None:
-        """Let go of the files, which are of no use from now on: nothing in them has to last."""
+        """Let go of the files, which are of no use from now on: nothing in them has to last.
+
+        No other thread uses them any more, or a family of them.
+        """
         for family in self.families.values():
             self._memory.buffers_gone(family)
         # What compacts would go on with what the families write when they are closed, while the
@@ -196,7 +207,10 @@ class RocksDatabase:
             with suppress(Exception):  # it may be open for reading only
                 self._database.drop_column_family(family.name)
             family.close()
+        for family in self._unclosed:
+            family.close()
         self.families.clear()
+        self._unclosed.clear()
         with suppress(Exception):
             self._database.close()
 

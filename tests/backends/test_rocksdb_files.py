@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from itertools import count
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import pytest
 
@@ -22,8 +22,10 @@ from holdfast.backends import (
     ValueStateDescriptor,
     key_groups_of_slots,
 )
+from holdfast.backends.byte_tables import ByteTableStore
 from holdfast.backends.file_snapshots import ConfirmedFiles
 from holdfast.backends.rocksdb import RocksDBStateBackend
+from holdfast.backends.rocksdb_files import RocksFiles
 from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.snapshots import FILES_KIND
 from holdfast.backends.transfers import Check, side_by_side
@@ -137,6 +139,38 @@ def test_a_closed_backend_keeps_no_file_open_whoever_has_its_states(
         states.append(other.get_state(VALUE))
     assert _open_below(place) == []
     assert len(states) == 4
+
+
+class InUse:
+    """A table in whose compaction another thread is: the library does not close it then."""
+
+    def __init__(self, table: Any) -> None:
+        self.table, self.is_in_use = table, True
+
+    def close(self) -> None:
+        if self.is_in_use:
+            raise RuntimeError("Already borrowed")
+        self.table.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see open files")
+def test_a_table_that_is_dropped_while_it_is_compacted_is_closed_in_the_end(
+    rocksdb: RocksDBStateBackend, place: Path
+) -> None:
+    with opened(rocksdb) as state:
+        fill(state)
+        assert isinstance(state.store, ByteTableStore)
+        files = state.store._store.files
+        assert isinstance(files, RocksFiles)
+        family: Any = files.family_of("value")
+        table = family.table = InUse(family.table)
+        state.store.drop_table(state._states["value"].spec)
+        table.is_in_use = False
+    assert _open_below(place) == []
+    assert table.table
 
 
 def _open_below(folder: Path) -> list[str]:
@@ -442,47 +476,3 @@ def test_time_to_live_goes_on_in_files(rocksdb: RocksDBStateBackend, job: JobSto
     clock.advance(5_000)
     with alive(second) as state:
         assert state.get_state(brief).get_many([1, 2]).to_pylist() == [None, None]
-
-
-class TestTransfers:
-    """What moves files: several side by side, and none goes on when one has failed."""
-
-    def test_answers_are_in_the_order_of_the_tasks(self) -> None:
-        tasks = [partial(lambda number, _: number, number) for number in range(20)]
-        assert side_by_side(tasks) == list(range(20))
-        assert side_by_side([]) == []
-
-    def test_the_error_of_the_first_that_failed_is_told_when_all_have_ended(self) -> None:
-        begun, ended = threading.Semaphore(0), []
-
-        def go_on(number: int, check: Check) -> None:
-            begun.release()
-            try:
-                for _ in range(3_000):
-                    check()
-                    threading.Event().wait(0.01)
-            except CancelledError:
-                ended.append(number)
-                raise
-
-        def fail(_: Check) -> None:
-            for _each in range(3):
-                assert begun.acquire(timeout=30)
-            raise Unavailable("the storage is away")
-
-        tasks: list[Callable[[Check], None]] = [partial(go_on, number) for number in range(3)]
-        with pytest.raises(Unavailable, match="is away"):
-            side_by_side([*tasks, fail, *tasks])
-        assert sorted(ended[:3]) == [0, 1, 2]
-
-    @pytest.mark.parametrize("count", [1, 5])
-    def test_who_is_told_to_stop_stops(self, count: int) -> None:
-        def stop() -> None:
-            raise CancelledError
-
-        def task(check: Check) -> None:
-            check()
-            raise AssertionError
-
-        with pytest.raises(CancelledError):
-            side_by_side([task] * count, stop)
