@@ -45,6 +45,7 @@ from holdfast.runtime.spark.session import (
     check_session,
     make_session,
 )
+from holdfast.runtime.spark.storage_settings import storage_of
 from holdfast.runtime.spark.supported import check_supported
 from holdfast.runtime.spark.travel import check_travels
 from holdfast.runtime.stream import DataStream, GeneratedUidWarning, SourceFrame
@@ -55,7 +56,6 @@ from holdfast.storage import (
     JobStorage,
     SystemClock,
     SystemEntropy,
-    load_storage,
 )
 
 __all__ = ["StreamEnvironment"]
@@ -103,7 +103,7 @@ class StreamEnvironment:
         check_parallelism(parallelism, max_parallelism)
         self.parallelism, self.max_parallelism = parallelism, max_parallelism
         self.backend = load_backend(backend) if isinstance(backend, str) else backend
-        self.storage = load_storage(storage) if isinstance(storage, str) else storage
+        self.storage = storage_of(storage, spark) if isinstance(storage, str) else storage
         _check_kind(self.backend, StateBackend, "backend", 'a registered name such as "hashmap"')
         _check_kind(self.storage, CheckpointStorage, "storage", "a path, a URL, a registered name")
         if restart is not None:

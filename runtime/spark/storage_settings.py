@@ -1,0 +1,43 @@
+"""What a session already says about the place that a job keeps its checkpoints in.
+
+Users of Spark have told it of their HDFS, once, by `spark.hadoop.*`: a storage that is named by a
+URL takes it from there. One that is made in code takes what its options say, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.runtime.spark.session import check_classic
+from holdfast.storage import CheckpointStorage, load_storage
+from holdfast.storage.hdfs_settings import hadoop_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["storage_of"]
+
+
+def _of_hdfs(_: str, conf: Mapping[str, str]) -> Mapping[str, Any]:
+    return hadoop_options(conf)
+
+
+_OPTIONS: Mapping[str, Callable[[str, Mapping[str, str]], Mapping[str, Any]]] = {
+    "hdfs": _of_hdfs,
+    "viewfs": _of_hdfs,
+}
+"""By scheme: the options for a URL, out of a session's settings."""
+
+
+def storage_of(text: str, spark: SparkSession | None) -> CheckpointStorage:
+    """The storage for a URL, a path or a registered name, with what the session says of it.
+
+    Raises:
+        Invalid: as `load_storage`, or the session is not one that can carry a job.
+    """
+    options_of = _OPTIONS.get(text.partition("://")[0])
+    if options_of is None or spark is None:
+        return load_storage(text)
+    check_classic(spark)
+    return load_storage(text, **options_of(text, spark.conf.getAll))

@@ -1,0 +1,59 @@
+"""A storage that is named by a URL is set up as the session says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.runtime.spark import storage_settings
+from holdfast.runtime.spark.storage_settings import storage_of
+from holdfast.storage import Invalid
+from holdfast.storage.hdfs import HdfsCheckpointStorage
+
+CONF = {
+    "spark.app.name": "x",
+    "spark.hadoop.dfs.ha.namenodes.pair": "a",
+    "spark.hadoop.dfs.namenode.rpc-address.pair.a": "host:1",
+    "spark.hadoop.dfs.replication": "2",
+}
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """What counts of a session here."""
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.setattr(storage_settings, "check_classic", lambda _: None)
+    return cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(getAll=CONF)))
+
+
+def settings_of(storage: object) -> Any:
+    assert isinstance(storage, HdfsCheckpointStorage)
+    return storage._objects._settings
+
+
+def test_hadoop_s_settings_come_from_the_session(session: SparkSession) -> None:
+    settings = settings_of(storage_of("hdfs://pair/a", session))
+    assert settings.name_node == "hdfs://pair"
+    assert settings.replication == 2
+    assert dict(settings.config)["dfs.namenode.rpc-address.pair.a"] == "host:1"
+    assert settings_of(storage_of("hdfs://pair/a", None)).name_node == "hdfs://pair:8020"
+
+
+def test_other_places_ask_nothing_of_the_session() -> None:
+    none = cast("SparkSession", None)
+    assert storage_of("memory", none).url.startswith("memory:")
+    with pytest.raises(Invalid, match="this session cannot carry a job"):
+        storage_of("hdfs://host:1/a", cast("SparkSession", 5))
+
+
+@pytest.mark.slow
+def test_a_real_session_says_what_it_was_told(spark: SparkSession) -> None:
+    spark.conf.set("spark.hadoop.dfs.replication", "5")
+    try:
+        assert settings_of(storage_of("hdfs://host:1/a", spark)).replication == 5
+    finally:
+        spark.conf.unset("spark.hadoop.dfs.replication")
+    assert settings_of(storage_of("hdfs://host:1/a", spark)).replication is None
