@@ -42,6 +42,9 @@ class Capabilities:
     keeps_segment_files: bool = True
     """Slots may write files. If not, their state travels inline, and `inline_limit_bytes` bounds
     each segment of it."""
+    ranges_at_once: int = 1
+    """How many ranges are best read side by side: more than one where an answer takes its time, as
+    over a network. A local disk gains nothing by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,144 @@
+"""The client below, one for each process and equal options: connections are never inherited."""
+
+from __future__ import annotations
+
+import os
+import threading
+from base64 import b64encode
+from hashlib import md5
+from typing import Any
+from urllib.parse import urlsplit
+
+import botocore.session
+from botocore import UNSIGNED
+from botocore.config import Config
+
+from holdfast.storage.s3_options import PROVIDERS, S3Options, S3Place, url_to_show
+from holdfast.storage.s3_secrets import keep_out_of_logs
+
+__all__ = ["S3Connection", "connection"]
+
+_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws")
+_REGION = "us-east-1"
+"""What requests to stores that have no regions are signed for."""
+
+
+class S3Connection:
+    """A client of botocore, how many requests it may make at once, and what is known by it."""
+
+    def __init__(self, options: S3Options) -> None:
+        keep_out_of_logs((options.key, options.secret, options.session_token))
+        self.client = _client(options)
+        self.endpoint = url_to_show(str(self.client.meta.endpoint_url))
+        self.lists_in_order = _is_aws(str(self.client.meta.endpoint_url))
+        """Whether listings are known to be in order of names. Some stores walk folders instead."""
+        self.gate = threading.BoundedSemaphore(options.max_connections)
+        self.proving = threading.Lock()
+        self.proven: set[tuple[S3Place, bool]] = set()
+        """Places that keep what a storage promises; tried by this process."""
+
+
+_connections: dict[S3Options, S3Connection] = {}
+_lock = threading.Lock()
+
+
+def connection(options: S3Options) -> S3Connection:
+    """The connection of this process for such options; made on first use.
+
+    Raises:
+        BotoCoreError: the options, or what the environment adds to them, make no client.
+    """
+    with _lock:
+        found = _connections.get(options)
+        if found is None:
+            found = _connections[options] = S3Connection(options)
+        return found
+
+
+def _forget() -> None:
+    """In a forked child: sockets, and locks that another thread may have held, are the parent's."""
+    global _lock  # noqa: PLW0603 (a lock can only be replaced)
+    _lock = threading.Lock()
+    _connections.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _client(options: S3Options) -> Any:
+    session = botocore.session.Session(profile=options.profile)
+    _keep_providers(session, options)
+    client = _made(session, options, _config(options, options.endpoint_url))
+    url = str(client.meta.endpoint_url)
+    if options.endpoint_url is None and not (_is_aws(url) and url.startswith("https:")):
+        client = _made(session, options, _config(options, url))  # the environment names another
+    return client
+
+
+def _made(session: Any, options: S3Options, config: Config) -> Any:
+    region = options.region or session.get_config_variable("region")
+    if region is None and options.endpoint_url is not None and not _is_aws(options.endpoint_url):
+        region = _REGION
+    client = session.create_client(
+        "s3",
+        region_name=region,
+        endpoint_url=options.endpoint_url,
+        verify=None if options.verify is True else options.verify,
+        aws_access_key_id=options.key and options.key.reveal(),
+        aws_secret_access_key=options.secret and options.secret.reveal(),
+        aws_session_token=options.session_token and options.session_token.reveal(),
+        config=config,
+    )
+    # Older stores ask for it where newer ones have other checksums.
+    client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
+    return client
+
+
+def _add_md5(params: dict[str, Any], **_: Any) -> None:
+    digest = md5(params["body"], usedforsecurity=False).digest()
+    params["headers"].setdefault("Content-MD5", b64encode(digest).decode())
+
+
+def _config(options: S3Options, endpoint_url: str | None) -> Config:
+    """The client's settings for an endpoint; None: AWS's own."""
+    path_style = options.path_style
+    if path_style is None and endpoint_url is not None and not _is_aws(endpoint_url):
+        path_style = True  # other stores rarely have a host name for each bucket
+    sign_payload = options.sign_payload
+    if sign_payload is None:
+        # Under TLS nobody can change a body, and to hash it would halve the throughput.
+        sign_payload = endpoint_url is not None and endpoint_url.startswith("http:")
+    return Config(
+        signature_version=UNSIGNED if options.anon else None,
+        connect_timeout=options.connect_timeout_s,
+        read_timeout=options.read_timeout_s,
+        max_pool_connections=options.max_connections,
+        tcp_keepalive=True,
+        retries={"total_max_attempts": 1, "mode": "standard"},  # `Retries` does it, bounded
+        s3={
+            "addressing_style": {None: "auto", True: "path", False: "virtual"}[path_style],
+            "payload_signing_enabled": sign_payload,
+        },
+        # Each byte that is read is checked against a checksum of ours, kept elsewhere.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        user_agent_extra="holdfast",
+    )
+
+
+def _keep_providers(session: Any, options: S3Options) -> None:
+    """Leave only those who may find credentials, in the order in which they are named."""
+    if "chain" in options.providers:
+        return
+    resolver = session.get_component("credential_provider")
+    resolver.providers = [
+        provider
+        for name in options.providers
+        for provider in resolver.providers
+        if provider.METHOD in PROVIDERS[name]
+    ]
+
+
+def _is_aws(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host.endswith(_AWS)
