@@ -282,8 +282,13 @@ def _restore(
         with _opened(root, _ALL, [snapshot], job) as state:
             found.append(state)
 
+    files = sorted(_files_of(snapshot))
+
     def peer() -> None:
-        shutil.copytree(f"{root}/storage", f"{root}/copy")
+        for file in files:
+            path = Path(root, "copy", file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(root, "storage", job.folder, file), path)
 
     def clean() -> None:
         shutil.rmtree(f"{root}/copy", ignore_errors=True)
@@ -295,8 +300,14 @@ def _restore(
         tuple(1 / ratio for ratio in ratios),
         "",
         "<= 1.5",
-        parameters,
+        {**parameters, "files": len(files), "size_bytes": snapshot.size_bytes},
     )
+
+
+def _files_of(snapshot: StateSnapshot) -> set[str]:
+    """The files in storage that a snapshot is in."""
+    handles = snapshot.handles.values()
+    return {handle.file for handle in handles if isinstance(handle, FileHandle)}
 
 
 def _rescale(
@@ -315,7 +326,7 @@ def _rescale(
             tuple(rates),
             "",
             ">= 1e6",
-            parameters,
+            {**parameters, "until": "state is open; compaction goes on in the background"},
         )
 
 
