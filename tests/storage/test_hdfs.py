@@ -132,21 +132,25 @@ def test_a_lost_answer_does_not_hide_what_others_have_done(
 ) -> None:
     """A hidden file that somebody deleted is not taken for one that was moved."""
     storage.write("object", b"old")
+    client = raw(hdfs_server)
+
+    class Deleting(Cutting):
+        def rename(self, source: str, target: str, overwrite: bool) -> None:  # noqa: FBT001
+            if client.delete(source):
+                raise OSError("Connection reset by peer (os error 104)")
+            self._client.rename(source, target, overwrite)
+
+    made = cut(storage)
     writer = storage.writer("object")
     writer.write(b"new")
-    client = raw(hdfs_server)
-    writer.close()  # type: ignore[attr-defined]
-    (hidden,) = [name for name in files_below(client, storage.url) if name != "object"]
-    moves = storage._objects._move
-
-    def move(*arguments: Any, **options: Any) -> Any:
-        client.delete(f"{path_of(storage.url)}/{hidden}")
-        return moves(*arguments, **options)
-
-    storage._objects._move = move  # type: ignore[method-assign]
+    storage._objects.client._client = Deleting(made._client, [])  # type: ignore[assignment]
     with pytest.raises(Unavailable, match="deleted the file under its hidden name"):
-        storage._objects.move(writer.hidden, f"{path_of(storage.url)}/object", 3)  # type: ignore[attr-defined]
+        writer.commit()
     assert storage.read("object") == b"old"
+    with pytest.raises(Unavailable, match="others delete it at this moment"):
+        storage.create("new", b"new")
+    assert storage.create("object", b"new") == b"old"
+    assert files_below(client, storage.url) == ["object"]
 
 
 def test_lost_answers_do_not_keep_from_looking_and_deleting(
