@@ -3,7 +3,7 @@
 How an object becomes visible as a whole, and how `create` has one winner, differs:
 
 - `memory`: one call puts the whole object; a lock of this process makes one winner.
-- `s3`, `s3a`: parts that one request completes; the server decides a conditional put.
+- `s3`, `hdfs` and their other names have storages of their own, which can do more.
 - any other: written under a hidden name and moved. There is no creation with one winner in
   fsspec's interface, so such a place is refused, unless the caller takes the risk by name.
 """
@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import fsspec
@@ -40,13 +39,7 @@ from holdfast.storage.unfinished import hidden_name, target_of
 __all__ = ["FsspecObjects", "without_password"]
 
 _IN_MEMORY = frozenset({"memory"})
-_CONDITIONAL_PUT = frozenset({"s3", "s3a"})
-_EXTRAS = {
-    "s3": ("s3fs", "s3"),
-    "s3a": ("s3fs", "s3"),
-    "hdfs": ("hdfs_native", "hdfs"),
-    "viewfs": ("hdfs_native", "hdfs"),
-}
+_HAVE_THEIR_OWN = frozenset({"s3", "s3a", "hdfs", "viewfs"})
 _CREATE_ATTEMPTS = 10
 _LOOKING = frozenset({"read", "list", "delete"})
 _memory_lock = threading.Lock()
@@ -77,7 +70,7 @@ class FsspecObjects:
         self._entropy = entropy
         self._scheme = url.partition("://")[0]
         self._check_supported()
-        proven = self._scheme in _IN_MEMORY | _CONDITIONAL_PUT
+        proven = self._scheme in _IN_MEMORY
         if not proven and not allow_unsafe_commit:
             raise Invalid(
                 f"a {self._scheme} file system cannot prove that one of two writers wins",
@@ -87,7 +80,7 @@ class FsspecObjects:
             )
         self.capabilities = Capabilities(
             shared_between_processes=self._scheme not in _IN_MEMORY,
-            durable=self._scheme in _CONDITIONAL_PUT,  # elsewhere fsspec knows of no sync
+            durable=False,  # fsspec knows of no sync
             atomic_create=proven,
         )
 
@@ -115,9 +108,6 @@ class FsspecObjects:
         if self._scheme in _IN_MEMORY:
             return _WholeWriter(self, path)
         with self._translating("begin to write", path):
-            if self._scheme in _CONDITIONAL_PUT:
-                parts = self._files.open(path, "wb", autocommit=False)
-                return _FileWriter(self, path, parts, finish=parts.commit, discard=parts.discard)
             hidden = self._path(hidden_name(name, self._entropy))
             self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
             return _FileWriter(
@@ -150,8 +140,6 @@ class FsspecObjects:
             with _memory_lock:
                 self._check_no_folder(path)
                 self._files.pipe_file(path, data, mode="create")
-        elif self._scheme in _CONDITIONAL_PUT:
-            self._files.pipe_file(path, data, mode="create")
         else:
             if self._files.exists(path):
                 raise FileExistsError(path)
@@ -185,9 +173,12 @@ class FsspecObjects:
             raise failure
 
     def _check_supported(self) -> None:
-        package, extra = _EXTRAS.get(self._scheme, ("", ""))
-        if package and find_spec(package) is None:
-            raise self._not_installed(f"no package {package}", f'pip install "holdfast[{extra}]"')
+        if self._scheme in _HAVE_THEIR_OWN:
+            raise Invalid(
+                f"URLs of scheme {self._scheme!r} have a storage of their own",
+                where=self._shown_url,
+                fix=f"Use that one: storage={self._shown_url!r}, or load_storage with this URL",
+            )
         try:
             fsspec.get_filesystem_class(self._scheme)
         except ValueError:
@@ -197,15 +188,11 @@ class FsspecObjects:
                 expected="file, memory, hdfs, s3, or a scheme of fsspec or of a plug-in",
             ) from None
         except ImportError as error:
-            raise self._not_installed("", str(error)) from error
-
-    def _not_installed(self, found: str, fix: str) -> Invalid:
-        return Invalid(
-            f"a package that {self._scheme} URLs need is not installed",
-            where=self._shown_url,
-            found=found,
-            fix=fix,
-        )
+            raise Invalid(
+                f"a package that {self._scheme} URLs need is not installed",
+                where=self._shown_url,
+                fix=str(error),
+            ) from error
 
     @property
     def _files(self) -> Any:
@@ -244,7 +231,7 @@ class FsspecObjects:
 
         Else an owner could take a listing that failed for one that shows no newer owner.
         """
-        own_listing = self._scheme in _IN_MEMORY | _CONDITIONAL_PUT
+        own_listing = self._scheme in _IN_MEMORY
         return {} if own_listing else {"on_error": _unless_absent}
 
     def _move(self, hidden: str, path: str) -> None:

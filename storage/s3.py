@@ -7,14 +7,12 @@ store; that a store honours the condition is tried before the first one, and nev
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from itertools import islice
-from operator import attrgetter
-from typing import Unpack
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Unpack
 
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
-from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.storage.errors import Invalid
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
@@ -23,20 +21,15 @@ from holdfast.storage.interface import (
     ObjectWriter,
     UnfinishedWrite,
 )
-from holdfast.storage.names import check_name, is_legal
-from holdfast.storage.ranges import check_range
 from holdfast.storage.retries import Retries
 from holdfast.storage.s3_options import S3Arguments, S3Options, s3_place, url_to_show
-from holdfast.storage.s3_proof import prove
-from holdfast.storage.s3_reading import read_object
-from holdfast.storage.s3_requests import DELETED_AT_ONCE, Listed, Piece, S3Requests, Upload
 from holdfast.storage.s3_secrets import warn_of_secrets
-from holdfast.storage.s3_writer import S3Writer
+
+if TYPE_CHECKING:
+    from holdfast.storage.s3_objects import S3Objects
 
 __all__ = ["S3CheckpointStorage"]
 
-_CREATE_ATTEMPTS = 20
-_UPLOAD = "?uploadId="
 _OWN_OPTIONS = ("allow_unsafe_commit", "clock", "entropy", "inline_limit_bytes")
 
 
@@ -66,6 +59,13 @@ class S3CheckpointStorage(CheckpointStorage):
         Raises:
             Invalid: the URL names no place, or an option is not known or cannot be what it is.
         """
+        if find_spec("botocore") is None:
+            raise Invalid(
+                "a package that S3 needs is not installed",
+                where=url_to_show(url),
+                found="no package botocore",
+                fix='pip install "holdfast[s3]"',
+            )
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
         self._url = url_to_show(url).rstrip("/")
         self._place = s3_place(url)
@@ -89,127 +89,33 @@ class S3CheckpointStorage(CheckpointStorage):
         return self._capabilities
 
     def prepare(self) -> None:
-        prove(self._requests, self._place, self.entropy, is_unsafe=self._is_unsafe)
+        self._objects().prepare()
 
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
-        key = self._key(name)
-        end = check_range(name, offset, length)
-        if length == 0:
-            self._requests.get(key, offset, offset + 1)
-            return b""
-        return self._read(key, offset, end).data
+        return self._objects().read_range(name, offset, length)
 
     def writer(self, name: str) -> ObjectWriter:
-        return S3Writer(
-            self._requests,
-            self._key(name),
-            self.entropy.token(),
-            part_bytes=self._options.part_size_bytes,
-            at_once=self._options.max_concurrency,
-        )
+        return self._objects().writer(name)
 
     def create(self, name: str, data: Buffer) -> bytes | None:
-        key = self._key(name)
-        mine = bytes(data)
-        if not self._is_unsafe:
-            prove(self._requests, self._place, self.entropy, is_unsafe=False)
-        mark = self.entropy.token()
-        for _ in range(_CREATE_ATTEMPTS):
-            if self._create(key, mine, mark):
-                return None
-            try:
-                there = self._read(key, 0, None)
-            except NotFound:
-                continue  # somebody has just deleted it: there is room for ours
-            # It bears our mark if we created it by an attempt whose answer was lost.
-            return None if there.mark == mark else there.data
-        raise self._refusal(name)
+        return self._objects().create(name, data)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        if not _begins_a_name(prefix):
-            return
-        start = len(self._place.prefix)
-        found: Iterable[Listed] = self._requests.list(self._place.prefix + prefix)
-        if not self._requests.connection.lists_in_order:
-            found = sorted(found, key=attrgetter("key"))
-        for line in found:
-            name = line.key[start:]
-            if is_legal(name):
-                yield ObjectInfo(name, line.size_bytes)
+        return self._objects().list(prefix)
 
     def delete(self, names: Iterable[str]) -> None:
-        failure: HoldfastError | None = None
-        left = iter(names)
-        while batch := [*islice(left, DELETED_AT_ONCE)]:
-            keys = []
-            for name in batch:
-                try:
-                    target, is_upload, upload_id = name.partition(_UPLOAD)
-                    key = self._key(target)
-                    if is_upload:
-                        self._requests.abort(Upload(key, upload_id))
-                    else:
-                        keys.append(key)
-                except HoldfastError as error:
-                    failure = failure or error
-            refused = self._requests.delete(keys)
-            failure = failure or refused
-        if failure is not None:
-            raise failure
+        self._objects().delete(names)
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
-        if not _begins_a_name(prefix):
-            return
-        start = len(self._place.prefix)
-        for upload in self._requests.uploads(self._place.prefix + prefix):
-            target = upload.key[start:]
-            size_bytes = self._requests.size_of(upload) if is_legal(target) else None
-            if size_bytes is not None:
-                yield UnfinishedWrite(f"{target}{_UPLOAD}{upload.upload_id}", target, size_bytes)
+        return self._objects().unfinished(prefix)
 
-    @property
-    def _requests(self) -> S3Requests:
+    def _objects(self) -> S3Objects:
+        """The verbs, in this process. The library below is loaded only here: few jobs need it."""
+        from holdfast.storage.s3_objects import S3Objects  # noqa: PLC0415
+        from holdfast.storage.s3_requests import S3Requests  # noqa: PLC0415
+
         retries = Retries(self._options.retry_policy, self.clock, self.entropy)
-        return S3Requests(self._options, self._place, self._url, retries)
-
-    def _key(self, name: str) -> str:
-        return self._place.prefix + check_name(name)
-
-    def _read(self, key: str, offset: int, end: int | None) -> Piece:
-        return read_object(
-            self._requests,
-            key,
-            offset,
-            end,
-            piece_bytes=self._options.part_size_bytes,
-            at_once=self._options.max_concurrency,
+        requests = S3Requests(self._options, self._place, self._url, retries)
+        return S3Objects(
+            requests, self._options, self._place, self.entropy, is_unsafe=self._is_unsafe
         )
-
-    def _refusal(self, name: str) -> HoldfastError:
-        """The error for an object that cannot be created where none is found."""
-        if next(self.list(f"{name}/"), None) is not None:
-            return Invalid(
-                "this store keeps no object where the names of others have a folder",
-                where=self.url_of(name),
-                fix="Use another name",
-            )
-        return Unavailable(
-            "cannot create",
-            where=self.url_of(name),
-            expected="an object, or none",
-            found="one that comes and goes",
-        )
-
-    def _create(self, key: str, data: bytes, mark: str) -> bool:
-        """Whether the object was created; without a store that decides, look before."""
-        if not self._is_unsafe:
-            return self._requests.put(key, data, mark, if_absent=True)
-        with suppress(NotFound):
-            self._requests.get(key, 0, 1)
-            return False
-        return self._requests.put(key, data, mark)
-
-
-def _begins_a_name(prefix: str) -> bool:
-    """Whether an object can have a name that begins so."""
-    return is_legal(prefix) or is_legal(f"{prefix}x")

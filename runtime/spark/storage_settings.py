@@ -1,7 +1,7 @@
 """What a session already says about the place that a job keeps its checkpoints in.
 
-Users of Spark have told it of their HDFS, once, by `spark.hadoop.*`: a storage that is named by a
-URL takes it from there. One that is made in code takes what its options say, and nothing else.
+Users of Spark have told it of their HDFS and S3, once, by `spark.hadoop.*`: a storage that is
+named by a URL takes it from there. One that is made in code takes what its options say, no more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.runtime.spark.session import check_classic
 from holdfast.storage import CheckpointStorage, load_storage
 from holdfast.storage.hdfs_settings import hadoop_options
+from holdfast.storage.s3_options import s3_place
+from holdfast.storage.s3a import s3a_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +25,15 @@ def _of_hdfs(_: str, conf: Mapping[str, str]) -> Mapping[str, Any]:
     return hadoop_options(conf)
 
 
+def _of_s3(text: str, conf: Mapping[str, str]) -> Mapping[str, Any]:
+    return s3a_options(conf, s3_place(text).bucket)
+
+
 _OPTIONS: Mapping[str, Callable[[str, Mapping[str, str]], Mapping[str, Any]]] = {
     "hdfs": _of_hdfs,
     "viewfs": _of_hdfs,
+    "s3": _of_s3,
+    "s3a": _of_s3,
 }
 """By scheme: the options for a URL, out of a session's settings."""
 

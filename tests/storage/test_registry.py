@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import fsspec
 import pytest
@@ -9,9 +10,10 @@ from holdfast.storage import (
     FileSystemCheckpointStorage,
     Invalid,
     JobManagerCheckpointStorage,
-    fsspec_objects,
+    hdfs,
     load_storage,
     registered_storages,
+    s3,
 )
 from installing import install_entries
 
@@ -101,22 +103,30 @@ def test_a_plug_in_that_does_not_import_names_its_extra(install: Install) -> Non
 
 
 @pytest.mark.parametrize(
-    ("url", "extra"),
+    ("url", "kind", "extra"),
     [
-        ("s3://bucket/x", "s3"),
-        ("s3a://bucket/x", "s3"),
-        ("hdfs://host/x", "hdfs"),
-        ("viewfs://host/x", "hdfs"),
+        ("s3://bucket/x", s3, "s3"),
+        ("s3a://bucket/x", s3, "s3"),
+        ("hdfs://host/x", hdfs, "hdfs"),
+        ("viewfs://host/x", hdfs, "hdfs"),
     ],
 )
 def test_a_missing_extra_names_the_line_to_run(
-    url: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    url: str, kind: ModuleType, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fsspec_objects, "find_spec", lambda _: None)
+    monkeypatch.setattr(kind, "find_spec", lambda _: None)
     with pytest.raises(Invalid) as caught:
         load_storage(url)
     assert caught.value.fix == f'pip install "holdfast[{extra}]"'
     assert caught.value.where == url
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "s3a://bucket/x", "hdfs://host:1/x"])
+def test_the_filesystem_storage_does_not_stand_in_for_a_better_one(url: str) -> None:
+    assert type(load_storage(url)) is not FileSystemCheckpointStorage
+    with pytest.raises(Invalid, match="have a storage of their own") as caught:
+        load_storage("filesystem", url=url)
+    assert url in caught.value.fix
 
 
 @pytest.mark.parametrize(
@@ -135,7 +145,9 @@ def test_unknown_places_are_refused(url: str, message: str) -> None:
         load_storage(url)
 
 
-@pytest.mark.parametrize("url", ["memory://", "file:///tmp/x", "/tmp/x", "filesystem"])
+@pytest.mark.parametrize(
+    "url", ["memory://", "file:///tmp/x", "/tmp/x", "filesystem", "s3://bucket/x"]
+)
 def test_an_unknown_option_is_refused_with_those_that_exist(url: str) -> None:
     with pytest.raises(Invalid, match=r"option 'retries' is not known.*clock"):
         load_storage(url, retries=3)
