@@ -33,8 +33,10 @@ _PATIENCE = {
     "dfs.client.failover.max.attempts": "4",
     "dfs.client.failover.sleep.base.millis": "10",
     "dfs.client.failover.sleep.max.millis": "50",
+    "dfs.client.socket-timeout": "30000",
 }
 """Each call tries every name node, and soon ends: it is made again by the policy of the house."""
+_NAME_NODES = "dfs.ha.namenodes."
 
 _USER_VARIABLES = ("HADOOP_USER_NAME", "HADOOP_PROXY_USER", "KRB5CCNAME")
 _clients: dict[tuple[object, ...], HdfsClient] = {}
@@ -72,6 +74,7 @@ class HdfsClient:
         """Directories in which this process and user have done all that commits rest on."""
         self._lock = threading.Lock()
         self._client: Client | None = None
+        self._left = 0
 
     @property
     def timeout_s(self) -> float:
@@ -98,7 +101,7 @@ class HdfsClient:
             if self._client is None:
                 if _quiet_until_s:
                     _clock.sleep_s(max(0.0, _quiet_until_s - _clock.monotonic_s()))
-                self._client = _made(self._settings)
+                self._client = _made(self._settings, self._left)
             return self._client
 
     def _leave(self, client: Client) -> None:
@@ -106,26 +109,32 @@ class HdfsClient:
         with self._lock:
             if self._client is client:
                 self._client = None
+                self._left += 1
 
 
-def write_options(settings: HdfsSettings, *, overwrite: bool) -> WriteOptions:
-    """How a file is made; its folders come with it."""
+def write_options(settings: HdfsSettings) -> WriteOptions:
+    """How a new file is made; its folders come with it."""
     from hdfs_native import WriteOptions  # noqa: PLC0415 (an extra; there, once there is a client)
 
     return WriteOptions(
         block_size=settings.block_size_bytes,
         replication=settings.replication,
-        overwrite=overwrite,
+        overwrite=False,
         create_parent=True,
     )
 
 
-def _made(settings: HdfsSettings) -> Client:
+def _made(settings: HdfsSettings, turn: int) -> Client:
+    """A client that asks first the name node whose turn it is.
+
+    The library goes on to the next one when one refuses, but not when it is silent, as the machine
+    is that has lost its power.
+    """
     from hdfs_native import Client  # noqa: PLC0415 (an extra)
 
     client = Client(
         settings.name_node,
-        config=_PATIENCE | dict(settings.config),
+        config=_PATIENCE | {key: _turned(key, value, turn) for key, value in settings.config},
         config_dir=_NO_CONFIG_DIR,  # what counts is in the settings, read on the driver
         kerberos_principal=settings.kerberos_principal,
         kerberos_keytab=settings.kerberos_keytab,
@@ -133,6 +142,14 @@ def _made(settings: HdfsSettings) -> Client:
     )
     _never_freed(client.inner)
     return client
+
+
+def _turned(key: str, value: str, turn: int) -> str:
+    if not key.startswith(_NAME_NODES):
+        return value
+    nodes = [node.strip() for node in value.split(",")]
+    first = turn % len(nodes)
+    return ",".join(nodes[first:] + nodes[:first])
 
 
 def _never_freed(inner: Any) -> None:

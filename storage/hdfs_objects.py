@@ -17,7 +17,7 @@ from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailabl
 from holdfast.storage.hdfs_client import HdfsClient, client_of, write_options
 from holdfast.storage.hdfs_errors import Reason, as_error, read_error, trouble_of
 from holdfast.storage.hdfs_settings import HdfsSettings
-from holdfast.storage.hdfs_writer import SLOWEST_BYTES_PER_S, HdfsWriter
+from holdfast.storage.hdfs_writer import HdfsWriter, moving_s
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
@@ -178,16 +178,21 @@ class HdfsObjects:
 
     def new_hidden(self, name: str) -> tuple[RawFileWriter, str]:
         """A new file under a hidden name beside the object; its folders are made with it."""
-        hidden = self._path(hidden_name(name, self._entropy))
-        again = False
+        tried: list[str] = []
 
         def create(client: Client) -> RawFileWriter:
-            nonlocal again
-            overwrite, again = again, True  # a try whose answer was lost may have made it
+            # Each try has a name of its own: one without an answer may take effect when the file is
+            # written, and would empty it.
+            tried.append(self._path(hidden_name(name, self._entropy)))
             # Not by the client itself: what it answers would finish the file when it is collected.
-            return client.inner.create(hidden, write_options(self._settings, overwrite=overwrite))
+            return client.inner.create(tried[-1], write_options(self._settings))
 
-        return self._do("begin to write", hidden, create), hidden
+        file = self._do("begin to write", self._path(name), create)
+        *others, hidden = tried
+        for other in others:
+            with suppress(HoldfastError):  # `unfinished` finds what is left, or comes late
+                self._do("give up writing", other, partial(self._gone, other))
+        return file, hidden
 
     def move(self, hidden: str, path: str, size_bytes: int) -> None:
         """Have the file under its name, in place of one that may be there.
@@ -255,7 +260,7 @@ class HdfsObjects:
                 return b""
             wanted = stop - offset
             return self.client.call(
-                lambda _: file.read_range(offset, wanted), more_s=wanted / SLOWEST_BYTES_PER_S
+                lambda _: file.read_range(offset, wanted), more_s=moving_s(wanted)
             )
         except Exception as error:
             if not self._is_absence(error):
