@@ -60,8 +60,8 @@ class HdfsCheckpointStorage(CheckpointStorage):
                 `kerberos_cache`: the credential cache of the principal, on every machine.
                 `replication`: copies of each block; else `dfs.replication`, else the servers'.
                 `block_size_bytes`: of new files; else `dfs.blocksize`, else the servers'.
-                `call_timeout_s`: how long a single call may take. To move bytes it may take
-                longer, as long as it takes at a quarter of a mebibyte a second.
+                `call_timeout_s`: how long a single call may take. To move bytes it may take a
+                minute and a half more, and what they need at a quarter of a mebibyte a second.
                 `max_attempts`: how often a call is made before it fails.
                 `retry_timeout_s`: how long after its first attempt a call may be made again.
 

@@ -41,7 +41,7 @@ class HdfsOptions:
     kerberos_cache: str | None = None
     replication: int | None = None
     block_size_bytes: int | None = None
-    call_timeout_s: float = 60.0
+    call_timeout_s: float = 20.0
     max_attempts: int = 8
     retry_timeout_s: float = 60.0
 

@@ -32,9 +32,6 @@ _KEYS = frozenset(
         "dfs.blocksize",
         "dfs.client.use.datanode.hostname",
         "dfs.client.socket-timeout",
-        "dfs.client.failover.max.attempts",
-        "dfs.client.failover.sleep.base.millis",
-        "dfs.client.failover.sleep.max.millis",
         "dfs.client.block.write.replace-datanode-on-failure.enable",
         "dfs.client.block.write.replace-datanode-on-failure.policy",
         "dfs.client.block.write.replace-datanode-on-failure.best-effort",
@@ -128,7 +125,7 @@ def check_config(config: Mapping[str, str]) -> dict[str, str]:
                 where="option config",
                 expected="one of "
                 + ", ".join(sorted(_KEYS) + [f"{prefix}…" for prefix in _PREFIXES]),
-                fix="Leave it out",
+                fix="Leave it out; for calls that fail see max_attempts and retry_timeout_s",
             )
         if key.startswith(_PROXY) and "Observer" in value:
             raise Invalid(

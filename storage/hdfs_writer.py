@@ -25,13 +25,21 @@ if TYPE_CHECKING:
 
     from holdfast.storage.hdfs_client import HdfsClient
 
-__all__ = ["SLOWEST_BYTES_PER_S", "FileCalls", "HdfsWriter"]
+__all__ = ["FileCalls", "HdfsWriter", "moving_s"]
 
 _PIECE_BYTES = 4 << 20
-SLOWEST_BYTES_PER_S = 256 << 10
-"""A transfer may take so long, beside what any call may take, before it is given up."""
+_OTHERS_S = 90.0
+_SLOWEST_BYTES_PER_S = 256 << 10
 _FIRST_PAUSE_S = 0.001
 _LAST_PAUSE_S = 0.1
+
+
+def moving_s(size_bytes: int) -> float:
+    """How much longer than others a call may take that moves so much.
+
+    A data node that is down is found out after half a minute, and then it is the next one's turn.
+    """
+    return _OTHERS_S + size_bytes / _SLOWEST_BYTES_PER_S
 
 
 class FileCalls(Protocol):
@@ -108,9 +116,7 @@ class HdfsWriter(ObjectWriter):
     def _send(self, piece: bytes) -> None:
         file = self._opened()
         try:
-            self._files.client.call(
-                lambda _: file.write(piece), more_s=len(piece) / SLOWEST_BYTES_PER_S
-            )
+            self._files.client.call(lambda _: file.write(piece), more_s=moving_s(len(piece)))
         except Exception as error:  # noqa: BLE001 (it is translated)
             self._file = None  # a part of the piece may have been written
             self._fail(error, "write")
@@ -130,7 +136,7 @@ class HdfsWriter(ObjectWriter):
         try finds it closed. The same decides what became of it when an answer is lost.
         """
         pause_s = _FIRST_PAUSE_S
-        limit_s = self._files.client.timeout_s + 2 * _PIECE_BYTES / SLOWEST_BYTES_PER_S
+        limit_s = self._files.client.timeout_s + moving_s(2 * _PIECE_BYTES)
         deadline_s = self._files.clock.monotonic_s() + limit_s
         while True:
             try:

@@ -78,6 +78,22 @@ def test_silence_ends(silent: str) -> None:
         assert clock.monotonic_s() - begun_s < 10
 
 
+def test_a_name_node_that_is_silent_is_passed_over(
+    silent: str, hdfs_server: HdfsServer, hdfs_url: str
+) -> None:
+    """As one is whose machine has lost its power: connections are neither made nor refused."""
+    config = {
+        "dfs.ha.namenodes.pair": "dead, alive",
+        "dfs.namenode.rpc-address.pair.dead": silent.split("/")[2],
+        "dfs.namenode.rpc-address.pair.alive": f"{LOOPBACK}:{hdfs_server.port}",
+    }
+    url = hdfs_url.replace(f"{LOOPBACK}:{hdfs_server.port}", "pair")
+    storage = load_storage(url, config=config, call_timeout_s=1)
+    storage.prepare()
+    assert storage.create("job/object", b"x") is None
+    assert load_storage(hdfs_url).read("job/object") == b"x"
+
+
 def test_pauses_are_taken_on_the_clock_of_the_storage() -> None:
     clock = ManualClock()
     ports = Ports()
