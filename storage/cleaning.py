@@ -5,13 +5,16 @@ that. Who does not may delete what is provably nobody's, beside a run that commi
 `commit.is_leftover` says what that is. It holds if the folder is read in this order.
 
 1. Which owner is the newest. 2. Which checkpoints are completed; `settled_below` is of these.
-3. All that is there. 4. Which are completed now, and their files. 5. Whether the newest owner is
-still the same: else a history may have been left, and numbers may have been used again.
+3. All that is there. 4. Which are completed, once more and again, until the oldest is the same
+three times, and their files, the oldest one's last. 5. Whether the newest owner is still the same:
+else a history may have been left, and numbers may have been used again.
 
-A checkpoint that 4 misses is committed after 2, so it and its own files are numbered above those of
-2. What it borrows was kept until it was committed, so 4 has listed whatever it borrows from, or
-missed that too. Only what 4 has listed and could not read any more, because its owner was faster,
-may have been borrowed from by one that was missed: then 4 is done once more, which shows that one.
+A listing takes its time, and may miss what comes or goes meanwhile. But commit points come in the
+order of their numbers, and go in that order (`Sweeper` sees to it). So if the oldest one was there
+before the second listing, and still is after the third, then none that is younger has gone, and at
+the moment when the third began those that were completed were just those that it shows, which are
+read. At every moment a file that may be referred to later is one of a completed checkpoint, or of
+one that is numbered above those of 2: so whatever is neither at that moment, is nobody's.
 What was found once to be nobody's stays so, because names are never used again: from there on it
 does not matter how long the deleting takes, or who takes the job over meanwhile.
 """
@@ -33,7 +36,7 @@ from holdfast.storage.commit import (
     settled_below,
 )
 from holdfast.storage.contents import everything_in
-from holdfast.storage.errors import Invalid, Unavailable
+from holdfast.storage.errors import Invalid, NotFound, Unavailable
 from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.job import JobStorage
 from holdfast.storage.owner import JobOwner
@@ -49,7 +52,7 @@ __all__ = [
     "jobs_in",
 ]
 
-_LOOKS = 20
+_LOOKS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +99,13 @@ def find_leftovers(job: JobStorage) -> Found:
     for _ in range(_LOOKS):
         newest = claimed_epochs(job.owner_records())
         has_ended = job.result() is not None
-        below = settled_below(job.completed(), has_ended=has_ended)
+        before = job.completed()
+        below = settled_below(before, has_ended=has_ended)
         there = [*everything_in(job)]
-        completed, referenced = _needed(job)
+        if has_ended:  # nothing is committed any more, and what is there is being deleted
+            completed, referenced = _last_of(job)
+        else:
+            completed, referenced = _at_one_moment(job, before)
         if claimed_epochs(job.owner_records())[-1:] == newest[-1:]:
             unneeded = [
                 stored
@@ -139,7 +146,7 @@ def find_orphans(job: JobStorage, owner: JobOwner | None = None) -> Found:
         epoch = owner.epoch
     else:
         epoch = next_epoch(claimed_epochs(job.owner_records()))
-    completed, referenced = _needed(job)
+    completed, referenced = _last_of(job)
     facts = Facts(epoch=epoch, completed=completed, referenced=referenced, in_flight=())
     there = [*everything_in(job)]
     unneeded = [stored for stored in there if is_orphan(stored, facts)]
@@ -160,21 +167,42 @@ def delete_orphans(owner: JobOwner, found: Found) -> Iterator[int]:
         yield owner.sweeper.step()
 
 
-def _needed(job: JobStorage) -> tuple[tuple[int, ...], frozenset[str]]:
-    """The completed checkpoints, and the files of all of them."""
+def _at_one_moment(
+    job: JobStorage, before: tuple[int, ...]
+) -> tuple[tuple[int, ...], frozenset[str]]:
+    """The checkpoints that were completed at some moment, and their files; see above."""
     files = KnownFiles(job)
+    oldest = [before[:1]]
     for _ in range(_LOOKS):
         completed = job.completed()
+        oldest.append(completed[:1])
+        if len(oldest) < 3 or oldest[-3:] != [completed[:1]] * 3:
+            continue
         files.of_all(completed)
-        if files.gone.isdisjoint(completed):
+        is_settled = files.gone.isdisjoint(completed)
+        if is_settled and (not completed or _is_there(job, completed[0])):
             return completed, files.of_known()
-        files.forget_gone()
     raise Unavailable(
-        f"job {job.job_id!r} deletes its checkpoints faster than they can be read",
+        f"job {job.job_id!r} completes checkpoints, and deletes them, faster than they can be read",
         where=job.url,
-        expected=f"all of them to be there for one of {_LOOKS} looks",
-        fix="Try again, or stop the job and take it over",
+        expected=f"the oldest to stay for 3 of {_LOOKS} looks",
+        fix="Try again, or have it retain more of them, or stop the job and take it over",
     )
+
+
+def _last_of(job: JobStorage) -> tuple[tuple[int, ...], frozenset[str]]:
+    """The checkpoints that are there of a job that completes no more, and their files."""
+    completed, files = job.completed(), KnownFiles(job)
+    referenced = files.of_all(completed)
+    return tuple(sorted(set(completed) - files.gone)), referenced
+
+
+def _is_there(job: JobStorage, checkpoint_id: int) -> bool:
+    try:
+        job.read_metadata(checkpoint_id)
+    except NotFound:
+        return False
+    return True
 
 
 def _is_of_a_job(folder: str) -> bool:

@@ -86,11 +86,6 @@ class KnownFiles:
         with self._lock:
             return frozenset().union(*self._files.values())
 
-    def forget_gone(self) -> None:
-        """Look again for those that were gone, when somebody asks for them."""
-        with self._lock:
-            self._gone.clear()
-
     def forget(self, numbers: Iterable[int]) -> None:
         """Nobody will ask for these any more."""
         with self._lock:
@@ -113,7 +108,9 @@ class Sweeper:
     Its promises: a commit point goes before every file that it refers to, so that what a crash
     leaves is an orphan and never a checkpoint that looks whole. Before each batch the claim is
     looked at, so that a newer owner finds at most one batch under way, and none of its own files
-    in it. What could not be deleted is kept, and tried again at a later call.
+    in it. As long as any is kept, commit points go one by one, the oldest first: who cleans beside
+    the owner knows by that what it has not seen. What could not be deleted is kept, and tried again
+    at a later call.
     """
 
     def __init__(self, right: Right, files: KnownFiles) -> None:
@@ -208,7 +205,7 @@ class Sweeper:
     def _step(self, most: int) -> int:
         with self._lock:
             dropped, kept = frozenset(self._dropped), self._kept
-            points = [*islice(self._points, most)]
+            points = [*islice(self._points, most if not kept else 1)]
             owed = [*islice(self._names, most)]
             wanted = self._search
         may_learn = not self._has_failed_to_learn or not (points or owed)
@@ -252,19 +249,21 @@ class Sweeper:
         try:
             job.storage.delete(f"{job.folder}/{named(each)}" for each in batch)
         except Exception:
-            self._put_last(owed, batch)
+            if owed is self._names:
+                self._put_last(batch)
             raise
         with self._lock:
             for each in batch:
                 owed.pop(each, None)
         return len(batch)
 
-    def _put_last(self, owed: dict[_Key, None], batch: list[_Key]) -> None:
+    def _put_last(self, batch: list[_Key]) -> None:
         """Let the others go first at the next call: one that never goes must not stop them."""
         with self._lock:
-            for each in batch:
-                if each in owed:
-                    owed[each] = owed.pop(each)
+            for each in map(str, batch):
+                if each in self._names:
+                    del self._names[each]
+                    self._names[each] = None
 
     def _forget(self) -> None:
         with self._lock:
