@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from cleaning_nursery import JOB, check_whole
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
@@ -22,10 +18,8 @@ from holdfast.storage import (
     JobOwner,
     JobResult,
     JobStorage,
-    NotFound,
     ObjectInfo,
     StateSnapshot,
-    SystemClock,
     Unavailable,
     load_storage,
     names,
@@ -365,35 +359,3 @@ def test_a_run_and_cleaning_agree_in_every_order() -> None:
         assert not missing, f"checkpoint 7 lacks {missing} after {order}"
         tried += 1
     assert tried > 10
-
-
-def test_beside_a_process_that_commits_at_full_speed_nothing_is_lost(tmp_path: Path) -> None:
-    storage = load_storage(f"file://{tmp_path / 'checkpoints'}", inline_limit_bytes=0)
-    job = storage.job(JOB)
-    nursery = Path(__file__).parent.parent / "cleaning_nursery.py"
-    writer = subprocess.Popen(
-        [sys.executable, str(nursery), str(tmp_path), "3"], stderr=subprocess.PIPE, text=True
-    )
-    clock, deleted, rounds = SystemClock(), 0, 0
-    progress = tmp_path / "progress"
-    end_s = clock.monotonic_s() + 60
-    try:
-        while not progress.exists() or int(progress.read_text()) < 300 or not deleted:
-            assert writer.poll() is None, writer.stderr and writer.stderr.read()
-            assert clock.monotonic_s() < end_s, f"{deleted} deleted in {rounds} rounds"
-            with suppress(Unavailable, NotFound):  # it may not have begun, or may be too fast
-                deleted += sum(delete_leftovers(job, find_leftovers(job)))
-                rounds += 1
-    finally:
-        writer.kill()
-        writer.communicate()
-    completed = job.completed()
-    assert completed
-    for number in completed:
-        check_whole(job, number)
-    owner = job.take_over()
-    sum(delete_orphans(owner, find_orphans(job, owner)))
-    for number in completed:
-        check_whole(job, number)
-    needed = set().union(*(job.load(number).files() for number in completed))
-    assert there(job) == needed | {names.metadata(number) for number in completed}
