@@ -1,12 +1,14 @@
 """Reading segments: every block is checked before it is handed out.
 
 Streams hold one block at a time; many small segments that lie side by side are fetched together.
+Where a storage gains by it, so many blocks are fetched, and checked, before their turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import lz4.frame
 
@@ -19,11 +21,14 @@ from holdfast.storage.handles import (
     InlineHandle,
     check_block,
 )
+from holdfast.storage.reading_ahead import Task, in_turn
 
 if TYPE_CHECKING:
     from holdfast.storage.interface import CheckpointStorage
 
 __all__ = ["read_segment", "read_segments", "stream_segment"]
+
+_Answer = TypeVar("_Answer")
 
 _WORTH_READING_OVER_BYTES = 64 * 1024
 
@@ -67,18 +72,38 @@ def read_segments(
 
     Raises as `read_segment` does, at the segment that is harmed.
     """
+    for found in _in_turn(storage, _tasks(storage, folder, handles)):
+        yield from found
+
+
+def _tasks(
+    storage: CheckpointStorage, folder: str, handles: Iterable[Handle]
+) -> Iterator[Task[Iterator[bytes]]]:
+    """For each run of neighbours, and each inline segment, what reads it."""
     run: list[FileHandle] = []
     for handle in handles:
-        if isinstance(handle, FileHandle) and (not run or _extends(run, handle)):
+        if isinstance(handle, FileHandle) and run and _extends(run, handle):
             run.append(handle)
             continue
-        yield from _read_run(storage, folder, run)
-        run = []
-        if isinstance(handle, FileHandle):
-            run.append(handle)
-        else:
-            yield handle.data
-    yield from _read_run(storage, folder, run)
+        if run:
+            yield _task_of(storage, folder, run)
+        run = [handle] if isinstance(handle, FileHandle) else []
+        if isinstance(handle, InlineHandle):
+            yield Task(partial(iter, (handle.data,)), 0)
+    if run:
+        yield _task_of(storage, folder, run)
+
+
+def _task_of(
+    storage: CheckpointStorage, folder: str, run: list[FileHandle]
+) -> Task[Iterator[bytes]]:
+    size_bytes = run[-1].offset + run[-1].length - run[0].offset
+    return Task(partial(_read_run, storage, folder, run), size_bytes)
+
+
+def _in_turn(storage: CheckpointStorage, tasks: Iterable[Task[_Answer]]) -> Iterator[_Answer]:
+    at_once = storage.capabilities.ranges_at_once
+    return in_turn(tasks, at_once=at_once, limit_bytes=at_once * CHECKED_BLOCK_BYTES)
 
 
 def _extends(run: list[FileHandle], handle: FileHandle) -> bool:
@@ -94,16 +119,17 @@ def _extends(run: list[FileHandle], handle: FileHandle) -> bool:
 
 
 def _read_run(storage: CheckpointStorage, folder: str, run: list[FileHandle]) -> Iterator[bytes]:
+    """Fetch neighbours now; each is checked in its turn."""
     if len(run) == 1:
-        yield read_segment(storage, folder, run[0])
-    if len(run) <= 1:
-        return
-    start = run[0].offset
-    length = run[-1].offset + run[-1].length - start
+        return iter((read_segment(storage, folder, run[0]),))
+    length = run[-1].offset + run[-1].length - run[0].offset
     stored = memoryview(_read_file(storage, folder, run[0], 0, length))
-    place = _place(storage, folder)
+    return _checked(stored, run, _place(storage, folder))
+
+
+def _checked(stored: memoryview, run: list[FileHandle], place: str) -> Iterator[bytes]:
     for handle in run:
-        begin = handle.offset - start
+        begin = handle.offset - run[0].offset
         block = stored[begin : begin + handle.length]
         if handle.length:
             check_block(block, handle, offset=0, place=place)
@@ -114,11 +140,19 @@ def _read_run(storage: CheckpointStorage, folder: str, run: list[FileHandle]) ->
 
 
 def _stored_blocks(storage: CheckpointStorage, folder: str, handle: FileHandle) -> Iterator[bytes]:
-    for offset in range(0, handle.length, CHECKED_BLOCK_BYTES):
-        wanted = min(CHECKED_BLOCK_BYTES, handle.length - offset)
-        block = _read_file(storage, folder, handle, offset, wanted)
-        check_block(block, handle, offset=offset, place=_place(storage, folder))
-        yield block
+    place = _place(storage, folder)
+
+    def read(offset: int, length: int) -> bytes:
+        block = _read_file(storage, folder, handle, offset, length)
+        check_block(block, handle, offset=offset, place=place)
+        return block
+
+    def tasks() -> Iterator[Task[bytes]]:
+        for offset in range(0, handle.length, CHECKED_BLOCK_BYTES):
+            length = min(CHECKED_BLOCK_BYTES, handle.length - offset)
+            yield Task(partial(read, offset, length), length)
+
+    return _in_turn(storage, tasks())
 
 
 def _read_file(

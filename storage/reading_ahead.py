@@ -1,0 +1,57 @@
+"""Calls that are made before their turn, on threads, and answered in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Generic, TypeVar
+
+__all__ = ["Task", "in_turn"]
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[_Answer]):
+    """A call, and how many bytes its answer holds; without any it needs no thread."""
+
+    call: Callable[[], _Answer]
+    size_bytes: int
+
+
+def in_turn(tasks: Iterable[Task[_Answer]], *, at_once: int, limit_bytes: int) -> Iterator[_Answer]:
+    """What each call answers, in the order of the tasks; up to `at_once` calls are under way.
+
+    Answers that nobody has taken yet hold at most `limit_bytes`, or are one. What a call raises is
+    raised in its turn, and no later one is answered. When the caller stops early, calls that are
+    under way are waited for, and the threads end.
+    """
+    coming = iter(tasks)
+    first = [*islice(coming, 2)]
+    if at_once <= 1 or len(first) < 2:
+        for task in chain(first, coming):
+            yield task.call()
+        return
+    coming = chain(first, coming)
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix="holdfast-read-ahead")
+    waiting: deque[tuple[Callable[[], _Answer], int]] = deque()
+    held_bytes = 0
+    following = next(coming, None)
+    try:
+        while waiting or following is not None:
+            while following is not None and (
+                not waiting
+                or (len(waiting) < at_once and held_bytes + following.size_bytes <= limit_bytes)
+            ):
+                call, size_bytes = following.call, following.size_bytes
+                waiting.append((pool.submit(call).result if size_bytes else call, size_bytes))
+                held_bytes += size_bytes
+                following = next(coming, None)
+            answer, size_bytes = waiting.popleft()
+            held_bytes -= size_bytes
+            yield answer()
+    finally:
+        pool.shutdown(cancel_futures=True)
