@@ -64,7 +64,9 @@ _NOT_MOVED = {Reason.ABSENT: _Moved.GONE, Reason.EXISTS: _Moved.TAKEN}
 class HdfsObjects:
     """Each call to the servers is bounded in time, and made again where that can help."""
 
-    capabilities = Capabilities(shared_between_processes=True, durable=True, atomic_create=True)
+    capabilities = Capabilities(
+        shared_between_processes=True, durable=True, atomic_create=True, ranges_at_once=4
+    )
 
     def __init__(
         self,
