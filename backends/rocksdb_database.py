@@ -230,7 +230,7 @@ def translated(where: str, *, is_brought: bool = False) -> Iterator[None]:
 
     Raises:
         Corrupt: a file of the database is damaged or missing.
-        Invalid: such files do not go with the options.
+        Invalid: the options do not go with such files, or with what is done.
         Unavailable: anything else, such as a full disk.
     """
     try:
@@ -247,9 +247,14 @@ def told(error: Exception, where: str, *, is_brought: bool = False) -> HoldfastE
     is_missing = is_brought and "No such file" in text
     if text.startswith("Corruption") or is_missing:
         return Corrupt("RocksDB found damage", where=where, found=text, fix="Restore a checkpoint")
-    if is_brought and text.startswith("Invalid argument"):
-        fix = "Set the options of RocksDB as they were when these files were written"
-        return Invalid("RocksDB does not open these files", where=where, found=text, fix=fix)
+    # It takes for an invalid argument, too, that a file cannot be opened to try the options on.
+    is_refused = text.startswith(("Invalid argument", "Not implemented"))
+    if is_refused and "IO error" not in text:
+        what, fix = "RocksDB does not do this", "Set other options of RocksDB, or other directories"
+        if is_brought:
+            what = "RocksDB does not open these files"
+            fix = "Set the options of RocksDB as they were when these files were written"
+        return Invalid(what, where=where, found=text, fix=fix)
     fix = next((fix for word, fix in _FIXES.items() if word in text), "")
     return Unavailable("RocksDB could not do its work", where=where, found=text, fix=fix)
 

@@ -61,10 +61,17 @@ class RocksFiles(ByteFiles):
         self._options = options
         self._memory = memory
         self._numbers = count(1)
-        self.database = RocksDatabase(self._new("db"), options, memory)
+        self._database: RocksDatabase | None = None
         self.families: dict[str, Family] = {}
         """By the name of the table."""
         self._compacting: Thread | None = None
+
+    @property
+    def database(self) -> RocksDatabase:
+        """The database; it is made when it is first asked for, as a restore brings its own."""
+        if self._database is None:
+            self._database = RocksDatabase(self._new("db"), self._options, self._memory)
+        return self._database
 
     def family_of(self, table: str) -> Family:
         """The family of a table; it is made if there is none."""
@@ -114,7 +121,8 @@ class RocksFiles(ByteFiles):
             self.database.stop_background_work()
             self._compacting.join()
         self.families.clear()
-        self.database.close()
+        if self._database is not None:
+            self._database.close()
 
     def _new(self, what: str) -> Path:
         return self._directory / f"{what}-{next(self._numbers)}"
@@ -127,14 +135,13 @@ class RocksFiles(ByteFiles):
 
     def _open(self, source: SourceFiles) -> None:
         """Go on in the database of a source."""
+        if self._database is not None:
+            self._database.close()
+            shutil.rmtree(self._database.path, ignore_errors=True)
+            self._database = None
         path = self._new("db")
         source.directory.rename(path)
-        unused, self.database = (
-            self.database,
-            RocksDatabase(path, self._options, self._memory, is_there=True),
-        )
-        unused.close()
-        shutil.rmtree(unused.path, ignore_errors=True)
+        self._database = RocksDatabase(path, self._options, self._memory, is_there=True)
         self.families = _families(self.database, source)
 
     def _clip(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -276,11 +276,10 @@ def _written_bytes(snapshot: StateSnapshot, number: int) -> int:
 def _restore(
     scale: Scale, root: str, job: JobStorage, snapshot: StateSnapshot, parameters: dict[str, Any]
 ) -> Result:
-    found: list[Any] = []
+    restored = ExitStack()
 
     def ours() -> None:
-        with _opened(root, _ALL, [snapshot], job) as state:
-            found.append(state)
+        restored.enter_context(_opened(root, _ALL, [snapshot], job))
 
     files = sorted(_files_of(snapshot))
 
@@ -291,9 +290,11 @@ def _restore(
             shutil.copyfile(Path(root, "storage", job.folder, file), path)
 
     def clean() -> None:
+        restored.close()
         shutil.rmtree(f"{root}/copy", ignore_errors=True)
 
-    ratios = compare(ours, peer, scale, clean=clean)
+    with restored:
+        ratios = compare(ours, peer, scale, clean=clean)
     return Result(
         f"state.rocksdb.restore.{parameters['value_bytes']}b",
         "times as long as copying the files",

@@ -12,10 +12,17 @@ from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_group
 from holdfast.backends.rocksdb import RocksDBStateBackend
+from holdfast.backends.rocksdb_database import told
 from holdfast.backends.rocksdb_memory import SlotMemory, memory_bytes
 from holdfast.backends.rocksdb_option_checks import _tried
 from holdfast.backends.rocksdb_options import PREDEFINED
-from holdfast.storage import Invalid, JobManagerCheckpointStorage
+from holdfast.storage import (
+    Corrupt,
+    HoldfastError,
+    Invalid,
+    JobManagerCheckpointStorage,
+    Unavailable,
+)
 from rocksdb_states import HIGH, LOW, VALUE, content, opened, rocksdb_in
 
 ALL = KeyGroupRange(0, 127)
@@ -176,6 +183,22 @@ def test_a_batch_is_looked_up_the_same_way_however_dense_it_is(
         total.clear_many([-1 - number for number in range(removed)])
         keys = [*wanted, *reversed(wanted), wanted[0], -5, 50_000]
         assert total.get_many(keys).to_pylist() == [there.get(key) for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Corruption: block checksum mismatch", Corrupt),
+        ("IO error: No space left on device: While appending to file", Unavailable),
+        ("Invalid argument: Direct I/O is not supported by the specified DB.", Invalid),
+        ("Invalid argument: Found options that do not fit: IO error: Too many open", Unavailable),
+    ],
+)
+@pytest.mark.parametrize("is_brought", [False, True])
+def test_errors_say_whether_it_helps_to_try_again(
+    text: str, kind: type[HoldfastError], *, is_brought: bool
+) -> None:
+    assert type(told(Exception(text), "here", is_brought=is_brought)) is kind
 
 
 def test_files_are_opened_with_other_options_unless_these_do_not_fit(tmp_path: Path) -> None:
