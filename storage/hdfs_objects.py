@@ -192,8 +192,8 @@ class HdfsObjects:
         file = self._do("begin to write", self._path(name), create)
         *others, hidden = tried
         for other in others:
-            with suppress(HoldfastError):  # `unfinished` finds what is left, or comes late
-                self._do("give up writing", other, partial(self._gone, other))
+            with suppress(Exception):  # `unfinished` finds what is left, or comes late
+                self.client.call(partial(self._gone, other))
         return file, hidden
 
     def move(self, hidden: str, path: str, size_bytes: int) -> None:
@@ -222,9 +222,15 @@ class HdfsObjects:
                 )
 
     def remove_hidden(self, hidden: str) -> None:
-        """Remove what a writer has left, and folders that were made for it alone."""
-        self._do("give up writing", hidden, lambda client: client.delete(hidden))
-        self._prune(hidden.rpartition("/")[0])
+        """Remove what a writer has left, and folders that were made for it alone.
+
+        Tried once: who gives up must not wait long for that, and `unfinished` finds what is left.
+        """
+        folder = hidden.rpartition("/")[0]
+        with suppress(Exception):
+            self.client.call(partial(self._gone, hidden))
+            while len(folder) > len(self._root) and self.client.call(partial(self._gone, folder)):
+                folder = folder.rpartition("/")[0]
 
     def shown(self, path: str) -> str:
         """The path as a URL of the place that the user named."""

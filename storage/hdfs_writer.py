@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from holdfast.storage.buffers import flat
 from holdfast.storage.clock import Clock
 from holdfast.storage.deadlines import begun
-from holdfast.storage.errors import HoldfastError, Invalid
+from holdfast.storage.errors import Invalid
 from holdfast.storage.hdfs_errors import NoAnswer, as_error
 from holdfast.storage.interface import Buffer, ObjectWriter
 
@@ -85,6 +84,7 @@ class HdfsWriter(ObjectWriter):
     def commit(self) -> None:
         self.close()
         self._files.move(self.hidden, self._path, self._size_bytes)
+        self.forget()
 
     def close(self) -> None:
         """Have everything on the disks of the data nodes, still under the hidden name."""
@@ -101,8 +101,7 @@ class HdfsWriter(ObjectWriter):
         self._collected = bytearray()
         if self.hidden:
             hidden, self.hidden = self.hidden, ""
-            with suppress(HoldfastError):  # `unfinished` finds what is left
-                self._files.remove_hidden(hidden)
+            self._files.remove_hidden(hidden)
 
     def forget(self) -> None:
         """Nothing is left under the hidden name."""

@@ -195,6 +195,18 @@ def test_an_abort_finishes_nothing(storage: HdfsCheckpointStorage, hdfs_server: 
     assert files_below(raw(hdfs_server), storage.url) == []
 
 
+def test_giving_up_does_not_wait_for_an_hdfs_that_fails(storage: HdfsCheckpointStorage) -> None:
+    writer = storage.writer("object")
+    client = cut(storage, *["delete"] * 9)
+    writer.abort()
+    assert client.calls == ["delete"]
+    writer = storage.writer("object")
+    writer.commit()
+    client.calls.clear()
+    writer.abort()
+    assert client.calls == []
+
+
 def test_old_probes_are_cleared_away(
     storage: HdfsCheckpointStorage, hdfs_server: HdfsServer
 ) -> None:
