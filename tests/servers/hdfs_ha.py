@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from servers import hadoop
-from servers.guarded import Guarded, Program
+from servers.guarded import Guarded
 from servers.ports import LOOPBACK, Ports, is_answering
 
 _READY_S = 90
@@ -25,13 +27,16 @@ class HdfsPair:
             self.settings, {"fs.defaultFS": f"hdfs://{_SERVICE}"}, self._hdfs_site()
         )
         self._guarded.run("format", self._node_command("first", "-format", "-nonInteractive"))
-        self._nodes: dict[str, Program] = {}
-        self.start("first")
-        self._guarded.run(
-            "bootstrap", self._node_command("second", "-bootstrapStandby", "-nonInteractive")
-        )
-        self.start("second")
+        folder = self._guarded.folder
+        shutil.copytree(folder / "name-first", folder / "name-second")
+        self._nodes = {
+            node: self._guarded.start(f"name-node-{node}", self._node_command(node))
+            for node in _NODES
+        }
         self._guarded.start("data-node", hadoop.java_command(self.settings, hadoop.DATA_NODE))
+        for node, program in self._nodes.items():
+            is_there = partial(is_answering, self._ports[node])
+            program.await_that("answer", is_there, within_s=_READY_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -42,12 +47,6 @@ class HdfsPair:
         """Of a place in it, by the name service."""
         return f"hdfs://{_SERVICE}/{path}"
 
-    def start(self, node: str) -> None:
-        """Have a NameNode run and answer; it is on standby."""
-        program = self._guarded.start(f"name-node-{node}", self._node_command(node))
-        program.await_that("answer", lambda: is_answering(self._ports[node]), within_s=_READY_S)
-        self._nodes[node] = program
-
     def kill(self, node: str) -> None:
         """By SIGKILL."""
         self._nodes[node].kill()
@@ -56,9 +55,6 @@ class HdfsPair:
         """Have a NameNode take changes; `alone`: the other one is dead."""
         force = ("-forceactive",) if alone else ()
         self._admin("-transitionToActive", *force, node)
-
-    def make_standby(self, node: str) -> None:
-        self._admin("-transitionToStandby", node)
 
     def _admin(self, *arguments: str) -> None:
         self._guarded.run("admin", hadoop.java_command(self.settings, hadoop.HA_ADMIN, *arguments))
