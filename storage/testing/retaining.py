@@ -9,6 +9,7 @@ from holdfast.storage import names
 from holdfast.storage.errors import Fenced, Invalid, NotFound
 from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.job import JobStorage
+from holdfast.storage.metadata import CheckpointMetadata
 from holdfast.storage.owner import JobOwner
 from holdfast.storage.testing.checks import is_absent, outcome_of, owed, reads, require, same
 from holdfast.storage.testing.interleaving import orders
@@ -23,7 +24,7 @@ from holdfast.storage.testing.scenes import (
     without_owners,
     write_files,
 )
-from holdfast.storage.testing.watched import Hook, Kill, Killed, WatchedStorage
+from holdfast.storage.testing.watched import ByThread, Hook, Kill, Killed, WatchedStorage
 
 __all__ = ["RetentionClauses"]
 
@@ -129,6 +130,32 @@ class RetentionClauses:
             same(job.completed(), (2,), f"completed in the end, after {order}")
             has_only(job, [job.load(2)], f"in the end, after {order}")
 
+    def test_what_is_released_goes_beside_commits_in_every_order(self, place: Place) -> None:
+        """One thread commits, another one deletes what was released before, and looks for orphans.
+
+        All that is completed is whole, and nothing else is left.
+        """
+        storage = opened(place)
+        for number, order in enumerate(orders()):
+            job = storage.job(f"job-{number}")
+            by_thread = ByThread()
+            owner = WatchedStorage(storage, before=by_thread).job(job.job_id).take_over()
+            second = build_on(owner, job, 2, checkpoint(owner, job, 1))
+            write_files(job, 3)  # and is given up
+            third = document(job, 4, {**write_files(job, 4), **shared_of(second)})
+            owner.release(1)
+            owner.release_orphans(in_flight=range(4, 100))
+            sweep, commit = (
+                partial(_sweep, by_thread, owner),
+                partial(_commit, by_thread, owner, third),
+            )
+            for outcome in order.run(sweep, commit):
+                require(outcome is None, f"neither may fail in {order}: {outcome!r}")
+            what = f"after {order}"
+            same((owner.completed, job.completed()), ((2, 4), (2, 4)), f"completed {what}")
+            is_whole(place.open().job(job.job_id), (2, 4), what)
+            has_only(job, [second, job.load(4)], what)
+
     def test_orphans_spare_what_may_be_needed(self, place: Place) -> None:
         """Found is what is left of dead attempts, unfinished writes among it.
 
@@ -165,6 +192,18 @@ class RetentionClauses:
 def _retain(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> tuple[int, ...]:
     with storage.asking(pause):
         return owner.retain(1)
+
+
+def _sweep(by_thread: ByThread, owner: JobOwner, pause: Hook) -> None:
+    with by_thread.asking(pause):
+        owner.sweeper.run()
+
+
+def _commit(
+    by_thread: ByThread, owner: JobOwner, metadata: CheckpointMetadata, pause: Hook
+) -> None:
+    with by_thread.asking(pause):
+        owner.commit(metadata)
 
 
 def _take_over(storage: CheckpointStorage, job: JobStorage, pause: Hook) -> JobOwner:

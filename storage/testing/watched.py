@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 
 from holdfast.storage.errors import Unavailable
 from holdfast.storage.interface import (
@@ -20,7 +21,16 @@ from holdfast.storage.interface import (
     UnfinishedWrite,
 )
 
-__all__ = ["Call", "Hook", "Kill", "Killed", "Recorder", "WatchedStorage", "lose_answer"]
+__all__ = [
+    "ByThread",
+    "Call",
+    "Hook",
+    "Kill",
+    "Killed",
+    "Recorder",
+    "WatchedStorage",
+    "lose_answer",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,25 @@ class Recorder:
 
     def __call__(self, call: Call) -> None:
         self.calls.append(call)
+
+
+class ByThread:
+    """A hook that asks another one for each thread; a thread that has none is let through."""
+
+    def __init__(self) -> None:
+        self._hooks: dict[int, Hook] = {}
+
+    def __call__(self, call: Call) -> None:
+        self._hooks.get(get_ident(), _pass)(call)
+
+    @contextmanager
+    def asking(self, hook: Hook) -> Iterator[None]:
+        """Ask this hook before each call of this thread, within the block."""
+        self._hooks[get_ident()] = hook
+        try:
+            yield
+        finally:
+            del self._hooks[get_ident()]
 
 
 def lose_answer(verb: str, part_of_name: str) -> Hook:

@@ -162,6 +162,7 @@ class DeletesCommitPointsLate(Local):
 
 @breaks("retention_and_a_take_over_agree_in_every_order", says="is not whole")
 @breaks("a_commit_and_another_s_cleaning_agree_in_every_order", says="and no other")
+@breaks("what_is_released_goes_beside_commits_in_every_order", says="completed after")
 class KeepsCommitPoints(Local):
     def delete(self, names: Iterable[str]) -> None:
         super().delete(name for name in names if not name.endswith("/_metadata"))
