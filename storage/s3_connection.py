@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.parsers import ResponseParserError
 
 from holdfast.storage.s3_options import PROVIDERS, S3Options, S3Place, url_to_show
 from holdfast.storage.s3_secrets import keep_out_of_logs
@@ -21,6 +22,8 @@ __all__ = ["S3Connection", "connection"]
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws")
 _REGION = "us-east-1"
 """What requests to stores that have no regions are signed for."""
+_BODILESS = (204, 304)
+_TAGGED = ("GetObject", "PutObject", "UploadPart")
 
 
 class S3Connection:
@@ -91,12 +94,38 @@ def _made(session: Any, options: S3Options, config: Config) -> Any:
     )
     # Older stores ask for it where newer ones have other checksums.
     client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
+    client.meta.events.register("before-parse.s3", _refuse_cut_answer)
     return client
 
 
 def _add_md5(params: dict[str, Any], **_: Any) -> None:
     digest = md5(params["body"], usedforsecurity=False).digest()
     params["headers"].setdefault("Content-MD5", b64encode(digest).decode())
+
+
+def _refuse_cut_answer(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
+    """Let no answer pass whose end is missing because the connection was cut.
+
+    To the library, a head that ends too early is a whole one of an answer without a body, so a
+    listing would be empty; and of an error whose text is missing only the number would count.
+    """
+    head, body = response_dict["headers"], response_dict["body"]
+    name, status = operation_model.name, response_dict["status_code"]
+    if status in _BODILESS or operation_model.http["method"] == "HEAD":
+        return
+    length = head.get("content-length")
+    is_chunked = "chunked" in head.get("transfer-encoding", "").lower()
+    is_whole = is_chunked or (length or "").isdecimal()
+    if isinstance(body, bytes) and is_whole and not is_chunked:
+        is_whole = len(body) == int(length)
+    if status < 300 and name in _TAGGED:  # also where no body follows that could be missing
+        etag = head.get("etag", "")
+        is_whole = is_whole and bool(etag) and etag.startswith('"') == etag.endswith('"')
+        is_whole = is_whole and head.get("last-modified", "GMT").endswith("GMT")
+    if not is_whole:
+        if not isinstance(body, bytes):
+            body.close()
+        raise ResponseParserError(f"the end of an answer to {name} is missing")
 
 
 def _config(options: S3Options, endpoint_url: str | None) -> Config:

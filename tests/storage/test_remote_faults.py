@@ -10,15 +10,32 @@ from collections.abc import Iterator
 
 import pytest
 
+from chaos_http import S3Proxy
 from chaos_rpc import HdfsProxy
 from chaos_rules import CutAnswer, CutRequest, Delay, Fault, Refuse, Rule
 from fight_nursery import HurriedClock
-from holdfast.storage import CheckpointStorage, SystemClock, load_storage
+from holdfast.storage import CheckpointStorage, NotFound, SystemClock, load_storage
 from servers.hdfs import HdfsServer
+from servers.s3 import S3Server
 
 pytestmark = pytest.mark.slow
 
 LATE_S = 0.3
+
+
+@pytest.fixture
+def s3_proxy(s3_server: S3Server) -> Iterator[S3Proxy]:
+    with S3Proxy(s3_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, s3_proxy: S3Proxy, s3_bucket: str) -> CheckpointStorage:
+    """A storage behind the proxy, which proved its place before any fault."""
+    options = s3_server.options(endpoint=s3_proxy.endpoint)
+    storage = load_storage(s3_server.url(s3_bucket, "a b/ü"), clock=HurriedClock(), **options)
+    storage.prepare()
+    return storage
 
 
 @pytest.fixture
@@ -69,3 +86,26 @@ def test_a_call_whose_answer_is_lost_comes_right(
     assert len(left) <= (method == "create")  # one that comes late is left, for whoever cleans
     hdfs.delete([write.name for write in left])
     assert [*hdfs.unfinished("")] == []
+
+
+def test_an_answer_of_s3_that_ends_anywhere_is_asked_for_again(
+    s3: CheckpointStorage, s3_proxy: S3Proxy
+) -> None:
+    s3.write("a/file", b"d" * 300)
+    for after_bytes in range(0, 900, 23):  # the head has some 400, which may end too early as well
+        for call in (
+            lambda: s3.read("a/file") == b"d" * 300,
+            lambda: [info.name for info in s3.list("a/")] == ["a/file"],
+            lambda: s3.create("a/file", b"another") == b"d" * 300,
+            lambda: _is_missing(s3, "a/nothing"),
+        ):
+            s3_proxy.follow(Rule(fault=CutAnswer(after_bytes)))
+            assert call(), after_bytes
+
+
+def _is_missing(storage: CheckpointStorage, name: str) -> bool:
+    try:
+        storage.read(name)
+    except NotFound:
+        return True
+    return False
