@@ -61,6 +61,8 @@ def write_settings(folder: Path, core: Mapping[str, str], hdfs: Mapping[str, str
     for pages in ("hdfs", "datanode"):  # the jars leave them out, and servers end without them
         (folder / "webapps" / pages).mkdir(parents=True, exist_ok=True)
     (folder / "log4j.properties").write_text(_LOGGING)
+    # What servers count is told as it was at most so many seconds ago.
+    (folder / "hadoop-metrics2.properties").write_text("*.period=1\n")
     (folder / "core-site.xml").write_text(_site(core))
     (folder / "hdfs-site.xml").write_text(_site(hdfs))
     return folder

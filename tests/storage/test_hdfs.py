@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
+import urllib.request
 import warnings
 from collections.abc import Callable
 from textwrap import dedent
@@ -14,7 +16,7 @@ from typing import Any
 import hdfs_native
 import pytest
 
-from holdfast.storage import Invalid, NotFound, Unavailable, load_storage
+from holdfast.storage import Invalid, NotFound, SystemClock, Unavailable, load_storage
 from holdfast.storage.hdfs import HdfsCheckpointStorage
 from holdfast.storage.hdfs_client import HdfsClient
 from holdfast.storage.hdfs_settings import HdfsSettings
@@ -63,6 +65,32 @@ class TestHdfs(CheckpointStorageConformance):
 @pytest.fixture
 def storage(hdfs_url: str) -> HdfsCheckpointStorage:
     return HdfsCheckpointStorage(hdfs_url)
+
+
+def test_what_is_confirmed_is_on_a_disk(
+    storage: HdfsCheckpointStorage, hdfs_server: HdfsServer
+) -> None:
+    """The data node counts how often it had the system bring a file to its disk."""
+
+    def synced() -> int:
+        bean = "jmx?qry=Hadoop:service=DataNode,name=DataNodeActivity*"
+        page = f"http://127.0.0.1:{hdfs_server._ports['data-web']}/{bean}"
+        with urllib.request.urlopen(page, timeout=30) as answer:
+            (activity,) = json.load(answer)["beans"]
+        return int(activity["FsyncCount"])
+
+    def comes_to(count: int) -> bool:
+        """Within the time for which the data node tells what it counted before."""
+        return any(synced() >= count or clock.sleep_s(0.2) for _ in range(100))
+
+    clock = SystemClock()
+    synced()
+    clock.sleep_s(1.2)  # until all that came before is counted
+    before = synced()
+    storage.create("created", b"x")
+    assert comes_to(before + 1)
+    storage.write("written", b"x" * (9 * MIB))
+    assert comes_to(before + 2)
 
 
 class Cutting:
