@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from holdfast.storage import (
     FileHandle,
     FileSystemCheckpointStorage,
     Invalid,
+    JobManagerCheckpointStorage,
     JobOwner,
     JobResult,
     JobStorage,
@@ -29,6 +32,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.testing.watched import Call, Killed, WatchedStorage
 
 
 def fits(_point: RestorePoint) -> None:
@@ -336,3 +340,73 @@ def test_what_is_said_of_a_claim_is_read_again(job: JobStorage) -> None:
     assert again is not None
     assert (again.job.url, again.checkpoint_id, again.epoch) == (before.job.url, 7, 3)
     assert again.job.storage is job.storage
+
+
+class Dies:
+    """A hook that lets so many calls through and no more, whichever thread calls."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+        self.is_dead = False
+
+    def __call__(self, call: Call) -> None:
+        self.is_dead |= self.left == 0
+        if self.is_dead:
+            raise Killed(call)
+        self.left -= 1
+
+
+def live(job: JobStorage, restore: str, claim_mode: str, dies: Dies) -> None:
+    """A run that completes three checkpoints, unless it dies before."""
+    run = Run(job, restore, claim_mode, retained=2)
+    for _ in range(3):
+        number = run.keeper.next_checkpoint_id
+        run.keeper.store(
+            Store(
+                checkpoint_id=number,
+                triggered_ms=0,
+                trigger=Trigger.PERIODIC,
+                operators={},
+                sources={},
+            ),
+            run.events,
+        )
+        while run.events.next(0.001) is None:
+            if dies.is_dead:
+                raise Killed(None)
+        run.keeper.retain(number)
+        run.keeper.finish_deleting()
+    run.keeper.close()
+
+
+@pytest.mark.parametrize("claim_mode", ["no-claim", "claim"])
+def test_a_kill_at_any_call_harms_neither_job(claim_mode: str) -> None:
+    """What is claimed is gone in the end, or left whole; and nothing else of the other job is."""
+    ends = set()
+    for after in count():
+        storage = JobManagerCheckpointStorage(f"memory://killed-{claim_mode}-{after}")
+        other = Other(storage)
+        dies = Dies(after)
+        job = WatchedStorage(storage, before=dies).job("job")
+        with suppress(Killed):
+            live(job, other.path(4), claim_mode, dies)
+        what = f"killed after {after} calls"
+        assert other.files_of(3, 5) <= other.left(), what
+        own = storage.job("job").completed()
+        if len(own) < 2 or claim_mode == "no-claim":
+            assert other.files_of(3, 4, 5) == other.left(), what
+        restore, mode = (LATEST, None) if own else (other.path(4), claim_mode)
+        later = Run(storage.job("job"), restore, mode, retained=2)
+        for _ in range(2):
+            later.complete()
+        later.keeper.close()
+        again = other.job.take_over()
+        again.remove(again.orphans())
+        left = other.left()
+        ends.add(4 in other.job.completed())
+        kept = (3, 4, 5) if 4 in other.job.completed() else (3, 5)
+        assert left == other.files_of(*kept), what
+        if not dies.is_dead:
+            break
+    assert ends >= {claim_mode == "no-claim"}
+    assert after > 25
