@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError
 
 from holdfast.storage.errors import HoldfastError, NotFound, Unavailable
 from holdfast.storage.retries import Retries, Tried
@@ -25,6 +26,8 @@ __all__ = ["DELETED_AT_ONCE", "Listed", "Part", "Piece", "S3Requests", "Upload"]
 _Answer = TypeVar("_Answer")
 
 DELETED_AT_ONCE = 1000
+_CHUNK_BYTES = 256 * 1024
+"""Little enough to be copied from the processor's cache."""
 _MARK = "holdfast-mark"
 _GONE = frozenset({"NoSuchUpload", "NoSuchKey"})
 _CONFLICTS = frozenset({"PreconditionFailed", "412"})
@@ -41,6 +44,8 @@ class Piece:
     """Equal for two pieces of the same object, and not for one that has replaced it."""
     mark: str
     """What the request that made the object said of itself."""
+    size_bytes: int = 0
+    """How many bytes there are, also where they were put elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +119,10 @@ class S3Requests:
 
         return self._call("create" if if_absent else "write", key, call)
 
-    def get(self, key: str, begin: int, end: int | None) -> Piece:
-        """A range of an object; past its end no bytes.
+    def get(
+        self, key: str, begin: int, end: int | None, *, into: memoryview | None = None
+    ) -> Piece:
+        """A range of an object, put `into` a place if that is given; past its end no bytes.
 
         Raises:
             NotFound: there is no such object.
@@ -130,14 +137,20 @@ class S3Requests:
                 if is_part and code_of(error) in ("InvalidRange", "416"):
                     return Piece(b"", None, "", "")
                 raise
-            data = answer["Body"].read()
-            total = len(data)
-            if "ContentRange" in answer:
-                total = int(answer["ContentRange"].rpartition("/")[2])
-            elif is_part:
-                data = data[begin:end]  # a store that knows no ranges answers the whole
+            total = _total_bytes(answer)
+            if into is not None and total is not None:
+                data = b""
+                size = _put_into(into, iter(partial(answer["Body"].read, _CHUNK_BYTES), b""))
+            else:
+                data = answer["Body"].read()
+                if total is None:  # it was not asked for a range, or knows of none
+                    total = len(data)
+                    data = data[begin:end]
+                size = len(data)
+                if into is not None:
+                    into[:size], data = data, b""
             mark = answer.get("Metadata", {}).get(_MARK, "")
-            return Piece(data, total, answer.get("ETag", ""), mark)
+            return Piece(data, total, answer.get("ETag", ""), mark, size)
 
         return self._call("read", key, call)
 
@@ -340,6 +353,27 @@ class S3Requests:
             bucket=self._place.bucket,
             endpoint=endpoint,
         )
+
+
+def _total_bytes(answer: Any) -> int | None:
+    """How large the object is of which the answer has a range; None when it has all of it."""
+    range_of = answer.get("ContentRange")
+    return int(range_of.rpartition("/")[2]) if range_of else None
+
+
+def _put_into(room: memoryview, chunks: Iterator[bytes]) -> int:
+    """How many bytes there were.
+
+    Raises:
+        IncompleteReadError: there are more than were asked for, so it is not what was asked for.
+    """
+    size = 0
+    for chunk in chunks:
+        if size + len(chunk) > len(room):
+            raise IncompleteReadError(actual_bytes=size + len(chunk), expected_bytes=len(room))
+        room[size : size + len(chunk)] = chunk
+        size += len(chunk)
+    return size
 
 
 def _made_with(operation: str, arguments: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
