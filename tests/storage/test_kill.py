@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import kill_nursery
-from holdfast.storage import JobStorage, load_storage
-from holdfast.storage.handles import block_checksum
+from holdfast.storage import load_storage
+from whole_jobs import check_clean, check_whole
 
 KILLS = 200
 
@@ -50,29 +50,6 @@ def nursery(root: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
         assert process.stdin is not None
         process.stdin.close()
-
-
-def check_whole(job: JobStorage) -> None:
-    for number in job.completed():
-        (part,) = job.load(number).operators["operator"].parts
-        sums = [block_checksum(piece) for piece in job.read_all(part.handles.values())]
-        assert sums == part.attributes["sums"]
-
-
-def check_clean(job: JobStorage) -> int:
-    """Remove the orphans as a new owner; how many there were."""
-    owner = job.take_over()
-    orphans = owner.orphans()
-    owner.remove(orphans)
-    start = len(job.folder) + 1
-    left = {info.name[start:] for info in job.storage.list(f"{job.folder}/")}
-    needed = {name for number in job.completed() for name in job.load(number).files()}
-    commit_points = {f"chk-{number:020d}/_metadata" for number in job.completed()}
-    records = {name for name in left if name.startswith(f"owner-{owner.epoch:020d}")}
-    assert left == needed | commit_points | records
-    assert len(records) == 2
-    assert list(job.storage.unfinished("")) == []
-    return len(orphans)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ a secret and without the stack of a server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -92,13 +92,14 @@ def test_an_answer_of_s3_that_ends_anywhere_is_asked_for_again(
     s3: CheckpointStorage, s3_proxy: S3Proxy
 ) -> None:
     s3.write("a/file", b"d" * 300)
+    calls: list[Callable[[], bool]] = [
+        lambda: s3.read("a/file") == b"d" * 300,
+        lambda: [info.name for info in s3.list("a/")] == ["a/file"],
+        lambda: s3.create("a/file", b"another") == b"d" * 300,
+        lambda: _is_missing(s3, "a/nothing"),
+    ]
     for after_bytes in range(0, 900, 23):  # the head has some 400, which may end too early as well
-        for call in (
-            lambda: s3.read("a/file") == b"d" * 300,
-            lambda: [info.name for info in s3.list("a/")] == ["a/file"],
-            lambda: s3.create("a/file", b"another") == b"d" * 300,
-            lambda: _is_missing(s3, "a/nothing"),
-        ):
+        for call in calls:
             s3_proxy.follow(Rule(fault=CutAnswer(after_bytes)))
             assert call(), after_bytes
 
