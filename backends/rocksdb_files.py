@@ -154,6 +154,8 @@ class RocksFiles(ByteFiles):
                 batch.delete_range(first, end, family.handle)
             self.database.write(batch, family)
         families = [family.table for family in self.families.values()]
+        if self._options.compacts_all:
+            ranges = [(ranges[0][0], ranges[-1][1])]
 
         def compact() -> None:
             for family in families:

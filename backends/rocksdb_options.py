@@ -33,6 +33,7 @@ __all__ = [
 
 _MEBIBYTE = 1024 * 1024
 
+_UNIVERSAL = "kCompactionStyleUniversal"
 _DATABASE, _TABLES, _BLOCKS = "DBOptions", "CFOptions", "TableOptions/BlockBasedTable"
 
 _ALWAYS: dict[str, Any] = {
@@ -40,7 +41,7 @@ _ALWAYS: dict[str, Any] = {
     "max_log_file_size": _MEBIBYTE,
     "stats_dump_period_sec": 0,
     "avoid_flush_during_shutdown": True,
-    "compaction_style": "kCompactionStyleUniversal",
+    "compaction_style": _UNIVERSAL,
     "compaction_options_universal": {"max_size_amplification_percent": 50},
     "compression": "kLZ4Compression",
     "write_buffer_size": 8 * _MEBIBYTE,
@@ -86,6 +87,8 @@ class RocksOptions:
 
     database: Options
     family: Options
+    compacts_all: bool
+    """A compaction of a range goes over all files, those outside of it, too."""
 
 
 def rocks_options(
@@ -110,7 +113,7 @@ def rocks_options(
         options.create_missing_column_families(True)
     if has_statistics:
         database.enable_statistics()
-    return RocksOptions(database, families)
+    return RocksOptions(database, families, chosen["compaction_style"] == _UNIVERSAL)
 
 
 def without_log() -> WriteOptions:
