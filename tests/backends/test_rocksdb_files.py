@@ -25,7 +25,6 @@ from holdfast.backends import (
 from holdfast.backends.byte_tables import ByteTableStore
 from holdfast.backends.file_snapshots import ConfirmedFiles
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.backends.rocksdb_database import RocksDatabase
 from holdfast.backends.rocksdb_files import RocksFiles
 from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.snapshots import FILES_KIND
@@ -287,28 +286,6 @@ def test_nothing_is_left_of_what_was_brought(
         assert snapshots_here(place) == []
         assert len(list(place.glob("*/db-*"))) == 1
         assert content(state)
-
-
-@pytest.mark.parametrize("key_groups", [ALL, LOW])
-def test_whoever_restores_opens_the_database_that_is_brought_and_makes_no_other(
-    rocksdb: RocksDBStateBackend,
-    job: JobStorage,
-    monkeypatch: pytest.MonkeyPatch,
-    key_groups: KeyGroupRange,
-) -> None:
-    with opened(rocksdb) as state:
-        fill(state)
-        whole = state.snapshot(1, job).result(30)
-    made = []
-
-    def counted(*arguments: Any, **options: Any) -> RocksDatabase:
-        made.append(RocksDatabase(*arguments, **options))
-        return made[-1]
-
-    monkeypatch.setattr("holdfast.backends.rocksdb_files.RocksDatabase", counted)
-    with opened(rocksdb, whole, job=job, key_groups=key_groups) as state:
-        assert content(state)
-    assert len(made) == 1
 
 
 def test_a_working_directory_that_goes_during_a_restore(

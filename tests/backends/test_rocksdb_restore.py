@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.backends import KeyGroupRange
+from holdfast.backends.rocksdb_database import RocksDatabase
 from holdfast.backends.rocksdb_files import RocksFiles
 from holdfast.storage import JobStorage, load_storage
-from rocksdb_states import VALUE, opened, rocksdb_in
+from rocksdb_states import ALL, LOW, VALUE, content, fill, opened, rocksdb_in
 
 
 @pytest.fixture
@@ -61,3 +62,26 @@ def test_what_is_cut_off_is_compacted_away_without_rewriting_all_twice(
         assert state.metrics().states["value"]["entries"] == left
     assert len(ranges) == times
     assert ranges[0][0] < ranges[-1][1]
+
+
+@pytest.mark.parametrize("key_groups", [ALL, LOW])
+def test_whoever_restores_opens_the_database_that_is_brought_and_makes_no_other(
+    quick_path: Path,
+    job: JobStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    key_groups: KeyGroupRange,
+) -> None:
+    rocksdb = rocksdb_in(quick_path)
+    with opened(rocksdb) as state:
+        fill(state)
+        whole = state.snapshot(1, job).result(30)
+    made = []
+
+    def counted(*arguments: Any, **options: Any) -> RocksDatabase:
+        made.append(RocksDatabase(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr("holdfast.backends.rocksdb_files.RocksDatabase", counted)
+    with opened(rocksdb, whole, job=job, key_groups=key_groups) as state:
+        assert content(state)
+    assert len(made) == 1
