@@ -15,13 +15,8 @@ from typing import Any
 
 from holdfast.runtime import FileSink, JobHandle, SinkWriter
 from holdfast.runtime.sinks.file_commits import FileCommittable
-from holdfast.storage import (
-    Buffer,
-    FileSystemCheckpointStorage,
-    ObjectWriter,
-    SystemClock,
-    Unavailable,
-)
+from holdfast.storage import CheckpointStorage, SystemClock, Unavailable
+from holdfast.storage.testing.watched import Call, WatchedStorage
 
 SLOTS = 2
 _POLL_S = 0.02
@@ -127,38 +122,46 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class FaultyStorage(FileSystemCheckpointStorage):
-    """A directory of checkpoints with faults at the commit and at writes of slots."""
+class FaultyStorage(WatchedStorage):
+    """A storage of checkpoints with faults at the commit and at writes of slots."""
 
-    def __init__(self, url: str, faults: Faults) -> None:
-        super().__init__(url, inline_limit_bytes=0)
+    def __init__(self, inner: CheckpointStorage, faults: Faults) -> None:
+        super().__init__(inner, before=self._begins, after=self._took_effect)
         self._faults = faults
         self._commits = 0
         self._writes = 0
+        self._due: list[Fault] = []
 
-    def create(self, name: str, data: Buffer) -> bytes | None:
-        if not name.endswith("/_metadata"):
-            return super().create(name, data)
+    def _begins(self, call: Call) -> None:
+        if call.verb == "writer":
+            self._begins_to_write(call.name)
+        if not _is_commit(call):
+            return
         self._commits += 1
-        due = [fault for fault in self._faults.of(*AT_COMMIT) if self._commits >= fault.count]
-        for fault in due:
+        self._due = [fault for fault in self._faults.of(*AT_COMMIT) if self._commits >= fault.count]
+        for fault in self._due:
             if fault.kind.endswith("between ack and commit"):
                 self._faults.kill(fault)
-        there = super().create(name, data)
-        for fault in due:
+
+    def _took_effect(self, call: Call) -> None:
+        if not _is_commit(call):
+            return
+        for fault in self._due:
             if fault.kind.endswith("between commit and notification"):
                 self._faults.kill(fault)
             if fault.kind == "answer of the commit is lost" and fault.is_mine():
-                raise Unavailable("the line is dead", where=name)
-        return there
+                raise Unavailable("the line is dead", where=call.name)
 
-    def writer(self, name: str) -> ObjectWriter:
+    def _begins_to_write(self, name: str) -> None:
         self._writes += 1
         if os.getpid() != self._faults.driver_pid:
             for fault in self._faults.of(*AT_WRITE):
                 if self._writes >= fault.count and fault.is_mine():
                     raise Unavailable("no space left", where=name)
-        return super().writer(name)
+
+
+def _is_commit(call: Call) -> bool:
+    return call.verb == "create" and call.name.endswith("/_metadata")
 
 
 class FaultySink(FileSink):

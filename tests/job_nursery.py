@@ -22,11 +22,14 @@ from job_faults import KINDS, SLOTS, Fault, Faults, FaultySink, FaultyStorage, c
 from spark_jobs import Order, Sinks, build_from_files, make_orders, write_orders
 from spark_sessions import start_session
 from tried_backends import backend_named, turn
+from tried_storages import CheckpointPlace
+from tried_storages import turn as turn_of_storages
 
 ROWS = 400
 FILES = 6
 _LONGEST_S = 200
 _DONE = "done.json"
+_PLACE = "place.json"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Story:
         self.seed = seed
         self.folder = root / f"story-{seed}"
         self.backend_name = turn(seed + seed // len(KINDS))  # every kind meets every backend
+        self.storage_name = turn_of_storages(seed + 2 * (seed // len(KINDS)) + 1)  # and storage
         self.state = self.folder / "state"
         self._flags = self.folder / "faults"
 
@@ -57,8 +61,14 @@ class Story:
     def faults(self) -> tuple[Fault, ...]:
         return choose_faults(self.seed, self._flags, ROWS)
 
-    def prepare(self) -> None:
+    @property
+    def place(self) -> CheckpointPlace:
+        """Where its checkpoints are."""
+        return CheckpointPlace(**json.loads((self.folder / _PLACE).read_text()))
+
+    def prepare(self, place: CheckpointPlace) -> None:
         self._flags.mkdir(parents=True)
+        (self.folder / _PLACE).write_text(json.dumps(asdict(place)))
         write_orders(self.folder / "in", self.orders, FILES)
 
     def ended(self) -> Ended | None:
@@ -73,7 +83,7 @@ class Story:
             spark,
             parallelism=SLOTS,
             backend=backend_named(self.backend_name, self.state),
-            storage=FaultyStorage(str(self.folder / "checkpoints"), faults),
+            storage=FaultyStorage(self.place.storage(inline_limit_bytes=0), faults),
             checkpointing=CheckpointConfig(
                 interval="200ms",
                 retained=chance.choice((1, 3)),

@@ -17,6 +17,7 @@ from job_nursery import Story
 from spark_jobs import check_complete, check_no_state_is_left, check_sound, expected
 from spark_sessions import prepare_environment
 from tried_backends import TRIED
+from tried_storages import TRIED_STORAGES, place_named
 
 pytestmark = pytest.mark.slow
 
@@ -43,12 +44,13 @@ def run_child(root: Path, seeds: list[int]) -> tuple[int, str]:
     return code, log.read_text(errors="replace")[-6000:]
 
 
-def see_through(root: Path, seeds: list[int]) -> None:
+def see_through(root: Path, seeds: list[int], request: pytest.FixtureRequest) -> None:
     """Start processes until all stories have ended; check what readers see after each."""
     prepare_environment()
     stories = [Story(root, seed) for seed in seeds]
+    places = {name: place_named(name, root, request) for name in TRIED_STORAGES}
     for story in stories:
-        story.prepare()
+        story.prepare(places[story.storage_name])
     answers = {story.seed: expected(story.orders) for story in stories}
     deaths = sum(fault.hits_driver for story in stories for fault in story.faults)
     for _ in range(deaths + 1):
@@ -69,19 +71,27 @@ def see_through(root: Path, seeds: list[int]) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_output_is_as_without_faults(tmp_path: Path) -> None:
-    see_through(tmp_path, [*FEW])
+def test_output_is_as_without_faults(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    see_through(tmp_path, [*FEW], request)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", MANY[::EACH])
-def test_output_is_as_without_faults_over_and_over(tmp_path: Path, first: int) -> None:
-    see_through(tmp_path, list(range(first, first + EACH)))
+def test_output_is_as_without_faults_over_and_over(
+    tmp_path: Path, first: int, request: pytest.FixtureRequest
+) -> None:
+    see_through(tmp_path, list(range(first, first + EACH)), request)
 
 
 def test_no_kind_of_fault_is_missed(tmp_path: Path) -> None:
     many = [Story(tmp_path, seed) for seed in MANY]
     met = {(story.backend_name, story.faults[0].kind) for story in many}
     assert met == {*itertools.product(TRIED, KINDS)}, "each with each backend"
-    assert {Story(tmp_path, seed).backend_name for seed in FEW} == {*TRIED}
+    met = {(story.storage_name, story.faults[0].kind) for story in many}
+    assert met == {*itertools.product(TRIED_STORAGES, KINDS)}, "each on each storage"
+    met = {(story.storage_name, story.backend_name) for story in many}
+    assert met == {*itertools.product(TRIED_STORAGES, TRIED)}
+    few = [Story(tmp_path, seed) for seed in FEW]
+    assert {story.backend_name for story in few} == {*TRIED}
+    assert {story.storage_name for story in few} == {*TRIED_STORAGES}

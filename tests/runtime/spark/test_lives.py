@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from holdfast.runtime import (
     NoRestart,
     StreamEnvironment,
 )
-from holdfast.storage import FileSystemCheckpointStorage, Invalid, NotFound, load_storage
+from holdfast.storage import Invalid, NotFound
 from spark_jobs import (
     Answer,
     await_checkpoints,
@@ -38,11 +39,17 @@ from spark_jobs import (
     sinks_at,
     write_orders,
 )
-from tried_backends import backend_named
+from tried_backends import REGISTERED, backend_named
+from tried_storages import LOCAL, REMOTE, CheckpointPlace, place_named
 
 pytestmark = pytest.mark.slow
 
 FILES = 6
+EACH_ONCE = [
+    *((backend, LOCAL) for backend in REGISTERED),
+    *zip(itertools.cycle(REGISTERED), REMOTE),
+]
+"""Pairs of a backend and a storage: each backend on the disk, and each other storage."""
 
 
 class Fussy(KeyedProcessFunction):
@@ -119,11 +126,16 @@ class Place:
     """A job whose input comes in two halves, and where it leaves its results."""
 
     def __init__(
-        self, root: Path, spark: SparkSession, backend: str | StateBackend = "hashmap"
+        self,
+        root: Path,
+        spark: SparkSession,
+        backend: str | StateBackend = "hashmap",
+        checkpoints: CheckpointPlace | None = None,
     ) -> None:
         self.root = root
         self.spark = spark
         self.backend = backend
+        self.checkpoints = checkpoints or CheckpointPlace(f"file://{root}/checkpoints")
         self.orders = make_orders(5, 240)
         write_orders(root / "all", self.orders, FILES)
         (root / "in").mkdir()
@@ -142,10 +154,7 @@ class Place:
             self.spark,
             parallelism=parallelism,
             backend=self.backend,
-            storage=FileSystemCheckpointStorage(
-                f"file://{self.root}/checkpoints",
-                inline_limit_bytes=0,  # all state is in files
-            ),
+            storage=self.checkpoints.storage(inline_limit_bytes=0),  # all state is in files
             checkpointing=config,
         )
 
@@ -167,7 +176,7 @@ class Place:
         assert job.notes
 
     def completed(self, name: str = "job") -> tuple[int, ...]:
-        return load_storage(str(self.root / "checkpoints")).job(name).completed()
+        return self.checkpoints.storage().job(name).completed()
 
     def _show(self, files: range) -> None:
         for number in files:
@@ -182,9 +191,17 @@ class Place:
         return bool(sources) and sources["orders"]["rows"] == len(self.orders) // 2
 
 
-@pytest.fixture
-def place(tmp_path: Path, spark: SparkSession, backend: StateBackend) -> Place:
-    return Place(tmp_path, spark, backend)
+@pytest.fixture(params=EACH_ONCE, ids="-".join)
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, quick_path: Path, spark: SparkSession
+) -> Place:
+    backend, storage = request.param
+    return Place(
+        tmp_path,
+        spark,
+        backend_named(backend, quick_path / "state"),
+        place_named(storage, tmp_path, request),
+    )
 
 
 def test_a_cancelled_job_goes_on_from_what_it_retained(place: Place) -> None:
@@ -199,7 +216,7 @@ def test_a_cancelled_job_goes_on_from_what_it_retained(place: Place) -> None:
         build_from_files(place.env(), place.root).execute_async("job")
     assert str(caught.value) == (
         "job 'job' has left checkpoints, and was not told what to do with them "
-        f"[file://{place.root}/checkpoints/job]: expected none, or an argument restore, found "
+        f"[{place.checkpoints.url}/job]: expected none, or an argument restore, found "
         f'checkpoint {newest}. Pass restore="latest" to go on from it, or begin under another name'
     )
     place.finish(place.env(), "job", "latest")
@@ -210,8 +227,8 @@ def test_a_cancelled_job_leaves_nothing_if_it_shall(place: Place) -> None:
     job = place.start_endless(on_cancel="delete")
     job.cancel()
     assert place.completed() == ()
-    left = {path.name for path in (place.root / "checkpoints" / "job").rglob("*") if path.is_file()}
-    assert all(name.startswith("owner-") for name in left), left
+    left = {found.name for found in place.checkpoints.storage().list("")}
+    assert all(name.startswith("job/owner-") for name in left), left
     again = build_from_files(place.env(), place.root).execute_async("job", restore="latest")
     assert again.status is JobStatus.CANCELLED
     assert "job 'job' was cancelled" in again.notes[0]
@@ -220,11 +237,10 @@ def test_a_cancelled_job_leaves_nothing_if_it_shall(place: Place) -> None:
 def test_a_checkpoint_is_restored_at_another_parallelism_under_another_name(place: Place) -> None:
     place.start_endless().cancel()
     (newest,) = place.completed()
-    path = place.root / "checkpoints" / "job" / f"chk-{newest:020}"
-    assert path.is_dir()
+    path = f"{place.checkpoints.url}/job/chk-{newest:020}"
     env = place.env(parallelism=3, retained=2)
     assert env.max_parallelism == place.env().max_parallelism
-    place.finish(env, "larger", str(path))
+    place.finish(env, "larger", path)
     assert place.completed() == (newest,)
 
 
