@@ -1,42 +1,98 @@
-"""The room of the running job: functions, streams, sinks, checkpoints, and the environment."""
+"""The room of the running job: functions, streams, sinks, checkpoints, and the environment.
 
-from holdfast.runtime.checkpoint import CheckpointOverview, CheckpointStatistics, CheckpointStatus
-from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.driver.failures import Failure
-from holdfast.runtime.driver.handle import JobHandle
-from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.errors import JobFailed, NotEnded, OperatorFailed, UserCodeFailed
-from holdfast.runtime.functions import (
-    BatchContext,
-    BatchOrder,
-    Context,
-    KeyedBatchFunction,
-    KeyedContext,
-    KeyedProcessFunction,
-    OnTimerContext,
-    OutputTag,
-    ProcessFunction,
-    RuntimeContext,
-    TimeDomain,
-    TimerAccess,
-)
-from holdfast.runtime.restarts import (
-    ExponentialDelayRestart,
-    FailureRateRestart,
-    FixedDelayRestart,
-    NoRestart,
-    RestartStrategy,
-)
-from holdfast.runtime.sinks import (
-    CollectSink,
-    FileSink,
-    Sink,
-    SinkWriter,
-    TwoPhaseCommitSink,
-    WriterContext,
-)
-from holdfast.runtime.spark import StreamEnvironment
-from holdfast.runtime.stream import DataStream, GeneratedUidWarning, KeyedStream
+Nothing is imported before it is asked for: the command `holdfast`, and slots, need little of it.
+"""
+
+from typing import TYPE_CHECKING
+
+from holdfast.runtime.lazy import lazy_exports as _lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.runtime.checkpoint import (
+        CheckpointOverview,
+        CheckpointStatistics,
+        CheckpointStatus,
+    )
+    from holdfast.runtime.config import CheckpointConfig
+    from holdfast.runtime.driver.failures import Failure
+    from holdfast.runtime.driver.handle import JobHandle
+    from holdfast.runtime.driver.run import JobStatus
+    from holdfast.runtime.errors import JobFailed, NotEnded, OperatorFailed, UserCodeFailed
+    from holdfast.runtime.functions import (
+        BatchContext,
+        BatchOrder,
+        Context,
+        KeyedBatchFunction,
+        KeyedContext,
+        KeyedProcessFunction,
+        OnTimerContext,
+        OutputTag,
+        ProcessFunction,
+        RuntimeContext,
+        TimeDomain,
+        TimerAccess,
+    )
+    from holdfast.runtime.restarts import (
+        ExponentialDelayRestart,
+        FailureRateRestart,
+        FixedDelayRestart,
+        NoRestart,
+        RestartStrategy,
+    )
+    from holdfast.runtime.sinks import (
+        CollectSink,
+        FileSink,
+        Sink,
+        SinkWriter,
+        TwoPhaseCommitSink,
+        WriterContext,
+    )
+    from holdfast.runtime.spark import StreamEnvironment
+    from holdfast.runtime.stream import DataStream, GeneratedUidWarning, KeyedStream
+else:
+    __getattr__ = _lazy_exports(
+        __name__,
+        {
+            "CheckpointOverview": "holdfast.runtime.checkpoint",
+            "CheckpointStatistics": "holdfast.runtime.checkpoint",
+            "CheckpointStatus": "holdfast.runtime.checkpoint",
+            "CheckpointConfig": "holdfast.runtime.config",
+            "Failure": "holdfast.runtime.driver.failures",
+            "JobHandle": "holdfast.runtime.driver.handle",
+            "JobStatus": "holdfast.runtime.driver.run",
+            "JobFailed": "holdfast.runtime.errors",
+            "NotEnded": "holdfast.runtime.errors",
+            "OperatorFailed": "holdfast.runtime.errors",
+            "UserCodeFailed": "holdfast.runtime.errors",
+            "BatchContext": "holdfast.runtime.functions",
+            "BatchOrder": "holdfast.runtime.functions",
+            "Context": "holdfast.runtime.functions",
+            "KeyedBatchFunction": "holdfast.runtime.functions",
+            "KeyedContext": "holdfast.runtime.functions",
+            "KeyedProcessFunction": "holdfast.runtime.functions",
+            "OnTimerContext": "holdfast.runtime.functions",
+            "OutputTag": "holdfast.runtime.functions",
+            "ProcessFunction": "holdfast.runtime.functions",
+            "RuntimeContext": "holdfast.runtime.functions",
+            "TimeDomain": "holdfast.runtime.functions",
+            "TimerAccess": "holdfast.runtime.functions",
+            "ExponentialDelayRestart": "holdfast.runtime.restarts",
+            "FailureRateRestart": "holdfast.runtime.restarts",
+            "FixedDelayRestart": "holdfast.runtime.restarts",
+            "NoRestart": "holdfast.runtime.restarts",
+            "RestartStrategy": "holdfast.runtime.restarts",
+            "CollectSink": "holdfast.runtime.sinks",
+            "FileSink": "holdfast.runtime.sinks",
+            "Sink": "holdfast.runtime.sinks",
+            "SinkWriter": "holdfast.runtime.sinks",
+            "TwoPhaseCommitSink": "holdfast.runtime.sinks",
+            "WriterContext": "holdfast.runtime.sinks",
+            "StreamEnvironment": "holdfast.runtime.spark",
+            "DataStream": "holdfast.runtime.stream",
+            "GeneratedUidWarning": "holdfast.runtime.stream",
+            "KeyedStream": "holdfast.runtime.stream",
+        },
+    )
 
 __all__ = [
     "BatchContext",

@@ -133,6 +133,17 @@ BROKEN: list[tuple[Check, str, str]] = [
     (tidy.packages_only_re_export, "storage/__init__.py", "LIMIT = 1"),
     (tidy.packages_only_re_export, "storage/__init__.py", "import os"),
     (tidy.packages_only_re_export, "storage/__init__.py", "from os import path"),
+    (tidy.packages_only_re_export, "storage/__init__.py", "if TYPE_CHECKING:\n    f = 1"),
+    (
+        tidy.packages_only_re_export,
+        "storage/__init__.py",
+        "if TYPE_CHECKING:\n    from holdfast.storage.a import f\nelse:\n    g = 1",
+    ),
+    (
+        tidy.all_is_what_is_public,
+        "storage/__init__.py",
+        "if TYPE_CHECKING:\n    from holdfast.storage.a import f\n__all__ = []",
+    ),
 ]
 
 SOUND: list[tuple[Check, str, str]] = [
@@ -166,6 +177,12 @@ SOUND: list[tuple[Check, str, str]] = [
         "'''Room.'''\nfrom holdfast.storage.a import f\n__all__ = ['f']",
     ),
     (tidy.packages_only_re_export, "storage/a.py", "LIMIT = 1"),
+    (
+        tidy.packages_only_re_export,
+        "storage/__init__.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from holdfast.storage.a import f\n"
+        "else:\n    __getattr__ = lazy({'f': 'holdfast.storage.a'})\n__all__ = ['f']",
+    ),
 ]
 
 

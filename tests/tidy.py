@@ -247,8 +247,9 @@ def declared(module: Module) -> list[str] | None:
 def re_exported(module: Module) -> list[str]:
     return [
         alias.asname or alias.name
-        for node in module.tree.body
-        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for node in flat(module.tree.body)
+        if isinstance(node, ast.ImportFrom) and is_own(node.module or "")
+        if node.module != "__future__"
         for alias in node.names
     ]
 
@@ -276,10 +277,27 @@ def packages_only_re_export(module: Module) -> list[str]:
         for place, node in enumerate(module.tree.body)
         if not (
             (place == 0 and ast.get_docstring(module.tree) is not None)
-            or (isinstance(node, ast.ImportFrom) and is_own(node.module or ""))
+            or is_re_export(node)
+            or is_lazy_re_export(node)
             or targets(node) == ["__all__"]
         )
     ]
+
+
+def is_re_export(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and is_own(node.module or "")
+
+
+def is_lazy_re_export(node: ast.stmt) -> bool:
+    """The two parts of it: who checks types sees imports, and who runs it a `__getattr__`."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "typing" and [alias.name for alias in node.names] == ["TYPE_CHECKING"]
+    return (
+        isinstance(node, ast.If)
+        and dotted(node.test) == ["TYPE_CHECKING"]
+        and all(map(is_re_export, node.body))
+        and [targets(each) for each in node.orelse] == [["__getattr__"]]
+    )
 
 
 def is_own(name: str) -> bool:
