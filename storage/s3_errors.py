@@ -88,8 +88,10 @@ class Attempted:
 
 
 def code_of(error: Exception) -> str:
-    """The store's code for why it says no; nothing when it is another error."""
-    return str(_said(error).get("Code", "")) if isinstance(error, ClientError) else ""
+    """The store's code for why it says no, or the number if it has none; else nothing."""
+    if not isinstance(error, ClientError):
+        return ""
+    return str(_said(error).get("Code") or _status_of(error))
 
 
 def trouble_of(error: Exception) -> Trouble | None:
@@ -221,8 +223,7 @@ def _of_library(error: Exception, attempted: Attempted, found: str) -> HoldfastE
 
 def _shown(error: Exception, tried: Tried) -> str:
     if isinstance(error, ClientError):
-        said = _said(error)
-        text = f"{said.get('Code', _status_of(error))}: {said.get('Message', '')}".rstrip(": ")
+        text = f"{code_of(error)}: {_said(error).get('Message', '')}".rstrip(": ")
     else:
         text = f"{type(error).__name__}: {error}"
     line = scrubbed(text.strip().partition("\n")[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.storage.s3_options import S3Place
-from holdfast.storage.s3_requests import S3Requests
+from holdfast.storage.s3_requests import DELETED_AT_ONCE, S3Requests
 
 __all__ = ["prove"]
 
@@ -82,4 +82,5 @@ def _prove_listing(requests: S3Requests, place: S3Place, probe: str) -> list[str
             expected="a store that is consistent, as S3 is",
             fix="Without that no checkpoint is found again: use another store",
         )
-    return [line.key for line in found if line.age_s > _ABANDONED_S][:100]
+    others = [line.key for line in found if line.age_s > _ABANDONED_S and line.key != probe]
+    return others[: DELETED_AT_ONCE - 1]

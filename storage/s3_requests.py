@@ -195,7 +195,7 @@ class S3Requests:
             if len(left) == 1:
                 self._call("delete", left[0], call_one)
             elif left:
-                self._call("delete", "", call)
+                self._call("delete", lambda: left[0] if left else "", call)
         except HoldfastError as error:
             return error
         return None
@@ -331,7 +331,7 @@ class S3Requests:
     def _call(
         self,
         action: str,
-        key: str,
+        key: str | Callable[[], str],
         call: Callable[[Any], _Answer],
         wanted: Callable[[], bool] = _always,
     ) -> _Answer:
@@ -342,7 +342,8 @@ class S3Requests:
                 return call(here.client)
 
         def gave_up(error: Exception, tried: Tried) -> Exception:
-            return failed(error, tried, self._attempted(action, key, here.endpoint))
+            shown = key if isinstance(key, str) else key()
+            return failed(error, tried, self._attempted(action, shown, here.endpoint))
 
         return self._retries.run(gated, trouble_of=trouble_of, failed=gave_up, wanted=wanted)
 
