@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -59,10 +60,10 @@ class Slot:
             lambda _: is_written.set(),
         )
 
-        def snapshot(state: KeyedStateBackend) -> list[object]:
+        def snapshot(state: KeyedStateBackend) -> list[Future[StateSnapshot]]:
             return [state.snapshot(checkpoint_id, checkpoint)]
 
-        checkpoint.take([(uid, partial(snapshot, state)) for uid, state in self.states.items()])  # type: ignore[misc]
+        checkpoint.take([(uid, partial(snapshot, state)) for uid, state in self.states.items()])
         assert is_written.wait(60)
         return checkpoint.finish()
 
