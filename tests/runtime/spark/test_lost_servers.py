@@ -52,7 +52,8 @@ def rows_of(job: JobHandle) -> int:
 
 def last_seen(root: Path) -> int:
     """The number of the last order that readers see."""
-    return max(number for kind, _, number, _ in seen(root)["out"] if kind == "order")
+    numbers: list[int] = [n for kind, _, n, _ in seen(root)["out"] if kind == "order"]
+    return max(numbers)
 
 
 @pytest.mark.parametrize(("backend_name", "storage_name"), PAIRS)
