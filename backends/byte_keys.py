@@ -75,17 +75,17 @@ class KeyLayout:
         self._has_namespaces = spec.namespaces is not None
 
     @cached_property
-    def _coding(self) -> tuple[Callable[[Any], int], Callable[[Any], bytes]]:
-        """How keys are hashed and encoded: looked up once, and not before the first key.
+    def _hash_and_encode(self) -> Callable[[Any], tuple[int, bytes]]:
+        """Of the codec of keys: looked up once, and not before the first key.
 
         It may be the one that tells which type they are of.
         """
-        return self.spec.keys.hash, self.spec.keys.encode
+        return self.spec.keys.hash_and_encode
 
     def address(self, key: Any, namespace: Any) -> bytes:
         """The beginning of all that is kept for a canonical key in a namespace."""
-        hashed, encoded = self._coding
-        address = self._groups[key_group(hashed(key), self._max_parallelism)] + encoded(key)
+        key_hash, encoded = self._hash_and_encode(key)
+        address = self._groups[key_group(key_hash, self._max_parallelism)] + encoded
         return address + self._namespace(namespace) if self._has_namespaces else address
 
     def addresses(self, keys: Sequence[Any], namespace: Any) -> list[bytes]:

@@ -35,13 +35,14 @@ class _TextKey(KeyCodec[_S]):
     """The Arrow types of a column of such keys."""
 
     def encode(self, key: object) -> bytes:
-        data = self._data(key)
-        if 0 in data or 1 in data:
-            data = _escaped(data)
-        return data + _END
+        return _ended(self._data(key))
 
     def hash(self, key: object) -> int:
         return hash_bytes(self._data(key))
+
+    def hash_and_encode(self, key: object) -> tuple[int, bytes]:
+        data = self._data(key)
+        return hash_bytes(data), _ended(data)
 
     def end(self, data: bytes, offset: int) -> int:
         return data.index(0, offset) + 1
@@ -135,6 +136,10 @@ class BytesKey(_TextKey[bytes]):
 
     def _read(self, data: bytes, offset: int) -> tuple[bytes, int]:
         return self._read_data(data, offset)
+
+
+def _ended(data: bytes) -> bytes:
+    return (_escaped(data) if 0 in data or 1 in data else data) + _END
 
 
 def _escaped(data: bytes) -> bytes:

@@ -49,7 +49,8 @@ class SlotMemory:
     def __init__(
         self, budget_bytes: int, write_buffer_ratio: float, clock: Clock | None = None
     ) -> None:
-        buffers_bytes = _buffers_bytes(budget_bytes, write_buffer_ratio)
+        self.buffers_bytes = buffers_bytes = _buffers_bytes(budget_bytes, write_buffer_ratio)
+        """What write buffers may take."""
         self._cache_bytes = int(budget_bytes * (3 - write_buffer_ratio) / 3)
         self.cache = Cache(self._cache_bytes)
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
@@ -83,12 +84,12 @@ class SlotMemory:
 
         Answers how many seconds that took; None if there was room.
         """
-        buffers = self.write_buffers
-        if buffers.get_usage() <= buffers.get_buffer_size():
+        buffers, limit_bytes = self.write_buffers, self.buffers_bytes
+        used = buffers.get_usage()
+        if used <= limit_bytes:
             return None
         began_s = self._clock.monotonic_s()
-        used = buffers.get_usage()
-        while used > buffers.get_buffer_size():
+        while used > limit_bytes:
             with self._lock:
                 largest = max(self._owners, key=lambda owner: owner.buffered_bytes, default=None)
                 if largest is None:
@@ -109,7 +110,7 @@ class SlotMemory:
             "cache_pinned_bytes": float(self.cache.get_pinned_usage()),
             "cache_limit_bytes": float(self._cache_bytes),
             "write_buffers_bytes": float(self.write_buffers.get_usage()),
-            "write_buffers_limit_bytes": float(self.write_buffers.get_buffer_size()),
+            "write_buffers_limit_bytes": float(self.buffers_bytes),
             "room_waits": float(self._waits),
             "room_waited_s": self._waited_s,
         }

@@ -64,6 +64,7 @@ def test_the_canonical_key_stands_for_its_equals(kind: KeyType, data: st.DataObj
     for key in (one, other):
         assert codec.encode(codec.canonical(key)) == codec.encode(key)
         assert codec.hash(codec.canonical(key)) == codec.hash(key)
+        assert codec.hash_and_encode(key) == (codec.hash(key), codec.encode(key))
     in_dict = {codec.canonical(one): 1, codec.canonical(other): 2}
     assert (len(in_dict) == 1) == (codec.encode(one) == codec.encode(other))
 
@@ -239,7 +240,7 @@ REFUSED: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize(("annotation", "key"), REFUSED)
 def test_a_key_of_another_type_is_refused(annotation: Any, key: Any) -> None:
     codec = key_codec_for(annotation)
-    for use in (codec.canonical, codec.encode, codec.hash):
+    for use in (codec.canonical, codec.encode, codec.hash, codec.hash_and_encode):
         with pytest.raises(Invalid) as caught:
             use(key)
         assert caught.value.expected

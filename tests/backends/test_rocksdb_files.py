@@ -202,10 +202,7 @@ class Full:
     """More write buffers than there may be."""
 
     def get_usage(self) -> int:
-        return 2
-
-    def get_buffer_size(self) -> int:
-        return 1
+        return 1 << 40
 
 
 def test_write_buffers_are_not_gone_while_another_thread_empties_them(
