@@ -53,7 +53,10 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class CutRequest:
-    """The server gets that many bytes of it, head included, and the connection is gone."""
+    """The server gets that many bytes of it, head included, and the connection is gone.
+
+    A negative number says how many are missing.
+    """
 
     after_bytes: int
 

@@ -45,7 +45,10 @@ KEEPER = Identity("keeper", "AKIAHOLDFASTKEEPER", "secret/of+keeper", ("Read", "
 STRANGER = Identity("stranger", "AKIAHOLDFASTSTRANGER", "secret/of+stranger", ())
 """Whom the server does not know."""
 
-_KNOWN = (ADMIN, READER, KEEPER)
+PUBLIC_BUCKET = "public-bucket"
+_ACTIONS = tuple(f"{action}:{PUBLIC_BUCKET}" for action in ("Read", "Write", "List"))
+_ANYBODY = Identity("anonymous", "", "", _ACTIONS)
+_KNOWN = (ADMIN, READER, KEEPER, _ANYBODY)
 
 
 class S3Server:
@@ -94,6 +97,13 @@ class S3Server:
             status = {"Status": "Enabled"}
             client.put_bucket_versioning(Bucket=name, VersioningConfiguration=status)
         return name
+
+    def public_bucket(self) -> str:
+        """The bucket that needs no signatures, so that a proxy may change what would be signed."""
+        client = self.client()
+        if PUBLIC_BUCKET not in [each["Name"] for each in client.list_buckets()["Buckets"]]:
+            client.create_bucket(Bucket=PUBLIC_BUCKET)
+        return PUBLIC_BUCKET
 
     def client(self, identity: Identity = ADMIN, *, endpoint: str = "", **settings: object) -> Any:
         """A plain client of botocore that tries everything once."""
@@ -211,8 +221,8 @@ def _program() -> str:
 
 def _told(identity: Identity) -> dict[str, Any]:
     """An identity, as the server's settings have it."""
-    pair = {"accessKey": identity.key, "secretKey": identity.secret}
-    return {"name": identity.name, "credentials": [pair], "actions": list(identity.actions)}
+    pairs = [{"accessKey": identity.key, "secretKey": identity.secret}] if identity.key else []
+    return {"name": identity.name, "credentials": pairs, "actions": list(identity.actions)}
 
 
 def _no_deletes(bucket: str, identity: Identity) -> dict[str, Any]:
