@@ -138,7 +138,8 @@ def drive(fight: Fight, driver: int, say: Say) -> None:
     """The life of one driver."""
     chance = random.Random(f"{fight.seed}/{driver}")
     storage = load_storage(fight.url, **fight.options, clock=HurriedClock())
-    storage.prepare()  # which takes long, and has nothing to do with the fight
+    with suppress(Unavailable):  # to connect takes long, and has nothing to do with the fight
+        storage.prepare()
     arm(storage, chance)
     job = storage.job(fight.job_id)
     for _ in range(chance.randrange(1, _LIVES + 1)):
