@@ -149,6 +149,8 @@ def _add_credentials(settings: _Settings, options: dict[str, Any]) -> None:
         options.update(with_token)
     elif keys and _SIMPLE in asked:
         options.update(keys)
+    elif not classes:
+        return
     elif others:
         options["provider"] = ",".join(dict.fromkeys(others))
     elif _ANONYMOUS in asked:

@@ -25,8 +25,6 @@ from s3_answerer import (
     storage_of,
 )
 
-MIB = 1024 * 1024
-
 
 class TestErrors:
     @pytest.mark.parametrize(
