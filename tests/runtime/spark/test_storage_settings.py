@@ -12,12 +12,18 @@ from holdfast.runtime.spark import storage_settings
 from holdfast.runtime.spark.storage_settings import storage_of
 from holdfast.storage import Invalid
 from holdfast.storage.hdfs import HdfsCheckpointStorage
+from holdfast.storage.s3 import S3CheckpointStorage
+from holdfast.storage.s3_secrets import Secret
 
 CONF = {
     "spark.app.name": "x",
     "spark.hadoop.dfs.ha.namenodes.pair": "a",
     "spark.hadoop.dfs.namenode.rpc-address.pair.a": "host:1",
     "spark.hadoop.dfs.replication": "2",
+    "spark.hadoop.fs.s3a.endpoint": "http://minio:9000",
+    "spark.hadoop.fs.s3a.access.key": "AKID",
+    "spark.hadoop.fs.s3a.secret.key": "of-all",
+    "spark.hadoop.fs.s3a.bucket.mine.secret.key": "of-mine",
 }
 
 
@@ -40,6 +46,18 @@ def test_hadoop_s_settings_come_from_the_session(session: SparkSession) -> None:
     assert settings.replication == 2
     assert dict(settings.config)["dfs.namenode.rpc-address.pair.a"] == "host:1"
     assert settings_of(storage_of("hdfs://pair/a", None)).name_node == "hdfs://pair:8020"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_s3_s_settings_come_from_the_session(session: SparkSession, scheme: str) -> None:
+    storage = storage_of(f"{scheme}://mine/a", session)
+    assert isinstance(storage, S3CheckpointStorage)
+    assert storage.url == f"{scheme}://mine/a"
+    assert storage._options.endpoint_url == "http://minio:9000"
+    assert storage._options.secret == Secret("of-mine")
+    without = storage_of(f"{scheme}://mine/a", None)
+    assert isinstance(without, S3CheckpointStorage)
+    assert without._options.secret is None
 
 
 def test_other_places_ask_nothing_of_the_session() -> None:
