@@ -117,3 +117,18 @@ def test_orphans_are_exactly_what_nobody_needs(stored: Stored) -> None:
         else:
             needed = referenced and stored.finished
         assert commit.is_orphan(stored, facts) == (not needed)
+
+
+def test_below_the_newest_that_is_completed_nobody_commits() -> None:
+    for completed in subsets(NUMBERS):
+        assert commit.settled_below(completed, has_ended=False) == max(completed, default=0)
+        assert commit.settled_below(completed, has_ended=True) > 10**20
+
+
+@pytest.mark.parametrize("stored", stored_objects())
+def test_without_owning_the_job_only_old_files_that_nobody_refers_to_go(stored: Stored) -> None:
+    for below, referenced in product((0, 6, 7, 8, float("inf")), (False, True)):
+        is_old = stored.checkpoint_id is not None and stored.checkpoint_id < below
+        is_free = not stored.finished or not (stored.is_metadata or referenced)
+        told = commit.is_leftover(stored, below=below, referenced={"name"} if referenced else set())
+        assert told == (is_old and is_free)

@@ -118,6 +118,16 @@ def test_a_job_that_is_interrupted_can_go_on(on_cancel: str) -> None:
     assert (stage.job.completed(), stage.job.result()) == ((1,), None)
 
 
+@pytest.mark.parametrize("on_cancel", ["delete", "retain"])
+def test_a_job_that_fails_leaves_its_checkpoints_whatever_is_said_of_a_cancelled_one(
+    on_cancel: str,
+) -> None:
+    stage = Stage([completes(1, fails_for_good)], config=CheckpointConfig(on_cancel=on_cancel))
+    stage.run.run()
+    assert stage.run.status is JobStatus.FAILED
+    assert (stage.job.completed(), stage.job.result()) == ((1,), None)
+
+
 def test_a_job_that_finishes_while_it_is_interrupted_has_finished() -> None:
     def act(stage: Stage, events: EventQueue) -> Outcome:
         is_interrupted(stage, events)
