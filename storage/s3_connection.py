@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from base64 import b64encode
+from contextlib import suppress
+from datetime import datetime
 from hashlib import md5
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +15,7 @@ import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.parsers import ResponseParserError
+from botocore.utils import parse_timestamp
 
 from holdfast.storage.s3_options import PROVIDERS, S3Options, S3Place, url_to_show
 from holdfast.storage.s3_secrets import keep_out_of_logs
@@ -70,6 +73,7 @@ os.register_at_fork(after_in_child=_forget)
 
 def _client(options: S3Options) -> Any:
     session = botocore.session.Session(profile=options.profile)
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_moment)
     _keep_providers(session, options)
     client = _made(session, options, _config(options, options.endpoint_url))
     url = str(client.meta.endpoint_url)
@@ -96,6 +100,14 @@ def _made(session: Any, options: S3Options, config: Config) -> Any:
     client.meta.events.register("before-call.s3.DeleteObjects", _add_md5)
     client.meta.events.register("before-parse.s3", _refuse_cut_answer)
     return client
+
+
+def _moment(text: Any) -> Any:
+    """A time in an answer. The library's own way takes four fifths of the time of a listing."""
+    if isinstance(text, str) and text.endswith("Z"):
+        with suppress(ValueError):
+            return datetime.fromisoformat(text)
+    return parse_timestamp(text)
 
 
 def _add_md5(params: dict[str, Any], **_: Any) -> None:
