@@ -11,7 +11,7 @@ import random
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -152,7 +152,10 @@ class Rules:
         return taking[0].fault if taking else None
 
 
-Deal: TypeAlias = Callable[[random.Random, Request], Fault]
+class Deal(Protocol):
+    """Makes a fault for a request."""
+
+    def __call__(self, chance: random.Random, request: Request, /) -> Fault: ...
 
 
 def _delay(chance: random.Random, _: Request) -> Fault:
