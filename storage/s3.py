@@ -69,6 +69,12 @@ class S3CheckpointStorage(CheckpointStorage):
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
         self._url = url_to_show(url).rstrip("/")
         self._place = s3_place(url)
+        if type(allow_unsafe_commit) is not bool:
+            raise Invalid(
+                "option allow_unsafe_commit is out of range",
+                expected="True or False",
+                found=repr(allow_unsafe_commit),
+            )
         self._is_unsafe = allow_unsafe_commit
         self._options = S3Options.of(options, others=_OWN_OPTIONS)
         self._capabilities = Capabilities(

@@ -25,6 +25,7 @@ __all__ = ["S3Connection", "connection"]
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws")
 _REGION = "us-east-1"
 """What requests to stores that have no regions are signed for."""
+_SLOWEST_BYTES_PER_S = 256 * 1024
 _BODILESS = (204, 304)
 _TAGGED = ("GetObject", "PutObject", "UploadPart")
 
@@ -151,7 +152,10 @@ def _config(options: S3Options, endpoint_url: str | None) -> Config:
         sign_payload = endpoint_url is not None and endpoint_url.startswith("http:")
     return Config(
         signature_version=UNSIGNED if options.anon else None,
-        connect_timeout=options.connect_timeout_s,
+        # For urllib3 this is also the time to send a whole body in, which takes as long as it is.
+        connect_timeout=max(
+            options.connect_timeout_s, options.part_size_bytes / _SLOWEST_BYTES_PER_S
+        ),
         read_timeout=options.read_timeout_s,
         max_pool_connections=options.max_connections,
         tcp_keepalive=True,

@@ -78,7 +78,7 @@ class S3Objects:
             if self._create(key, mine, mark):
                 return None
             try:
-                there = self._read(key, 0, None)
+                there = self._requests.get(key, 0, None)
             except NotFound:
                 continue  # somebody has just deleted it: there is room for ours
             # It bears our mark if we created it by an attempt whose answer was lost.

@@ -156,8 +156,9 @@ class S3Options:
         max_concurrency: how many parts of one object are under way at once. A writer holds one
             more than that in memory.
         max_connections: how many requests a process makes at once.
-        connect_timeout_s: for a connection to be made.
-        read_timeout_s: for the store to say or to take anything.
+        connect_timeout_s: for a connection to be made, or for a part to be sent; at least the time
+            that a part takes at 256 KiB/s.
+        read_timeout_s: for the store to say anything.
         max_attempts: how often a request is made that fails in a way that may pass.
         retry_timeout_s: no attempt begins later than this after the first one.
         sign_payload: hash each body that is sent. None: only where nothing is encrypted.

@@ -73,7 +73,7 @@ def _prove_condition(requests: S3Requests, probe: str, token: str) -> None:
 
 
 def _prove_listing(requests: S3Requests, place: S3Place, probe: str) -> list[str]:
-    """That the listing shows the probe; answers the keys of abandoned ones."""
+    """That the listing shows the probe, and there is one of uploads; answers abandoned probes."""
     found = [*requests.list(f"{place.prefix}{_PROBE}")]
     if probe not in [line.key for line in found]:
         raise Unavailable(
@@ -82,5 +82,6 @@ def _prove_listing(requests: S3Requests, place: S3Place, probe: str) -> list[str
             expected="a store that is consistent, as S3 is",
             fix="Without that no checkpoint is found again: use another store",
         )
+    next(requests.uploads(f"{place.prefix}{_PROBE}"), None)  # else nobody could clean them up
     others = [line.key for line in found if line.age_s > _ABANDONED_S and line.key != probe]
     return others[: DELETED_AT_ONCE - 1]

@@ -203,7 +203,7 @@ def proven(store: Answerer) -> None:
     def listed(_: Asked) -> Answer:
         return listing(probes[0].path.removeprefix("/bucket/"))
 
-    store.tell(keep, REFUSED, lambda _: found(probes[0].body), listed, Answer(204))
+    store.tell(keep, REFUSED, lambda _: found(probes[0].body), listed, uploads(), Answer(204))
 
 
 def listing(*keys: str, more: str = "", is_cut: bool = False) -> Answer:
@@ -217,6 +217,18 @@ def listing(*keys: str, more: str = "", is_cut: bool = False) -> Answer:
     truncated = str(bool(more) or is_cut).lower()
     return xml(
         f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{lines}{token}</ListBucketResult>"
+    )
+
+
+def uploads(*lines: tuple[str, str], more: bool = False) -> Answer:
+    """A page of uploads."""
+    shown = "".join(
+        f"<Upload><Key>{key}</Key><UploadId>{upload}</UploadId></Upload>" for key, upload in lines
+    )
+    tail = "<NextKeyMarker>k</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>"
+    return xml(
+        f"<ListMultipartUploadsResult><IsTruncated>{str(more).lower()}</IsTruncated>"
+        f"{tail if more else ''}{shown}</ListMultipartUploadsResult>"
     )
 
 

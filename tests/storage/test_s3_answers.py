@@ -23,16 +23,26 @@ from s3_answerer import (
     Answer,
     Answerer,
     Asked,
+    Told,
     begun,
     error,
     found,
     listing,
     proven,
     storage_of,
+    uploads,
     xml,
 )
 
 MIB = 1024 * 1024
+
+
+def as_written(probe: Asked) -> Answer:
+    return found(probe.body)
+
+
+def shown(probe: Asked) -> Answer:
+    return listing(probe.path.removeprefix("/bucket/"))
 
 
 class TestWriting:
@@ -201,7 +211,10 @@ class TestCreating:
         storage_of(store, clock).prepare()
         storage_of(store, clock).create("a", b"")
         storage_of(store, clock).create("b", b"")
-        assert store.whats == ["PUT", "PUT", "GET", "GET list-type", "DELETE", "PUT", "PUT"]
+        assert (
+            store.whats
+            == ["PUT", "PUT", "GET", "GET list-type", "GET uploads", "DELETE"] + ["PUT"] * 2
+        )
 
 
 class TestProving:
@@ -248,6 +261,7 @@ class TestProving:
             REFUSED,
             lambda _: found(probes[0].body),
             lambda _: listing(probes[0].path.removeprefix("/bucket/")),
+            uploads(),
             denied,
         )
         with pytest.raises(Invalid, match=r"cannot delete.*expected permission"):
@@ -259,12 +273,29 @@ class TestProving:
             ([error("AccessDenied", 403)], "cannot create.*expected permission"),
             ([OK, REFUSED, error("AccessDenied", 403)], "cannot read.*expected permission"),
             ([OK, REFUSED, ABSENT], "what was written is not there"),
+            (
+                [OK, REFUSED, as_written, error("AccessDenied", 403)],
+                "cannot list .*expected permission",
+            ),
+            (
+                [OK, REFUSED, as_written, shown, error("AccessDenied", 403)],
+                "cannot list unfinished writes .*expected permission",
+            ),
         ],
     )
     def test_what_is_not_permitted_is_told(
-        self, store: Answerer, storage: S3CheckpointStorage, told: list[Answer], message: str
+        self, store: Answerer, storage: S3CheckpointStorage, told: list[Told], message: str
     ) -> None:
-        store.tell(*told, Answer(204))
+        probes: list[Asked] = []
+
+        def about_the_probe(answer: Told) -> Told:
+            def tell(asked: Asked) -> Answer:
+                probes.append(asked)
+                return answer if isinstance(answer, Answer) else answer(probes[0])
+
+            return tell
+
+        store.tell(*map(about_the_probe, told), Answer(204))
         with pytest.raises(HoldfastError, match=message):
             storage.prepare()
 
@@ -283,6 +314,6 @@ class TestProving:
             return listing(mine, "root/.holdfast-probe-of-old")
 
         deleted = xml("<DeleteResult></DeleteResult>")
-        store.tell(OK, REFUSED, lambda _: found(store.asked[0].body), listed, deleted)
+        store.tell(OK, REFUSED, lambda _: found(store.asked[0].body), listed, uploads(), deleted)
         storage.prepare()
         assert b".holdfast-probe-of-old" in store.asked[-1].body

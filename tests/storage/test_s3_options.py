@@ -140,6 +140,7 @@ class TestOptions:
                 "option server_side_encryption .*it once",
             ),
             ({"inline_limit_bytes": -1}, "option inline_limit_bytes"),
+            ({"allow_unsafe_commit": "no"}, "option allow_unsafe_commit"),
         ],
     )
     def test_what_cannot_be_is_refused(self, options: dict[str, Any], message: str) -> None:
@@ -206,6 +207,13 @@ class TestConnections:
         assert config.s3["payload_signing_enabled"] is is_signed
         assert config.retries == {"total_max_attempts": 1, "mode": "standard"}
         assert here.lists_in_order == ("amazonaws" in here.endpoint)
+
+    def test_a_part_may_take_as_long_as_it_is(self) -> None:
+        for part_mib, seconds in ((8, 40.0), (64, 256.0)):
+            options = S3Options.of({"part_size_bytes": part_mib * MIB, "connect_timeout_s": 40.0})
+            config = S3Connection(options).client.meta.config
+            assert config.connect_timeout == seconds
+            assert config.read_timeout == 60
 
     def test_the_environment_may_name_the_endpoint(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://minio.example:9000")

@@ -22,6 +22,7 @@ from s3_answerer import (
     found,
     listing,
     storage_of,
+    uploads,
     xml,
 )
 
@@ -217,17 +218,6 @@ class TestUnfinished:
         store.tell(error("AccessDenied", 403))
         with pytest.raises(Invalid, match=r"cannot list unfinished writes.*permission"):
             list(storage.unfinished(""))
-
-
-def uploads(*lines: tuple[str, str], more: bool = False) -> Answer:
-    shown = "".join(
-        f"<Upload><Key>{key}</Key><UploadId>{upload}</UploadId></Upload>" for key, upload in lines
-    )
-    tail = "<NextKeyMarker>k</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>"
-    return xml(
-        f"<ListMultipartUploadsResult><IsTruncated>{str(more).lower()}</IsTruncated>"
-        f"{tail if more else ''}{shown}</ListMultipartUploadsResult>"
-    )
 
 
 def parts(*sizes: int, more: bool = False) -> Answer:
