@@ -201,7 +201,8 @@ class TestConnections:
     def test_they_suit_the_endpoint(
         self, options: dict[str, Any], style: str | None, is_signed: object
     ) -> None:
-        here = S3Connection(S3Options.of({"region": "eu-west-1", **KEYS, **options}))  # type: ignore[typeddict-item]
+        given: Any = {"region": "eu-west-1", **KEYS, **options}
+        here = S3Connection(S3Options.of(given))
         config = here.client.meta.config
         assert config.s3["addressing_style"] == (style or "auto")
         assert config.s3["payload_signing_enabled"] is is_signed
