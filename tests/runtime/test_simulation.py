@@ -187,12 +187,12 @@ def retained_whatever_is_under_way() -> AbstractContextManager[Any]:
 
 
 def cleaned_while_it_is_written() -> AbstractContextManager[Any]:
-    orphans = JobOwner.orphans
+    release = JobOwner.release_orphans
 
-    def all_of_them(owner: JobOwner, **_in_flight: object) -> list[str]:
-        return orphans(owner)
+    def all_of_them(owner: JobOwner, **_in_flight: object) -> None:
+        release(owner)
 
-    return patch.object(JobOwner, "orphans", all_of_them)
+    return patch.object(JobOwner, "release_orphans", all_of_them)
 
 
 @pytest.mark.slow
