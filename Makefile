@@ -40,7 +40,7 @@ check:  ## format, lint, types, imports and the quick tests: before every commit
 	@$(INSIDE) python tools/check.py
 
 bench:  ## the benchmarks in full, one JSON line a result
-	@$(INSIDE) python -m benchmarks
+	@$(INSIDE) env PYTHONPATH=tests:tools python -m benchmarks
 
 lock:  ## renew the lock files where pyproject.toml asks for it; UPGRADE=1 takes the newest of everything
 	@$(INSIDE) $(COMPILE) --all-extras --output-file requirements-dev.lock pyproject.toml

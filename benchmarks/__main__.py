@@ -8,7 +8,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 
-from benchmarks import spine, state_hashmap, state_primitives, state_rocksdb, storage_files
+from benchmarks import (
+    spine,
+    state_hashmap,
+    state_primitives,
+    state_rocksdb,
+    storage_files,
+    storage_remote,
+)
 from benchmarks.harness import Result, Scale, result_line
 
 __all__ = ["BENCHMARKS", "main"]
@@ -19,6 +26,7 @@ BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
     "state_hashmap": state_hashmap.run,
     "state_rocksdb": state_rocksdb.run,
     "storage_files": storage_files.run,
+    "storage_remote": storage_remote.run,
 }
 
 
