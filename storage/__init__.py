@@ -31,6 +31,7 @@ from holdfast.storage.metadata import CheckpointMetadata, OperatorState
 from holdfast.storage.owner import JobOwner
 from holdfast.storage.registry import load_storage, registered_storages
 from holdfast.storage.result import JobResult
+from holdfast.storage.s3 import S3CheckpointStorage
 from holdfast.storage.segment_writer import SegmentStream, SegmentWriter
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectWriter",
     "OperatorState",
+    "S3CheckpointStorage",
     "SeededEntropy",
     "SegmentStream",
     "SegmentWriter",
