@@ -189,7 +189,7 @@ def test_who_waits_for_room_is_told_how_long(tmp_path: Any) -> None:
         waiting = state.get_state(ValueStateDescriptor("waiting", bytes))
         fill(state.get_state(ValueStateDescriptor("quick", bytes)), range(10))
         memory.buffers_of(SlowDisk(clock))
-        memory.write_buffers.set_buffer_size(1)
+        memory.buffers_bytes = 1
         fill(waiting, range(10))
         state.set_current_key(1)
         waiting.update(VALUE)
