@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,8 @@ from whole_jobs import check_clean, check_whole
 SHARE = 0.12
 LATEST_S = 0.5
 """What a proxy holds back arrives within this time."""
+BLOCK_BYTES = 1 << 20
+"""A name node keeps room for a whole block for each that was given up, for up to 20 minutes."""
 HDFS_DEALS = tuple(sorted({*DEALS} - {"repeat"}))  # no call of its protocol comes twice
 
 
@@ -39,7 +42,7 @@ class Place:
     """Where drivers find the storage, and what must be in their environment."""
 
     url: str
-    options: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -150,7 +153,8 @@ def hdfs_campaign(server: HdfsServer, url: str, seeds: range) -> None:
     weather = Weather(seeds.start, SHARE, HDFS_DEALS)
     folder = url.removeprefix(server.url())
     with HdfsProxy(server.port, server.data_port, weather) as proxy:
-        campaign(Place(proxy.url(folder)), load_storage(url), seeds)
+        there = Place(proxy.url(folder), {"block_size_bytes": BLOCK_BYTES})
+        campaign(there, load_storage(url, block_size_bytes=BLOCK_BYTES), seeds)
     assert {*weather.tally} == {*HDFS_DEALS}
 
 
