@@ -11,7 +11,7 @@ _lock = threading.Lock()
 
 
 def _pause() -> None:
-    SystemClock().sleep_s(0.001)
+    SystemClock().sleep_s(0.01)  # long enough for others to come between, also on a busy machine
 
 
 @breaks("create_makes_what_is_not_there", says="the answer of the first create")
