@@ -50,7 +50,11 @@ class Handler(BaseHTTPRequestHandler):
     server: Store
 
     def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
+        size = int(self.headers["content-length"])
+        body = self.rfile.read(size)
+        if len(body) < size:
+            self.close_connection = True
+            return
         self.server.puts.append(self.path)
         taken = self.headers["if-none-match"] == "*" and self.path in self.server.kept
         if not taken:

@@ -106,7 +106,7 @@ def test_a_call_whose_answer_is_lost_comes_right(
     SystemClock().sleep_s(LATE_S)
     assert [info.name for info in hdfs.list("")] == ["a/commit"]
     left = [*hdfs.unfinished("")]
-    assert len(left) <= (method == "create")  # one that comes late is left, for whoever cleans
+    assert len(left) <= 1  # a try that was given up, or comes late, is left for whoever cleans
     hdfs.delete([write.name for write in left])
     assert [*hdfs.unfinished("")] == []
 
@@ -321,7 +321,7 @@ def test_an_answer_of_s3_that_ends_anywhere_is_asked_for_again(
         lambda: s3.create("a/file", b"another") == b"d" * 300,
         lambda: _is_missing(s3, "a/nothing"),
     ]
-    for after_bytes in range(0, 900, 23):  # the head has some 400, which may end too early as well
+    for after_bytes in range(0, 900, 37):  # the head has some 400, which may end too early as well
         for call in calls:
             s3_proxy.follow(Rule(fault=CutAnswer(after_bytes)))
             assert call(), after_bytes
