@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError
 
-from holdfast.storage.errors import HoldfastError, NotFound, Unavailable
+from holdfast.storage.errors import HoldfastError, Unavailable
 from holdfast.storage.retries import Retries, Tried
 from holdfast.storage.s3_connection import S3Connection, connection
 from holdfast.storage.s3_errors import Attempted, code_of, failed, trouble_of
@@ -127,32 +127,7 @@ class S3Requests:
         Raises:
             NotFound: there is no such object.
         """
-        is_part = begin > 0 or end is not None
-        span = {"Range": f"bytes={begin}-{'' if end is None else end - 1}"} if is_part else {}
-
-        def call(client: Any) -> Piece:
-            try:
-                answer = client.get_object(Key=key, **span, **self._reading)
-            except ClientError as error:
-                if is_part and code_of(error) in ("InvalidRange", "416"):
-                    return Piece(b"", None, "", "")
-                raise
-            total = _total_bytes(answer)
-            if into is not None and total is not None:
-                data = b""
-                size = _put_into(into, iter(partial(answer["Body"].read, _CHUNK_BYTES), b""))
-            else:
-                data = answer["Body"].read()
-                if total is None:  # it was not asked for a range, or knows of none
-                    total = len(data)
-                    data = data[begin:end]
-                size = len(data)
-                if into is not None:
-                    into[:size], data = data, b""
-            mark = answer.get("Metadata", {}).get(_MARK, "")
-            return Piece(data, total, answer.get("ETag", ""), mark, size)
-
-        return self._call("read", key, call)
+        return self._call("read", key, lambda client: self._piece(client, key, begin, end, into))
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """The objects whose keys begin so, as the store orders them."""
@@ -242,7 +217,7 @@ class S3Requests:
                     **self._reading,
                 )
             except ClientError as error:
-                if code_of(error) != "NoSuchUpload" or not self._has_mark(upload.key, mark):
+                if code_of(error) != "NoSuchUpload" or not self._has_mark(client, upload.key, mark):
                     raise  # else an earlier try was completed, and its answer lost
 
         self._call("finish writing", upload.key, call)
@@ -311,11 +286,41 @@ class S3Requests:
     def _writing(self) -> dict[str, Any]:
         return {"Bucket": self._place.bucket, **dict(self._options.put_arguments)}
 
-    def _has_mark(self, key: str, mark: str) -> bool:
+    def _piece(
+        self, client: Any, key: str, begin: int, end: int | None, into: memoryview | None = None
+    ) -> Piece:
+        """A range of an object, by one request."""
+        is_part = begin > 0 or end is not None
+        span = {"Range": f"bytes={begin}-{'' if end is None else end - 1}"} if is_part else {}
         try:
-            return self.get(key, 0, 1).mark == mark
-        except NotFound:
-            return False
+            answer = client.get_object(Key=key, **span, **self._reading)
+        except ClientError as error:
+            if is_part and code_of(error) in ("InvalidRange", "416"):
+                return Piece(b"", None, "", "")
+            raise
+        total = _total_bytes(answer)
+        if into is not None and total is not None:
+            data = b""
+            size = _put_into(into, iter(partial(answer["Body"].read, _CHUNK_BYTES), b""))
+        else:
+            data = answer["Body"].read()
+            if total is None:  # it was not asked for a range, or knows of none
+                total = len(data)
+                data = data[begin:end]
+            size = len(data)
+            if into is not None:
+                into[:size], data = data, b""
+        mark = answer.get("Metadata", {}).get(_MARK, "")
+        return Piece(data, total, answer.get("ETag", ""), mark, size)
+
+    def _has_mark(self, client: Any, key: str, mark: str) -> bool:
+        """Asked with the client of a request that is under way: each of ours waits for its turn."""
+        try:
+            return self._piece(client, key, 0, 1).mark == mark
+        except ClientError as error:
+            if code_of(error) == "NoSuchKey":
+                return False
+            raise
 
     def _next(self, page: Any, marker: str, prefix: str) -> Any:
         """Where the next page begins."""

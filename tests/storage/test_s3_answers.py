@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from holdfast.storage import (
@@ -92,6 +94,29 @@ class TestWriting:
         with storage.writer("a") as writer:
             writer.write(bytes(9 * MIB))
         assert store.whats[3:] == ["POST uploadId", "POST uploadId", "GET"]
+
+    def test_it_is_known_too_where_only_one_request_is_made_at_once(
+        self, store: Answerer, clock: ManualClock
+    ) -> None:
+        storage = storage_of(store, clock, max_concurrency=1, max_connections=1)
+        marks: list[str] = []
+
+        def begin(asked: Asked) -> Answer:
+            marks.append(asked.headers[MARK])
+            return begun()
+
+        gone = error("NoSuchUpload", 404)
+        store.tell(begin, OK, OK, CUT, gone, BROKEN, gone)
+        store.tell(lambda _: found(b"x", mark=marks[0], span=(0, 1)))
+        ended = threading.Event()
+
+        def write() -> None:
+            with storage.writer("a") as writer:
+                writer.write(bytes(9 * MIB))
+            ended.set()
+
+        threading.Thread(target=write, daemon=True).start()
+        assert ended.wait(20), "it waits for itself"
 
     @pytest.mark.parametrize("there", [ABSENT, found(b"x", mark="another", span=(0, 1))])
     def test_parts_that_are_gone_are_told(
