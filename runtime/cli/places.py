@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -15,7 +16,7 @@ from holdfast.storage import CheckpointStorage, Invalid, JobStorage, NotFound, l
 from holdfast.storage.cleaning import is_job_folder, jobs_in
 from holdfast.storage.registry import storage_factory
 
-__all__ = ["Place", "find_jobs"]
+__all__ = ["Place", "find_jobs", "storage_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,16 @@ def find_jobs(path: str, options: Iterable[str]) -> Place:
     return Place(url, tuple(map(storage.job, jobs)))
 
 
-def _opened(url: str, options: Iterable[str]) -> CheckpointStorage:
+def storage_options(url: str, options: Iterable[str]) -> dict[str, Any]:
+    """The options of the storage for this URL, out of `key=value`: each of the type that it has.
+
+    A text stands for itself where the option is one, and else for what JSON or a bare word would
+    be. Where an option may be a text or a number or a truth value, it is one of the latter if it
+    reads as such. Options that the storage does not know are texts: it refuses them itself.
+
+    Raises:
+        Invalid: one is given twice, or without a value, or its text stands for no value of it.
+    """
     given: dict[str, Any] = {}
     for option in options:
         key, is_set, text = option.partition("=")
@@ -66,31 +76,50 @@ def _opened(url: str, options: Iterable[str]) -> CheckpointStorage:
         if key in given:
             raise Invalid(f"option {key!r} is given twice", found=f"-D{option}")
         given[key] = text
-    factory = storage_factory(url)
-    kinds = _kinds(factory)
-    return load_storage(
-        url, **{key: _value(key, text, kinds.get(key, str)) for key, text in given.items()}
-    )
+    kinds = _kinds(storage_factory(url))
+    return {key: _value(key, text, kinds.get(key, str)) for key, text in given.items()}
+
+
+def _opened(url: str, options: Iterable[str]) -> CheckpointStorage:
+    return load_storage(url, **storage_options(url, options))
 
 
 def _kinds(factory: Any) -> dict[str, Any]:
     """The types of a storage's options; such as cannot be told are taken for text."""
     makes = factory.__init__ if inspect.isclass(factory) else factory
     try:
-        return get_type_hints(makes)
+        kinds = get_type_hints(makes)
+        for parameter in inspect.signature(makes).parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                others = kinds.pop(parameter.name, None)
+                if get_origin(others) is Unpack:
+                    kinds |= get_type_hints(get_args(others)[0])
     except (NameError, TypeError):
         return {}
+    return kinds
 
 
 def _value(key: str, text: str, kind: Any) -> Any:
-    """The value that a text stands for: itself where text will do, else JSON, or a bare word."""
-    for read in (lambda: text, lambda: json.loads(text)):
-        try:
-            return msgspec.convert(read(), kind, strict=False)
-        except (msgspec.ValidationError, ValueError, TypeError):
-            continue
+    """The value that a text stands for."""
+    for member in sorted(_members(kind), key=_rank):
+        for read in (lambda: text, lambda: json.loads(text)):
+            try:
+                return msgspec.convert(read(), member, strict=False)
+            except (msgspec.ValidationError, ValueError, TypeError):
+                continue
     raise Invalid(
         f"option {key!r} of the storage cannot be this",
-        expected=str(getattr(kind, "__name__", kind)),
+        expected=str(kind if len(_members(kind)) > 1 else getattr(kind, "__name__", kind)),
         found=repr(text),
     )
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; of another one, itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _rank(kind: Any) -> int:
+    """Texts after what only some texts read as, and before what any text could be mistaken for."""
+    ranks = (int, float, bool, str)
+    return ranks.index(kind) if kind in ranks else len(ranks)

@@ -1,0 +1,134 @@
+"""Every option of a storage can be given to a command, as text, and is what it should be."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.runtime.cli.places import storage_options
+from holdfast.storage import HoldfastError, Invalid, load_storage
+from holdfast.storage.hdfs import HdfsCheckpointStorage
+from holdfast.storage.hdfs_options import HdfsKeywords
+from holdfast.storage.s3 import S3CheckpointStorage
+from holdfast.storage.s3_options import S3Arguments
+
+COMPONENTS = {"self", "url", "clock", "entropy", "options"}
+"""What no text can stand for, or is no option."""
+
+OF_BOTH = [
+    ("inline_limit_bytes=7", 7),
+    ("max_attempts=3", 3),
+    ("retry_timeout_s=5", 5.0),
+]
+OF_S3 = [
+    *OF_BOTH,
+    ("allow_unsafe_commit=true", True),
+    ("endpoint=http://host:9000", "http://host:9000"),
+    ("region=1", "1"),
+    ("key=123", "123"),
+    ("secret=null", "null"),
+    ("session_token=a=b", "a=b"),
+    ("profile=true", "true"),
+    ("provider=environment,instance", "environment,instance"),
+    ("anon=True", True),
+    ("path_style=false", False),
+    ("path_style=null", None),
+    ("ssl=true", True),
+    ("verify=false", False),
+    ("verify=TRUE", True),
+    ("verify=/etc/ca.pem", "/etc/ca.pem"),
+    ("part_size_bytes=8388608", 8 << 20),
+    ("max_concurrency=2", 2),
+    ("max_connections=5", 5),
+    ("connect_timeout_s=2.5", 2.5),
+    ("read_timeout_s=30", 30.0),
+    ("sign_payload=true", True),
+    ("server_side_encryption=AES256", "AES256"),
+    ("kms_key_id=arn:k", "arn:k"),
+    (
+        'put_arguments={"ACL": "private", "BucketKeyEnabled": true}',
+        {"ACL": "private", "BucketKeyEnabled": True},
+    ),
+]
+OF_HDFS = [
+    *OF_BOTH,
+    ("config_dir=/etc/hadoop", "/etc/hadoop"),
+    ('config={"dfs.replication": "2"}', {"dfs.replication": "2"}),
+    ("kerberos_principal=me@REALM", "me@REALM"),
+    ("kerberos_keytab=/keytab", "/keytab"),
+    ("kerberos_cache=7", "7"),
+    ("replication=2", 2),
+    ("block_size_bytes=1048576", 1 << 20),
+    ("block_size_bytes=null", None),
+    ("call_timeout_s=9", 9.0),
+]
+NEEDS = {
+    "key": {"secret": "s"},
+    "secret": {"key": "k"},
+    "session_token": {"key": "k", "secret": "s"},
+    "kms_key_id": {"server_side_encryption": "aws:kms"},
+    "ssl": {"endpoint": "host:1"},
+    "kerberos_keytab": {"kerberos_principal": "me@REALM"},
+    "kerberos_cache": {"kerberos_principal": "me@REALM"},
+}
+URLS = {"s3": "s3://bucket/x", "hdfs": "hdfs://host:1/x"}
+CASES = [
+    *(("s3", text, value) for text, value in OF_S3),
+    *(("hdfs", text, value) for text, value in OF_HDFS),
+]
+
+
+@pytest.mark.parametrize(("scheme", "text", "value"), CASES)
+def test_an_option_is_what_its_text_stands_for(
+    scheme: str, text: str, value: object, tmp_path: Path
+) -> None:
+    name = text.partition("=")[0]
+    found = storage_options(URLS[scheme], [text])
+    assert (found, type(found[name])) == ({name: value}, type(value))
+    if name == "config_dir":
+        (tmp_path / "hdfs-site.xml").write_text("<configuration/>")
+        found = {name: str(tmp_path)}
+    load_storage(URLS[scheme], **{**found, **NEEDS.get(name, {})})
+
+
+@pytest.mark.parametrize(
+    ("scheme", "made", "keywords"),
+    [
+        ("s3", S3CheckpointStorage, S3Arguments),
+        ("hdfs", HdfsCheckpointStorage, HdfsKeywords),
+    ],
+)
+def test_no_option_is_left_untried(scheme: str, made: Any, keywords: Any) -> None:
+    own = set(inspect.signature(made).parameters) - COMPONENTS
+    tried = {text.partition("=")[0] for of, text, _ in CASES if of == scheme}
+    assert tried == own | set(keywords.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "text"),
+    [
+        ("s3", "anon=maybe"),
+        ("s3", "anon="),
+        ("s3", "part_size_bytes=8M"),
+        ("s3", "part_size_bytes=true"),
+        ("s3", "connect_timeout_s=soon"),
+        ("s3", "put_arguments=ACL"),
+        ("s3", 'put_arguments={"ACL": 7}'),
+        ("s3", "clock=now"),
+        ("hdfs", "replication=two"),
+        ("hdfs", 'config={"dfs.replication": 2}'),
+    ],
+)
+def test_a_text_that_stands_for_none_is_refused(scheme: str, text: str) -> None:
+    with pytest.raises(Invalid, match=f"option '{text.partition('=')[0]}' .* cannot be this"):
+        storage_options(URLS[scheme], [text])
+
+
+def test_what_no_storage_knows_is_left_to_it() -> None:
+    options = storage_options("s3://bucket/x", ["speed=9"])
+    assert options == {"speed": "9"}
+    with pytest.raises(HoldfastError, match="option 'speed' is not known"):
+        load_storage("s3://bucket/x", **options)
