@@ -81,7 +81,11 @@ def test_what_is_confirmed_is_on_a_disk(
 
     def comes_to(count: int) -> bool:
         """Within the time for which the data node tells what it counted before."""
-        return any(synced() >= count or clock.sleep_s(0.2) for _ in range(100))
+        for _ in range(100):
+            if synced() >= count:
+                return True
+            clock.sleep_s(0.2)
+        return False
 
     clock = SystemClock()
     synced()
@@ -294,7 +298,8 @@ def test_folders_come_and_go_under_those_who_use_them(storage: HdfsCheckpointSto
     for thread in threads:
         thread.join()
     assert failures == []
-    assert list(storage.list("")) == list(storage.unfinished("")) == []
+    assert list(storage.list("")) == []
+    assert list(storage.unfinished("")) == []
 
 
 def test_replication_and_block_size_count(hdfs_url: str, hdfs_server: HdfsServer) -> None:
