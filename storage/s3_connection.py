@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, CredentialRetrievalError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 from botocore.utils import parse_timestamp
 
 from holdfast.storage.s3_options import PROVIDERS, S3Options, S3Place, url_to_show
 from holdfast.storage.s3_secrets import keep_out_of_logs
 
-__all__ = ["S3Connection", "connection"]
+__all__ = ["S3Connection", "connection", "drop", "not_found"]
 
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws")
 _REGION = "us-east-1"
@@ -60,6 +61,25 @@ def connection(options: S3Options) -> S3Connection:
         if found is None:
             found = _connections[options] = S3Connection(options)
         return found
+
+
+def drop(options: S3Options, gone: S3Connection) -> None:
+    """Have the next request make a connection of its own; those that use this one may go on."""
+    with _lock:
+        if _connections.get(options) is gone:
+            del _connections[options]
+
+
+def not_found(options: S3Options, error: NoCredentialsError) -> BotoCoreError:
+    """What it means that nobody has found credentials.
+
+    The metadata service of an instance may be silent for a moment, which the library does not
+    tell. All other providers say it if they fail, so there is nothing to be found by them.
+    """
+    is_off = os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true"
+    if "instance" not in options.providers or is_off:
+        return error
+    return CredentialRetrievalError(provider=options.provider, error_msg=str(error))
 
 
 def _forget() -> None:

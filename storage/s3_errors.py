@@ -210,15 +210,18 @@ def _of_library(error: Exception, attempted: Attempted, found: str) -> HoldfastE
             found=found,
             fix="Pass verify=PATH with its issuer; or http:// if the endpoint does not encrypt",
         )
-    if isinstance(error, EndpointConnectionError | ConnectTimeoutError | ProxyConnectionError):
+    expected, fix = "", ""
+    if isinstance(error, CredentialRetrievalError | MetadataRetrievalError):
+        expected = "credentials"
+        fix = "Look whether their provider answers on this machine, and has some for it"
+    elif isinstance(error, EndpointConnectionError | ConnectTimeoutError | ProxyConnectionError):
         fix = f"Check that {endpoint} is right, runs, and can be reached from this machine"
-        return Unavailable(what, where=where, found=found, fix=fix)
-    if isinstance(error, ResponseParserError):
+    elif isinstance(error, ResponseParserError):
+        found = "an answer that is not S3's"
         fix = f"Check that what answers at {endpoint} is S3, and no proxy stands between"
-        return Unavailable(what, where=where, found="an answer that is not S3's", fix=fix)
-    if isinstance(error, BotoCoreError) and trouble_of(error) is None:
+    elif isinstance(error, BotoCoreError) and trouble_of(error) is None:
         return Invalid(what, where=where, found=found)
-    return Unavailable(what, where=where, found=found)
+    return Unavailable(what, where=where, expected=expected, found=found, fix=fix)
 
 
 def _shown(error: Exception, tried: Tried) -> str:

@@ -13,11 +13,11 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError
+from botocore.exceptions import ClientError, IncompleteReadError, NoCredentialsError
 
 from holdfast.storage.errors import HoldfastError, Unavailable
 from holdfast.storage.retries import Retries, Tried
-from holdfast.storage.s3_connection import S3Connection, connection
+from holdfast.storage.s3_connection import S3Connection, connection, drop, not_found
 from holdfast.storage.s3_errors import Attempted, code_of, failed, trouble_of
 from holdfast.storage.s3_options import S3Options, S3Place
 
@@ -90,12 +90,13 @@ class S3Requests:
     @property
     def connection(self) -> S3Connection:
         """The connection of this process."""
-        try:
-            return connection(self._options)
-        except (BotoCoreError, ValueError) as error:
-            attempted = self._attempted("connect", "", self._options.endpoint_url or "S3")
-            problem = failed(error, Tried(1, 0.0), attempted)
-        raise problem
+
+        def gave_up(error: Exception, tried: Tried) -> Exception:
+            return failed(error, tried, self._attempted("connect", "", None))
+
+        return self._retries.run(
+            lambda: connection(self._options), trouble_of=trouble_of, failed=gave_up
+        )
 
     def where(self, key: str) -> str:
         """The object, or the storage, as users write it."""
@@ -340,24 +341,32 @@ class S3Requests:
         call: Callable[[Any], _Answer],
         wanted: Callable[[], bool] = _always,
     ) -> _Answer:
-        here = self.connection
+        here: S3Connection | None = None
 
         def gated() -> _Answer:
-            with here.gate:
-                return call(here.client)
+            nonlocal here
+            here = now = connection(self._options)
+            with now.gate:
+                try:
+                    return call(now.client)
+                except NoCredentialsError as error:
+                    drop(self._options, now)  # it has looked for them once and for all
+                    raise not_found(self._options, error) from None
 
         def gave_up(error: Exception, tried: Tried) -> Exception:
+            if here is None:
+                return failed(error, tried, self._attempted("connect", "", None))
             shown = key if isinstance(key, str) else key()
-            return failed(error, tried, self._attempted(action, shown, here.endpoint))
+            return failed(error, tried, self._attempted(action, shown, here))
 
         return self._retries.run(gated, trouble_of=trouble_of, failed=gave_up, wanted=wanted)
 
-    def _attempted(self, action: str, key: str, endpoint: str) -> Attempted:
+    def _attempted(self, action: str, key: str, here: S3Connection | None) -> Attempted:
         return Attempted(
             action=action,
             where=self.where(key),
             bucket=self._place.bucket,
-            endpoint=endpoint,
+            endpoint=here.endpoint if here else self._options.endpoint_url or "S3",
         )
 
 

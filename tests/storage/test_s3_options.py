@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import multiprocessing
 import os
@@ -11,12 +12,12 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from holdfast.storage import Invalid, load_storage
+from holdfast.storage import Invalid, ManualClock, Unavailable, load_storage
 from holdfast.storage.s3 import S3CheckpointStorage
 from holdfast.storage.s3_connection import S3Connection, connection
 from holdfast.storage.s3_options import MIB, S3Arguments, S3Options, S3Place, s3_place
 from holdfast.storage.s3_secrets import Secret, keep_out_of_logs, scrubbed
-from s3_answerer import OK, Answerer
+from s3_answerer import OK, Answer, Answerer, Asked
 
 KEYS = {"key": "AKIAOPTIONSTEST", "secret": "a/secret+of-options"}
 
@@ -34,6 +35,23 @@ def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def metadata_at(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this machine be an instance, with its metadata there."""
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", endpoint)
+
+
+def role(asked: Asked) -> Answer:
+    assert asked.path.endswith("/security-credentials/")
+    return Answer(200, b"the-role")
+
+
+def of_role(_: Asked) -> Answer:
+    told = {"AccessKeyId": "AKIAINSTANCE", "SecretAccessKey": "the-secret-of-the-instance"}
+    told |= {"Token": "the-token", "Expiration": "2099-01-01T00:00:00Z", "Code": "Success"}
+    return Answer(200, json.dumps(told).encode())
 
 
 class TestPlaces:
@@ -292,6 +310,62 @@ class TestProviders:
         store.tell(OK)
         load_storage("s3://bucket/x", endpoint=store.endpoint, anon=True).write("a", b"x")
         assert "authorization" not in store.asked[0].headers
+
+    @pytest.mark.parametrize("options", [{}, {"provider": "environment"}])
+    def test_credentials_that_were_missing_once_are_looked_for_again(
+        self, store: Answerer, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    ) -> None:
+        given = {"endpoint": store.endpoint, "region": "of-this-test", **options}
+        storage = load_storage("s3://bucket/x", **given)
+        with pytest.raises(Invalid, match=r"expected credentials, .*tried once"):
+            storage.write("a", b"x")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIALATER")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the-secret-that-came-later")
+        store.tell(OK)
+        storage.write("a", b"x")
+        assert "Credential=AKIALATER/" in store.asked[0].headers["authorization"]
+
+    def test_metadata_of_an_instance_that_fail_are_asked_for_again(
+        self, store: Answerer, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+    ) -> None:
+        metadata_at(store.endpoint, monkeypatch)
+        storage = load_storage(
+            "s3://bucket/x", endpoint=store.endpoint, provider="instance", clock=clock
+        )
+        no_token = Answer(404)
+        store.tell(no_token, Answer(500), no_token, role, of_role, OK, OK)
+        storage.write("a", b"x")
+        storage.write("b", b"x")
+        assert "Credential=AKIAINSTANCE/" in store.asked[-1].headers["authorization"]
+        assert 0 < clock.monotonic_s() < 60
+
+    def test_metadata_that_fail_for_long_are_unavailable(
+        self, store: Answerer, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+    ) -> None:
+        metadata_at(store.endpoint, monkeypatch)
+        storage = load_storage(
+            "s3://bucket/y",
+            endpoint=store.endpoint,
+            provider="environment,instance",
+            max_attempts=2,
+            clock=clock,
+        )
+        store.tell(*[Answer(404), Answer(500)] * 2)
+        with pytest.raises(Unavailable, match=r"expected credentials, .*tried 2 times") as caught:
+            storage.write("a", b"x")
+        assert "provider answers on this machine" in caught.value.fix
+
+    def test_a_container_s_service_that_fails_is_asked_again(
+        self, store: Answerer, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+    ) -> None:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{store.endpoint}/creds")
+        monkeypatch.setattr("time.sleep", lambda _: None)  # of the library, between its own tries
+        storage = load_storage(
+            "s3://bucket/x", endpoint=store.endpoint, provider="container", clock=clock
+        )
+        store.tell(*[Answer(500)] * 3, of_role, OK)
+        storage.write("a", b"x")
+        assert "Credential=AKIAINSTANCE/" in store.asked[-1].headers["authorization"]
 
     @pytest.mark.usefixtures("told")
     def test_what_a_provider_finds_does_not_travel(self, store: Answerer) -> None:
