@@ -6,8 +6,13 @@ that. Who does not may delete what is provably nobody's, beside a run that commi
 
 1. Which owner is the newest. 2. Which checkpoints are completed; `settled_below` is of these.
 3. All that is there. 4. Which are completed, once more and again, until the oldest is the same
-three times, and their files, the oldest one's last. 5. Whether the newest owner is still the same:
-else a history may have been left, and numbers may have been used again.
+three times, and their files, the oldest one's last. 5. Whether the newest owner is still the same,
+and has not begun since: else a history may have been left, and numbers may have been used again.
+
+An owner claims first and begins later, with its start document: what it takes over it has listed
+in between, and its slots write nothing before. So who has claimed and begun is looked at, both
+before and after. A job has ended only if its newest owner says so: one that has claimed and not yet
+begun may be about to open it again.
 
 A listing takes its time, and may miss what comes or goes meanwhile. But commit points come in the
 order of their numbers, and go in that order (`Sweeper` sees to it). So if the oldest one was there
@@ -29,6 +34,7 @@ from holdfast.storage import names
 from holdfast.storage.claiming import claimed_epochs
 from holdfast.storage.commit import (
     Facts,
+    Start,
     Stored,
     is_leftover,
     is_orphan,
@@ -67,6 +73,18 @@ class Found:
     unneeded: tuple[Stored, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Whose a job is at some moment."""
+
+    claimed: int
+    """The newest epoch; 0 if none is claimed."""
+    start: Start | None
+    """What the newest owner that has begun began with. It may be an older one than has claimed."""
+    has_ended: bool
+    """Whether the job has ended in the hands of the newest owner."""
+
+
 def is_job_folder(storage: CheckpointStorage) -> bool:
     """Whether the root of this storage is in fact the folder of one job."""
     return any(
@@ -97,8 +115,8 @@ def find_leftovers(job: JobStorage) -> Found:
         Unavailable: the storage did not answer, or the job was taken over again and again.
     """
     for _ in range(_LOOKS):
-        newest = claimed_epochs(job.owner_records())
-        has_ended = job.result() is not None
+        standing = _standing(job)
+        has_ended = standing.has_ended
         before = job.completed()
         below = settled_below(before, has_ended=has_ended)
         there = [*everything_in(job)]
@@ -106,7 +124,7 @@ def find_leftovers(job: JobStorage) -> Found:
             completed, referenced = _last_of(job)
         else:
             completed, referenced = _at_one_moment(job, before)
-        if claimed_epochs(job.owner_records())[-1:] == newest[-1:]:
+        if _standing(job) == standing:
             unneeded = [
                 stored
                 for stored in there
@@ -165,6 +183,13 @@ def delete_orphans(owner: JobOwner, found: Found) -> Iterator[int]:
     owner.sweeper.delete(stored.name for stored in found.unneeded)
     while owner.sweeper.owes:
         yield owner.sweeper.step()
+
+
+def _standing(job: JobStorage) -> _Standing:
+    claimed = max(claimed_epochs(job.owner_records()), default=0)
+    start = job.newest_start()
+    has_begun = start is not None and start.epoch == claimed
+    return _Standing(claimed, start, has_begun and job.result_of(start) is not None)
 
 
 def _at_one_moment(

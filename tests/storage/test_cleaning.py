@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.storage import (
@@ -24,6 +25,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.claiming import claim_epoch
 from holdfast.storage.cleaning import (
     delete_leftovers,
     delete_orphans,
@@ -32,6 +34,8 @@ from holdfast.storage.cleaning import (
     is_job_folder,
     jobs_in,
 )
+from holdfast.storage.commit import Start
+from holdfast.storage.envelope import seal
 from holdfast.storage.metadata import encode_metadata
 from holdfast.storage.testing.interleaving import orders
 from holdfast.storage.testing.watched import Call, Hook, WatchedStorage
@@ -179,6 +183,17 @@ class Meanwhile:
             self.actions.pop(0)()
 
 
+class BeforeListing(Meanwhile):
+    """Likewise, before all that is there is listed, and not before a part of it is."""
+
+    def __init__(self, *actions: Callable[[], object]) -> None:
+        super().__init__("list", "job/", *actions)
+
+    def __call__(self, call: Call) -> None:
+        if call.name == "job/":
+            super().__call__(call)
+
+
 def meeting(job: JobStorage, hook: Callable[[Call], None]) -> JobStorage:
     """The same folder, as one sees it while others change it."""
     return WatchedStorage(job.storage, before=hook).job(job.job_id)
@@ -246,6 +261,44 @@ def test_who_takes_over_meanwhile_begins_another_history(job: JobStorage) -> Non
 
     with pytest.raises(Unavailable, match="is taken over again and again"):
         find_leftovers(meeting(job, always))
+
+
+def test_what_is_written_by_who_opens_a_job_again_is_spared(job: JobStorage) -> None:
+    """Who cleans sees its claim from the first, and looks for the result before it has begun."""
+    older = job.take_over()
+    commit(older, job, 5)
+    older.end(JobResult(job_id="job", status="finished", ended_ms=1))
+    leave(job, own(4))
+    claim_epoch(job, "bb", after=1)
+    assert not find_leftovers(job).has_ended, "somebody is about to begin"
+
+    def begin() -> None:
+        start = Start(epoch=2, owner="bb", accepted=(5,))
+        job.storage.create(f"job/{names.start(2, 'bb')}", seal("owner start", 1, start))
+        leave(job, own(6), shared(6))
+
+    found = find_leftovers(meeting(job, BeforeListing(begin)))
+    assert not found.has_ended
+    assert {stored.name for stored in found.unneeded} == {own(4)}
+
+
+def test_numbers_of_who_begins_meanwhile_may_be_lower_than_what_was_completed(
+    job: JobStorage,
+) -> None:
+    """The older owner commits 9 when the newer one has listed up to 5, and will go on with 6."""
+    older = job.take_over()
+    commit(older, job, 5)
+    claim_epoch(job, "bb", after=1)
+    late = msgspec.structs.replace(document(9), epoch=1)
+    job.storage.write(f"job/{names.metadata(9)}", encode_metadata(late))
+
+    def begin() -> None:
+        start = Start(epoch=2, owner="bb", accepted=(5,))
+        job.storage.create(f"job/{names.start(2, 'bb')}", seal("owner start", 1, start))
+        leave(job, own(6), shared(6))
+
+    found = find_leftovers(meeting(job, BeforeListing(begin)))
+    assert {own(6), shared(6)}.isdisjoint(stored.name for stored in found.unneeded)
 
 
 def test_with_the_right_to_it_every_orphan_goes(job: JobStorage) -> None:
@@ -357,5 +410,36 @@ def test_a_run_and_cleaning_agree_in_every_order() -> None:
         assert job.completed() == (7,)
         missing = job.load(7).files() - there(job)
         assert not missing, f"checkpoint 7 lacks {missing} after {order}"
+        tried += 1
+    assert tried > 10
+
+
+def begin_again(storage: WatchedStorage, pause: Hook) -> JobOwner:
+    """What a run does that opens a job again, up to a file that it has written."""
+    with storage.asking(pause):
+        job = storage.job("job")
+        owner = job.take_over(reopen=True)
+        assert owner.next_checkpoint_id == 6
+        storage.create(f"job/{own(6)}", b"x")  # at one call, to have fewer orders
+    return owner
+
+
+@pytest.mark.slow
+def test_who_opens_a_job_again_and_cleaning_agree_in_every_order() -> None:
+    tried = 0
+    for order in orders():
+        storage = JobManagerCheckpointStorage()
+        job = storage.job("job")
+        older = job.take_over()
+        commit(older, job, 5)
+        older.end(JobResult(job_id="job", status="finished", ended_ms=1))
+        leave(job, own(4))
+        watched = WatchedStorage(storage)
+        owner, cleaned = order.run(partial(begin_again, watched), partial(clean, storage))
+        assert isinstance(owner, JobOwner), f"{order}: {owner!r}"
+        assert cleaned is None, f"{order}: {cleaned!r}"
+        owner.commit(document(6, own(6), shared(5)))
+        missing = job.load(6).files() - there(job)
+        assert not missing, f"checkpoint 6 lacks {missing} after {order}"
         tried += 1
     assert tried > 10
