@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
@@ -29,6 +30,8 @@ class _Objects(Protocol):
 
     @property
     def capabilities(self) -> Capabilities: ...
+    @property
+    def identity(self) -> str: ...
     def prepare(self) -> None: ...
     def read_range(self, name: str, offset: int, length: int | None) -> bytes: ...
     def writer(self, name: str) -> ObjectWriter: ...
@@ -76,16 +79,42 @@ class FileSystemCheckpointStorage(CheckpointStorage):
             self._objects = LocalObjects(path, self.entropy)
         else:
             self._url = without_password(url)
-            self._objects = FsspecObjects(
+            objects = FsspecObjects(
                 url,
                 dict(storage_options or {}),
                 self.entropy,
                 allow_unsafe_commit=allow_unsafe_commit,
             )
+            objects.warn_of_secrets()
+            self._objects = objects
 
     @property
     def url(self) -> str:
         return self._url
+
+    @property
+    def identity(self) -> str:
+        return self._objects.identity
+
+    def at(self, url: str) -> FileSystemCheckpointStorage | None:
+        objects = self._objects_at(url)
+        if objects is None:
+            return None
+        other = copy.copy(self)
+        path = _local_path(url)
+        other._url = without_password(url) if path is None else f"file://{path}"
+        other._objects = objects
+        return other
+
+    def _objects_at(self, url: str) -> _Objects | None:
+        try:
+            path = _local_path(url)
+        except Invalid:
+            return None
+        mine = self._objects
+        if isinstance(mine, FsspecObjects):
+            return None if path is not None else mine.at(url)
+        return None if path is None else LocalObjects(path, self.entropy)
 
     @property
     def capabilities(self) -> Capabilities:

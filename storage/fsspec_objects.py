@@ -11,6 +11,7 @@ How an object becomes visible as a whole, and how `create` has one winner, diffe
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import threading
@@ -43,14 +44,26 @@ _HAVE_THEIR_OWN = frozenset({"s3", "s3a", "hdfs", "viewfs"})
 _CREATE_ATTEMPTS = 10
 _LOOKING = frozenset({"read", "list", "delete"})
 _memory_lock = threading.Lock()
+_logger = logging.getLogger(__name__)
 
-
-_PASSWORD = re.compile(r"(?<=://)[^/@]*@")
+_USER = re.compile(r"(?<=://)[^/\s]*(?=@)")
+_NO_PORT = re.compile(r"(?<=://)(?P<user>[^/@:\[\]\s]*):(?!\d*(?:[/\s]|$))[^@\s]*@")
+_SHORTEST_MASKED = 4
+_SECRETS = frozenset(
+    {"password", "passphrase", "secret", "secret_key", "client_secret", "account_key", "sas_token"}
+    | {"connection_string"}
+)
+"""Options by which file systems of fsspec take what nobody else may know."""
+_LOGIN = frozenset({"username", "password"})
+_SERVER = ("host", "port", "account_name", "endpoint_url")
+_warned: set[str] = set()
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown."""
-    return _PASSWORD.sub("", url)
+    """The URL, or a text with URLs in it, as it may be shown: users and containers stay."""
+    shown = _USER.sub(lambda user: user[0].partition(":")[0], url)
+    # A slash in a password ends what is the server's name for all others: so no port is there.
+    return _NO_PORT.sub(lambda found: f"{found['user']}@", shown)
 
 
 class FsspecObjects:
@@ -69,7 +82,9 @@ class FsspecObjects:
         self._options = storage_options
         self._entropy = entropy
         self._scheme = url.partition("://")[0]
-        self._check_supported()
+        kind = self._supported()
+        self._protocol = kind.protocol if isinstance(kind.protocol, str) else kind.protocol[0]
+        self._of_url, self._root = self._read_url(kind)
         proven = self._scheme in _IN_MEMORY
         if not proven and not allow_unsafe_commit:
             raise Invalid(
@@ -83,6 +98,37 @@ class FsspecObjects:
             durable=False,  # fsspec knows of no sync
             atomic_create=proven,
         )
+
+    @property
+    def identity(self) -> str:
+        """See `CheckpointStorage.identity`."""
+        return f"{self._server} {without_password(self._root)}"
+
+    def at(self, url: str) -> FsspecObjects | None:
+        """See `CheckpointStorage.at`; of a URL without password it is this one's."""
+        is_unsafe = not self.capabilities.atomic_create
+        try:
+            other = FsspecObjects(url, self._options, self._entropy, allow_unsafe_commit=is_unsafe)
+        except Invalid:
+            return None
+        user = self._settings.get("username")
+        if other._server != self._server or other._settings.get("username", user) != user:
+            return None
+        login = {name: value for name, value in self._of_url.items() if name in _LOGIN}
+        other._of_url = login | other._of_url
+        return other
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """What the file system is made with; an option counts before the URL."""
+        return self._of_url | self._options
+
+    @property
+    def _server(self) -> str:
+        """Whose roots have paths of their own: a protocol with a host, an account, an endpoint."""
+        said = {name: self._settings.get(name) for name in _SERVER}
+        parts = [f"{name}={value}".lower() for name, value in said.items() if value is not None]
+        return " ".join((self._protocol, *parts))
 
     def prepare(self) -> None:
         with self._translating("prepare", self._shown_url):
@@ -172,7 +218,8 @@ class FsspecObjects:
         if failure is not None:
             raise failure
 
-    def _check_supported(self) -> None:
+    def _supported(self) -> Any:
+        """The class of the file system."""
         if self._scheme in _HAVE_THEIR_OWN:
             raise Invalid(
                 f"URLs of scheme {self._scheme!r} have a storage of their own",
@@ -180,7 +227,7 @@ class FsspecObjects:
                 fix=f"Use that one: storage={self._shown_url!r}, or load_storage with this URL",
             )
         try:
-            fsspec.get_filesystem_class(self._scheme)
+            return fsspec.get_filesystem_class(self._scheme)
         except ValueError:
             raise Invalid(
                 f"no storage is known for URLs of scheme {self._scheme!r}",
@@ -194,15 +241,53 @@ class FsspecObjects:
                 fix=str(error),
             ) from error
 
-    @property
-    def _files(self) -> Any:
-        """The client; fsspec keeps one for each process, so nothing has to be pickled."""
-        return fsspec.filesystem(self._scheme, use_listings_cache=False, **self._options)
+    def _read_url(self, kind: Any) -> tuple[dict[str, Any], str]:
+        """What a URL says of the server and of who asks, and the path of the root there."""
+        try:
+            said = dict(kind._get_kwargs_from_urls(self._url))
+            return said, str(kind._strip_protocol(self._url)).rstrip("/")
+        except ValueError:
+            raise Invalid(
+                "a URL cannot be read",
+                where=self._shown_url,
+                expected=f"{self._scheme}://host:port/path, as fsspec has it",
+                fix="Give user and password by storage_options, not in the URL",
+            ) from None  # its text may have a password in it
+
+    def warn_of_secrets(self) -> None:
+        """Say, once in a process for each place, that a password travels with it."""
+        if not _SECRETS & self._settings.keys() or self._shown_url in _warned:
+            return
+        _warned.add(self._shown_url)
+        _logger.warning(
+            "%s has a password or a key as text: it is in what Spark sends to its executors. A "
+            "file or an environment that is on their machines needs none of that",
+            self._shown_url,
+        )
 
     @property
-    def _root(self) -> str:
-        root: str = self._files._strip_protocol(self._url)
-        return root.rstrip("/")
+    def _files(self) -> Any:
+        """The client; fsspec keeps one for each process, so nothing has to be pickled.
+
+        It may connect where it is made: take it where errors are translated.
+        """
+        try:
+            return fsspec.filesystem(self._scheme, use_listings_cache=False, **self._settings)
+        except TypeError as error:
+            raise Invalid(
+                f"a {self._scheme} file system cannot be set up",
+                where=self._shown_url,
+                expected="what it needs, in the URL or by storage_options",
+                found=self._shown(str(error)),
+            ) from None
+
+    def _shown(self, text: str) -> str:
+        """What a library says, without secrets."""
+        for name in _SECRETS & self._settings.keys():
+            secret = str(self._settings[name])
+            if len(secret) >= _SHORTEST_MASKED:  # a single letter would be masked in all words
+                text = text.replace(secret, "***")
+        return without_password(text)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -258,6 +343,7 @@ class FsspecObjects:
     @contextmanager
     def _translating(self, action: str, path: str) -> Iterator[None]:
         """Let no error of a library below out."""
+        path = without_password(path)
         try:
             yield
         except HoldfastError:
@@ -265,11 +351,15 @@ class FsspecObjects:
         except FileNotFoundError as error:
             if action in _LOOKING:
                 raise NotFound("no such object", where=path) from error
-            raise Unavailable(f"cannot {action}", where=path, found=str(error)) from error
+            raise Unavailable(
+                f"cannot {action}", where=path, found=self._shown(str(error))
+            ) from error
         except OSError as error:
-            raise translated(error, action, path) from error
+            said = translated(error, action, path)
+            facts = {"expected": said.expected, "found": self._shown(said.found), "fix": said.fix}
+            raise type(said)(said.what, where=path, **facts) from error
         except Exception as error:
-            first_line = str(error).partition("\n")[0]
+            first_line = self._shown(str(error)).partition("\n")[0]
             raise Unavailable(
                 f"cannot {action}", where=path, found=f"{type(error).__name__}: {first_line}"
             ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import Unpack
@@ -11,7 +12,7 @@ from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
 from holdfast.storage.hdfs_objects import HdfsObjects
 from holdfast.storage.hdfs_options import HdfsKeywords, hdfs_options
-from holdfast.storage.hdfs_settings import HdfsSettings, place_of
+from holdfast.storage.hdfs_settings import HdfsPlace, HdfsSettings, place_of, service_of
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
@@ -79,28 +80,46 @@ class HdfsCheckpointStorage(CheckpointStorage):
         given = hdfs_options(options)
         config = given.hadoop_config()
         place = place_of(url, config)
-        self._url = url
+        self._settings = HdfsSettings(
+            name_node=place.name_node,
+            config=tuple(sorted(config.items())),
+            kerberos_principal=given.kerberos_principal,
+            kerberos_keytab=given.kerberos_keytab,
+            kerberos_cache=given.kerberos_cache,
+            timeout_s=float(given.call_timeout_s),
+            replication=given.replicas(config),
+            block_size_bytes=given.block_size(config),
+        )
+        self._retries = Retries(given.policy, self.clock, self.entropy)
+        self._go_to(url, place)
+
+    def _go_to(self, url: str, place: HdfsPlace) -> None:
+        self._url, self._place = url, place
         self._objects = HdfsObjects(
-            HdfsSettings(
-                name_node=place.name_node,
-                config=tuple(sorted(config.items())),
-                kerberos_principal=given.kerberos_principal,
-                kerberos_keytab=given.kerberos_keytab,
-                kerberos_cache=given.kerberos_cache,
-                timeout_s=float(given.call_timeout_s),
-                replication=given.replicas(config),
-                block_size_bytes=given.block_size(config),
-            ),
-            place.root,
-            url.rstrip("/"),
-            Retries(given.policy, self.clock, self.entropy),
-            self.clock,
-            self.entropy,
+            self._settings, place.root, url.rstrip("/"), self._retries, self.clock, self.entropy
         )
 
     @property
     def url(self) -> str:
         return self._url
+
+    @property
+    def identity(self) -> str:
+        return f"{self._server_of(self._place)}{self._place.root}"
+
+    def at(self, url: str) -> HdfsCheckpointStorage | None:
+        try:
+            place = place_of(url, dict(self._settings.config))
+        except Invalid:
+            return None
+        if self._server_of(place) != self._server_of(self._place):
+            return None
+        other = copy.copy(self)
+        other._go_to(url, HdfsPlace(self._place.name_node, place.root))
+        return other
+
+    def _server_of(self, place: HdfsPlace) -> str:
+        return service_of(place.name_node, dict(self._settings.config))
 
     @property
     def capabilities(self) -> Capabilities:

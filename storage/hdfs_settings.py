@@ -22,6 +22,7 @@ __all__ = [
     "hadoop_options",
     "place_of",
     "read_hadoop_config",
+    "service_of",
 ]
 
 _KEYS = frozenset(
@@ -197,6 +198,18 @@ def place_of(url: str, config: Mapping[str, str]) -> HdfsPlace:
                 fix=_FIX,
             )
     return HdfsPlace(f"hdfs://{authority}", path)
+
+
+def service_of(name_node: str, config: Mapping[str, str]) -> str:
+    """One text for all that name an HDFS: its name service, if the name node is one of that."""
+    address = name_node.removeprefix("hdfs://").lower()
+    prefix = "dfs.namenode.rpc-address."
+    for key, value in sorted(config.items()):
+        service, dot, _ = key.removeprefix(prefix).partition(".")
+        is_node = key.startswith(prefix) and dot and f"dfs.ha.namenodes.{service}" in config
+        if is_node and value.lower() in (address, address.removesuffix(f":{_DEFAULT_PORT}")):
+            return f"hdfs://{service}"
+    return f"hdfs://{address}" if ":" in address else name_node
 
 
 def _parts_of(url: str) -> tuple[str, str, str]:

@@ -155,6 +155,22 @@ class CheckpointStorage(ABC):
         return f"{self.url}{'' if self.url.endswith('/') else '/'}{name}"
 
     @property
+    def identity(self) -> str:
+        """What two storages of one place have in common, however their URLs spell it.
+
+        Told without asking the place. Where several URLs lead to one place, a storage makes one
+        text of them; else it is the URL.
+        """
+        return self.url.rstrip("/")
+
+    def at(self, url: str) -> CheckpointStorage | None:
+        """A storage of another root, by the settings and credentials of this one.
+
+        None if these say nothing of it: it is another kind of storage, another bucket or server.
+        """
+        return None
+
+    @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
         """What this storage can prove."""

@@ -46,6 +46,11 @@ class LocalObjects:
         self._root = root
         self._entropy = entropy
 
+    @property
+    def identity(self) -> str:
+        """See `CheckpointStorage.identity`: links are followed."""
+        return f"file://{os.path.realpath(self._root)}"
+
     def prepare(self) -> None:
         try:
             self._make_directories(self._root)

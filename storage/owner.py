@@ -103,6 +103,15 @@ class JobOwner:
         """
         self._right.check()
 
+    def is_in(self, job: JobStorage) -> bool:
+        """Whether a folder is the one that this owner has claimed, whatever path leads there.
+
+        Raises:
+            Unavailable: the storage did not answer.
+        """
+        mine = names.OwnerRecord(self.epoch, self._right.token)
+        return job.job_id == self._job.job_id and mine in job.owner_records()
+
     def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """Make a checkpoint completed: atomically, once, for good. Answers what was written.
 

@@ -6,6 +6,7 @@ store; that a store honours the condition is tried before the first one, and nev
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Unpack
@@ -89,6 +90,22 @@ class S3CheckpointStorage(CheckpointStorage):
     @property
     def url(self) -> str:
         return self._url
+
+    @property
+    def identity(self) -> str:
+        endpoint = (self._options.endpoint_url or "").rstrip("/").lower()
+        return f"s3://{self._place.bucket}/{self._place.prefix} {endpoint}".rstrip()
+
+    def at(self, url: str) -> S3CheckpointStorage | None:
+        try:
+            place = s3_place(url)
+        except Invalid:
+            return None
+        if place.bucket != self._place.bucket:
+            return None  # others may have another endpoint, or other keys
+        other = copy.copy(self)
+        other._url, other._place = url.rstrip("/"), place
+        return other
 
     @property
     def capabilities(self) -> Capabilities:

@@ -10,8 +10,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.runtime.driver.restoring import RestorePoint, storage_at
-from holdfast.storage import CheckpointStorage, Corrupt, Fenced, JobOwner, JobStorage, NotFound
+from holdfast.runtime.driver.restoring import OpenStorage, RestorePoint, storage_at
+from holdfast.storage import (
+    CheckpointStorage,
+    Corrupt,
+    Fenced,
+    JobOwner,
+    JobStorage,
+    NotFound,
+    load_storage,
+)
 
 __all__ = ["CLAIM", "NO_CLAIM", "ClaimedCheckpoint", "claim", "claimed_before"]
 
@@ -138,9 +146,13 @@ def claim(point: RestorePoint) -> ClaimedCheckpoint:
 
 
 def claimed_before(
-    properties: Mapping[str, Any], mine: CheckpointStorage
+    properties: Mapping[str, Any],
+    mine: CheckpointStorage,
+    open_storage: OpenStorage = load_storage,
 ) -> ClaimedCheckpoint | None:
     """What an earlier run had claimed and not deleted, as a checkpoint of the job says.
+
+    `open_storage` is as for `storage_at`.
 
     Raises:
         Corrupt: that is not what this version of Holdfast writes.
@@ -157,5 +169,5 @@ def claimed_before(
             found=f"{properties[_PROPERTY]!r} ({error})",
             fix="Restore another checkpoint",
         ) from error
-    job = storage_at(record.storage, mine).job(record.job)
+    job = storage_at(record.storage, mine, open_storage).job(record.job)
     return ClaimedCheckpoint(job, record.checkpoint, record.epoch)

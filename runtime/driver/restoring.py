@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from holdfast.runtime.plan import JobPlan
@@ -18,9 +18,18 @@ from holdfast.storage import (
     names,
 )
 
-__all__ = ["LATEST", "RestorePoint", "check_fit", "find_restore_point", "storage_at"]
+__all__ = [
+    "LATEST",
+    "OpenStorage",
+    "RestorePoint",
+    "check_fit",
+    "find_restore_point",
+    "storage_at",
+]
 
 LATEST = "latest"
+OpenStorage = Callable[[str], CheckpointStorage]
+"""What makes a storage of a root that is not where the job's own is."""
 _FOLDER = re.compile(r"(?P<root>.+?)/(?P<job>[^/]+)/chk-(?P<number>\d+)(?:/_metadata)?/?")
 
 
@@ -36,7 +45,11 @@ class RestorePoint:
 
     def number_in(self, job: JobStorage) -> int | None:
         """Its number if it is one of this job's own, whose folder it is in; else None."""
-        return self.metadata.checkpoint_id if self.job.url == job.url else None
+        mine, other = (
+            (each.storage.identity, each.job_id)  # whichever way their URLs are spelled
+            for each in (job, self.job)
+        )
+        return self.metadata.checkpoint_id if mine == other else None
 
     def operators(self, plan: JobPlan) -> dict[str, tuple[StateSnapshot, ...]]:
         """What the job's operators have left, by uid."""
@@ -48,8 +61,10 @@ class RestorePoint:
         return self.metadata.sources.get(uid)
 
 
-def find_restore_point(job: JobStorage, restore: str | None) -> RestorePoint | None:
-    """The checkpoint that is meant; None to begin anew.
+def find_restore_point(
+    job: JobStorage, restore: str | None, open_storage: OpenStorage = load_storage
+) -> RestorePoint | None:
+    """The checkpoint that is meant; None to begin anew. `open_storage` is as for `storage_at`.
 
     Raises:
         Invalid: nothing is meant, though the job has left checkpoints; or this is no checkpoint's
@@ -78,7 +93,7 @@ def find_restore_point(job: JobStorage, restore: str | None) -> RestorePoint | N
             expected=f"{LATEST!r}, or a checkpoint's folder: …/job/chk-00000000000000000042",
             found=repr(restore),
         )
-    other = storage_at(found["root"], job.storage).job(names.unescape(found["job"]))
+    other = storage_at(found["root"], job.storage, open_storage).job(names.unescape(found["job"]))
     try:
         return RestorePoint(other.load(int(found["number"])), other)
     except NotFound as error:
@@ -90,12 +105,20 @@ def find_restore_point(job: JobStorage, restore: str | None) -> RestorePoint | N
         ) from error
 
 
-def storage_at(root: str, mine: CheckpointStorage) -> CheckpointStorage:
-    """The storage of a root: the job's own with its options, if that is where it is."""
+def storage_at(
+    root: str, mine: CheckpointStorage, open_storage: OpenStorage = load_storage
+) -> CheckpointStorage:
+    """The storage of a root: the job's own if that is where it is.
+
+    Else it is made by the settings of that, if they say how to get there, or by `open_storage`.
+
+    Raises:
+        Invalid: it cannot be opened.
+    """
     if root.rstrip("/") == mine.url.rstrip("/"):
         return mine
-    storage = load_storage(root)
-    return mine if storage.url.rstrip("/") == mine.url.rstrip("/") else storage
+    storage = mine.at(root) or open_storage(root)
+    return mine if storage.identity == mine.identity else storage
 
 
 def check_fit(

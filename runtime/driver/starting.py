@@ -13,9 +13,14 @@ from holdfast.runtime.driver.claiming import (
     claim,
     claimed_before,
 )
-from holdfast.runtime.driver.restoring import LATEST, RestorePoint, find_restore_point
+from holdfast.runtime.driver.restoring import (
+    LATEST,
+    OpenStorage,
+    RestorePoint,
+    find_restore_point,
+)
 from holdfast.runtime.settings import check_choice
-from holdfast.storage import HoldfastError, Invalid, JobOwner, JobResult, JobStorage
+from holdfast.storage import HoldfastError, Invalid, JobOwner, JobResult, JobStorage, load_storage
 
 __all__ = ["Beginning", "begin"]
 
@@ -48,6 +53,7 @@ def begin(
     check: Callable[[RestorePoint], None],
     *,
     claim_mode: str | None = None,
+    open_storage: OpenStorage = load_storage,
 ) -> Beginning | JobResult:
     """Take a job over from whoever had it; or learn that it has ended.
 
@@ -62,6 +68,8 @@ def begin(
     A checkpoint of another job is only read, and stays that job's, unless it is claimed: then who
     runs that job is fenced before anything is restored, and it is deleted as if it were the oldest
     of this job's own. A checkpoint of the job itself is its own, and needs no claim.
+
+    `open_storage` makes a storage of a root that the job's own does not know the way to.
 
     Raises:
         Invalid, NotFound: as `find_restore_point`; or the storage cannot be written to; or the
@@ -78,7 +86,9 @@ def begin(
             return ended
     elif restore is None and job.completed() and job.result() is not None:
         job.take_over().clear()
-    first = _point(job, restore, check)  # what cannot be restored must not fence one that works
+    first = _point(
+        job, restore, check, open_storage
+    )  # what cannot be restored must not fence one that works
     _check_claim(job, first, claim_mode)
     job.storage.prepare()
     owner = job.take_over(reopen=restore != LATEST)
@@ -86,15 +96,17 @@ def begin(
         _clear(job)
         return owner.result
     # Likewise it may have completed one more checkpoint, and committed its rows.
-    point = _point(job, restore, check)
+    point = _point(job, restore, check, open_storage)
     if point is None:
         return Beginning(owner, None)
+    point = _seen_as_own(point, owner, job, claim_mode)
     own = point.number_in(job)
     if own is None:
         return Beginning(owner, point, _claim(owner, point) if claim_mode == CLAIM else None)
     owner.hold(point.metadata)
     owner.rewind(own)
-    return Beginning(owner, point, claimed_before(point.metadata.properties, job.storage))
+    claimed = claimed_before(point.metadata.properties, job.storage, open_storage)
+    return Beginning(owner, point, claimed)
 
 
 def _check_claim_mode(claim_mode: str | None, restore: str | None) -> None:
@@ -135,16 +147,29 @@ def _is_own(what: str) -> Invalid:
     )
 
 
+def _seen_as_own(
+    point: RestorePoint, owner: JobOwner, job: JobStorage, claim_mode: str | None
+) -> RestorePoint:
+    """The job's own checkpoint, if a path of which no storage can know it leads to its folder."""
+    is_own = point.number_in(job) is None and owner.is_in(point.job)
+    if is_own and claim_mode == NO_CLAIM:
+        raise _is_own(str(point))
+    return RestorePoint(point.metadata, job) if is_own else point
+
+
 def _claim(owner: JobOwner, point: RestorePoint) -> ClaimedCheckpoint:
     claimed = claim(point)
-    owner.check()  # two paths may lead to one folder, and then this claim was the older one's
+    owner.check()  # somebody may have taken this job over while the other one was claimed
     return claimed
 
 
 def _point(
-    job: JobStorage, restore: str | None, check: Callable[[RestorePoint], None]
+    job: JobStorage,
+    restore: str | None,
+    check: Callable[[RestorePoint], None],
+    open_storage: OpenStorage,
 ) -> RestorePoint | None:
-    point = find_restore_point(job, restore)
+    point = find_restore_point(job, restore, open_storage)
     if point is not None:
         check(point)
     return point

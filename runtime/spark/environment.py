@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -188,9 +189,10 @@ class StreamEnvironment:
             restore: "latest" goes on from the job's newest checkpoint, or begins if there is none;
                 a job that has ended is not run again: its handle says so at once, and so does a
                 note. The path or URL of a checkpoint's folder goes on from that one; newer ones of
-                the same job are deleted then. It is read with the environment's storage and its
-                options, if it lies in that. None begins anew, also a job that has ended, and is
-                refused if it has left checkpoints.
+                the same job are deleted then. It is read with the options of the environment's
+                storage, if it lies in the same bucket, HDFS or server; else with what the session
+                says of such places. None begins anew, also a job that has ended, and is refused if
+                it has left checkpoints.
             claim_mode: whose another job's checkpoint is that is restored. "no-claim", the default:
                 it stays that job's, which may delete it once this one has completed a checkpoint;
                 nothing of this job refers to it. "claim": this job's, as the oldest of those that
@@ -224,7 +226,13 @@ class StreamEnvironment:
         facts = check_session(self.spark, self.parallelism, name)
         with ExitStack() as undone:
             undone.callback(facts.hold.release)
-            beginning = begin(job, restore, check, claim_mode=claim_mode)
+            beginning = begin(
+                job,
+                restore,
+                check,
+                claim_mode=claim_mode,
+                open_storage=partial(storage_of, spark=self.spark),
+            )
             if isinstance(beginning, JobResult):
                 handle = _ended(beginning, job, plan)
             else:

@@ -132,6 +132,10 @@ class WatchedStorage(CheckpointStorage):
         return self._inner.url
 
     @property
+    def identity(self) -> str:
+        return self._inner.identity
+
+    @property
     def capabilities(self) -> Capabilities:
         return self._inner.capabilities
 

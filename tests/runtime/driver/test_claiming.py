@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -316,15 +317,64 @@ def test_what_somebody_asked_for_is_nobody_s_to_claim(tmp_path: Path) -> None:
     assert isinstance(begin(storage.job("job"), path, fits), Beginning)
 
 
-def test_two_paths_to_one_folder_are_told(tmp_path: Path) -> None:
-    run = Run(load_storage(str(tmp_path / "mine")).job("job"), LATEST, None)
-    run.complete()
-    run.keeper.close()
+class Unaware(FileSystemCheckpointStorage):
+    """A storage that cannot know that another path leads to it, such as another name of a host."""
+
+    @property
+    def identity(self) -> str:
+        return self.url
+
+    def at(self, url: str) -> FileSystemCheckpointStorage | None:
+        return None
+
+
+@pytest.fixture(params=[FileSystemCheckpointStorage, Unaware], ids=["known", "unaware"])
+def by_link(request: pytest.FixtureRequest, tmp_path: Path) -> JobStorage:
+    """A job with checkpoints 1, 2 and 3, in a folder to which `link` leads as well."""
+    (tmp_path / "mine").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "mine")
-    through_link = FileSystemCheckpointStorage(str(tmp_path / "mine")).job("job")
-    path = f"{tmp_path}/link/job/{names.checkpoint_folder(1)}"
-    with pytest.raises(Fenced):
-        begin(through_link, path, fits, claim_mode="claim")
+    job: JobStorage = request.param(str(tmp_path / "mine")).job("job")
+    run = Run(job, LATEST, None, retained=3)
+    for _ in range(3):
+        run.complete()
+    run.keeper.close()
+    return job
+
+
+@pytest.mark.parametrize("claim_mode", [None, "claim"])
+def test_a_job_s_own_checkpoint_by_another_path_is_its_own(
+    by_link: JobStorage, tmp_path: Path, claim_mode: str | None
+) -> None:
+    """What is newer is of a history that was left; and nobody fences himself."""
+    path = f"{tmp_path}/link/job/{names.checkpoint_folder(2)}"
+    begun = begin(by_link, path, fits, claim_mode=claim_mode, open_storage=type(by_link.storage))
+    assert isinstance(begun, Beginning)
+    assert begun.point is not None
+    assert begun.claimed is None
+    assert begun.point.number_in(by_link) == 2
+    assert begun.point.job.url == by_link.url, "else operators take it for another job's"
+    assert by_link.completed() == (1, 2)
+    begun.owner.check()
+
+
+def test_a_job_s_own_checkpoint_by_another_path_is_not_left_to_another(
+    by_link: JobStorage, tmp_path: Path
+) -> None:
+    path = f"{tmp_path}/link/job/{names.checkpoint_folder(2)}"
+    with pytest.raises(Invalid, match="is its own, and cannot be left to another"):
+        begin(by_link, path, fits, claim_mode="no-claim", open_storage=type(by_link.storage))
+    assert by_link.completed() == (1, 2, 3)
+
+
+def test_a_copy_of_a_job_s_folder_is_another_s(by_link: JobStorage, tmp_path: Path) -> None:
+    """Though it has the claims of all that ever ran the job."""
+    copytree(tmp_path / "mine", tmp_path / "copy")
+    path = f"{tmp_path}/copy/job/{names.checkpoint_folder(2)}"
+    begun = begin(by_link, path, fits, open_storage=type(by_link.storage))
+    assert isinstance(begun, Beginning)
+    assert begun.point is not None
+    assert begun.point.number_in(by_link) is None
+    assert by_link.completed() == (1, 2, 3)
 
 
 @pytest.mark.parametrize("said", [None, {}, {"storage": "x", "job": "y"}, "other"])

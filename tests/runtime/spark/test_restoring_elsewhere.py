@@ -1,0 +1,90 @@
+"""Checkpoints that do not lie where the job keeps its own: how the way to them is found."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.runtime.driver.claiming import claim, claimed_before
+from holdfast.runtime.driver.restoring import OpenStorage, find_restore_point
+from holdfast.runtime.spark import storage_settings
+from holdfast.runtime.spark.storage_settings import storage_of
+from holdfast.storage import CheckpointMetadata, CheckpointStorage, load_storage, names
+from servers.s3 import ADMIN, REGION, S3Server
+
+
+def with_checkpoint(storage: CheckpointStorage) -> str:
+    """The folder of a job's only checkpoint."""
+    job = storage.job("orders")
+    job.take_over().commit(
+        CheckpointMetadata(job_id="orders", checkpoint_id=3, triggered_ms=0, completed_ms=0)
+    )
+    return f"{job.url}/{names.checkpoint_folder(3)}"
+
+
+def check_restored_and_claimed(
+    mine: CheckpointStorage, folder: str, open_storage: OpenStorage
+) -> None:
+    """A first run restores and claims it; a later one, which knows its URL alone, deletes it."""
+    point = find_restore_point(mine.job("orders"), folder, open_storage)
+    assert point is not None
+    assert point.metadata.checkpoint_id == 3
+    assert point.number_in(mine.job("orders")) is None
+    later = claimed_before(claim(point).properties(), mine, open_storage)
+    assert later is not None
+    later.release()
+    while later.owes:
+        later.step(10)
+    assert later.job.completed() == ()
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody finds credentials, or an endpoint, but in what is given."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def by_session(monkeypatch: pytest.MonkeyPatch, s3_server: S3Server) -> OpenStorage:
+    """What a session that knows the store makes of a URL."""
+    monkeypatch.setattr(storage_settings, "check_classic", lambda _: None)
+    conf = {
+        "spark.hadoop.fs.s3a.endpoint": s3_server.endpoint,
+        "spark.hadoop.fs.s3a.endpoint.region": REGION,
+        "spark.hadoop.fs.s3a.access.key": ADMIN.key,
+        "spark.hadoop.fs.s3a.secret.key": ADMIN.secret,
+    }
+    session = SimpleNamespace(conf=SimpleNamespace(getAll=conf))
+    return partial(storage_of, spark=cast("SparkSession", session))
+
+
+@pytest.mark.usefixtures("no_credentials")
+def test_a_place_in_the_bucket_is_reached_by_the_storage_s_own_options(
+    s3_server: S3Server, s3_bucket: str
+) -> None:
+    folder = with_checkpoint(load_storage(f"s3a://{s3_bucket}/v1", **s3_server.options()))
+    mine = load_storage(f"s3://{s3_bucket}/v2", **s3_server.options())
+    check_restored_and_claimed(mine, folder, load_storage)
+
+
+@pytest.mark.usefixtures("no_credentials")
+@pytest.mark.parametrize("is_in_a_file", [False, True])
+def test_another_bucket_is_reached_as_the_session_says(
+    s3_server: S3Server,
+    s3_bucket: str,
+    by_session: OpenStorage,
+    tmp_path_factory: pytest.TempPathFactory,
+    is_in_a_file: bool,  # noqa: FBT001
+) -> None:
+    """Also from a storage of another kind."""
+    folder = with_checkpoint(
+        load_storage(f"s3a://{s3_server.new_bucket()}/v1", **s3_server.options())
+    )
+    url = str(tmp_path_factory.mktemp("mine")) if is_in_a_file else f"s3a://{s3_bucket}/v1"
+    check_restored_and_claimed(by_session(url), folder, by_session)
