@@ -14,11 +14,21 @@ from holdfast.storage.errors import Invalid
 from holdfast.storage.retries import RetryPolicy
 from holdfast.storage.s3_secrets import Secret
 
-__all__ = ["MIB", "PROVIDERS", "S3Arguments", "S3Options", "S3Place", "s3_place", "url_to_show"]
+__all__ = [
+    "LARGEST_PART_BYTES",
+    "MIB",
+    "PROVIDERS",
+    "SMALLEST_PART_BYTES",
+    "S3Arguments",
+    "S3Options",
+    "S3Place",
+    "s3_place",
+    "url_to_show",
+]
 
 MIB = 1024 * 1024
-_SMALLEST_PART_BYTES = 5 * MIB
-_LARGEST_PART_BYTES = 1024 * MIB
+SMALLEST_PART_BYTES = 5 * MIB
+LARGEST_PART_BYTES = 1024 * MIB
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _URL = re.compile(r"s3a?://([^/]*)(?:/(.*))?", re.DOTALL)
 _ENDPOINT = re.compile(r"(?:https?://)?(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?/?")
@@ -307,9 +317,9 @@ class S3Options:
     def _check_numbers(self) -> None:
         part = self.part_size_bytes
         _check(
-            type(part) is int and _SMALLEST_PART_BYTES <= part <= _LARGEST_PART_BYTES,
+            type(part) is int and SMALLEST_PART_BYTES <= part <= LARGEST_PART_BYTES,
             "part_size_bytes",
-            f"{_SMALLEST_PART_BYTES} to {_LARGEST_PART_BYTES}: what S3 takes, and memory holds",
+            f"{SMALLEST_PART_BYTES} to {LARGEST_PART_BYTES}: what S3 takes, and memory holds",
             part,
         )
         for name in ("max_concurrency", "max_connections"):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.storage.errors import Invalid
+from holdfast.storage.s3_options import LARGEST_PART_BYTES, SMALLEST_PART_BYTES
 
 __all__ = ["s3a_options"]
 
@@ -49,6 +50,32 @@ _ACLS = {
     "BucketOwnerFullControl": "bucket-owner-full-control",
 }
 
+_STORAGE_CLASSES = (
+    *("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"),
+    *("REDUCED_REDUNDANCY", "OUTPOSTS", "SNOW"),
+)
+"""Those that Hadoop knows and that can be read at once."""
+_TIME = re.compile(r"(\d+)\s*(ns|us|ms|s|m|h|d|)", re.IGNORECASE)
+_SECONDS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_CREDENTIAL_FILES = "security.credential.provider.path"
+_REFUSED = {
+    "proxy.host": "Set HTTPS_PROXY and NO_PROXY for the driver and for executors, and make the "
+    "storage in code, with load_storage and options",
+    "accesspoint.arn": "Name the access point by its alias, in place of the bucket",
+    "delegation.token.binding": "Make the storage in code, with load_storage and options",
+    "custom.signers": "Make the storage in code, with load_storage and options",
+}
+"""What says who asks, or which way: without it requests would go elsewhere, or as somebody else."""
+
 
 def s3a_options(conf: Mapping[str, str], bucket: str | None = None) -> dict[str, Any]:
     """The options of `S3CheckpointStorage` that this configuration sets, and no others.
@@ -62,6 +89,7 @@ def s3a_options(conf: Mapping[str, str], bucket: str | None = None) -> dict[str,
     """
     settings = _Settings(conf, bucket)
     options: dict[str, Any] = {}
+    _refuse(settings)
     _add_endpoint(settings, options)
     _add_credentials(settings, options)
     _add_encryption(settings, options)
@@ -69,8 +97,14 @@ def s3a_options(conf: Mapping[str, str], bucket: str | None = None) -> dict[str,
     settings.copy("multipart.size", "part_size_bytes", options, _size)
     settings.copy("connection.maximum", "max_connections", options, _connections)
     settings.copy("attempts.maximum", "max_attempts", options, lambda text: _number(text) + 1)
-    settings.copy("acl.default", "put_arguments", options, lambda name: {"ACL": _ACLS[name]})
-    return options
+    settings.copy("connection.timeout", "read_timeout_s", options, _seconds)
+    settings.copy("connection.establish.timeout", "connect_timeout_s", options, _seconds)
+    arguments: dict[str, Any] = {}
+    settings.copy("acl.default", "ACL", arguments, _ACLS.__getitem__)
+    settings.copy("create.storage.class", "StorageClass", arguments, _storage_class)
+    settings.copy("requester.pays.enabled", "RequestPayer", arguments, _payer)
+    put_arguments = {name: value for name, value in arguments.items() if value is not None}
+    return {**options, "put_arguments": put_arguments} if put_arguments else options
 
 
 class _Settings:
@@ -84,6 +118,10 @@ class _Settings:
                 for name, value in conf.items():
                     if name.startswith(outer + prefix):
                         self._found[name.removeprefix(outer + prefix)] = (name, value.strip())
+
+        for name in (_SPARK + "hadoop." + _CREDENTIAL_FILES, "hadoop." + _CREDENTIAL_FILES):
+            if conf.get(name, "").strip():
+                self._found[_CREDENTIAL_FILES] = (name, conf[name].strip())
 
     def get(self, name: str) -> str:
         """The value; nothing where it is not set."""
@@ -110,6 +148,26 @@ class _Settings:
             raise Invalid(
                 f"setting {self.full_name(name)} cannot be read", found=repr(text)
             ) from None
+
+
+def _refuse(settings: _Settings) -> None:
+    """Refuse what would change who asks for what, and where, if it were left alone."""
+    for name, fix in _REFUSED.items():
+        if settings.get(name):
+            raise _not_supported(settings, name, fix)
+    fips: dict[str, bool] = {}
+    settings.copy("endpoint.fips", "fips", fips, _flag)
+    if fips.get("fips"):
+        fix = f"Name the endpoint itself by {_S3A}endpoint"
+        raise _not_supported(settings, "endpoint.fips", fix)
+
+
+def _not_supported(settings: _Settings, name: str, fix: str) -> Invalid:
+    return Invalid(
+        f"setting {settings.full_name(name)} asks for what is not supported",
+        expected="it not to be set",
+        fix=fix,
+    )
 
 
 def _add_endpoint(settings: _Settings, options: dict[str, Any]) -> None:
@@ -144,6 +202,7 @@ def _add_credentials(settings: _Settings, options: dict[str, Any]) -> None:
     chosen = settings.get("aws.credentials.provider")
     classes = [name for name in re.split(r"[,\s]+", chosen) if name]
     asked = [_provider(settings, name) for name in classes] or [_TEMPORARY, _SIMPLE, "chain"]
+    _refuse_other_credentials(settings, asked, is_chosen=bool(classes))
     others = [name for name in asked if name not in (_TEMPORARY, _SIMPLE, _ANONYMOUS)]
     if with_token and _TEMPORARY in asked:
         options.update(with_token)
@@ -160,6 +219,24 @@ def _add_credentials(settings: _Settings, options: dict[str, Any]) -> None:
             f"setting {settings.full_name('aws.credentials.provider')} asks for keys not set",
             expected=f"{_S3A}access.key and {_S3A}secret.key, and session.token if it is Temporary",
             found=chosen,
+        )
+
+
+def _refuse_other_credentials(
+    settings: _Settings, asked: Sequence[str], *, is_chosen: bool
+) -> None:
+    """Refuse files of Hadoop that may have other keys, and roles to assume, where they count."""
+    if settings.get(_CREDENTIAL_FILES) and {_TEMPORARY, _SIMPLE} & {*asked}:
+        fix = (
+            f"Name who finds credentials by {_S3A}aws.credentials.provider, such as an instance; "
+            "or make the storage in code, with load_storage and a profile"
+        )
+        raise _not_supported(settings, _CREDENTIAL_FILES, fix)
+    if settings.get("assumed.role.arn") and not is_chosen:
+        raise _not_supported(
+            settings,
+            "assumed.role.arn",
+            "Make the storage in code, with load_storage and a profile that has role_arn",
         )
 
 
@@ -210,7 +287,26 @@ def _connections(text: str) -> int:
 
 
 def _size(text: str) -> int:
+    """As near to it as parts can be: Hadoop's may be larger, since it keeps them on disks."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError(text)
-    return int(match[1]) << _UNITS[match[2].upper()]
+    size_bytes = int(match[1]) << _UNITS[match[2].upper()]
+    return max(SMALLEST_PART_BYTES, min(size_bytes, LARGEST_PART_BYTES))
+
+
+def _seconds(text: str) -> float:
+    match = _TIME.fullmatch(text)
+    if match is None or not int(match[1]):
+        raise ValueError(text)  # to Hadoop none is for ever, but here each request must end
+    return int(match[1]) * _SECONDS[match[2].lower()]
+
+
+def _storage_class(text: str) -> str:
+    if text.upper() not in _STORAGE_CLASSES:
+        raise ValueError(text)
+    return text.upper()
+
+
+def _payer(text: str) -> str | None:
+    return "requester" if _flag(text) else None

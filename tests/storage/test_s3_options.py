@@ -190,7 +190,11 @@ class TestOptions:
             **KEYS,
             server_side_encryption="aws:kms",
             kms_key_id="the-key",
-            put_arguments={"StorageClass": "STANDARD_IA", "ExpectedBucketOwner": "123456789012"},
+            put_arguments={
+                "StorageClass": "STANDARD_IA",
+                "ExpectedBucketOwner": "123456789012",
+                "RequestPayer": "requester",
+            },
         )
         store.tell(OK, OK)
         storage.write("a", b"x")
@@ -201,6 +205,7 @@ class TestOptions:
         assert written["x-amz-storage-class"] == "STANDARD_IA"
         assert written["x-amz-expected-bucket-owner"] == "123456789012"
         assert read["x-amz-expected-bucket-owner"] == "123456789012"
+        assert [each["x-amz-request-payer"] for each in (written, read)] == ["requester"] * 2
         assert "x-amz-storage-class" not in read
 
 

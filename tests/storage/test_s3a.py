@@ -14,6 +14,7 @@ from holdfast.storage.s3a import s3a_options
 AMAZON = "software.amazon.awssdk.auth.credentials"
 HADOOP = "org.apache.hadoop.fs.s3a"
 KEYS = {"fs.s3a.access.key": "AKID", "fs.s3a.secret.key": "topsecret"}
+STANDARD_IA = {"put_arguments": {"StorageClass": "STANDARD_IA"}}
 GIVEN = {"key": "AKID", "secret": "topsecret"}
 
 
@@ -50,6 +51,31 @@ GIVEN = {"key": "AKID", "secret": "topsecret"}
         ({"fs.s3a.multipart.size": "16 mb"}, {"part_size_bytes": 16 * MIB}),
         ({"fs.s3a.multipart.size": "8388608"}, {"part_size_bytes": 8 * MIB}),
         ({"fs.s3a.multipart.size": "1G"}, {"part_size_bytes": 1024 * MIB}),
+        # Hadoop keeps parts on disks, and raises what S3 finds too small.
+        ({"fs.s3a.multipart.size": "2G"}, {"part_size_bytes": 1024 * MIB}),
+        ({"fs.s3a.multipart.size": "1M"}, {"part_size_bytes": 5 * MIB}),
+        ({"fs.s3a.connection.timeout": "200000"}, {"read_timeout_s": 200.0}),
+        ({"fs.s3a.connection.timeout": "200s"}, {"read_timeout_s": 200.0}),
+        ({"fs.s3a.connection.timeout": "1 M"}, {"read_timeout_s": 60.0}),
+        ({"fs.s3a.connection.establish.timeout": "30s"}, {"connect_timeout_s": 30.0}),
+        ({"fs.s3a.requester.pays.enabled": "false"}, {}),
+        (
+            {
+                "fs.s3a.requester.pays.enabled": "true",
+                "fs.s3a.create.storage.class": "intelligent_tiering",
+                "fs.s3a.acl.default": "Private",
+            },
+            {
+                "put_arguments": {
+                    "ACL": "private",
+                    "RequestPayer": "requester",
+                    "StorageClass": "INTELLIGENT_TIERING",
+                }
+            },
+        ),
+        ({"fs.s3a.create.storage.class": "STANDARD_IA"}, STANDARD_IA),
+        ({"fs.s3a.proxy.port": "8080", "fs.s3a.proxy.host": " "}, {}),
+        ({"fs.s3a.endpoint.fips": "false"}, {}),
         ({"fs.s3a.connection.maximum": "96"}, {"max_connections": 96}),
         ({"fs.s3a.connection.maximum": "5000"}, {"max_connections": 1000}),
         ({"fs.s3a.attempts.maximum": "5"}, {"max_attempts": 6}),
@@ -138,6 +164,15 @@ def provider(*classes: str) -> dict[str, str]:
             },
             GIVEN,
         ),
+        # Files of keys, and roles, count for nobody who is asked.
+        (
+            {
+                "hadoop.security.credential.provider.path": "jceks://hdfs/keys.jceks",
+                "fs.s3a.assumed.role.arn": "arn:aws:iam::1:role/r",
+                **provider(f"{AMAZON}.EnvironmentVariableCredentialsProvider"),
+            },
+            {"provider": "environment"},
+        ),
         # Who asks for instances alone does not get keys that are set for something else.
         (
             {**KEYS, **provider(f"{HADOOP}.auth.IAMInstanceCredentialsProvider")},
@@ -173,6 +208,34 @@ def test_what_is_set_for_the_bucket_counts_more() -> None:
         (
             {"spark.hadoop.fs.s3a.path.style.access": "yes"},
             r"setting spark\.hadoop\.fs\.s3a\.path\.style\.access cannot be read.*'yes'",
+        ),
+        ({"fs.s3a.connection.timeout": "0"}, r"fs\.s3a\.connection\.timeout cannot be read"),
+        ({"fs.s3a.connection.timeout": "soon"}, r"fs\.s3a\.connection\.timeout cannot be read"),
+        ({"fs.s3a.create.storage.class": "glacier"}, r"create\.storage\.class cannot be read"),
+        ({"fs.s3a.requester.pays.enabled": "me"}, r"requester\.pays\.enabled cannot be read"),
+        ({"fs.s3a.proxy.host": "proxy"}, r"setting fs\.s3a\.proxy\.host asks.*Set HTTPS_PROXY"),
+        (
+            {"spark.hadoop.fs.s3a.bucket.bucket.accesspoint.arn": "arn:aws:s3:eu:1:accesspoint/a"},
+            r"setting spark\.hadoop\.fs\.s3a\.bucket\.bucket\.accesspoint\.arn asks.*its alias",
+        ),
+        ({"fs.s3a.delegation.token.binding": "x.Y"}, r"delegation\.token\.binding asks"),
+        ({"fs.s3a.custom.signers": "x:Y"}, r"fs\.s3a\.custom\.signers asks"),
+        ({"fs.s3a.endpoint.fips": "true"}, r"fs\.s3a\.endpoint\.fips asks"),
+        (
+            {"fs.s3a.assumed.role.arn": "arn:aws:iam::1:role/r", **KEYS},
+            r"fs\.s3a\.assumed\.role\.arn asks.*a profile that has role_arn",
+        ),
+        (
+            {"spark.hadoop.hadoop.security.credential.provider.path": "jceks://hdfs/keys"},
+            r"setting spark\.hadoop\.hadoop\.security\.credential\.provider\.path asks",
+        ),
+        (
+            {
+                "fs.s3a.security.credential.provider.path": "jceks://hdfs/keys",
+                **KEYS,
+                **provider(f"{HADOOP}.SimpleAWSCredentialsProvider"),
+            },
+            r"setting fs\.s3a\.security\.credential\.provider\.path asks",
         ),
         ({"fs.s3a.multipart.size": "many"}, r"fs\.s3a\.multipart\.size cannot be read"),
         ({"fs.s3a.attempts.maximum": "-1"}, r"fs\.s3a\.attempts\.maximum cannot be read"),
