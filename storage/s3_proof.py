@@ -34,14 +34,18 @@ def prove(requests: S3Requests, place: S3Place, entropy: Entropy, *, is_unsafe: 
             return
         token = entropy.token()
         probe = f"{place.prefix}{_PROBE}{token}"
+        is_answered = False
         try:
-            if is_unsafe:
-                requests.put(probe, token.encode(), token)
-            else:
+            requests.put(probe, token.encode(), token, if_absent=not is_unsafe)
+            is_answered = True
+            if not is_unsafe:
                 _prove_condition(requests, probe, token)
             abandoned = _prove_listing(requests, place, probe)
-        except HoldfastError:
-            requests.delete([probe])
+        except HoldfastError as error:
+            # Where nobody answers, a delete would be tried for as long again, and in vain: if there
+            # is a probe after all, somebody removes it in an hour.
+            if is_answered or not isinstance(error, Unavailable):
+                requests.delete([probe])
             raise
         problem = requests.delete([probe, *abandoned])
         if problem is not None:
@@ -50,7 +54,7 @@ def prove(requests: S3Requests, place: S3Place, entropy: Entropy, *, is_unsafe: 
 
 
 def _prove_condition(requests: S3Requests, probe: str, token: str) -> None:
-    requests.put(probe, token.encode(), token, if_absent=True)
+    """That the probe, which was just created, is not replaced by another create."""
     was_refused = not requests.put(probe, b"another", "", if_absent=True)
     try:
         found = requests.get(probe, 0, None)

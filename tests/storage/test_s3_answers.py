@@ -331,6 +331,16 @@ class TestProving:
         with pytest.raises(Unavailable, match="a listing does not show what was written"):
             storage.prepare()
 
+    @pytest.mark.parametrize("is_unsafe", [False, True])
+    def test_nobody_is_asked_again_to_delete_where_nobody_answered(
+        self, store: Answerer, clock: ManualClock, *, is_unsafe: bool
+    ) -> None:
+        storage = storage_of(store, clock, max_attempts=3, allow_unsafe_commit=is_unsafe)
+        store.tell(CUT, CUT, CUT)
+        with pytest.raises(Unavailable, match="tried 3 times"):
+            storage.prepare()
+        assert store.whats == ["PUT"] * 3
+
     def test_probes_of_killed_processes_are_removed_an_hour_later(
         self, store: Answerer, storage: S3CheckpointStorage
     ) -> None:

@@ -1,4 +1,4 @@
-"""The S3 storage passes the suite on a real server, over both names of the scheme."""
+"""The S3 storage passes the suite on a real server; what is kept by one scheme is there by both."""
 
 from __future__ import annotations
 
@@ -51,3 +51,12 @@ class TestS3(CheckpointStorageConformance):
     @pytest.fixture
     def place(self, s3_server: S3Server, bucket: str, tmp_path: Path) -> Place:
         return place_at(s3_server, bucket, "s3", f"übung der 部/{tmp_path.name} 100% + #1")
+
+
+@pytest.mark.slow
+def test_both_names_of_the_scheme_are_one_place(s3_server: S3Server, bucket: str) -> None:
+    one, other = (place_at(s3_server, bucket, scheme, "both").open() for scheme in ("s3", "s3a"))
+    one.write("a/b", b"x")
+    assert other.create("a/b", b"y") == b"x"
+    assert [found.name for found in other.list("")] == ["a/b"]
+    assert (one.url, other.url) == (f"s3://{bucket}/both", f"s3a://{bucket}/both")
