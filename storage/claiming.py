@@ -87,19 +87,17 @@ def survey(job: JobStorage, *, reopen: bool) -> Survey:
     return Survey(job.judged(listed, start).completed, begun, result)
 
 
-def claim_epoch(job: JobStorage, token: str, *, after: int | None) -> int:
-    """Claim the next epoch, and answer it; only that which follows `after`, if that is given.
+def claim_epoch(job: JobStorage, token: str) -> int:
+    """Claim the next epoch, and answer it.
 
     Raises:
-        Fenced: somebody else has claimed one since, or too many do at this moment.
+        Fenced: too many do at this moment.
         Unavailable: the storage did not answer.
     """
     storage = job.storage
     for _ in range(_CLAIM_ATTEMPTS):
         claimed = claimed_epochs(job.owner_records())
         epoch = next_epoch(claimed)
-        if after is not None and epoch != after + 1:
-            raise _not_after(job, after, epoch - 1)
         claim = Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
         mine = seal("owner claim", _CLAIM_VERSION, claim)
         existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
@@ -110,14 +108,4 @@ def claim_epoch(job: JobStorage, token: str, *, after: int | None) -> int:
         where=job.url,
         expected=f"a free epoch within {_CLAIM_ATTEMPTS} attempts",
         fix="Start one driver for each job",
-    )
-
-
-def _not_after(job: JobStorage, after: int, newest: int) -> Fenced:
-    return Fenced(
-        f"another process has taken over job {job.job_id!r}",
-        where=job.url,
-        expected=f"owner epoch {after} to be the newest",
-        found=f"epoch {newest}" if newest else "no record of an owner",
-        fix="Leave the job to that process",
     )

@@ -151,21 +151,31 @@ class JobStorage:
             looked, start = start, self.newest_start()
         return None
 
-    def take_over(self, *, reopen: bool = False, after: int | None = None) -> JobOwner:
+    def take_over(self, *, reopen: bool = False) -> JobOwner:
         """Claim the job: from now on only the answer may commit, and older owners are fenced.
 
         A job that has ended stays so, and its new owner cannot commit. With `reopen` it begins
-        again: its result does not count any more. With `after`, the epoch of an owner, only that
-        one is fenced: if somebody else has come since, nothing is claimed.
+        again: its result does not count any more.
 
         Raises:
             Invalid: the storage cannot be written to as it is set up, or what is in the folder was
                 written in a newer format; the older owner goes on.
-            Fenced: somebody else took over at the same time, or since `after`.
+            Fenced: somebody else took over at the same time.
             Corrupt: an owner's record is damaged; the older owner goes on.
             Unavailable: the storage did not answer; calling again is safe.
         """
-        return JobOwner.claim(self, reopen=reopen, after=after)
+        return JobOwner.claim(self, reopen=reopen)
+
+    def resume(self, epoch: int) -> JobOwner:
+        """Have the right of an earlier claim again, to go on with deleting. Changes nothing.
+
+        Who had it may be gone, or not: then both may delete the same. Neither may commit.
+
+        Raises:
+            Fenced: somebody else has taken over since, or the folder was emptied.
+            Corrupt, Invalid, Unavailable: as `take_over`.
+        """
+        return JobOwner.resume(self, epoch)
 
     def owner_records(self) -> list[names.OwnerRecord]:
         """What the names of all claims, start documents and results say, by ascending epoch."""

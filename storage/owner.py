@@ -54,13 +54,13 @@ class JobOwner:
         """What was released, and is to be deleted. Safe to use from any thread."""
 
     @classmethod
-    def claim(cls, job: JobStorage, *, reopen: bool, after: int | None = None) -> JobOwner:
+    def claim(cls, job: JobStorage, *, reopen: bool) -> JobOwner:
         """See `JobStorage.take_over`."""
         storage = job.storage
         storage.prepare()
         survey(job, reopen=reopen)  # what cannot be read must not fence the owner that there is
         token = storage.entropy.token()
-        epoch = claim_epoch(job, token, after=after)
+        epoch = claim_epoch(job, token)
         found = survey(job, reopen=reopen)
         start = Start(epoch=epoch, owner=token, accepted=found.accepted)
         if found.result is not None:  # kept before its owner is superseded: it counts at any moment
@@ -73,6 +73,15 @@ class JobOwner:
         right = Right(job, epoch, token)
         right.check()
         return cls(right, start, found)
+
+    @classmethod
+    def resume(cls, job: JobStorage, epoch: int) -> JobOwner:
+        """See `JobStorage.resume`."""
+        newest, found = job.newest_start(), survey(job, reopen=False)
+        token = newest.owner if newest is not None and newest.epoch == epoch else ""
+        right = Right(job, epoch, token)
+        right.check()  # also that it has begun: nobody's token is empty
+        return cls(right, Start(epoch=epoch, owner=token, accepted=found.accepted), found)
 
     @property
     def epoch(self) -> int:

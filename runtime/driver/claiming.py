@@ -1,10 +1,15 @@
-"""A checkpoint of another job that this one has taken over, to delete it when it is subsumed."""
+"""Checkpoints of other jobs that this one has taken over, to delete them when they are subsumed.
+
+They are told of in the job's own checkpoints, and in the record of its end, as long as they may be
+there: whoever comes later goes on with them. There may be several, if who is claimed from has
+claimed itself and not deleted that yet.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +20,23 @@ from holdfast.storage import (
     CheckpointStorage,
     Corrupt,
     Fenced,
+    HoldfastError,
     JobOwner,
     JobStorage,
     NotFound,
     load_storage,
 )
+from holdfast.storage.sweeping import BATCH_OBJECTS
 
-__all__ = ["CLAIM", "NO_CLAIM", "ClaimedCheckpoint", "claim", "claimed_before"]
+__all__ = [
+    "CLAIM",
+    "NO_CLAIM",
+    "ClaimedCheckpoint",
+    "claim",
+    "claimed_before",
+    "claims_as_properties",
+    "delete_claimed",
+]
 
 CLAIM = "claim"
 NO_CLAIM = "no-claim"
@@ -31,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the job's own checkpoints say of it, for a later run that has to delete it."""
+    """What the job's own documents say of one, for a later run that has to delete it."""
 
     storage: str
     job: str
@@ -44,7 +59,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class ClaimedCheckpoint:
     """A checkpoint in another job's folder, counted as the oldest of this job's own.
 
-    `release` and `properties` are for one thread, `step` and `owes` for another, the sweeper's.
+    `release` and `record` are for one thread, `step` and `owes` for another, the sweeper's.
     """
 
     job: JobStorage
@@ -73,17 +88,18 @@ class ClaimedCheckpoint:
         """Have it deleted by `step`: the job has enough checkpoints of its own, or ends."""
         self._is_released = True
 
-    def properties(self) -> dict[str, Any]:
-        """What a checkpoint of the job says of it, as long as it is there."""
+    def record(self) -> dict[str, Any] | None:
+        """What a document of the job says of it; None if it is not there any more."""
         if self._is_gone.is_set():
-            return {}
+            return None
         record = _Record(
             storage=self.job.storage.url,
             job=self.job.job_id,
             checkpoint=self.checkpoint_id,
             epoch=self.epoch,
         )
-        return {_PROPERTY: msgspec.to_builtins(record)}
+        said: dict[str, Any] = msgspec.to_builtins(record)
+        return said
 
     def step(self, most: int) -> int:
         """Do the next part of deleting it; see `Sweeps`.
@@ -104,7 +120,7 @@ class ClaimedCheckpoint:
             if not self._is_there():
                 self._is_gone.set()
                 return 0
-            self.owner = self.job.take_over(after=self.epoch)
+            self.owner = self.job.resume(self.epoch)
         if not self._is_dropped:
             if self.checkpoint_id in self.owner.completed:
                 self.owner.release_only(self.checkpoint_id)
@@ -145,29 +161,55 @@ def claim(point: RestorePoint) -> ClaimedCheckpoint:
     return ClaimedCheckpoint(other, number, owner.epoch, owner)
 
 
+def claims_as_properties(claims: Iterable[ClaimedCheckpoint]) -> dict[str, Any]:
+    """What a document of the job says of these, for `claimed_before`; nothing if none is there."""
+    records = [record for each in claims if (record := each.record()) is not None]
+    return {_PROPERTY: records} if records else {}
+
+
 def claimed_before(
     properties: Mapping[str, Any],
     mine: CheckpointStorage,
     open_storage: OpenStorage = load_storage,
-) -> ClaimedCheckpoint | None:
-    """What an earlier run had claimed and not deleted, as a checkpoint of the job says.
+) -> tuple[ClaimedCheckpoint, ...]:
+    """What an earlier run had claimed and not deleted, as a document of the job says.
 
     `open_storage` is as for `storage_at`.
 
     Raises:
         Corrupt: that is not what this version of Holdfast writes.
-        Invalid: its storage cannot be opened.
+        Invalid: a storage cannot be opened.
     """
-    if _PROPERTY not in properties:
-        return None
     try:
-        record = msgspec.convert(properties[_PROPERTY], _Record)
+        records = msgspec.convert(properties.get(_PROPERTY, []), list[_Record])
     except msgspec.ValidationError as error:
         raise Corrupt(
-            "a checkpoint says of another one that it was claimed, and not which",
-            expected="storage, job, checkpoint and epoch",
+            "it is said that checkpoints of other jobs were claimed, and not which",
+            expected="storage, job, checkpoint and epoch of each",
             found=f"{properties[_PROPERTY]!r} ({error})",
             fix="Restore another checkpoint",
         ) from error
-    job = storage_at(record.storage, mine, open_storage).job(record.job)
-    return ClaimedCheckpoint(job, record.checkpoint, record.epoch)
+    return tuple(
+        ClaimedCheckpoint(
+            storage_at(record.storage, mine, open_storage).job(record.job),
+            record.checkpoint,
+            record.epoch,
+        )
+        for record in records
+    )
+
+
+def delete_claimed(claims: Iterable[ClaimedCheckpoint]) -> tuple[ClaimedCheckpoint, ...]:
+    """Delete these now; answers those that are still owed. What is another's by now is left."""
+    left = []
+    for each in claims:
+        each.release()
+        try:
+            while each.owes:
+                each.step(BATCH_OBJECTS)
+        except Fenced:
+            pass  # it has told so itself
+        except HoldfastError as error:
+            _logger.warning("%s was claimed, and is not deleted yet: %s", each, error)
+            left.append(each)
+    return tuple(left)

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import msgspec
+
 from holdfast.runtime.checkpoint import Store
-from holdfast.runtime.driver.claiming import ClaimedCheckpoint
+from holdfast.runtime.driver.claiming import ClaimedCheckpoint, claims_as_properties
 from holdfast.runtime.driver.events import EventQueue, Stored, StoreFailed
 from holdfast.runtime.driver.sweeping import BackgroundSweeper
 from holdfast.storage import (
@@ -56,7 +58,7 @@ class CheckpointKeeper:
         max_parallelism: int,
         clock: Clock,
         deletes_per_s: float | None = None,
-        claimed: ClaimedCheckpoint | None = None,
+        claimed: tuple[ClaimedCheckpoint, ...] = (),
     ) -> None:
         self._job = job
         self._owner = owner
@@ -66,8 +68,9 @@ class CheckpointKeeper:
         self._clock = clock
         self._claimed = claimed
         self._thread = ThreadPoolExecutor(1, "holdfast-checkpoints")
-        sweeps = (owner.sweeper,) if claimed is None else (owner.sweeper, claimed)
-        self._sweeper = BackgroundSweeper(*sweeps, most_per_s=deletes_per_s, clock=clock)
+        self._sweeper = BackgroundSweeper(
+            owner.sweeper, *claimed, most_per_s=deletes_per_s, clock=clock
+        )
         self._gives_up = threading.Event()
         self._next_id = owner.next_checkpoint_id
         self.last: CheckpointMetadata | None = None
@@ -95,8 +98,7 @@ class CheckpointKeeper:
     @property
     def has_completed(self) -> bool:
         """Whether there is a checkpoint that the job could be restored from."""
-        claimed = self._claimed is not None and self._claimed.is_kept
-        return claimed or bool(self._owner.completed)
+        return any(each.is_kept for each in self._claimed) or bool(self._owner.completed)
 
     def skip_to(self, checkpoint_id: int) -> None:
         """Do not use numbers below this one."""
@@ -153,11 +155,16 @@ class CheckpointKeeper:
     def end(self, result: JobResult) -> None:
         """Record how the job has ended, so that nobody begins it anew who wants it to go on.
 
+        And what it had claimed of other jobs and has not deleted: this is the last that is
+        written of it.
+
         Raises:
             HoldfastError: it may not be recorded, so the checkpoints must stay.
         """
         self.settle()
-        self._insist(lambda: self._owner.end(result), "the end of the job", _LAST_TRIES)
+        properties = {**result.properties, **claims_as_properties(self._claimed)}
+        told = msgspec.structs.replace(result, properties=properties)
+        self._insist(lambda: self._owner.end(told), "the end of the job", _LAST_TRIES)
 
     def delete_all(self) -> None:
         """Delete every checkpoint of the job; it has no use for one any more.
@@ -168,8 +175,8 @@ class CheckpointKeeper:
         self.settle()
         self._owner.check()
         self._owner.release_all()
-        if self._claimed is not None:
-            self._claimed.release()
+        for each in self._claimed:
+            each.release()
         self._sweeper.finish()
 
     def close(self) -> None:
@@ -254,8 +261,9 @@ class CheckpointKeeper:
         def release() -> None:
             self._owner.release(self._retained, since=since)
             self._has_too_many = False
-            if self._claimed is not None and len(self._owner.completed) >= self._retained:
-                self._claimed.release()  # it is older than all of these
+            if len(self._owner.completed) >= self._retained:
+                for each in self._claimed:
+                    each.release()  # it is older than all of these
 
         self._decide_deletes(release)
 
@@ -267,7 +275,6 @@ class CheckpointKeeper:
         self._sweeper.wake()
 
     def _document(self, command: Store) -> CheckpointMetadata:
-        claimed = {} if self._claimed is None else self._claimed.properties()
         return CheckpointMetadata(
             job_id=self._job.job_id,
             checkpoint_id=command.checkpoint_id,
@@ -282,5 +289,8 @@ class CheckpointKeeper:
                 for uid, parts in command.operators.items()
             },
             sources=dict(command.sources),
-            properties={"trigger": command.trigger.value, **claimed},
+            properties={
+                "trigger": command.trigger.value,
+                **claims_as_properties(self._claimed),
+            },
         )

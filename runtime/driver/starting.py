@@ -12,6 +12,7 @@ from holdfast.runtime.driver.claiming import (
     ClaimedCheckpoint,
     claim,
     claimed_before,
+    delete_claimed,
 )
 from holdfast.runtime.driver.restoring import (
     LATEST,
@@ -20,11 +21,22 @@ from holdfast.runtime.driver.restoring import (
     find_restore_point,
 )
 from holdfast.runtime.settings import check_choice
-from holdfast.storage import HoldfastError, Invalid, JobOwner, JobResult, JobStorage, load_storage
+from holdfast.storage import (
+    CheckpointMetadata,
+    Corrupt,
+    HoldfastError,
+    Invalid,
+    JobOwner,
+    JobResult,
+    JobStorage,
+    load_storage,
+)
 
 __all__ = ["Beginning", "begin"]
 
 _logger = logging.getLogger(__name__)
+_ClaimedBy = Callable[[JobResult | CheckpointMetadata], tuple[ClaimedCheckpoint, ...]]
+"""What a document of the job says of checkpoints of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +45,8 @@ class Beginning:
 
     owner: JobOwner
     point: RestorePoint | None
-    claimed: ClaimedCheckpoint | None = None
-    """Another job's checkpoint that is this job's to delete, now or since an earlier run."""
+    claimed: tuple[ClaimedCheckpoint, ...] = ()
+    """Other jobs' checkpoints that are this job's to delete, now or since an earlier run."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -42,8 +54,8 @@ class Beginning:
         if self.point is None:
             return ()
         notes = [f"restored from {self.point}"]
-        if self.claimed is not None:
-            notes.append(f"{self.claimed} is this job's now, and deleted when it is not retained")
+        now = "is this job's now, and deleted when it is not retained"
+        notes += (f"{each} {now}" for each in self.claimed)
         return tuple(notes)
 
 
@@ -67,7 +79,9 @@ def begin(
 
     A checkpoint of another job is only read, and stays that job's, unless it is claimed: then who
     runs that job is fenced before anything is restored, and it is deleted as if it were the oldest
-    of this job's own. A checkpoint of the job itself is its own, and needs no claim.
+    of this job's own. So is what that job itself had claimed and not deleted yet. A checkpoint of
+    the job itself is its own, and needs no claim.
+    Of a job that has ended, what its driver has not deleted is, before the record of it is void.
 
     `open_storage` makes a storage of a root that the job's own does not know the way to.
 
@@ -79,34 +93,42 @@ def begin(
         Unavailable: the storage did not answer.
     """
     _check_claim_mode(claim_mode, restore)
+
+    def claimed_by(said: JobResult | CheckpointMetadata) -> tuple[ClaimedCheckpoint, ...]:
+        return claimed_before(said.properties, job.storage, open_storage)
+
     if restore == LATEST:
         ended = job.result()
         if ended is not None:
-            _clear(job)
+            _clear(job, ended, claimed_by)
             return ended
     elif restore is None and job.completed() and job.result() is not None:
         job.take_over().clear()
-    first = _point(
-        job, restore, check, open_storage
-    )  # what cannot be restored must not fence one that works
+    # What cannot be restored must not fence one that works.
+    first = _point(job, restore, check, open_storage)
     _check_claim(job, first, claim_mode)
+    if first is not None and claim_mode == CLAIM:
+        claimed_by(first.metadata)
     job.storage.prepare()
+    owed = () if restore == LATEST else _delete_claimed_of_ended(job, claimed_by)
     owner = job.take_over(reopen=restore != LATEST)
     if owner.result is not None:  # another driver came to the end meanwhile
-        _clear(job)
+        _clear(job, owner.result, claimed_by)
         return owner.result
     # Likewise it may have completed one more checkpoint, and committed its rows.
     point = _point(job, restore, check, open_storage)
     if point is None:
-        return Beginning(owner, None)
+        return Beginning(owner, None, owed)
     point = _seen_as_own(point, owner, job, claim_mode)
     own = point.number_in(job)
-    if own is None:
-        return Beginning(owner, point, _claim(owner, point) if claim_mode == CLAIM else None)
-    owner.hold(point.metadata)
-    owner.rewind(own)
-    claimed = claimed_before(point.metadata.properties, job.storage, open_storage)
-    return Beginning(owner, point, claimed)
+    if own is not None:
+        owner.hold(point.metadata)
+        owner.rewind(own)
+        owed += claimed_by(point.metadata)
+    elif claim_mode == CLAIM:  # and what its job has claimed: nobody else goes on with that
+        before = claimed_by(point.metadata)
+        owed += (_claim(owner, point), *before)
+    return Beginning(owner, point, _each_once(owed))
 
 
 def _check_claim_mode(claim_mode: str | None, restore: str | None) -> None:
@@ -163,6 +185,11 @@ def _claim(owner: JobOwner, point: RestorePoint) -> ClaimedCheckpoint:
     return claimed
 
 
+def _each_once(claims: tuple[ClaimedCheckpoint, ...]) -> tuple[ClaimedCheckpoint, ...]:
+    """The first of those that are of the same checkpoint."""
+    return tuple({str(each): each for each in reversed(claims)}.values())[::-1]
+
+
 def _point(
     job: JobStorage,
     restore: str | None,
@@ -175,10 +202,29 @@ def _point(
     return point
 
 
-def _clear(job: JobStorage) -> None:
-    """Delete the checkpoints of a job that has ended, if its driver died before it had done so."""
+def _clear(job: JobStorage, ended: JobResult, claimed_by: _ClaimedBy) -> None:
+    """Delete what a job that has ended had left, if its driver died before it had done so."""
     try:
         if job.completed():
             job.take_over().clear()
     except HoldfastError as error:
         _logger.warning("checkpoints of a job that has ended could not be deleted: %s", error)
+    try:
+        delete_claimed(claimed_by(ended))
+    except HoldfastError as error:
+        _logger.warning("what a job that has ended had claimed could not be deleted: %s", error)
+
+
+def _delete_claimed_of_ended(
+    job: JobStorage, claimed_by: _ClaimedBy
+) -> tuple[ClaimedCheckpoint, ...]:
+    """Delete what a job had claimed that has ended and is opened again; answers what is left.
+
+    That its record cannot be read does not keep anybody from opening it.
+    """
+    try:
+        ended = job.result()
+        return () if ended is None else delete_claimed(claimed_by(ended))
+    except (Corrupt, Invalid) as error:
+        _logger.warning("what a job that has ended had claimed is not known: %s", error)
+        return ()

@@ -269,7 +269,7 @@ def test_what_is_written_by_who_opens_a_job_again_is_spared(job: JobStorage) -> 
     commit(older, job, 5)
     older.end(JobResult(job_id="job", status="finished", ended_ms=1))
     leave(job, own(4))
-    claim_epoch(job, "bb", after=1)
+    claim_epoch(job, "bb")
     assert not find_leftovers(job).has_ended, "somebody is about to begin"
 
     def begin() -> None:
@@ -288,7 +288,7 @@ def test_numbers_of_who_begins_meanwhile_may_be_lower_than_what_was_completed(
     """The older owner commits 9 when the newer one has listed up to 5, and will go on with 6."""
     older = job.take_over()
     commit(older, job, 5)
-    claim_epoch(job, "bb", after=1)
+    claim_epoch(job, "bb")
     late = msgspec.structs.replace(document(9), epoch=1)
     job.storage.write(f"job/{names.metadata(9)}", encode_metadata(late))
 

@@ -20,6 +20,7 @@ from holdfast.storage import (
     Unavailable,
     names,
 )
+from holdfast.storage.claiming import claim_epoch
 from holdfast.storage.testing.watched import Call, WatchedStorage, lose_answer
 
 
@@ -242,3 +243,35 @@ def test_what_a_killed_process_left_of_a_probe_is_cleared(tmp_path: Path) -> Non
     left.write_text("")
     FileSystemCheckpointStorage(str(tmp_path)).prepare()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_right_of_an_earlier_claim_is_had_again_without_a_new_one() -> None:
+    job = JobManagerCheckpointStorage().job("job")
+    first = job.take_over()
+    first.commit(checkpoint(1))
+    first.commit(checkpoint(2))
+    before = job.owner_records()
+    again = job.resume(first.epoch)
+    assert job.owner_records() == before
+    assert (again.epoch, again.completed, again.next_checkpoint_id) == (1, (1, 2), 3)
+    again.delete(1)
+    first.check()
+    assert job.completed() == (2,)
+    ended = first.end(JobResult(job_id="job", status="finished", ended_ms=1))
+    assert job.resume(1).result == ended
+
+
+def test_the_right_of_an_earlier_claim_is_gone_when_somebody_came_since() -> None:
+    job = JobManagerCheckpointStorage().job("job")
+    first = job.take_over()
+    again = job.resume(1)
+    claim_epoch(job, "bb")
+    for call in (partial(job.resume, 1), again.check):
+        with pytest.raises(Fenced, match="another process has taken over"):
+            call()
+    with pytest.raises(Fenced, match="has been deleted"):
+        job.resume(2)  # it has not begun
+    for record in [info.name for info in job.storage.list("job/owner-")]:
+        job.storage.delete([record])
+    with pytest.raises(Fenced, match="has been deleted"):
+        job.resume(first.epoch)

@@ -9,117 +9,30 @@ from shutil import copytree
 
 import pytest
 
+from claim_stage import Other, Run, fits
 from holdfast.runtime.checkpoint import Store, Trigger
-from holdfast.runtime.driver.claiming import ClaimedCheckpoint, claim, claimed_before
-from holdfast.runtime.driver.events import EventQueue, Stored
-from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.driver.claiming import (
+    ClaimedCheckpoint,
+    claim,
+    claimed_before,
+    claims_as_properties,
+)
 from holdfast.runtime.driver.restoring import LATEST, RestorePoint
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
-    CheckpointStorage,
     Corrupt,
     Fenced,
-    FileHandle,
     FileSystemCheckpointStorage,
     Invalid,
     JobManagerCheckpointStorage,
-    JobOwner,
     JobResult,
     JobStorage,
     NotFound,
-    StateSnapshot,
-    SystemClock,
     load_storage,
     names,
 )
 from holdfast.storage.testing.watched import Call, Killed, WatchedStorage
-
-
-def fits(_point: RestorePoint) -> None:
-    """Whatever it is."""
-
-
-def shared(number: int) -> str:
-    return names.shared_file(number, "slot", "aa")
-
-
-def own(number: int) -> str:
-    return names.exclusive_file(number, "slot", "aa")
-
-
-class Other:
-    """A job with checkpoints 3, 4 and 5, which all need a file of 3."""
-
-    def __init__(self, storage: CheckpointStorage) -> None:
-        self.job = storage.job("other")
-        self.owner: JobOwner = self.job.take_over()
-        for number in (3, 4, 5):
-            self.commit(number)
-
-    def commit(self, number: int) -> None:
-        files = {own(number), shared(number), shared(3)}
-        for name in files - ({shared(3)} if number > 3 else set()):
-            self.job.storage.write(f"other/{name}", b"x")
-        handles = {name: FileHandle(name, 0, 1, "00") for name in files}
-        self.owner.commit(
-            CheckpointMetadata(
-                job_id="other",
-                checkpoint_id=number,
-                triggered_ms=0,
-                completed_ms=0,
-                parts={"all": StateSnapshot(kind="t/1", handles={**handles})},
-            )
-        )
-
-    def path(self, number: int) -> str:
-        return f"{self.job.url}/{names.checkpoint_folder(number)}"
-
-    def left(self) -> set[str]:
-        found = (info.name.partition("/")[2] for info in self.job.storage.list("other/"))
-        return {name for name in found if names.parse_owner(name) is None}
-
-    def files_of(self, *numbers: int) -> set[str]:
-        """All that these need."""
-        found = {shared(3)} if numbers else set()
-        for number in numbers:
-            found |= {names.metadata(number), own(number), shared(number)}
-        return found
-
-
-class Run:
-    """A run of the job, from its beginning on."""
-
-    def __init__(self, job: JobStorage, restore: str, claim_mode: str | None, *, retained: int = 1):
-        beginning = begin(job, restore, fits, claim_mode=claim_mode)
-        assert isinstance(beginning, Beginning)
-        self.beginning = beginning
-        self.events = EventQueue()
-        self.keeper = CheckpointKeeper(
-            job,
-            beginning.owner,
-            retained=retained,
-            parallelism=1,
-            max_parallelism=8,
-            clock=SystemClock(),
-            claimed=beginning.claimed,
-        )
-
-    def complete(self) -> CheckpointMetadata:
-        number = self.keeper.next_checkpoint_id
-        store = Store(
-            checkpoint_id=number,
-            triggered_ms=0,
-            trigger=Trigger.PERIODIC,
-            operators={},
-            sources={},
-        )
-        self.keeper.store(store, self.events)
-        told = self.events.next(30)
-        assert isinstance(told, Stored)
-        self.keeper.retain(number)
-        self.keeper.finish_deleting()
-        return told.metadata
 
 
 @pytest.fixture(params=["same storage", "another storage"])
@@ -139,7 +52,7 @@ def test_what_is_not_claimed_is_only_read(
 ) -> None:
     before = {info.name for info in other.job.storage.list("other/")}
     run = Run(job, other.path(4), claim_mode)
-    assert run.beginning.claimed is None
+    assert run.beginning.claimed == ()
     for _ in range(3):
         assert "claimed" not in run.complete().properties
     run.keeper.end(JobResult(job_id="job", status="finished", ended_ms=1))
@@ -158,7 +71,7 @@ def test_a_checkpoint_that_is_claimed_is_deleted_when_it_is_subsumed(
     assert run.beginning.notes[1].endswith("is this job's now, and deleted when it is not retained")
     assert other.left() == other.files_of(3, 4, 5)
     first = run.complete()
-    assert first.properties["claimed"]["checkpoint"] == 4
+    assert first.properties["claimed"][0]["checkpoint"] == 4
     assert other.left() == other.files_of(3, 5)
     assert other.job.completed() == (3, 5)
     assert "claimed" not in run.complete().properties
@@ -201,15 +114,15 @@ def test_a_later_run_deletes_what_an_earlier_one_had_claimed(other: Other, job: 
     run.complete()
     run.keeper.close()
     later = Run(job, LATEST, None, retained=3)
-    assert later.beginning.claimed is not None
+    assert len(later.beginning.claimed) == 1
     assert other.left() == other.files_of(3, 4, 5)
-    assert later.complete().properties["claimed"]["checkpoint"] == 4
+    assert later.complete().properties["claimed"][0]["checkpoint"] == 4
     assert other.left() == other.files_of(3, 4, 5)
     later.complete()
     assert other.left() == other.files_of(3, 5)
     later.complete()
     later.keeper.close()
-    assert Run(job, LATEST, "claim").beginning.claimed is None, "it is gone"
+    assert Run(job, LATEST, "claim").beginning.claimed == (), "it is gone"
 
 
 def test_a_later_run_leaves_it_to_whoever_runs_the_other_job_again(
@@ -278,7 +191,7 @@ def test_a_job_s_own_checkpoint_is_its_own(job: JobStorage) -> None:
         with pytest.raises(Invalid, match="is its own, and cannot be left to another"):
             begin(job, restore, fits, claim_mode="no-claim")
         again = Run(job, restore, "claim")
-        assert again.beginning.claimed is None
+        assert again.beginning.claimed == ()
         again.keeper.close()
     last = Run(job, path, None)
     last.complete()
@@ -350,7 +263,7 @@ def test_a_job_s_own_checkpoint_by_another_path_is_its_own(
     begun = begin(by_link, path, fits, claim_mode=claim_mode, open_storage=type(by_link.storage))
     assert isinstance(begun, Beginning)
     assert begun.point is not None
-    assert begun.claimed is None
+    assert begun.claimed == ()
     assert begun.point.number_in(by_link) == 2
     assert begun.point.job.url == by_link.url, "else operators take it for another job's"
     assert by_link.completed() == (1, 2)
@@ -377,17 +290,16 @@ def test_a_copy_of_a_job_s_folder_is_another_s(by_link: JobStorage, tmp_path: Pa
     assert by_link.completed() == (1, 2, 3)
 
 
-@pytest.mark.parametrize("said", [None, {}, {"storage": "x", "job": "y"}, "other"])
+@pytest.mark.parametrize("said", [None, {}, [{"storage": "x", "job": "y"}], ["other"]])
 def test_what_says_nothing_of_use_about_a_claim_is_corrupt(job: JobStorage, said: object) -> None:
-    assert claimed_before({}, job.storage) is None
-    with pytest.raises(Corrupt, match="says of another one that it was claimed"):
+    assert claimed_before({}, job.storage) == ()
+    with pytest.raises(Corrupt, match="were claimed, and not which"):
         claimed_before({"claimed": said}, job.storage)
 
 
 def test_what_is_said_of_a_claim_is_read_again(job: JobStorage) -> None:
     before = ClaimedCheckpoint(job.storage.job("a job/1"), 7, 3)
-    again = claimed_before(before.properties(), job.storage)
-    assert again is not None
+    (again,) = claimed_before(claims_as_properties([before]), job.storage)
     assert (again.job.url, again.checkpoint_id, again.epoch) == (before.job.url, 7, 3)
     assert again.job.storage is job.storage
 

@@ -9,11 +9,18 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.runtime.driver.claiming import claim, claimed_before
+from holdfast.runtime import StreamEnvironment
+from holdfast.runtime.driver.claiming import claim, claimed_before, claims_as_properties
 from holdfast.runtime.driver.restoring import OpenStorage, find_restore_point
 from holdfast.runtime.spark import storage_settings
 from holdfast.runtime.spark.storage_settings import storage_of
-from holdfast.storage import CheckpointMetadata, CheckpointStorage, load_storage, names
+from holdfast.storage import (
+    CheckpointMetadata,
+    CheckpointStorage,
+    NotFound,
+    load_storage,
+    names,
+)
 from servers.s3 import ADMIN, REGION, S3Server
 
 
@@ -34,8 +41,7 @@ def check_restored_and_claimed(
     assert point is not None
     assert point.metadata.checkpoint_id == 3
     assert point.number_in(mine.job("orders")) is None
-    later = claimed_before(claim(point).properties(), mine, open_storage)
-    assert later is not None
+    (later,) = claimed_before(claims_as_properties([claim(point)]), mine, open_storage)
     later.release()
     while later.owes:
         later.step(10)
@@ -88,3 +94,29 @@ def test_another_bucket_is_reached_as_the_session_says(
     )
     url = str(tmp_path_factory.mktemp("mine")) if is_in_a_file else f"s3a://{s3_bucket}/v1"
     check_restored_and_claimed(by_session(url), folder, by_session)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_credentials")
+def test_an_environment_asks_its_own_session(
+    s3_server: S3Server, s3_bucket: str, spark: SparkSession
+) -> None:
+    """Which the store tells by what it answers: that the checkpoint is not there."""
+    settings = {
+        "endpoint": s3_server.endpoint,
+        "endpoint.region": REGION,
+        "access.key": ADMIN.key,
+        "secret.key": ADMIN.secret,
+    }
+    named = {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
+    for name, value in named.items():
+        spark.conf.set(name, value)
+    try:
+        env = StreamEnvironment(spark, parallelism=1, storage="memory://elsewhere")
+        env.from_batch(spark.range(3), uid="numbers").collect(uid="all")
+        folder = f"s3a://{s3_bucket}/v1/orders/{names.checkpoint_folder(9)}"
+        with pytest.raises(NotFound, match="there is no checkpoint 9 to restore from"):
+            env.execute_async("orders", restore=folder)
+    finally:
+        for name in named:
+            spark.conf.unset(name)

@@ -1,0 +1,217 @@
+"""What was claimed and not deleted, because a run ended or a job was claimed from: who does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from claim_stage import Other, Run, fits
+from holdfast.runtime.driver.claiming import claimed_before, claims_as_properties
+from holdfast.runtime.driver.restoring import LATEST
+from holdfast.runtime.driver.starting import Beginning, begin
+from holdfast.storage import (
+    CheckpointMetadata,
+    CheckpointStorage,
+    Invalid,
+    JobManagerCheckpointStorage,
+    JobResult,
+    JobStorage,
+    Unavailable,
+    load_storage,
+    names,
+)
+from holdfast.storage.testing.watched import Call, WatchedStorage
+
+
+@pytest.fixture(params=["same storage", "another storage"])
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Other:
+    folder = "mine" if request.param == "same storage" else "theirs"
+    return Other(load_storage(str(tmp_path / folder)))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobStorage:
+    return load_storage(str(tmp_path / "mine")).job("job")
+
+
+class Refuses:
+    """A hook by which nothing of this job is deleted, until it is told otherwise."""
+
+    def __init__(self, job_id: str) -> None:
+        self.prefix = f"{job_id}/"
+        self.is_on = True
+
+    def __call__(self, call: Call) -> None:
+        if self.is_on and call.verb == "delete" and call.name.startswith(self.prefix):
+            raise Unavailable("the storage is slow", where=call.name)
+
+
+ENDED = JobResult(job_id="job", status="finished", ended_ms=1)
+
+
+def ended_before_it_had_deleted(storage: CheckpointStorage, retained: int) -> Other:
+    """A job that has claimed checkpoint 4 of another and recorded its end, and nothing else."""
+    other = Other(storage)
+    watched = WatchedStorage(storage, before=Refuses("other"))
+    run = Run(watched.job("job"), other.path(4), "claim", retained=retained)
+    run.complete_and_leave()
+    run.keeper.end(ENDED)
+    run.keeper.close()
+    assert 4 in other.job.completed()
+    return other
+
+
+@pytest.mark.parametrize("retained", [1, 9])
+def test_what_a_job_that_has_ended_had_claimed_is_deleted_when_it_is_started_again(
+    retained: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also at the second time, if it could not be at the first."""
+    storage = JobManagerCheckpointStorage()
+    other = ended_before_it_had_deleted(storage, retained)
+    refuses = Refuses("other")
+    job = WatchedStorage(storage, before=refuses).job("job")
+    result = begin(job, LATEST, fits)
+    assert isinstance(result, JobResult)
+    assert len(result.properties["claimed"]) == 1
+    assert "checkpoint 4 at memory://other was claimed, and is not deleted yet" in caplog.text
+    assert (job.completed(), other.job.completed()) == ((), (3, 4, 5))
+    refuses.is_on = False
+    for _ in range(2):
+        assert begin(job, LATEST, fits) == result
+        assert other.left() == other.files_of(3, 5)
+
+
+@pytest.mark.parametrize("restore", [None, "job", "third"])
+def test_what_it_had_claimed_is_deleted_before_it_is_opened_again(restore: str | None) -> None:
+    """Its record is void then, and says nothing any more."""
+    storage = JobManagerCheckpointStorage()
+    other = ended_before_it_had_deleted(storage, retained=1)
+    begun = Run(storage.job("job"), path_of(storage, restore), None)
+    assert other.left() == other.files_of(3, 5)
+    begun.keeper.close()
+
+
+def path_of(storage: CheckpointStorage, job_id: str | None) -> str | None:
+    """Checkpoint 1 of this job; of a third one too, which is made for it."""
+    if job_id is None:
+        return None
+    job = storage.job(job_id)
+    if not job.completed():
+        job.take_over().commit(
+            CheckpointMetadata(job_id=job_id, checkpoint_id=1, triggered_ms=0, completed_ms=0)
+        )
+    return f"{job.url}/{names.checkpoint_folder(1)}"
+
+
+@pytest.mark.parametrize("restore", [None, "job", "third"])
+def test_what_cannot_be_is_carried_over(restore: str | None) -> None:
+    storage = JobManagerCheckpointStorage()
+    other = ended_before_it_had_deleted(storage, retained=1)
+    refuses = Refuses("other")
+    job = WatchedStorage(storage, before=refuses).job("job")
+    run = Run(job, path_of(storage, restore), None)
+    told = run.complete_and_leave()
+    assert [each["checkpoint"] for each in told.properties["claimed"]] == [4]
+    assert 4 in other.job.completed()
+    refuses.is_on = False
+    run.complete()
+    assert other.left() == other.files_of(3, 5)
+    run.keeper.close()
+
+
+def test_an_end_whose_record_cannot_be_read_keeps_nobody_from_opening_the_job(
+    job: JobStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = job.take_over()
+    owner.end(msgspec.structs.replace(ENDED, properties={"claimed": "nonsense"}))
+    assert isinstance(begin(job, LATEST, fits), JobResult)
+    assert "what a job that has ended had claimed could not be deleted" in caplog.text
+    assert isinstance(begin(job, None, fits), Beginning)
+    assert "what a job that has ended had claimed is not known" in caplog.text
+
+
+def test_who_claims_from_a_job_that_has_claimed_deletes_both(other: Other, job: JobStorage) -> None:
+    """That one cannot any more: it is fenced."""
+    middle = Run(job.storage.job("middle"), other.path(4), "claim", retained=2)
+    middle.complete()
+    path = f"{job.storage.job('middle').url}/{names.checkpoint_folder(1)}"
+    run = Run(job, path, "claim", retained=2)
+    said = run.complete().properties["claimed"]
+    assert [(each["job"], each["checkpoint"]) for each in said] == [("middle", 1), ("other", 4)]
+    run.keeper.close()
+    middle.keeper.close()
+    assert 4 in other.job.completed()
+    later = Run(job, LATEST, None, retained=2)
+    later.complete()
+    assert other.left() == other.files_of(3, 5)
+    assert job.storage.job("middle").completed() == ()
+    assert "claimed" not in later.complete().properties
+    later.keeper.close()
+
+
+def test_what_is_only_read_brings_no_claim_of_its_job(other: Other, job: JobStorage) -> None:
+    middle = Run(job.storage.job("middle"), other.path(4), "claim", retained=2)
+    middle.complete()
+    path = f"{job.storage.job('middle').url}/{names.checkpoint_folder(1)}"
+    run = Run(job, path, "no-claim")
+    assert run.beginning.claimed == ()
+    run.keeper.close()
+    middle.complete()
+    middle.keeper.close()
+    assert other.left() == other.files_of(3, 5)
+
+
+def test_a_claim_that_leads_nowhere_fences_nobody(job: JobStorage) -> None:
+    owner = job.storage.job("middle").take_over()
+    said = {"storage": "nowhere://x", "job": "other", "checkpoint": 4, "epoch": 1}
+    owner.commit(
+        CheckpointMetadata(
+            job_id="middle",
+            checkpoint_id=1,
+            triggered_ms=0,
+            completed_ms=0,
+            properties={"claimed": [said]},
+        )
+    )
+    path = f"{job.storage.job('middle').url}/{names.checkpoint_folder(1)}"
+    with pytest.raises(Invalid, match="nowhere"):
+        begin(job, path, fits, claim_mode="claim")
+    owner.check()
+    assert [*job.owner_records()] == []
+    assert isinstance(begin(job, path, fits), Beginning), "what is only read brings none"
+
+
+def test_a_run_that_died_while_it_deleted_keeps_no_later_one_from_it() -> None:
+    """Its right to the other folder is the same, whichever run of the job has it."""
+    storage = JobManagerCheckpointStorage()
+    other = Other(storage)
+    refuses = Refuses("other")
+    job = WatchedStorage(storage, before=refuses).job("job")
+    run = Run(job, other.path(4), "claim", retained=1)
+    run.complete_and_leave()
+    run.keeper.close()
+    for _ in range(3):
+        run = Run(job, LATEST, None, retained=1)
+        run.complete_and_leave()
+        run.keeper.close()
+        assert 4 in other.job.completed()
+    refuses.is_on = False
+    later = Run(job, LATEST, None, retained=1)
+    later.complete()
+    later.keeper.close()
+    assert {record.epoch for record in other.job.owner_records()} == {1, 2}, "claimed once"
+    assert other.left() == other.files_of(3, 5)
+
+
+def test_what_is_said_of_claims_is_as_version_1_wrote_it() -> None:
+    data = (Path(__file__).parents[2] / "golden" / "claimed-v1.json").read_bytes()
+    storage = load_storage("memory://golden")
+    claims = claimed_before(msgspec.json.decode(data), storage)
+    assert [str(each) for each in claims] == [
+        "checkpoint 7 at memory://golden/a~20job~2F1",
+        "checkpoint 9 at memory://golden/orders",
+    ]
+    assert [each.epoch for each in claims] == [3, 1]
+    assert msgspec.json.encode(claims_as_properties(claims)) == data
