@@ -11,6 +11,7 @@ How an object becomes visible as a whole, and how `create` has one winner, diffe
 from __future__ import annotations
 
 import errno
+import inspect
 import logging
 import os
 import re
@@ -55,6 +56,8 @@ _SECRETS = frozenset(
 )
 """Options by which file systems of fsspec take what nobody else may know."""
 _LOGIN = frozenset({"username", "password"})
+_KEEP_NO_LISTINGS = frozenset({"sftp"})
+"""Who takes all options for those of a connection, and has no listings to keep."""
 _SERVER = ("host", "port", "account_name", "endpoint_url")
 _warned: set[str] = set()
 
@@ -85,6 +88,7 @@ class FsspecObjects:
         kind = self._supported()
         self._protocol = kind.protocol if isinstance(kind.protocol, str) else kind.protocol[0]
         self._of_url, self._root = self._read_url(kind)
+        self._check_complete(kind)
         proven = self._scheme in _IN_MEMORY
         if not proven and not allow_unsafe_commit:
             raise Invalid(
@@ -254,9 +258,25 @@ class FsspecObjects:
                 fix="Give user and password by storage_options, not in the URL",
             ) from None  # its text may have a password in it
 
+    def _check_complete(self, kind: Any) -> None:
+        """Some need a host, others a bucket of their own: told here, and not by who connects."""
+        try:
+            inspect.signature(kind.__init__).bind(None, **self._settings)
+        except TypeError as error:
+            raise self._incomplete(error) from None
+
+    def _incomplete(self, error: TypeError) -> Invalid:
+        return Invalid(
+            f"a {self._scheme} file system cannot be set up",
+            where=self._shown_url,
+            expected="what it needs, in the URL or by storage_options, and nothing else",
+            found=self._shown(str(error)),
+        )
+
     def warn_of_secrets(self) -> None:
         """Say, once in a process for each place, that a password travels with it."""
-        if not _SECRETS & self._settings.keys() or self._shown_url in _warned:
+        has_any = bool(_SECRETS & self._settings.keys()) or self._shown_url != self._url
+        if not has_any or self._shown_url in _warned:
             return
         _warned.add(self._shown_url)
         _logger.warning(
@@ -271,15 +291,11 @@ class FsspecObjects:
 
         It may connect where it is made: take it where errors are translated.
         """
+        remembers = {} if self._protocol in _KEEP_NO_LISTINGS else {"use_listings_cache": False}
         try:
-            return fsspec.filesystem(self._scheme, use_listings_cache=False, **self._settings)
+            return fsspec.filesystem(self._scheme, **remembers, **self._settings)
         except TypeError as error:
-            raise Invalid(
-                f"a {self._scheme} file system cannot be set up",
-                where=self._shown_url,
-                expected="what it needs, in the URL or by storage_options",
-                found=self._shown(str(error)),
-            ) from None
+            raise self._incomplete(error) from None
 
     def _shown(self, text: str) -> str:
         """What a library says, without secrets."""

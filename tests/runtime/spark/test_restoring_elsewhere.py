@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.runtime import StreamEnvironment
+from holdfast.runtime import CollectSink, StreamEnvironment
 from holdfast.runtime.driver.claiming import claim, claimed_before, claims_as_properties
 from holdfast.runtime.driver.restoring import OpenStorage, find_restore_point
 from holdfast.runtime.spark import storage_settings
@@ -113,7 +113,7 @@ def test_an_environment_asks_its_own_session(
         spark.conf.set(name, value)
     try:
         env = StreamEnvironment(spark, parallelism=1, storage="memory://elsewhere")
-        env.from_batch(spark.range(3), uid="numbers").collect(uid="all")
+        env.from_batch(spark.range(3), uid="numbers").sink_to(CollectSink(), uid="all")
         folder = f"s3a://{s3_bucket}/v1/orders/{names.checkpoint_folder(9)}"
         with pytest.raises(NotFound, match="there is no checkpoint 9 to restore from"):
             env.execute_async("orders", restore=folder)
