@@ -6,6 +6,7 @@ at once or later, by the same thread or another: a slow storage need not delay w
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_OBJECTS", "KnownFiles", "Search", "Sweeper"]
 
 _Key = TypeVar("_Key", int, str)
+
+_logger = logging.getLogger(__name__)
 
 BATCH_OBJECTS = 1000
 """As many as S3 deletes at one request."""
@@ -110,7 +113,8 @@ class Sweeper:
     looked at, so that a newer owner finds at most one batch under way, and none of its own files
     in it. As long as any is kept, commit points go one by one, the oldest first: who cleans beside
     the owner knows by that what it has not seen. What could not be deleted is kept, and tried again
-    at a later call.
+    at a later call. So a commit point that cannot be deleted holds up all that is to follow: the
+    log names it, at the first time and then ever more rarely.
     """
 
     def __init__(self, right: Right, files: KnownFiles) -> None:
@@ -124,6 +128,8 @@ class Sweeper:
         self._names: dict[str, None] = {}
         self._search: Search | None = None
         self._has_failed_to_learn = False
+        self._stuck = 0
+        """How often in a row a commit point could not be deleted."""
 
     @property
     def owes(self) -> bool:
@@ -248,14 +254,32 @@ class Sweeper:
         job = self._right.job
         try:
             job.storage.delete(f"{job.folder}/{named(each)}" for each in batch)
-        except Exception:
+        except Exception as error:
             if owed is self._names:
                 self._put_last(batch)
+            else:
+                self._tell_stuck([named(each) for each in batch], error)
             raise
+        if owed is not self._names:
+            self._stuck = 0
         with self._lock:
             for each in batch:
                 owed.pop(each, None)
         return len(batch)
+
+    def _tell_stuck(self, points: list[str], error: Exception) -> None:
+        self._stuck += 1
+        if self._stuck & (self._stuck - 1) == 0:
+            which = points[0] if len(points) == 1 else f"{points[0]} to {points[-1]}"
+            _logger.warning(
+                "%s of job %r at %s could not be deleted, at %d tries in a row, and until it is "
+                "nothing else of this job is deleted: %s",
+                which,
+                self._right.job.job_id,
+                self._right.job.url,
+                self._stuck,
+                error,
+            )
 
     def _put_last(self, batch: list[_Key]) -> None:
         """Let the others go first at the next call: one that never goes must not stop them."""

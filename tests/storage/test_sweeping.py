@@ -272,3 +272,33 @@ def test_deletion_of_many_is_few_requests() -> None:
     commit(stage.job, stage.owner, 2)
     stage.owner.retain(1)
     assert [len(batch) for batch in stage.storage.batches] == [1, 1000, 1000, 500]
+
+
+def test_a_commit_point_that_cannot_be_deleted_is_told_by_its_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """All that is to go waits for it, because points go in order: who runs the job must know."""
+    inner = JobManagerCheckpointStorage()
+    is_locked = True
+
+    def locked(call: Call) -> None:
+        if is_locked and call.verb == "delete" and call.name == f"{JOB}/{point(1)}":
+            raise Invalid("it is kept by a lock", where=call.name)
+
+    job = WatchedStorage(inner, before=locked).job(JOB)
+    owner = job.take_over()
+    for number in (1, 2, 3):
+        commit(job, owner, number)
+    owner.release(1)
+    for _ in range(9):
+        with pytest.raises(Invalid):
+            owner.sweeper.run()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 4, "at the first, second, fourth and eighth time"
+    assert f"{point(1)} of job 'job' at memory://job could not be deleted" in told[-1]
+    assert "at 8 tries in a row" in told[-1]
+    assert "it is kept by a lock" in told[-1]
+    assert job.completed() == (1, 2, 3)
+    is_locked = False
+    owner.sweeper.run()
+    assert job.completed() == (3,)
