@@ -47,6 +47,7 @@ _LOOKING = frozenset({"read", "list", "delete"})
 _memory_lock = threading.Lock()
 _logger = logging.getLogger(__name__)
 
+_KEYS = re.compile(r"(\bs3a?://)[^/\s]*@")  # where old tools had both keys, and there is no user
 _USER = re.compile(r"(?<=://)[^/\s]*(?=@)")
 _NO_PORT = re.compile(r"(?<=://)(?P<user>[^/@:\[\]\s]*):(?!\d*(?:[/\s]|$))[^@\s]*@")
 _SHORTEST_MASKED = 4
@@ -64,7 +65,8 @@ _warned: set[str] = set()
 
 def without_password(url: str) -> str:
     """The URL, or a text with URLs in it, as it may be shown: users and containers stay."""
-    shown = _USER.sub(lambda user: user[0].partition(":")[0], url)
+    shown = _KEYS.sub(r"\1", url)
+    shown = _USER.sub(lambda user: user[0].partition(":")[0], shown)
     # A slash in a password ends what is the server's name for all others: so no port is there.
     return _NO_PORT.sub(lambda found: f"{found['user']}@", shown)
 

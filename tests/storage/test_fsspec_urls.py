@@ -36,6 +36,8 @@ PASSWORD = "p@ssw0rd"
         ("http://host:80/a@b", "http://host:80/a@b"),
         ("abfs://container@account/x", "abfs://container@account/x"),
         ("gs://bucket/x@y", "gs://bucket/x@y"),
+        ("s3://key:secret@bucket/x@y", "s3://bucket/x@y"),
+        ("s3a://key@bucket/x", "s3a://bucket/x"),
         ("simplecache::sftp://user:p@host/x", "simplecache::sftp://user@host/x"),
         ("a/path:with@signs", "a/path:with@signs"),
         ("no ftp://user:p@host here: me:you@x", "no ftp://user@host here: me:you@x"),

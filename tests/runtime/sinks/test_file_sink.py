@@ -342,7 +342,7 @@ def test_a_commit_that_stops_anywhere_can_be_repeated(remote: Any, failure: str)
 
 def test_cleaning_a_remote_place_fails_loudly_and_can_be_repeated(remote: Any) -> None:
     sink = FileSink(f"{remote.protocol}://user:secret@bucket/out")
-    shown = f"{remote.protocol}://bucket/out"
+    shown = f"{remote.protocol}://{'' if remote.protocol == 's3' else 'user@'}bucket/out"
     prepared(sink, attempt="1")
     remote.failures = ["ls"]
     with pytest.raises(Unavailable) as caught:

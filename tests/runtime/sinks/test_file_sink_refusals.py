@@ -84,7 +84,7 @@ def test_columns_must_be_there_and_told_apart(tmp_path: Path, names: list[str], 
     [
         ("", "the URL of a sink names no place", ""),
         ("file://host/out", "a file URL does not name an absolute path", "file://host/out"),
-        ("ftq://u:p@h/out", "no file system is known for URLs of scheme 'ftq'", "ftq://h/out"),
+        ("ftq://u:p@h/out", "no file system is known for URLs of scheme 'ftq'", "ftq://u@h/out"),
         ("data://x", "a data file system cannot make a file appear as a whole", "data://x"),
         ("smb://h/out", "a package that smb URLs need is not installed", "smb://h/out"),
     ],
