@@ -194,7 +194,7 @@ def test_an_sftp_server_is_told_what_it_knows(monkeypatch: pytest.MonkeyPatch) -
     assert (told["username"], told["password"]) == ("user", PASSWORD)
 
 
-class Azure(MemoryFileSystem):
+class Azure(MemoryFileSystem):  # type: ignore[misc]
     """Its URLs are as those of adlfs: the account is no part of the path."""
 
     protocol = ("abfs", "az")
