@@ -26,6 +26,7 @@ from holdfast.storage import Fenced, Invalid, StateSnapshot, SystemEntropy
 __all__ = ["FrameSourcePlan", "check_batch"]
 
 _STOP_TIMEOUT_S = 30.0
+_STOP_TRIES = 20
 
 _logger = logging.getLogger(__name__)
 
@@ -93,8 +94,13 @@ class _FrameSource(Source):
     def stop(self) -> None:
         self._stopping.set()
         if self._thread is not None:
-            self._tagged().cancelJobsWithTag(self._tag)
-            self._thread.join(_STOP_TIMEOUT_S)
+            # Again: a job that is just being begun is not there yet to be cancelled, and would wait
+            # for ever for slots that are gone, in task slots that the next attempt needs.
+            for _ in range(_STOP_TRIES):
+                self._tagged().cancelJobsWithTag(self._tag)
+                self._thread.join(_STOP_TIMEOUT_S / _STOP_TRIES)
+                if not self._thread.is_alive():
+                    return
 
     @property
     def _tag(self) -> str:
