@@ -31,7 +31,8 @@ tour:  ## the rooms of storage and state alone, without Spark
 	@$(INSIDE) python examples/state_tour.py
 
 test:  ## every test
-	@$(INSIDE) pytest $(SIDE_BY_SIDE)
+	@$(INSIDE) pytest $(SIDE_BY_SIDE) -m "not slow and not soak"
+	@$(INSIDE) pytest -m "slow and not soak"
 
 soak:  ## the long searches that no other target runs: for a night
 	@$(INSIDE) pytest -m soak
