@@ -20,7 +20,7 @@ import xxhash
 from benchmarks.harness import Result, Scale, compare, peak_memory_bytes, rate
 from holdfast.storage import Handle, JobStorage, load_storage
 
-__all__ = ["run"]
+__all__ = ["run", "write_handles"]
 
 _MIB = 1024 * 1024
 _PIECE = 4 * _MIB
@@ -63,7 +63,7 @@ class _Large:
             os.fsync(file.fileno())
 
     def write_ours(self) -> None:
-        self.handles = _write(self.job, self.piece, self.handle_bytes, self.count)
+        self.handles = write_handles(self.job, self.piece, self.handle_bytes, self.count)
 
     def read_plain(self, size: int) -> None:
         with self.plain.open("rb", buffering=0) as file:
@@ -115,7 +115,8 @@ def _large(scale: Scale, root: Path) -> Iterator[Result]:
         )
 
 
-def _write(job: JobStorage, piece: bytes, handle_bytes: int, count: int) -> list[Handle]:
+def write_handles(job: JobStorage, piece: bytes, handle_bytes: int, count: int) -> list[Handle]:
+    """Write one file of so many handles, each of the piece over and over."""
     handles = []
     with job.segments(1) as writer:
         for _ in range(count):
@@ -180,7 +181,7 @@ def _stream_through(root: str, mebibytes: int) -> float:
     job = load_storage(f"{root}/memory").job("memory")
     piece = random.Random(7).randbytes(_MIB)
     before = peak_memory_bytes()
-    (handle,) = _write(job, piece, mebibytes * _MIB, 1)
+    (handle,) = write_handles(job, piece, mebibytes * _MIB, 1)
     if sum(map(len, job.stream(handle))) != mebibytes * _MIB:
         raise AssertionError("what was read is not what was written")
     job.storage.delete([f"{job.folder}/{handle.file}"])  # type: ignore[union-attr]

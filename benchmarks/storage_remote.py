@@ -30,6 +30,7 @@ import xxhash
 from botocore.config import Config
 
 from benchmarks.harness import Result, Scale, compare, seconds
+from benchmarks.storage_files import write_handles
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
@@ -190,7 +191,7 @@ def _large(scale: Scale, place: _Place) -> Iterator[Result]:
     handles: list[Handle] = []
 
     def write_ours() -> None:
-        handles[:] = _write(job, piece, handle_bytes, count)
+        handles[:] = write_handles(job, piece, handle_bytes, count)
 
     def clean() -> None:
         job.storage.delete([found.name for found in job.storage.list("large/")])
@@ -214,17 +215,6 @@ def _large(scale: Scale, place: _Place) -> Iterator[Result]:
         restored = compare(partial(_both, slots, ours), partial(_both, slots, bare), scale)
     yield Result(f"storage.{place.name}.restore", unit, restored, answer, ">= 0.8", parameters)
     clean()
-
-
-def _write(job: JobStorage, piece: bytes, handle_bytes: int, count: int) -> list[Handle]:
-    handles = []
-    with job.segments(1) as writer:
-        for _ in range(count):
-            with writer.stream() as segment:
-                for _ in range(handle_bytes // len(piece)):
-                    segment.write(piece)
-            handles.append(segment.handle)
-    return handles
 
 
 def _stream(job: JobStorage, handles: Sequence[Handle]) -> None:
