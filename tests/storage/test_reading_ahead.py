@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -160,13 +160,17 @@ def test_what_holds_nothing_is_called_by_the_caller() -> None:
 
 
 class Far(FileSystemCheckpointStorage):
-    """A directory that says that ranges are best read side by side, and counts them."""
+    """A directory that says that ranges are best read side by side, and counts them.
+
+    No read ends before `together` of them were under way at once.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
         self.lock = threading.Lock()
         self.now = self.most = self.reads = 0
-        self.meet: Callable[[], object] = lambda: None
+        self.together = 0
+        self.met = threading.Event()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -177,8 +181,10 @@ class Far(FileSystemCheckpointStorage):
             self.reads += 1
             self.now += 1
             self.most = max(self.most, self.now)
+            if self.now >= self.together:
+                self.met.set()
         try:
-            self.meet()
+            assert self.met.wait(WAIT_S), f"{self.together} reads were to be under way at once"
             return super().read_range(name, offset, length)
         finally:
             with self.lock:
@@ -207,22 +213,10 @@ def test_a_long_segment_streams_with_blocks_side_by_side(
     with job.segments(1, compression=compression) as writer:
         handle = writer.add(data)
     if not compression:
-        far.meet = _tolerant(threading.Barrier(3, timeout=0.2).wait)  # three go on together
+        far.together = 3
     assert b"".join(job.stream(handle)) == data
     assert far.most == (1 if compression else 3)  # packed it is one block
     assert threads() == []
-
-
-def _tolerant(meet: Callable[[], object]) -> Callable[[], None]:
-    """The last few find nobody to meet."""
-
-    def call() -> None:
-        try:
-            meet()
-        except threading.BrokenBarrierError:
-            return
-
-    return call
 
 
 def test_damage_is_told_at_its_block(far: Far, job: JobStorage) -> None:
@@ -258,9 +252,9 @@ def test_segments_are_read_ahead_in_runs_of_neighbours(far: Far, job: JobStorage
     with job.segments(2) as writer:
         handles.insert(3, writer.add(b"inline"))
     contents.insert(3, b"inline")
+    far.together = 2
     assert [*job.read_all(handles)] == contents
     assert far.reads == 7  # two of these fit into a block, and the inline one parts a run
-    assert far.most > 1
     assert threads() == []
 
 
