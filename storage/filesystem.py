@@ -75,7 +75,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
                     found="storage_options" if storage_options else "allow_unsafe_commit",
                     fix="Leave it out",
                 )
-            self._url = f"file://{path}"
+            self._url = _file_url(path)
             self._objects = LocalObjects(path, self.entropy)
         else:
             self._url = without_password(url)
@@ -102,7 +102,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
             return None
         other = copy.copy(self)
         path = _local_path(url)
-        other._url = without_password(url) if path is None else f"file://{path}"
+        other._url = without_password(url) if path is None else _file_url(path)
         other._objects = objects
         return other
 
@@ -140,6 +140,11 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
         return self._objects.unfinished(prefix)
+
+
+def _file_url(path: str) -> str:
+    """The URL of an absolute path that `_local_path` takes back, readable as far as it can be."""
+    return f"file://{path if unquote(path) == path else path.replace('%', '%25')}"
 
 
 def _local_path(url: str) -> str | None:

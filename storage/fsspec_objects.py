@@ -233,6 +233,8 @@ class FsspecObjects:
                 fix=f"Use that one: storage={self._shown_url!r}, or load_storage with this URL",
             )
         try:
+            if not self._scheme:
+                raise ValueError  # fsspec takes it for a path of this machine
             return fsspec.get_filesystem_class(self._scheme)
         except ValueError:
             raise Invalid(

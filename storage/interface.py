@@ -158,15 +158,16 @@ class CheckpointStorage(ABC):
     def identity(self) -> str:
         """What two storages of one place have in common, however their URLs spell it.
 
-        Told without asking the place. Where several URLs lead to one place, a storage makes one
-        text of them; else it is the URL.
+        No other place has it, and none below this one. Told without asking the place. Where
+        several URLs lead to one place, a storage makes one text of them; else it is the URL.
         """
         return self.url.rstrip("/")
 
     def at(self, url: str) -> CheckpointStorage | None:
         """A storage of another root, by the settings and credentials of this one.
 
-        None if these say nothing of it: it is another kind of storage, another bucket or server.
+        What `url_of` answers for a folder is such a root. None if these say nothing of it: it is
+        another kind of storage, another bucket or server. Asks nobody, and never raises.
         """
         return None
 

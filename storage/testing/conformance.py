@@ -9,6 +9,7 @@ from holdfast.storage.testing.damaging import DamageClauses
 from holdfast.storage.testing.deleting import DeleteClauses, UnfinishedClauses
 from holdfast.storage.testing.ending import EndClauses
 from holdfast.storage.testing.listing import ListClauses
+from holdfast.storage.testing.locating import LocationClauses
 from holdfast.storage.testing.naming import NameClauses
 from holdfast.storage.testing.owning import OwnerClauses
 from holdfast.storage.testing.reading import ReadingClauses
@@ -31,6 +32,7 @@ class CheckpointStorageConformance(
     DeleteClauses,
     UnfinishedClauses,
     SharingClauses,
+    LocationClauses,
     SegmentClauses,
     CommitClauses,
     OwnerClauses,

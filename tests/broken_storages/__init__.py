@@ -3,7 +3,17 @@
 They lie here and not beside the tests because other processes have to import them.
 """
 
-from broken_storages import creating, deleting, jobs, listing, naming, reading, sharing, writing
+from broken_storages import (
+    creating,
+    deleting,
+    jobs,
+    listing,
+    locating,
+    naming,
+    reading,
+    sharing,
+    writing,
+)
 from broken_storages.register import BROKEN
 
 __all__ = [
@@ -12,6 +22,7 @@ __all__ = [
     "deleting",
     "jobs",
     "listing",
+    "locating",
     "naming",
     "reading",
     "sharing",

@@ -44,7 +44,7 @@ class TestMemory(CheckpointStorageConformance):
 class TestLocal(CheckpointStorageConformance):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Place:
-        root = tmp_path / "übung der kontrollpunkte 部" / "100% #1?"
+        root = tmp_path / "übung der kontrollpunkte 部" / "100% #1? a%41"
         return Place(
             open=lambda: FileSystemCheckpointStorage(str(root)),
             count=lambda: files_below(root),
