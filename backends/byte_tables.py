@@ -20,6 +20,7 @@ from holdfast.backends.byte_keys import (
     WORTH_SORTING,
     KeyLayout,
     group_prefixes,
+    in_places,
     order_of,
     past,
 )
@@ -27,7 +28,7 @@ from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, Frozen
 from holdfast.backends.byte_timer_keys import TimeLayout
 from holdfast.backends.byte_timers import ByteTimerQueue, TimerPages
 from holdfast.backends.columns import join_values, split_values
-from holdfast.backends.entries import Block, BlockRows
+from holdfast.backends.entries import NO_VALUES, Block, BlockRows
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.table_files import KeptTable
@@ -36,6 +37,7 @@ from holdfast.backends.tables import (
     FrozenTables,
     ListTable,
     MapTable,
+    Rows,
     StateKind,
     Table,
     TableSpec,
@@ -94,6 +96,10 @@ class _BytesTable(Table):
             cells = list(map(add, map(_stamp.pack, stamps.tolist()), cells))
         self.entries.put_many(self._keys(block), cells)
 
+    def unload(self, block: Block) -> None:
+        for address in self.layout.of_block(block):
+            self.remove(address)
+
     def _entries(self, address: bytes) -> Iterator[ByteEntry]:
         return _pages(self.entries.page, address, past(address), itemgetter(0))
 
@@ -122,6 +128,9 @@ class _BytesValueTable(_BytesTable, ValueTable):
 
     def remove_many(self, addresses: Sequence[Any]) -> None:
         self.entries.remove_many(addresses)
+
+    def unload(self, block: Block) -> None:
+        self.entries.remove_many(self.layout.of_block(block))
 
     def _keys(self, block: Block) -> list[bytes]:
         return self.layout.of_block(block)
@@ -175,6 +184,12 @@ class _BytesMapTable(_BytesTable, MapTable):
         codec, start = self.spec.map_keys, len(address)
         assert codec is not None
         return [(codec.decode(key[start:]), cell) for key, cell in self._entries(address)]
+
+    def unload(self, block: Block) -> None:
+        if block.map_keys is None:
+            super().unload(block)
+        else:
+            self.entries.remove_many(self.layout.of_block(block))
 
     def _encode(self, map_key: Any) -> bytes:
         assert self.spec.map_keys is not None
@@ -236,6 +251,27 @@ class ByteTableStore(TableStore):
 
     def order(self, addresses: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
         return order_of(addresses) if len(addresses) >= WORTH_SORTING else None
+
+    def blocks(self, spec: TableSpec, rows: Rows) -> Iterator[Block]:
+        """Each row as the key and the cell that its table would keep; of timers those by time."""
+        layout = self._layout(spec)
+        stored = rows.addresses
+        if rows.map_keys is not None:
+            assert spec.map_keys is not None
+            stored = list(map(add, stored, map(spec.map_keys.encode, rows.map_keys)))
+        order, sizes = order_of(stored), BlockRows()
+        start = 0
+        while start < len(order):
+            places = order[start : start + sizes.count]
+            keys = in_places(stored, places)
+            if rows.cells is None:
+                block = _removal(layout, keys, has_map_keys=rows.map_keys is not None)
+            else:
+                page = list(zip(keys, in_places(rows.cells, places), strict=True))
+                block = _block(spec, layout, page, None)
+            yield block
+            start += block.count
+            sizes.learn(block.count, sum(map(len, keys)) + len(block.values))
 
     def table(self, spec: TableSpec) -> Table:
         table = self._tables.get(spec.name)
@@ -346,6 +382,20 @@ def _block(
         map_keys=parts.map_keys,
         values=join_values(spec.values, cells),
         stamps=stamps,
+    )
+
+
+def _removal(layout: KeyLayout, stored: Sequence[bytes], *, has_map_keys: bool) -> Block:
+    """Rows without values."""
+    parts = layout.split(stored)
+    return Block(
+        count=len(stored),
+        groups=parts.groups.tobytes(),
+        keys=parts.keys,
+        namespaces=parts.namespaces,
+        map_keys=parts.map_keys if has_map_keys else None,
+        values=NO_VALUES,
+        stamps=None,
     )
 
 

@@ -19,7 +19,16 @@ import pyarrow as pa
 
 from holdfast.storage.errors import Corrupt
 
-__all__ = ["Block", "BlockRows", "Column", "decode_blocks", "encode_block"]
+__all__ = [
+    "NO_VALUES",
+    "Block",
+    "BlockRows",
+    "Column",
+    "decode_blocks",
+    "encode_block",
+    "frame",
+    "frames",
+]
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
@@ -90,6 +99,8 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
 
 _LENGTHS = ("<u1", "<u2", "<u4", "<u8")
+NO_VALUES = b""
+"""The values of a block whose rows have none."""
 _raw_items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
@@ -124,9 +135,20 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
             keys=keys,
             namespaces=part[1],
             map_keys=part[2],
-            values=msgspec.msgpack.encode(_raw_items.decode(self.values)[first:end]),
+            values=self.values
+            and msgspec.msgpack.encode(_raw_items.decode(self.values)[first:end]),
             stamps=None if stamps is None else stamps[first:end].tobytes(),
         )
+
+    def within(self, first_group: int, last_group: int) -> Iterator[Block]:
+        """The rows of these key groups, if there are some."""
+        groups = self.group_array
+        first = int(np.searchsorted(groups, first_group, "left"))
+        end = int(np.searchsorted(groups, last_group, "right"))
+        if (first, end) == (0, self.count):
+            yield self
+        elif first < end:
+            yield self.rows(first, end)
 
     @property
     def stamp_array(self) -> npt.NDArray[np.int64] | None:
@@ -154,8 +176,7 @@ _block_decoder = msgspec.msgpack.Decoder(Block)
 
 def encode_block(block: Block) -> bytes:
     """The block as one frame: its length, then its bytes."""
-    data = msgspec.msgpack.encode(block)
-    return _FRAME.pack(len(data)) + data
+    return frame(msgspec.msgpack.encode(block))
 
 
 def decode_blocks(pieces: Iterable[bytes], *, where: str) -> Iterator[Block]:
@@ -163,6 +184,21 @@ def decode_blocks(pieces: Iterable[bytes], *, where: str) -> Iterator[Block]:
 
     Raises:
         Corrupt: the bytes are not those of whole blocks; `where` names the place.
+    """
+    for data in frames(pieces, where=where):
+        yield _decode_block(data, where)
+
+
+def frame(data: bytes) -> bytes:
+    """Bytes after their length, so that they can be told from those that follow."""
+    return _FRAME.pack(len(data)) + data
+
+
+def frames(pieces: Iterable[bytes], *, where: str) -> Iterator[bytes]:
+    """What was framed, of a segment that comes in pieces of any size.
+
+    Raises:
+        Corrupt: the bytes are not whole frames; `where` names the place.
     """
     buffer = bytearray()
     for piece in pieces:
@@ -173,7 +209,7 @@ def decode_blocks(pieces: Iterable[bytes], *, where: str) -> Iterator[Block]:
             end = start + _FRAME.size + length
             if end > len(buffer):
                 break
-            yield _decode_block(bytes(memoryview(buffer)[start + _FRAME.size : end]), where)
+            yield bytes(memoryview(buffer)[start + _FRAME.size : end])
             start = end
         del buffer[:start]
     if buffer:

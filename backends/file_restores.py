@@ -20,18 +20,17 @@ from holdfast.backends.written import is_readable, written_spec
 from holdfast.storage import Corrupt, Handle, Invalid, JobStorage
 from holdfast.storage.names import is_legal
 
-__all__ = ["FilesRestored", "PendingFiles", "restore_files", "take_in"]
+__all__ = ["FilesRestored", "PendingInStore", "restore_files", "take_in"]
 
 
 @dataclass(slots=True)
-class PendingFiles(PendingTable):
+class PendingInStore(PendingTable):
     """One that the store has already, under a name that no state has."""
 
     info: TableInfo
     spec: TableSpec
     """As it was written."""
     store: TableStore
-    files: TableFiles
 
     def blocks(self) -> Iterator[Block]:
         self.store.table(self.spec)
@@ -42,7 +41,8 @@ class PendingFiles(PendingTable):
             frozen.release()
 
     def claim(self, spec: TableSpec) -> bool:
-        return self.files.claim(self.spec.name, spec)
+        files = self.store.files
+        return files is not None and files.claim(self.spec.name, spec)
 
     def loaded(self) -> None:
         self.store.drop_table(self.spec)
@@ -52,7 +52,7 @@ class PendingFiles(PendingTable):
 class FilesRestored:
     """What files have brought."""
 
-    tables: dict[str, list[PendingFiles]] = field(default_factory=dict)
+    tables: dict[str, list[PendingInStore]] = field(default_factory=dict)
     """By the name of the state."""
     handles: Mapping[str, Handle] = field(default_factory=dict)
     """Of the files that the store goes on with, by file."""
@@ -87,14 +87,14 @@ def restore_files(
     for info, name in names.given:
         spec = written_spec(name, info, _keys(snapshots))
         store.table(spec)  # now, as it is refused if its keys are laid out in an unknown way
-        pending = PendingFiles(info, spec, store, files)
+        pending = PendingInStore(info, spec, store)
         restored.tables.setdefault(info.name, []).append(pending)
     return restored
 
 
 def take_in(
     pending: PendingTable, store: TableStore, keys: Schema | None, number: int
-) -> PendingFiles | None:
+) -> PendingInStore | None:
     """Have the store keep a table that is elsewhere, as it was written.
 
     The number tells it from others of its name. None if the store does not keep files, or nobody
@@ -104,8 +104,8 @@ def take_in(
         Corrupt: a file of it is missing or damaged.
         Unavailable: the storage did not answer, or there is no room on this machine.
     """
-    files, info = store.files, msgspec.structs.replace(pending.info, segments=())
-    if files is None or keys is None or not is_readable(info):
+    info = msgspec.structs.replace(pending.info, segments=())
+    if store.files is None or keys is None or not is_readable(info):
         return None
     spec = written_spec(f"_taken-in/{number}/{info.name}", info, keys)
     try:
@@ -115,7 +115,7 @@ def take_in(
     except BaseException:
         store.drop_table(spec)
         raise
-    return PendingFiles(info, spec, store, files)
+    return PendingInStore(info, spec, store)
 
 
 class _Names:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from threading import get_ident
 from typing import Any, TypeVar
 
+from holdfast.backends.carried import Carried
 from holdfast.backends.descriptors import StateDescriptor
-from holdfast.backends.file_restores import FilesRestored, PendingFiles, restore_files, take_in
+from holdfast.backends.file_restores import FilesRestored, restore_files
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.keys import NoKey, OperatorKeys
@@ -26,7 +26,7 @@ from holdfast.backends.loading import Loader
 from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.naming import restoring
 from holdfast.backends.ownership import OwnedByOneThread
-from holdfast.backends.restores import PendingEntries, PendingTable, Restored, read_snapshots
+from holdfast.backends.restores import Restored, read_snapshots
 from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
 from holdfast.backends.snapshotter import FrozenTable, SnapshotRequest, Snapshotter, info_of
 from holdfast.backends.states import State
@@ -97,7 +97,6 @@ class KeyedStateBackend(OwnedByOneThread):
         )
         if restored.keys is not None:
             self._keys.written(restored.keys)
-        self._pending: dict[str, list[PendingTable]] = {}
         self._clock = opening.clock
         self._allow_pickle = opening.allow_pickle
         self._states: dict[str, _Registered] = {}
@@ -105,6 +104,7 @@ class KeyedStateBackend(OwnedByOneThread):
         self._timer_namespaces: dict[str, Any] = {}
         self._timer_specs: list[TableSpec] = []
         self.store = make_store()
+        self._carried = Carried(self.store, self._where)
         try:
             self._restored_handles = self._take_in(restored, opening)
         except BaseException:
@@ -283,7 +283,7 @@ class KeyedStateBackend(OwnedByOneThread):
             Unavailable: the storage did not answer.
         """
         self.check_thread()
-        held = self._entries_held()
+        held = self._carried.hold(self._keys.description)
         return self._snapshotter.begin(
             SnapshotRequest(
                 checkpoint_id=checkpoint_id,
@@ -339,9 +339,9 @@ class KeyedStateBackend(OwnedByOneThread):
         if restored.files and opening.storage is not None:
             with restoring(self._where):
                 found = restore_files(restored.files, self.store, opening.storage)
-        for tables in (restored.tables, found.tables):
-            for name, pending in tables.items():
-                self._pending.setdefault(name, []).extend(pending)
+        self._carried.add_tables(restored.tables)
+        self._carried.add_tables(found.tables)
+        self._carried.add_changes(restored.changes)
         return found.handles
 
     def _tables_now(self) -> list[FrozenTable]:
@@ -353,30 +353,8 @@ class KeyedStateBackend(OwnedByOneThread):
             keep_from = oldest_alive_ms(ttl, now_ms) if ttl and ttl.cleanup_in_snapshot else None
             tables.append(FrozenTable(each.spec, info_of(each.spec, each.shape.kind), keep_from))
         tables += [FrozenTable(spec, info_of(spec, "timers")) for spec in self._timer_specs]
-        for pending in chain.from_iterable(self._pending.values()):
-            if isinstance(pending, PendingFiles):
-                self.store.table(pending.spec)
-                tables.append(FrozenTable(pending.spec, pending.info))
+        tables += [FrozenTable(spec, info) for spec, info in self._carried.in_store()]
         return tables
-
-    def _entries_held(self) -> list[PendingTable]:
-        """What is in storage still, and comes here now: its files may soon be deleted.
-
-        The store takes it in if it keeps files; otherwise it is in memory from now on.
-        """
-        found: list[PendingTable] = []
-        for name, tables in self._pending.items():
-            for place, pending in enumerate(tables):
-                if isinstance(pending, PendingEntries):
-                    with restoring(f"state {name!r} of {self._where}"):
-                        taken_in = take_in(pending, self.store, self._keys.description, place)
-                        if taken_in is None:
-                            pending.hold()
-                    if taken_in is not None:
-                        tables[place] = taken_in
-                    else:
-                        found.append(replace(pending))  # what is loaded meanwhile, it keeps
-        return found
 
     def _filled(
         self,
@@ -385,30 +363,6 @@ class KeyedStateBackend(OwnedByOneThread):
         names: Iterable[str],
         make: Callable[[TableSpec], _Filled],
     ) -> _Filled:
-        """What `make` answers, with what the snapshots have under these names.
-
-        It may be under several, where only some slots had asked for it by its new name. Nothing is
-        left of it on a failure.
-        """
-        found = [name for name in dict.fromkeys(names) if name in self._pending]
-        pending = [table for name in found for table in self._pending[name]]
+        """What `make` answers, with what the snapshots have under these names."""
         loader = Loader(spec, kind, self._where, self._allow_pickle, self._clock.now_ms())
-        for each in pending:
-            loader.check(each.info)
-        if len(pending) == 1 and loader.is_as_written(pending[0].info) and pending[0].claim(spec):
-            del self._pending[found[0]]
-            return make(spec)
-        filled = make(spec)
-        try:
-            with restoring(f"state {spec.name!r} of {self._where}"):
-                for each in pending:
-                    for block in loader.blocks(each):
-                        filled.load(block)
-        except BaseException:
-            self.store.drop_table(spec)
-            raise
-        for name in found:
-            del self._pending[name]
-        for each in pending:
-            each.loaded()
-        return filled
+        return self._carried.fill(loader, names, make)

@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from holdfast.backends.changes import Added, Change, Removed
 from holdfast.backends.columns import join_values, split_values
 from holdfast.backends.entries import Block
 from holdfast.backends.key_base import KeyCodec
+from holdfast.backends.logs import PendingChanges
 from holdfast.backends.restores import PendingTable
 from holdfast.backends.schema import (
     check_pickle_allowed,
@@ -108,6 +110,16 @@ class Loader:
         migrate = self._reading.migration(pending.info.values, self.spec.values)
         for block in pending.blocks():
             yield self._stamped(block if migrate is None else migrate(block))
+
+    def changes(self, pending: PendingChanges) -> Iterator[Change]:
+        """The pending changes, likewise; raises as `blocks` does."""
+        migrate = self._reading.migration(pending.info.values, self.spec.values)
+        for change in pending.changes():
+            if isinstance(change, Removed):
+                yield change
+            else:
+                block = change.block
+                yield Added(self._stamped(block if migrate is None else migrate(block)))
 
     def is_as_written(self, info: TableInfo) -> bool:
         """Whether what was written, and passes `check`, is what would be written now."""

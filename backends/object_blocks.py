@@ -9,7 +9,6 @@ processes can have the interpreter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, compress, repeat
 from typing import Any, TypeAlias
@@ -26,13 +25,13 @@ from holdfast.backends.columns import (
     join_values,
     split_values,
 )
-from holdfast.backends.entries import Block, BlockRows
+from holdfast.backends.entries import NO_VALUES, Block, BlockRows
 from holdfast.backends.key_groups import key_groups
 from holdfast.backends.key_scalars import IntKey
 from holdfast.backends.layered import FrozenDict
-from holdfast.backends.tables import StateKind, TableSpec
+from holdfast.backends.tables import Rows, StateKind, TableSpec
 
-__all__ = ["NULL", "ObjectRows", "blocks_of", "load_rows"]
+__all__ = ["NULL", "blocks_of", "blocks_of_rows", "rows_of"]
 
 
 class _Null(Enum):
@@ -45,15 +44,6 @@ NULL = _Null.NULL
 _PIECE_ROWS = 16 * 1024
 _Objects: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 """Of plain numbers an array, else a list."""
-
-
-@dataclass(slots=True)
-class ObjectRows:
-    """Some rows, in columns of Python objects. Stamped cells are pairs of stamp and cell."""
-
-    addresses: Sequence[Any]
-    cells: Sequence[Any]
-    map_keys: Sequence[Any] | None = None
 
 
 def blocks_of(
@@ -72,7 +62,24 @@ def blocks_of(
         start += len(piece)
 
 
-def load_rows(spec: TableSpec, block: Block) -> ObjectRows:
+def blocks_of_rows(spec: TableSpec, rows: Rows, *, max_parallelism: int) -> Iterator[Block]:
+    """Rows as blocks; see `TableStore.blocks`. Stamped cells are pairs of stamp and cell."""
+    addresses: _Objects = rows.addresses
+    if not len(addresses):
+        return
+    if spec.namespaces is None and isinstance(spec.keys, IntKey):
+        addresses = np.fromiter(addresses, np.int64, len(addresses))
+    groups = _groups(spec, addresses, max_parallelism)
+    order = np.argsort(groups, kind="stable").astype(np.uint32)
+    writer = _BlockWriter(spec, None)
+    for start in range(0, len(order), _PIECE_ROWS):
+        piece = order[start : start + _PIECE_ROWS]
+        map_keys = None if rows.map_keys is None else list(_at(rows.map_keys, piece))
+        cells = None if rows.cells is None else _at(rows.cells, piece)
+        yield from writer.write(groups[piece], None, _at(addresses, piece), map_keys, cells)
+
+
+def rows_of(spec: TableSpec, block: Block) -> Rows:
     """The rows of a block, as the table of objects keeps them."""
     addresses: Sequence[Any] = decode_keys(spec.keys, block.keys, block.count)
     if spec.namespaces is not None and block.namespaces is not None:
@@ -81,6 +88,10 @@ def load_rows(spec: TableSpec, block: Block) -> ObjectRows:
     map_keys = None
     if spec.map_keys is not None and block.map_keys is not None:
         map_keys = decode_keys(spec.map_keys, block.map_keys, block.count)
+    return Rows(addresses, map_keys, _cells_of(spec, block) if block.values else None)
+
+
+def _cells_of(spec: TableSpec, block: Block) -> Sequence[Any]:
     where = f"state {spec.name!r}"
     cells: Sequence[Any]
     if spec.values.is_immutable:
@@ -92,7 +103,7 @@ def load_rows(spec: TableSpec, block: Block) -> ObjectRows:
     stamps = block.stamp_array
     if stamps is not None:
         cells = list(zip(stamps.tolist(), cells, strict=True))
-    return ObjectRows(addresses, cells, map_keys)
+    return cells
 
 
 def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Objects, _Objects]:
@@ -137,7 +148,7 @@ class _Column:
         return np.concatenate(self._arrays) if self._arrays else self._objects
 
 
-def _at(column: _Objects, places: npt.NDArray[np.uint32]) -> _Objects:
+def _at(column: _Objects | Sequence[Any], places: npt.NDArray[np.uint32]) -> _Objects:
     if isinstance(column, np.ndarray):
         return column[places]
     return list(map(column.__getitem__, places.tolist()))
@@ -204,24 +215,24 @@ class _BlockWriter:
         lengths: list[int] | None,
         addresses: _Objects,
         map_keys: list[Any] | None,
-        cells: _Objects,
+        cells: _Objects | None,
     ) -> Iterator[Block]:
         if lengths is not None:
             groups = np.repeat(groups, lengths)
             self._rows_of_an_address = max(1, len(groups) // len(lengths))
-        if self._spec.stamped and self._keep_from_ms is not None:
+        if self._spec.stamped and self._keep_from_ms is not None and cells is not None:
             kept = [cell[0] >= self._keep_from_ms for cell in cells]
             groups = groups[kept]
             addresses, cells = list(compress(addresses, kept)), list(compress(cells, kept))
             map_keys = None if map_keys is None else list(compress(map_keys, kept))
         start = 0
-        while start < len(cells):
+        while start < len(addresses):
             part = slice(start, start + self._rows.count)
             block = self._block(
                 groups[part],
                 addresses[part],
                 None if map_keys is None else map_keys[part],
-                cells[part],
+                None if cells is None else cells[part],
             )
             start += block.count
             yield block
@@ -232,7 +243,7 @@ class _BlockWriter:
         groups: npt.NDArray[np.uint16],
         addresses: _Objects,
         map_keys: list[Any] | None,
-        cells: _Objects,
+        cells: _Objects | None,
     ) -> Block:
         spec = self._spec
         keys, namespaces = addresses, None
@@ -240,16 +251,19 @@ class _BlockWriter:
             keys = [address[0] for address in addresses]
             namespaces = encode_keys(spec.namespaces, [address[1] for address in addresses])
         stamps = None
-        if spec.stamped:
+        if spec.stamped and cells is not None:
             stamps = np.array([stamp for stamp, _ in cells], np.int64).tobytes()
             cells = [cell for _, cell in cells]
+        map_key_column = None
+        if spec.map_keys is not None and map_keys is not None:
+            map_key_column = encode_keys(spec.map_keys, map_keys)
         return Block(
-            count=len(cells),
+            count=len(keys),
             groups=groups.tobytes(),
             keys=encode_keys(spec.keys, keys),
             namespaces=namespaces,
-            map_keys=None if spec.map_keys is None else encode_keys(spec.map_keys, map_keys or []),
-            values=_values_of(spec, cells),
+            map_keys=map_key_column,
+            values=NO_VALUES if cells is None else _values_of(spec, cells),
             stamps=stamps,
         )
 

@@ -18,13 +18,14 @@ from typing import Any, ClassVar
 from holdfast.backends.entries import Block
 from holdfast.backends.layered import LayeredDict
 from holdfast.backends.metrics import StateMetrics
-from holdfast.backends.object_blocks import NULL, blocks_of, load_rows
+from holdfast.backends.object_blocks import NULL, blocks_of, blocks_of_rows, rows_of
 from holdfast.backends.tables import (
     NO_NAMESPACE,
     CellForm,
     FrozenTables,
     ListTable,
     MapTable,
+    Rows,
     StateKind,
     Table,
     TableSpec,
@@ -66,6 +67,10 @@ class ObjectTable(Table):
             self._round = iter(self.entries.addresses())
         return batch
 
+    def unload(self, block: Block) -> None:
+        for address in rows_of(self.spec, block).addresses:
+            self.entries.remove(address)
+
 
 class ObjectValueTable(ObjectTable, ValueTable):
     """A dict of cells."""
@@ -91,8 +96,8 @@ class ObjectValueTable(ObjectTable, ValueTable):
             self.entries.remove(address)
 
     def load(self, block: Block) -> None:
-        rows = load_rows(self.spec, block)
-        self.entries.put_many(zip(rows.addresses, rows.cells, strict=True))
+        rows = rows_of(self.spec, block)
+        self.entries.put_many(zip(rows.addresses, rows.cells or (), strict=True))
 
 
 class ObjectListTable(ObjectTable, ListTable):
@@ -115,8 +120,8 @@ class ObjectListTable(ObjectTable, ListTable):
             there.extend(cells)
 
     def load(self, block: Block) -> None:
-        rows = load_rows(self.spec, block)
-        for address, cell in zip(rows.addresses, rows.cells, strict=True):
+        rows = rows_of(self.spec, block)
+        for address, cell in zip(rows.addresses, rows.cells or (), strict=True):
             self.extend(address, (cell,))
 
 
@@ -153,11 +158,19 @@ class ObjectMapTable(ObjectTable, MapTable):
         return list((self.entries.get(address) or {}).items())
 
     def load(self, block: Block) -> None:
-        rows = load_rows(self.spec, block)
+        rows = rows_of(self.spec, block)
         for address, map_key, cell in zip(
-            rows.addresses, rows.map_keys or (), rows.cells, strict=True
+            rows.addresses, rows.map_keys or (), rows.cells or (), strict=True
         ):
             self.put(address, map_key, cell)
+
+    def unload(self, block: Block) -> None:
+        rows = rows_of(self.spec, block)
+        if rows.map_keys is None:
+            super().unload(block)
+            return
+        for address, map_key in zip(rows.addresses, rows.map_keys, strict=True):
+            self.remove_entry(address, map_key)
 
 
 class ObjectTableStore(TableStore):
@@ -202,6 +215,9 @@ class ObjectTableStore(TableStore):
 
     def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
         return keys if spec.namespaces is None else list(zip(keys, repeat(namespace), strict=False))
+
+    def blocks(self, spec: TableSpec, rows: Rows) -> Iterator[Block]:
+        return blocks_of_rows(spec, rows, max_parallelism=self._max_parallelism)
 
     def table(self, spec: TableSpec) -> Table:
         return self._tables.setdefault(spec.name, self.kinds[spec.kind](spec))

@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
-import numpy as np
 
 from holdfast.backends.entries import Block, decode_blocks
 from holdfast.backends.file_snapshots import FilesAttributes
 from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.logs import LOGGED_KIND, LoggedAttributes, PendingChanges, base_of
 from holdfast.backends.snapshots import ENTRIES_KIND, FILES_KIND, KeyedAttributes, TableInfo
 from holdfast.backends.tables import TableSpec
 from holdfast.storage import Corrupt, Handle, Invalid, JobStorage, StateSnapshot
@@ -84,7 +85,7 @@ class PendingEntries(PendingTable):
                     )
                 pieces = self.storage.stream(source.handles[segment.handle])
                 for block in decode_blocks(pieces, where=where):
-                    yield from _within(block, self.key_groups)
+                    yield from block.within(self.key_groups.first, self.key_groups.last)
 
     def claim(self, spec: TableSpec) -> bool:
         return False
@@ -107,15 +108,17 @@ class FilesToRestore:
     key_groups: KeyGroupRange
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Restored:
     """What the snapshots say."""
 
-    keys: dict[str, object] | None
+    keys: dict[str, object] | None = None
     """The description of keys."""
-    tables: dict[str, list[PendingEntries]]
+    tables: dict[str, list[PendingEntries]] = field(default_factory=dict)
     """Those in the neutral form, by name."""
-    files: list[FilesToRestore]
+    files: list[FilesToRestore] = field(default_factory=list)
+    changes: dict[str, list[PendingChanges]] = field(default_factory=dict)
+    """What has changed in tables since, by name."""
 
 
 def read_snapshots(
@@ -130,10 +133,9 @@ def read_snapshots(
 
     Raises:
         Invalid: they are no snapshots of keyed state of this operator, or do not fit each other.
+        Corrupt: one does not have what it says.
     """
-    keys: dict[str, object] | None = None
-    tables: dict[str, list[PendingEntries]] = {}
-    files: list[FilesToRestore] = []
+    restored = Restored()
     seen: list[KeyGroupRange] = []
     for snapshot in snapshots:
         if storage is None:
@@ -142,37 +144,76 @@ def read_snapshots(
                 expected="the job's folder that the snapshot was written to",
                 fix="Pass storage=",
             )
-        attributes = _attributes(snapshot, uid)
-        _check_fit(snapshot, attributes, uid, max_parallelism)
+        reader = _Reader(restored, storage, uid, key_groups, max_parallelism)
+        reader.read(snapshot)
         _check_apart(snapshot, seen, uid)
-        if attributes.keys is not None:
-            if keys is not None and keys != attributes.keys:
-                raise Invalid(
-                    f"snapshots of operator {uid!r} differ in the type of keys",
-                    expected=str(keys),
-                    found=str(attributes.keys),
-                )
-            keys = attributes.keys
-        for info in attributes.tables:
-            of_the_name = tables.setdefault(info.name, [])
-            alike = (each for each in of_the_name if _shape(each.info) == _shape(info))
-            pending = next(alike, None)
-            if pending is None:
-                pending = PendingEntries(info, storage, key_groups)
-                of_the_name.append(pending)
-            pending.sources.append(_Source(info, snapshot.handles))
-        if isinstance(attributes, FilesAttributes) and snapshot.key_groups is not None:
-            groups = KeyGroupRange(*snapshot.key_groups)
-            if groups.intersection(key_groups):
-                files.append(FilesToRestore(snapshot, attributes, groups))
     if snapshots:
         _check_whole(seen, key_groups, uid)
-    return Restored(keys, tables, files)
+    return restored
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Adds to `restored` what a snapshot says."""
+
+    restored: Restored
+    storage: JobStorage
+    uid: str
+    key_groups: KeyGroupRange
+    max_parallelism: int
+
+    def read(self, snapshot: StateSnapshot) -> None:
+        attributes = _attributes(snapshot, self.uid)
+        _check_fit(snapshot, attributes, self.uid, self.max_parallelism)
+        self._check_keys(attributes)
+        for info in attributes.tables:
+            pending = _alike(self.restored.tables.setdefault(info.name, []), info)
+            if pending is None:
+                pending = PendingEntries(info, self.storage, self.key_groups)
+                self.restored.tables[info.name].append(pending)
+            pending.sources.append(_Source(info, snapshot.handles))
+        match attributes:
+            case FilesAttributes() if snapshot.key_groups is not None:
+                groups = KeyGroupRange(*snapshot.key_groups)
+                if groups.intersection(self.key_groups):
+                    self.restored.files.append(FilesToRestore(snapshot, attributes, groups))
+            case LoggedAttributes():
+                self.read(base_of(snapshot, attributes))
+                self._read_logs(snapshot, attributes)
+
+    def _read_logs(self, snapshot: StateSnapshot, attributes: LoggedAttributes) -> None:
+        for log in attributes.logs:
+            changes = _alike(self.restored.changes.setdefault(log.info.name, []), log.info)
+            if changes is None:
+                changes = PendingChanges(log.info, self.storage, self.key_groups)
+                self.restored.changes[log.info.name].append(changes)
+            changes.add(log, snapshot.handles)
+
+    def _check_keys(self, attributes: KeyedAttributes) -> None:
+        if attributes.keys is None:
+            return
+        keys = self.restored.keys
+        if keys is not None and keys != attributes.keys:
+            raise Invalid(
+                f"snapshots of operator {self.uid!r} differ in the type of keys",
+                expected=str(keys),
+                found=str(attributes.keys),
+            )
+        self.restored.keys = attributes.keys
+
+
+_Pending = TypeVar("_Pending", PendingEntries, PendingChanges)
+
+
+def _alike(pending: Sequence[_Pending], info: TableInfo) -> _Pending | None:
+    """The one that was written in the same types."""
+    return next((each for each in pending if each.info.is_alike(info)), None)
 
 
 _SHAPES: dict[str, type[KeyedAttributes]] = {
     ENTRIES_KIND: KeyedAttributes,
     FILES_KIND: FilesAttributes,
+    LOGGED_KIND: LoggedAttributes,
 }
 
 
@@ -245,18 +286,3 @@ def _check_whole(seen: list[KeyGroupRange], wanted: KeyGroupRange, uid: str) -> 
             found=f"none that has key group {reached}",
             fix="Restore from the snapshots of all slots of a checkpoint",
         )
-
-
-def _shape(info: TableInfo) -> TableInfo:
-    return msgspec.structs.replace(info, segments=())
-
-
-def _within(block: Block, key_groups: KeyGroupRange) -> Iterator[Block]:
-    """The rows of a block that are in the key groups."""
-    groups = block.group_array
-    first = int(np.searchsorted(groups, key_groups.first, "left"))
-    end = int(np.searchsorted(groups, key_groups.last, "right"))
-    if (first, end) == (0, block.count):
-        yield block
-    elif first < end:
-        yield block.rows(first, end)

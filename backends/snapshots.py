@@ -105,6 +105,10 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """How many rows there are."""
         return sum(segment.rows for segment in self.segments)
 
+    def is_alike(self, other: TableInfo) -> bool:
+        """Whether it is written in the same types, under the same name."""
+        return msgspec.structs.replace(self, segments=other.segments) == other
+
 
 class KeyedAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The attributes of a snapshot of keyed state in the neutral form."""

@@ -41,6 +41,7 @@ __all__ = [
     "KeyType",
     "ListTable",
     "MapTable",
+    "Rows",
     "StateKind",
     "Table",
     "TableSpec",
@@ -102,6 +103,19 @@ class TableSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one table in columns, with addresses and cells as its store has them.
+
+    Without cells they say what is not there any more: the entries of a map with these map keys;
+    or, without those as well, everything at the addresses.
+    """
+
+    addresses: Sequence[Any]
+    map_keys: Sequence[Any] | None = None
+    cells: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CellForm:
     """How values become cells and come back.
 
@@ -151,6 +165,10 @@ class Table(ABC):
 
         A list that begins in one block may go on in the next.
         """
+
+    @abstractmethod
+    def unload(self, block: Block) -> None:
+        """Remove what the rows of a block name, which have no values; see `Rows`."""
 
 
 class HotEntries(Protocol):
@@ -276,6 +294,14 @@ class TableStore(ABC):
         """The places of the addresses in the order in which they are best worked on; None: any."""
         del addresses
         return None
+
+    @abstractmethod
+    def blocks(self, spec: TableSpec, rows: Rows) -> Iterator[Block]:
+        """Rows of a table, which is there or was, as blocks by ascending key group.
+
+        Rows of one address stay in their order. Cells are stamped if the spec says so. Any thread:
+        nothing is read or changed.
+        """
 
     @abstractmethod
     def table(self, spec: TableSpec) -> Table:

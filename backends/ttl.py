@@ -49,6 +49,9 @@ class _TtlTable(Table, Generic[_T]):
     def load(self, block: Block) -> None:
         self._inner.load(block)
 
+    def unload(self, block: Block) -> None:
+        self._inner.unload(block)
+
     def _now(self) -> int:
         return self._clock.now_ms()
 

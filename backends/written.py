@@ -52,7 +52,7 @@ class _WrittenValues(ValueCodec[bytes]):
 
     schema: Schema
     name = "bytes as they were written"
-    is_immutable = True
+    is_immutable = False  # so tables of objects do not decode what they can only hand on
 
     def check(self, value: object) -> bytes:
         assert isinstance(value, bytes)

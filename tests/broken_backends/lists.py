@@ -7,7 +7,7 @@ from typing import Any
 
 from broken_backends.register import Lists, breaks
 from holdfast.backends.entries import Block
-from holdfast.backends.object_blocks import load_rows
+from holdfast.backends.object_blocks import rows_of
 
 
 @breaks("elements_keep_their_order", says="lists that were appended to")
@@ -60,7 +60,7 @@ class AppendsInPlace(Lists):
 @breaks("a_list_may_be_loaded_in_pieces", says="a list that was loaded in pieces")
 class LoadsTheLastPiece(Lists):
     def load(self, block: Block) -> None:
-        for address in set(load_rows(self.spec, block).addresses):
+        for address in set(rows_of(self.spec, block).addresses):
             self.remove(address)
         super().load(block)
 
@@ -70,7 +70,7 @@ class LoadsTheLastPiece(Lists):
 class LoadsBackwards(Lists):
     def load(self, block: Block) -> None:
         super().load(block)
-        for address in set(load_rows(self.spec, block).addresses):
+        for address in set(rows_of(self.spec, block).addresses):
             self.put(address, self.get(address)[::-1])
 
 
