@@ -253,8 +253,8 @@ class ByteTableStore(TableStore):
         return order_of(addresses) if len(addresses) >= WORTH_SORTING else None
 
     def blocks(self, spec: TableSpec, rows: Rows) -> Iterator[Block]:
-        """Each row as the key and the cell that its table would keep; of timers those by time."""
-        layout = self._layout(spec)
+        # Addresses are by key in tables of every layout, and another thread must not note one.
+        layout = KeyLayout(spec, self._groups)
         stored = rows.addresses
         if rows.map_keys is not None:
             assert spec.map_keys is not None

@@ -107,7 +107,8 @@ class Rows:
     """Rows of one table in columns, with addresses and cells as its store has them.
 
     Without cells they say what is not there any more: the entries of a map with these map keys;
-    or, without those as well, everything at the addresses.
+    or, without those as well, everything at the addresses. Timers are entries, with their moments
+    as map keys, however the store keeps them.
     """
 
     addresses: Sequence[Any]
@@ -331,6 +332,9 @@ class TableStore(ABC):
         It takes little memory however many timers are in it, and is dropped and frozen as tables
         are. None if the store has no such way: then timers are in a map table, and an index of
         them is in memory.
+
+        Until the queue is first asked for something, or told, `table` of its spec may load and
+        unload blocks.
         """
         return None
 
