@@ -21,7 +21,7 @@ from holdfast.backends.tables import Table, TableSpec, TableStore
 from holdfast.backends.timer_queues import TimerQueue
 from holdfast.backends.type_schema import Schema
 from holdfast.backends.written import written_spec
-from holdfast.storage import HoldfastError
+from holdfast.storage import HoldfastError, Unavailable
 
 __all__ = ["Carried"]
 
@@ -147,12 +147,18 @@ class Carried:
 
     def _replay_claimed(self, loader: Loader, changes: Iterable[PendingChanges]) -> None:
         """What was claimed cannot be had again as it was: if this fails, there is no way on."""
+        what = self._state(loader.spec.name)
+        self._lost = Unavailable(
+            f"{what} is half restored: somebody broke off while its changes were replayed",
+            fix="Open the backend again, from the same snapshots",
+        )
         try:
-            with restoring(self._state(loader.spec.name)):
+            with restoring(what):
                 self._replay(loader, changes)
         except HoldfastError as error:
             self._lost = error
             raise
+        self._lost = None
 
     def _replay(self, loader: Loader, changes: Iterable[PendingChanges]) -> None:
         """Before anybody walks over the table: a queue of timers has not read it yet."""
