@@ -182,7 +182,16 @@ class _Reader:
                 self._read_logs(snapshot, attributes)
 
     def _read_logs(self, snapshot: StateSnapshot, attributes: LoggedAttributes) -> None:
+        types: dict[str, TableInfo] = {}
         for log in attributes.logs:
+            if not types.setdefault(log.info.name, log.info).is_alike(log.info):
+                raise Corrupt(
+                    f"a snapshot of operator {self.uid!r} has logs of one table in other types",
+                    where=f"table {log.info.name!r}",
+                    expected=str(types[log.info.name]),
+                    found=str(log.info),
+                    fix="Restore another checkpoint",
+                )
             changes = _alike(self.restored.changes.setdefault(log.info.name, []), log.info)
             if changes is None:
                 changes = PendingChanges(log.info, self.storage, self.key_groups)
