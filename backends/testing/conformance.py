@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.backends.testing.batching import BatchClauses
 from holdfast.backends.testing.blocking import BlockClauses
+from holdfast.backends.testing.changing import ChangeClauses
 from holdfast.backends.testing.evolving import DamageClauses, EvolutionClauses
 from holdfast.backends.testing.filing import FileClauses
 from holdfast.backends.testing.forming import FormClauses
@@ -18,6 +19,7 @@ from holdfast.backends.testing.scanning import NeighbourClauses, ScanClauses
 from holdfast.backends.testing.snapshotting import SnapshotClauses
 from holdfast.backends.testing.stating import StateClauses
 from holdfast.backends.testing.timing import TimerClauses, TimerCrowdClauses
+from holdfast.backends.testing.unloading import UnloadClauses
 
 __all__ = ["StateBackendConformance"]
 
@@ -31,6 +33,8 @@ class StateBackendConformance(
     NeighbourClauses,
     FreezeClauses,
     BlockClauses,
+    UnloadClauses,
+    ChangeClauses,
     StateClauses,
     BatchClauses,
     NamespaceClauses,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from threading import Event, Thread
 from typing import Any
 
 from holdfast.backends.tables import FrozenTables, StateKind
 from holdfast.backends.testing.cells import Cells, Values
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import PREFIXES
+from holdfast.backends.testing.scenes import meanwhile
 from holdfast.backends.testing.tables import Tables, tables
 from holdfast.storage.testing.checks import require, same
 
@@ -18,8 +16,6 @@ __all__ = ["FreezeClauses"]
 
 _MANY = 2000
 _ROUNDS = 5
-_WAIT_S = 60
-_SWITCH_S = 0.000_01
 
 
 class FreezeClauses:
@@ -155,7 +151,7 @@ class FreezeClauses:
                     cells.fill(f"new {number % 50}", number)
                     cells.remove(f"k{(number * 7) % _MANY}")
 
-            _meanwhile(read, write)
+            meanwhile(read, write)
             same(found, expected * 3, "what another thread read of frozen tables")
 
     def test_the_owner_goes_on_while_the_store_settles(self, place: Place) -> None:
@@ -197,7 +193,7 @@ def _settle_beside_the_owner(values: Values) -> None:
         same(values.get(key), -key, "what was put while the store settles")
         require(len(list(values.table.sweep(10))) <= 10, "a sweep of 10 answers at most 10")
 
-    _meanwhile(lambda: values.store.settle(lambda: False), walk)
+    meanwhile(lambda: values.store.settle(lambda: False), walk)
     walk(0)
 
 
@@ -213,34 +209,3 @@ def _content_of(cells: Cells, frozen: FrozenTables) -> dict[Any, Any]:
             case StateKind.MAP:
                 found.setdefault(row.key, []).append((row.map_key, row.value))
     return found
-
-
-def _meanwhile(background: Callable[[], object], owner: Callable[[int], object]) -> None:
-    """Run the one in another thread, and the other again and again until that has ended."""
-    failures: list[BaseException] = []
-    moved = Event()
-
-    def run() -> None:
-        try:
-            require(moved.wait(_WAIT_S), "the owner must go on beside a thread")
-            background()
-        except BaseException as error:  # noqa: BLE001 - it fails the test below
-            failures.append(error)
-
-    thread = Thread(target=run)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)  # between almost any two steps, so that harm shows
-    thread.start()
-    try:
-        number = 0
-        while thread.is_alive():
-            owner(number)
-            moved.set()
-            number += 1
-    except RuntimeError as error:
-        raise AssertionError(f"the owner failed beside a thread: {error!r}") from error
-    finally:
-        thread.join(_WAIT_S)
-        sys.setswitchinterval(interval)
-    if failures:
-        raise AssertionError(f"a thread beside the owner failed: {failures[0]!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
@@ -47,6 +48,7 @@ __all__ = [
     "files",
     "keyed",
     "keys_of",
+    "meanwhile",
     "memory",
     "owners_of",
     "slots",
@@ -58,6 +60,7 @@ MAX_PARALLELISM = 128
 ALL = KeyGroupRange(0, MAX_PARALLELISM - 1)
 UID = "operator"
 WAIT_S = 60
+_SWITCH_S = 0.000_01
 
 
 class Mean(AggregateFunction[int, tuple[int, int], float]):
@@ -249,3 +252,34 @@ def elsewhere(call: Callable[[], object]) -> object:
     thread.join(WAIT_S)
     require(found, "a call in another thread must end, with an answer or an error of the house")
     return found[0]
+
+
+def meanwhile(background: Callable[[], object], owner: Callable[[int], object]) -> None:
+    """Run the one in another thread, and the other again and again until that has ended."""
+    failures: list[BaseException] = []
+    moved = Event()
+
+    def run() -> None:
+        try:
+            require(moved.wait(WAIT_S), "the owner must go on beside a thread")
+            background()
+        except BaseException as error:  # noqa: BLE001 - it fails the test below
+            failures.append(error)
+
+    thread = Thread(target=run)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)  # between almost any two steps, so that harm shows
+    thread.start()
+    try:
+        number = 0
+        while thread.is_alive():
+            owner(number)
+            moved.set()
+            number += 1
+    except RuntimeError as error:
+        raise AssertionError(f"the owner failed beside a thread: {error!r}") from error
+    finally:
+        thread.join(WAIT_S)
+        sys.setswitchinterval(interval)
+    if failures:
+        raise AssertionError(f"a thread beside the owner failed: {failures[0]!r}")

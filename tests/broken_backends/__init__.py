@@ -5,6 +5,7 @@ They lie here and not beside the tests because other processes have to import th
 
 from broken_backends import (
     blocks,
+    changing,
     forms,
     freezing,
     lifecycle,
@@ -14,6 +15,7 @@ from broken_backends import (
     scanning,
     states,
     timers,
+    unloading,
     values,
 )
 from broken_backends.register import BROKEN
@@ -21,6 +23,7 @@ from broken_backends.register import BROKEN
 __all__ = [
     "BROKEN",
     "blocks",
+    "changing",
     "forms",
     "freezing",
     "lifecycle",
@@ -30,5 +33,6 @@ __all__ = [
     "scanning",
     "states",
     "timers",
+    "unloading",
     "values",
 ]

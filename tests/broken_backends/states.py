@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from broken_backends.register import WAIT_S, Keyed, breaks
 from holdfast.backends import SnapshotFuture, StateDescriptor, Timer, TimerService
+from holdfast.backends.carried import Carried
 from holdfast.backends.snapshots import FILES_KIND, SnapshotTarget
 from holdfast.backends.tables import NO_NAMESPACE
 from holdfast.storage import Corrupt, Invalid
@@ -151,11 +152,11 @@ class WritesWhatWasAskedFor(Keyed):
     def snapshot(
         self, checkpoint_id: int, target: SnapshotTarget, **options: Any
     ) -> SnapshotFuture:
-        pending, self._pending = self._pending, {}
+        carried, self._carried = self._carried, Carried(self.store, self._where)
         try:
             return super().snapshot(checkpoint_id, target, **options)
         finally:
-            self._pending = pending
+            self._carried = carried
 
 
 @breaks("state_may_be_asked_for_late", says="state that was asked for bit by bit")
@@ -164,7 +165,7 @@ class ForgetsWhatItHasWritten(Keyed):
         self, checkpoint_id: int, target: SnapshotTarget, **options: Any
     ) -> SnapshotFuture:
         future = super().snapshot(checkpoint_id, target, **options)
-        self._pending = {}
+        self._carried = Carried(self.store, self._where)
         return future
 
 
@@ -180,7 +181,7 @@ class BeginsAnewIfItMust(Keyed):
         try:
             return super().get_state(descriptor, namespace_type=namespace_type)
         except Invalid:
-            del self._pending[descriptor.name]
+            self._carried._tables.pop(descriptor.name, None)
             return super().get_state(descriptor, namespace_type=namespace_type)
 
 
@@ -191,7 +192,7 @@ class GivesUpAfterAFailure(Keyed):
         try:
             return super().get_state(descriptor, namespace_type=namespace_type)
         except (Corrupt, Invalid):
-            self._pending.pop(descriptor.name, None)
+            self._carried._tables.pop(descriptor.name, None)
             raise
 
 
@@ -201,7 +202,7 @@ class DoesWithout(Keyed):
         try:
             return super().get_state(descriptor, namespace_type=namespace_type)
         except Corrupt:
-            del self._pending[descriptor.name]
+            self._carried._tables.pop(descriptor.name, None)
             return super().get_state(descriptor, namespace_type=namespace_type)
 
 
