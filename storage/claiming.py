@@ -50,7 +50,7 @@ class Right:
         job = self.job
         records = job.owner_records()
         other = fenced_by(self.epoch, claimed_epochs(records))
-        if other is None and names.OwnerRecord(self.epoch, self.token) not in records:
+        if other is None and names.OwnerRecord(self.epoch, self.token, "start") not in records:
             other = 0  # the folder was emptied, and somebody counts epochs from one again
         if other is None:
             return

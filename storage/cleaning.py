@@ -20,6 +20,14 @@ before the second listing, and still is after the third, then none that is young
 the moment when the third began those that were completed were just those that it shows, which are
 read. At every moment a file that may be referred to later is one of a completed checkpoint, or of
 one that is numbered above those of 2: so whatever is neither at that moment, is nobody's.
+
+But for one checkpoint: that which the newest owner has restored. An older one, fenced while it was
+deleting, may end that late, and then the commit point is gone though what comes is built on it. So
+an owner leaves a record of it and its files, and looks afterwards whether it is there, else it does
+not restore it. Who cleans looks for the record with who has claimed and begun. If it appears only
+after the last of these looks, then the commit point was there at that moment, and was read;
+otherwise its files are known by it. They are spared until the owner itself ends the job.
+
 What was found once to be nobody's stays so, because names are never used again: from there on it
 does not matter how long the deleting takes, or who takes the job over meanwhile.
 """
@@ -83,6 +91,8 @@ class _Standing:
     """What the newest owner that has begun began with. It may be an older one than has claimed."""
     has_ended: bool
     """Whether the job has ended in the hands of the newest owner."""
+    held: frozenset[str]
+    """The files of the checkpoint that the owner who has begun has restored."""
 
 
 def is_job_folder(storage: CheckpointStorage) -> bool:
@@ -128,7 +138,7 @@ def find_leftovers(job: JobStorage) -> Found:
             unneeded = [
                 stored
                 for stored in there
-                if is_leftover(stored, below=below, referenced=referenced)
+                if is_leftover(stored, below=below, referenced=referenced | standing.held)
             ]
             return _found(completed, there, unneeded, has_ended=has_ended)
     raise Unavailable(
@@ -189,7 +199,11 @@ def _standing(job: JobStorage) -> _Standing:
     claimed = max(claimed_epochs(job.owner_records()), default=0)
     start = job.newest_start()
     has_begun = start is not None and start.epoch == claimed
-    return _Standing(claimed, start, has_begun and job.result_of(start) is not None)
+    result, held = job.result_of(start), job.held_by(start)
+    if result is not None and start is not None and result.epoch == start.epoch:
+        held = None  # whoever has ended the job builds on nothing any more
+    files = frozenset(() if held is None else held.files)
+    return _Standing(claimed, start, has_begun and result is not None, files)
 
 
 def _at_one_moment(

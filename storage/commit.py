@@ -29,6 +29,7 @@ __all__ = [
     "Claim",
     "Created",
     "Facts",
+    "Held",
     "Judgement",
     "Start",
     "Stored",
@@ -60,6 +61,15 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     owner: str
     accepted: tuple[int, ...] = ()
     """The checkpoints of earlier owners that count."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which checkpoint an owner has restored, and its files: they stay, whatever becomes of it."""
+
+    epoch: int
+    owner: str
+    checkpoint_id: int
+    files: tuple[str, ...]
 
 
 class Created(Enum):

@@ -13,7 +13,7 @@ from holdfast.storage.envelope import unseal
 from holdfast.storage.errors import Corrupt, NotFound
 from holdfast.storage.handles import Handle
 from holdfast.storage.metadata import CheckpointMetadata, decode_metadata
-from holdfast.storage.owner import START_VERSION, JobOwner
+from holdfast.storage.owner import HELD_VERSION, START_VERSION, JobOwner
 from holdfast.storage.result import JobResult, decode_result
 from holdfast.storage.segment_reader import read_segment, read_segments, stream_segment
 from holdfast.storage.segment_writer import SegmentWriter
@@ -192,7 +192,7 @@ class JobStorage:
             Invalid: it was written in a newer format.
         """
         for record in reversed(self.owner_records()):
-            if record.token is None or record.is_result:
+            if record.kind != "start" or record.token is None:
                 continue
             name = names.start(record.epoch, record.token)
             try:
@@ -218,6 +218,28 @@ class JobStorage:
         except NotFound:
             return None
         return decode_result(data, job_id=self.job_id, where=f"{self.url}/{name}")
+
+    def held_by(self, start: commit.Start | None) -> commit.Held | None:
+        """What the owner who began with this has restored of the job itself, if it has.
+
+        Raises:
+            Corrupt: its record is damaged.
+            Invalid: it was written in a newer format.
+        """
+        if start is None:
+            return None
+        name = names.held(start.epoch, start.owner)
+        try:
+            data = self.storage.read(f"{self.folder}/{name}")
+        except NotFound:
+            return None
+        return unseal(
+            data,
+            kind="owner hold",
+            version=HELD_VERSION,
+            body=commit.Held,
+            where=f"{self.url}/{name}",
+        )
 
     def judged(self, listed: list[int], start: commit.Start | None) -> commit.Judgement:
         """Which of the listed commit points count, reading those that must be read."""

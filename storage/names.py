@@ -6,6 +6,7 @@
     <job>/owner-00000000000000000007                 a claim: who may commit from now on
     <job>/owner-00000000000000000007.start-<token>   what that owner found when it took over
     <job>/owner-00000000000000000007.result-<token>   that the job has ended, as that owner says
+    <job>/owner-00000000000000000007.held-<token>    which checkpoint that owner has restored
 
 Numbers are padded to twenty digits, so that the order of a listing is the order of numbers.
 A legal name is one or more parts joined by `/`; a part is 1 to 200 of the characters
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from holdfast.storage.errors import Invalid
 
@@ -31,6 +33,7 @@ __all__ = [
     "claim",
     "escape",
     "exclusive_file",
+    "held",
     "is_legal",
     "metadata",
     "owners_prefix",
@@ -50,7 +53,7 @@ _MAX_PART = 200
 _MAX_NAME = 900
 _PART = re.compile(rf"(?!\.)[A-Za-z0-9._=~-]{{1,{_MAX_PART}}}")
 _CHECKPOINT_OBJECT = re.compile(rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)")
-_OWNER = re.compile(rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result)-([0-9a-f]+))?")
+_OWNER = re.compile(rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result|held)-([0-9a-f]+))?")
 
 
 def check_name(name: str) -> str:
@@ -177,6 +180,11 @@ def result(epoch: int, token: str) -> str:
     return f"{claim(epoch)}.result-{token}"
 
 
+def held(epoch: int, token: str) -> str:
+    """The record of which checkpoint this owner has restored; the token is the owner's."""
+    return f"{claim(epoch)}.held-{token}"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointObject:
     """What the name of an object says about the checkpoint that wrote it."""
@@ -205,16 +213,21 @@ def writer_of(name: str) -> int | None:
     return None if found is None else found.checkpoint_id
 
 
+_RecordKind = Literal["claim", "start", "result", "held"]
+
+
 @dataclass(frozen=True, slots=True)
 class OwnerRecord:
-    """What the name of an owner's record says: a claim; or with a token a start, or a result."""
+    """What the name of an owner's record says: a claim; or with a token what `kind` is of."""
 
     epoch: int
     token: str | None
-    is_result: bool = False
+    kind: _RecordKind
 
 
 def parse_owner(name: str) -> OwnerRecord | None:
     """Take the name of an owner's record within a job's folder apart; None if it is no such."""
     match = _OWNER.fullmatch(name)
-    return None if match is None else OwnerRecord(int(match[1]), match[3], match[2] == "result")
+    if match is None:
+        return None
+    return OwnerRecord(int(match[1]), match[3], cast(_RecordKind, match[2] or "claim"))

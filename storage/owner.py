@@ -14,7 +14,14 @@ import msgspec
 
 from holdfast.storage import names
 from holdfast.storage.claiming import Right, Survey, claim_epoch, survey
-from holdfast.storage.commit import Created, Start, borrowed, judge_create, plan_retention
+from holdfast.storage.commit import (
+    Created,
+    Held,
+    Start,
+    borrowed,
+    judge_create,
+    plan_retention,
+)
 from holdfast.storage.envelope import seal
 from holdfast.storage.errors import Corrupt, Invalid, Taken
 from holdfast.storage.metadata import CheckpointMetadata, encode_metadata
@@ -25,8 +32,9 @@ if TYPE_CHECKING:
     from holdfast.storage.interface import CheckpointStorage
     from holdfast.storage.job import JobStorage
 
-__all__ = ["START_VERSION", "JobOwner"]
+__all__ = ["HELD_VERSION", "START_VERSION", "JobOwner"]
 
+HELD_VERSION = 1
 START_VERSION = 1
 
 
@@ -118,7 +126,7 @@ class JobOwner:
         Raises:
             Unavailable: the storage did not answer.
         """
-        mine = names.OwnerRecord(self.epoch, self._right.token)
+        mine = names.OwnerRecord(self.epoch, self._right.token, "start")
         return job.job_id == self._job.job_id and mine in job.owner_records()
 
     def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
@@ -316,11 +324,31 @@ class JobOwner:
     def hold(self, metadata: CheckpointMetadata) -> None:
         """Keep the files of a completed checkpoint that is restored, though it may be deleted.
 
-        An older owner that was fenced in the midst of deleting it may have ended that after this
-        one had read it. It had not come to the files, and will not: it looks before it does.
+        An older owner that was fenced in the midst of deleting it may end that at any time. It has
+        not come to the files, and will not: it looks before it does. But whose they are only this
+        owner would know then, so it leaves a record, for those who clean beside it. The record
+        comes first, and then a look whether the checkpoint is there: `cleaning` has the reason.
+
+        Raises:
+            NotFound: it was deleted before; nothing was changed.
+            Invalid: it is not completed, or this owner has another one.
+            Unavailable: the storage did not answer; calling again is safe.
         """
-        if metadata.checkpoint_id in self._completed:
-            self._known.add(metadata)
+        number = metadata.checkpoint_id
+        self._check_completed(number)
+        files = tuple(sorted(metadata.files()))
+        held = Held(epoch=self.epoch, owner=self._right.token, checkpoint_id=number, files=files)
+        mine = seal("owner hold", HELD_VERSION, held)
+        name = f"{self._job.folder}/{names.held(self.epoch, self._right.token)}"
+        if judge_create(mine, self._storage.create(name, mine)) is Created.TAKEN:
+            raise Invalid(
+                f"this owner of job {self._job.job_id!r} has restored another checkpoint",
+                where=self._storage.url_of(name),
+                found=f"checkpoint {number}",
+                fix="Take the job over again",
+            )
+        self._job.read_metadata(number)
+        self._known.add(metadata)
 
     @property
     def _storage(self) -> CheckpointStorage:
@@ -406,13 +434,16 @@ class JobOwner:
 
     def _others(self, checkpoint_id: int) -> frozenset[int]:
         """All completed checkpoints but this one."""
+        self._check_completed(checkpoint_id)
+        return frozenset(self._completed - {checkpoint_id})
+
+    def _check_completed(self, checkpoint_id: int) -> None:
         if checkpoint_id not in self._completed:
             raise Invalid(
                 f"job {self._job.job_id!r} has no completed checkpoint {checkpoint_id}",
                 where=self._job.url,
                 expected=f"one of {self.completed}",
             )
-        return frozenset(self._completed - {checkpoint_id})
 
     def _drop(self, dropped: tuple[int, ...], kept: Collection[int]) -> None:
         """Delete these now. What cannot be told apart from what is kept is not even begun."""

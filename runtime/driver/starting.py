@@ -87,7 +87,7 @@ def begin(
 
     Raises:
         Invalid, NotFound: as `find_restore_point`; or the storage cannot be written to; or the
-            claim mode is no such, or cannot be kept to.
+            claim mode is no such, or cannot be kept to; or what is restored has just been deleted.
         Corrupt: the checkpoint, or a record in the job's folder, is damaged; names the file.
         Fenced: somebody else took over at the same time.
         Unavailable: the storage did not answer.

@@ -241,7 +241,7 @@ def _results(job: JobStorage) -> list[str]:
     return [
         names.result(found.epoch, found.token)
         for found in job.owner_records()
-        if found.is_result and found.token is not None
+        if found.kind == "result" and found.token is not None
     ]
 
 

@@ -7,13 +7,19 @@ import msgspec
 import pytest
 
 from holdfast.storage import FileHandle, JobResult, load_storage
-from holdfast.storage.commit import Claim, Start
+from holdfast.storage.commit import Claim, Held, Start
 from holdfast.storage.envelope import seal, unseal
 from holdfast.storage.result import RESULT_VERSION, decode_result, encode_result
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CLAIM = Claim(epoch=7, owner="00112233445566ff", claimed_ms=1_700_000_000_000)
 START = Start(epoch=7, owner="00112233445566ff", accepted=(40, 41, 43))
+HELD = Held(
+    epoch=7,
+    owner="00112233445566ff",
+    checkpoint_id=41,
+    files=("chk-00000000000000000041/slot-0-aa", "shared/00000000000000000040-slot-0-aa"),
+)
 
 RESULT = JobResult(
     job_id="spend",
@@ -31,9 +37,10 @@ RESULT = JobResult(
     [
         ("owner-claim-v1.json", "owner claim", CLAIM),
         ("owner-start-v1.json", "owner start", START),
+        ("owner-held-v1.json", "owner hold", HELD),
     ],
 )
-def test_owner_records_of_version_1(file: str, kind: str, body: Claim | Start) -> None:
+def test_owner_records_of_version_1(file: str, kind: str, body: Claim | Start | Held) -> None:
     data = (GOLDEN / file).read_bytes()
     assert unseal(data, kind=kind, version=1, body=type(body), where=file) == body
     assert seal(kind, 1, body) == data

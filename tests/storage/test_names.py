@@ -68,9 +68,10 @@ def test_every_built_name_is_taken_apart_again() -> None:
     assert shared == names.CheckpointObject(3, shared=True, is_metadata=False)
     commit_point = names.parse_checkpoint_object(names.metadata(3))
     assert commit_point == names.CheckpointObject(3, shared=False, is_metadata=True)
-    assert names.parse_owner(names.claim(9)) == names.OwnerRecord(9, None)
-    assert names.parse_owner(names.start(9, "ab")) == names.OwnerRecord(9, "ab")
-    assert names.parse_owner(names.result(9, "ab")) == names.OwnerRecord(9, "ab", is_result=True)
+    assert names.parse_owner(names.claim(9)) == names.OwnerRecord(9, None, "claim")
+    assert names.parse_owner(names.start(9, "ab")) == names.OwnerRecord(9, "ab", "start")
+    assert names.parse_owner(names.result(9, "ab")) == names.OwnerRecord(9, "ab", "result")
+    assert names.parse_owner(names.held(9, "ab")) == names.OwnerRecord(9, "ab", "held")
 
 
 @pytest.mark.parametrize("name", ["chk-1/x", "shared/x", "other", "owner-1", "chk-", "_metadata"])

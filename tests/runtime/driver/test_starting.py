@@ -289,7 +289,7 @@ def test_a_damaged_result_is_named_and_can_be_left_behind(job: JobStorage) -> No
     (record,) = (
         names.result(found.epoch, found.token)
         for found in job.owner_records()
-        if found.is_result and found.token is not None
+        if found.kind == "result" and found.token is not None
     )
     job.storage.write(f"job/{record}", b"damaged")
     with pytest.raises(Corrupt, match=record):
