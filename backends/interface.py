@@ -79,8 +79,7 @@ class StateBackend(ABC):
             Corrupt: a file of a snapshot is missing or damaged; names it.
             Unavailable: the storage did not answer.
         """
-        return KeyedStateBackend(
-            partial(self.open_store, uid, key_groups, max_parallelism),
+        return self.open_keyed(
             Opening(
                 uid=uid,
                 key_groups=key_groups,
@@ -90,5 +89,12 @@ class StateBackend(ABC):
                 storage=storage,
                 clock=clock or SystemClock(),
                 allow_pickle=allow_pickle,
-            ),
+            )
         )
+
+    def open_keyed(self, opening: Opening) -> KeyedStateBackend:
+        """Open keyed state as `open` says; for backends that do more than to supply a store."""
+        make_store = partial(
+            self.open_store, opening.uid, opening.key_groups, opening.max_parallelism
+        )
+        return KeyedStateBackend(make_store, opening)

@@ -28,7 +28,15 @@ from holdfast.backends.naming import restoring
 from holdfast.backends.ownership import OwnedByOneThread
 from holdfast.backends.restores import Restored, read_snapshots
 from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
-from holdfast.backends.snapshotter import FrozenTable, SnapshotRequest, Snapshotter, info_of
+from holdfast.backends.snapshotter import (
+    FrozenTable,
+    Restoration,
+    SnapshotContent,
+    SnapshotRequest,
+    Snapshots,
+    Snapshotter,
+    info_of,
+)
 from holdfast.backends.states import State
 from holdfast.backends.tables import NO_NAMESPACE, Table, TableSpec, TableStore
 from holdfast.backends.timer_queues import TimerQueue
@@ -74,6 +82,7 @@ class KeyedStateBackend(OwnedByOneThread):
         self,
         make_store: Callable[[], TableStore],
         opening: Opening,
+        make_snapshots: Callable[[TableStore, str, KeyGroupRange, int], Snapshots] = Snapshotter,
     ) -> None:
         uid, key_groups = opening.uid, opening.key_groups
         max_parallelism = opening.max_parallelism
@@ -106,11 +115,11 @@ class KeyedStateBackend(OwnedByOneThread):
         self.store = make_store()
         self._carried = Carried(self.store, self._where)
         try:
-            self._restored_handles = self._take_in(restored, opening)
+            self._restored = Restoration(opening.restore, self._take_in(restored, opening))
+            self._snapshots = make_snapshots(self.store, uid, key_groups, max_parallelism)
         except BaseException:
             self.store.close()
             raise
-        self._snapshotter = Snapshotter(self.store, uid, key_groups, max_parallelism)
         self._plain_key: Any = self._keys.plain
         self.key: Any = NoKey(
             "there is no current key", where=self._where, fix="Call set_current_key first"
@@ -283,18 +292,22 @@ class KeyedStateBackend(OwnedByOneThread):
             Unavailable: the storage did not answer.
         """
         self.check_thread()
-        held = self._carried.hold(self._keys.description)
-        return self._snapshotter.begin(
-            SnapshotRequest(
-                checkpoint_id=checkpoint_id,
-                target=target,
-                tables=self._tables_now(),
-                pending=held,
-                keys=self._keys.description,
-                compression=compression,
-                neutral=neutral,
-            )
+        return self._snapshots.begin(
+            self._request(checkpoint_id, target, compression=compression, neutral=neutral)
         )
+
+    def tend(self) -> bool:
+        """Do what is due between two checkpoints, in a moment; call it after each batch or so.
+
+        Answers whether state may be changed further: if not, what was changed last must first get
+        to a place outside, and it should be asked again soon.
+
+        Raises:
+            Invalid: the backend is closed, or the call is another thread's.
+            HoldfastError: something that is done between checkpoints cannot be done any more.
+        """
+        self.check_thread()
+        return self._snapshots.tend(self._request)
 
     def build_on_restored(self) -> None:
         """Let later snapshots refer to files of those that this was restored from.
@@ -303,17 +316,17 @@ class KeyedStateBackend(OwnedByOneThread):
         later one is known to be completed. Call it before the first snapshot.
         """
         self.check_thread()
-        self._snapshotter.build_on(self._restored_handles)
+        self._snapshots.build_on(self._restored)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is completed: what it holds may be built on."""
         self.check_thread()
-        self._snapshotter.completed(checkpoint_id)
+        self._snapshots.completed(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """The checkpoint will not be completed: what was written for it will be deleted."""
         self.check_thread()
-        self._snapshotter.aborted(checkpoint_id)
+        self._snapshots.aborted(checkpoint_id)
 
     def metrics(self) -> StateMetrics:
         """Numbers about the state, as the backend has them; those of timers are under their tables.
@@ -322,7 +335,9 @@ class KeyedStateBackend(OwnedByOneThread):
             Invalid: the backend is closed, or the call is another thread's.
         """
         self.check_thread()
-        return self.store.metrics()
+        metrics = self.store.metrics()
+        more = self._snapshots.metrics()
+        return StateMetrics({**metrics.store, **more}, metrics.states) if more else metrics
 
     def keys_of(self, keys: Any) -> Sequence[Any]:
         """Canonical keys of a column or a sequence; see `OperatorKeys.admit_many`."""
@@ -330,7 +345,7 @@ class KeyedStateBackend(OwnedByOneThread):
 
     def _release(self) -> None:
         self.key = NoKey("the state backend is closed", where=self._where, fix="Open another one")
-        self._snapshotter.close()
+        self._snapshots.close()
         self.store.close()
 
     def _take_in(self, restored: Restored, opening: Opening) -> Mapping[str, Handle]:
@@ -343,6 +358,28 @@ class KeyedStateBackend(OwnedByOneThread):
         self._carried.add_tables(found.tables)
         self._carried.add_changes(restored.changes)
         return found.handles
+
+    def _request(
+        self,
+        checkpoint_id: int,
+        target: SnapshotTarget,
+        *,
+        compression: str = "",
+        neutral: bool = False,
+    ) -> SnapshotRequest:
+        return SnapshotRequest(
+            checkpoint_id=checkpoint_id,
+            target=target,
+            content=self._content,
+            keys=self._keys.description,
+            is_as_restored=self._carried.is_untouched,
+            compression=compression,
+            neutral=neutral,
+        )
+
+    def _content(self) -> SnapshotContent:
+        pending = self._carried.hold(self._keys.description)
+        return SnapshotContent(self._tables_now(), pending)
 
     def _tables_now(self) -> list[FrozenTable]:
         """All tables of the store, as a snapshot has them."""

@@ -1,7 +1,11 @@
-"""The snapshots of keyed state: frozen tables into storage, in the background."""
+"""The snapshots of keyed state: frozen tables into storage, in the background.
+
+`Snapshots` is what keyed state asks for, `Snapshotter` writes the tables of its store as a whole.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +39,15 @@ from holdfast.backends.table_files import TableFiles, TablesInFiles
 from holdfast.backends.tables import FrozenTables, TableSpec, TableStore
 from holdfast.storage import Handle, StateSnapshot
 
-__all__ = ["FrozenTable", "SnapshotRequest", "Snapshotter", "info_of"]
+__all__ = [
+    "FrozenTable",
+    "Restoration",
+    "SnapshotContent",
+    "SnapshotRequest",
+    "Snapshots",
+    "Snapshotter",
+    "info_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +71,84 @@ def info_of(spec: TableSpec, kind: str) -> TableInfo:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotContent:
+    """All that a snapshot of the state as it is now must hold."""
+
+    tables: Sequence[FrozenTable]
+    pending: Sequence[PendingTable]
+    """What nobody has asked for yet, and the store does not have."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequest:
     """What a snapshot is to hold, and where it goes."""
 
     checkpoint_id: int
     target: SnapshotTarget
-    tables: Sequence[FrozenTable]
-    pending: Sequence[PendingTable]
-    """What nobody has asked for yet, and the store does not have."""
+    content: Callable[[], SnapshotContent]
+    """Answers the content, for the owner's thread to ask once if it is needed.
+
+    Brings here what is in storage still, so the files of a restored checkpoint are not needed any
+    more.
+    """
     keys: dict[str, Any] | None
+    is_as_restored: bool
+    """Whether what was asked for is in the store just as the restored snapshots have it."""
     compression: str
     neutral: bool
     """In the form that any backend can be restored from."""
 
 
-class Snapshotter:
-    """Writes the snapshots of one backend. All but the writing belongs to the owner's thread."""
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """What keyed state was restored from: the snapshots, and the files that its store goes on with.
+
+    Those are by name, with their handles.
+    """
+
+    snapshots: Sequence[StateSnapshot]
+    files: Mapping[str, Handle]
+
+
+class Snapshots(ABC):
+    """The snapshots of one backend. Belongs to the owner's thread."""
+
+    @abstractmethod
+    def begin(self, request: SnapshotRequest) -> SnapshotFuture:
+        """Do what processing must wait for, and leave the rest to the background."""
+
+    @abstractmethod
+    def build_on(self, restored: Restoration) -> None:
+        """Later snapshots may refer to the files of these; called before the first."""
+
+    @abstractmethod
+    def completed(self, checkpoint_id: int) -> None:
+        """The checkpoint is completed: later snapshots may build on it."""
+
+    @abstractmethod
+    def aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will not be completed."""
+
+    def tend(self, request: Callable[[int, SnapshotTarget], SnapshotRequest]) -> bool:
+        """Do what is due between two checkpoints; False if no more state may be changed for now.
+
+        `request` makes the request of a snapshot of the state as it is now.
+        """
+        del request
+        return True
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers about snapshots that are not of the store."""
+        return {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what is on its way, and wait until nothing is touched any more."""
+
+
+class Snapshotter(Snapshots):
+    """Writes all tables of the store."""
 
     def __init__(
         self,
@@ -92,42 +165,42 @@ class Snapshotter:
         self._confirmed = ConfirmedFiles()
 
     def begin(self, request: SnapshotRequest) -> SnapshotFuture:
-        """Freeze the tables and leave the rest to the background."""
         base = self._confirmed.begin(request.checkpoint_id)
+        content = request.content()
         files = self._store.files
         if files is not None and files.is_preferred and not request.neutral:
-            return self._begin_files(request, files, base)
+            return self._begin_files(request, content, files, base)
         frozen = self._store.freeze()
 
         def ended(stop: Callable[[], bool]) -> None:
             frozen.release()
             self._store.settle(stop)
 
-        return self._worker.submit(partial(self._write_entries, request, frozen), ended)
+        return self._worker.submit(partial(self._write_entries, request, content, frozen), ended)
 
-    def build_on(self, restored: Mapping[str, Handle]) -> None:
-        """Later snapshots may refer to these files, which the store was restored from."""
-        self._confirmed = ConfirmedFiles(restored)
+    def build_on(self, restored: Restoration) -> None:
+        self._confirmed = ConfirmedFiles(restored.files)
 
     def completed(self, checkpoint_id: int) -> None:
-        """The checkpoint is completed: later snapshots may build on it."""
         self._confirmed.completed(checkpoint_id)
 
     def aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will not be completed."""
         self._confirmed.aborted(checkpoint_id)
 
     def close(self) -> None:
-        """Give up what is on its way, and wait until nothing is touched any more."""
         self._worker.close()
 
     def _begin_files(
-        self, request: SnapshotRequest, files: TableFiles, base: Mapping[str, Handle]
+        self,
+        request: SnapshotRequest,
+        content: SnapshotContent,
+        files: TableFiles,
+        base: Mapping[str, Handle],
     ) -> SnapshotFuture:
         there = files.freeze()
 
         def write(future: SnapshotFuture) -> StateSnapshot:
-            return self._write_files(request, there, base, files.format, future)
+            return self._write_files(request, content, there, base, files.format, future)
 
         def ended(stop: Callable[[], bool]) -> None:
             there.frozen.release()
@@ -136,14 +209,18 @@ class Snapshotter:
         return self._worker.submit(write, ended)
 
     def _write_entries(
-        self, request: SnapshotRequest, frozen: FrozenTables, future: SnapshotFuture
+        self,
+        request: SnapshotRequest,
+        content: SnapshotContent,
+        frozen: FrozenTables,
+        future: SnapshotFuture,
     ) -> StateSnapshot:
         with self._segments(request) as writer:
             tables: list[tuple[TableInfo, Callable[[], Iterator[Block]]]] = [
                 (table.info, partial(frozen.blocks, table.spec, table.keep_from_ms))
-                for table in request.tables
+                for table in content.tables
             ]
-            tables += [(pending.info, pending.blocks) for pending in request.pending]
+            tables += [(pending.info, pending.blocks) for pending in content.pending]
             handles, infos = _write_blocks(writer, tables, future)
             future.check()
         return self._snapshot(ENTRIES_KIND, handles, self._attributes(request, infos))
@@ -151,6 +228,7 @@ class Snapshotter:
     def _write_files(
         self,
         request: SnapshotRequest,
+        content: SnapshotContent,
         there: TablesInFiles,
         base: Mapping[str, Handle],
         file_format: str,
@@ -158,7 +236,7 @@ class Snapshotter:
     ) -> StateSnapshot:
         number, compression = request.checkpoint_id, request.compression
         with self._segments(request) as writer:
-            beside = [(pending.info, pending.blocks) for pending in request.pending]
+            beside = [(pending.info, pending.blocks) for pending in content.pending]
             handles, infos = _write_blocks(writer, beside, future)
             shared = partial(
                 request.target.shared_segments, number, self._uid, compression=compression
@@ -173,7 +251,7 @@ class Snapshotter:
             format=file_format,
             files=tuple(
                 KeptInfo(info=table.info, kept=there.tables[table.spec.name])
-                for table in request.tables
+                for table in content.tables
             ),
         )
         return self._snapshot(FILES_KIND, handles, attributes)

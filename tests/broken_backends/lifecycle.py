@@ -64,7 +64,7 @@ class CutsKeyGroups(Altered):
 @breaks("a_closed_backend_is_invalid", says="after close: Invalid is owed, nothing was raised")
 class ClosesItsSnapshotsOnly(Keyed):
     def close(self) -> None:
-        self._snapshotter.close()
+        self._snapshots.close()
 
 
 @breaks("a_second_thread_is_invalid", says="set_current_key in a second thread must be Invalid")
