@@ -107,6 +107,47 @@ def test_who_is_fenced_is_silent(
     assert caplog.messages == []
 
 
+def test_who_fails_for_ever_keeps_nobody_waiting(
+    sweeping: Callable[..., BackgroundSweeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do its pauses: what others come to owe meanwhile is done at once."""
+    monkeypatch.setattr("holdfast.runtime.driver.sweeping._FIRST_PAUSE_S", 1000.0)
+    monkeypatch.setattr("holdfast.runtime.driver.sweeping._LONGEST_PAUSE_S", 1000.0)
+    stuck, other = Chore(5), Chore(2500)
+    stuck.errors = [Unavailable("no answer")] * 1000
+    sweeper = sweeping(stuck, other)
+    sweeper.wake()
+    assert other.done.wait(LONG_S)
+    other.done.clear()
+    other.objects = 1
+    sweeper.wake()
+    assert other.done.wait(LONG_S)
+    assert len(stuck.steps) == 1, "it pauses"
+    other.objects = 2
+    with pytest.raises(Unavailable, match="no answer"):
+        sweeper.finish()
+    assert not other.owes, "who waits for all has all that can be done"
+    assert len(stuck.steps) == 2
+    other.objects = 3
+    sweeper.close()
+    assert not other.owes
+    assert len(stuck.steps) == 2
+
+
+def test_all_have_their_turns() -> None:
+    order: list[int] = []
+
+    class Told(Chore):
+        def step(self, most: int) -> int:
+            order.append(self.objects // 10_000)
+            return super().step(most)
+
+    sweeper = BackgroundSweeper(Told(14_000), Told(25_000), most_per_s=None, clock=SystemClock())
+    sweeper.finish()
+    assert order[:6] == [1, 2, 1, 2, 1, 2]
+    sweeper.close()
+
+
 @pytest.mark.parametrize(
     ("most_per_s", "batch", "seconds"),
     [(None, 1000, 0), (100, 100, 25), (4000, 1000, 0.625), (1.5, 1, 1666)],
