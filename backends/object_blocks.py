@@ -120,7 +120,8 @@ def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Objects, _Objects]:
     if spec.kind is StateKind.VALUE and not spec.stamped:
         if spec.namespaces is None:
             addresses = _Column(np.int64 if isinstance(spec.keys, IntKey) else None)
-        values = _Column(_NUMBERS.get(spec.values.describe()["type"]))
+        if spec.values.is_immutable:  # else cells are bytes, also those of numbers as written
+            values = _Column(_NUMBERS.get(spec.values.describe()["type"]))
     for piece in chain((first,), pieces):
         addresses.extend(piece[0])
         values.extend(piece[1])
