@@ -20,8 +20,9 @@ from holdfast.storage import (
     Unavailable,
     names,
 )
+from holdfast.storage.testing.watched import Call
 
-__all__ = ["Other", "Run", "fits", "own", "shared"]
+__all__ = ["Other", "Refuses", "Run", "fits", "own", "shared"]
 
 
 def fits(_point: RestorePoint) -> None:
@@ -73,6 +74,18 @@ class Other:
         for number in numbers:
             found |= {names.metadata(number), own(number), shared(number)}
         return found
+
+
+class Refuses:
+    """A hook by which nothing of this job is deleted, until it is told otherwise."""
+
+    def __init__(self, job_id: str) -> None:
+        self.prefix = f"{job_id}/"
+        self.is_on = True
+
+    def __call__(self, call: Call) -> None:
+        if self.is_on and call.verb == "delete" and call.name.startswith(self.prefix):
+            raise Unavailable("the storage is slow", where=call.name)
 
 
 class Run:

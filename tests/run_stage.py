@@ -20,6 +20,7 @@ from holdfast.runtime.driver.attempt import (
     Succeeded,
     Unsuccessful,
 )
+from holdfast.runtime.driver.claiming import ClaimedCheckpoint
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
 from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
@@ -68,6 +69,7 @@ class Stage:
     acts: list[Act]
     restart: RestartStrategy = field(default_factory=lambda: FixedDelayRestart(attempts=2, delay=0))
     config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    claimed: tuple[ClaimedCheckpoint, ...] = ()
     opening_error: Exception | None = None
     fails_to_open: str = SOURCES[0]
     sources: list[PlayedSource] = field(default_factory=list)
@@ -90,7 +92,13 @@ class Stage:
     def started(self, point: RestorePoint | None) -> JobRun:
         plan = job_plan(Shelf(World(0), lambda _uid, _part: None), 2)
         self.keeper = CheckpointKeeper(
-            self.job, self.owner, retained=1, parallelism=2, max_parallelism=16, clock=self.clock
+            self.job,
+            self.owner,
+            retained=1,
+            parallelism=2,
+            max_parallelism=16,
+            clock=self.clock,
+            claimed=self.claimed,
         )
         return JobRun(
             RunParts(

@@ -75,14 +75,14 @@ class ClaimedCheckpoint:
         return f"checkpoint {self.checkpoint_id} at {self.job.url}"
 
     @property
-    def is_kept(self) -> bool:
-        """Whether the job can still be restored from it."""
-        return not self._is_released
+    def is_gone(self) -> bool:
+        """Whether it is deleted, or another's again: nobody has to remember it."""
+        return self._is_gone.is_set()
 
     @property
     def owes(self) -> bool:
         """Whether it is to be deleted, and not deleted yet."""
-        return self._is_released and not self._is_gone.is_set()
+        return self._is_released and not self.is_gone
 
     def release(self) -> None:
         """Have it deleted by `step`: the job has enough checkpoints of its own, or ends."""
@@ -90,7 +90,7 @@ class ClaimedCheckpoint:
 
     def record(self) -> dict[str, Any] | None:
         """What a document of the job says of it; None if it is not there any more."""
-        if self._is_gone.is_set():
+        if self.is_gone:
             return None
         record = _Record(
             storage=self.job.storage.url,

@@ -96,9 +96,9 @@ class CheckpointKeeper:
         return max(self._next_id, self._owner.next_checkpoint_id)
 
     @property
-    def has_completed(self) -> bool:
-        """Whether there is a checkpoint that the job could be restored from."""
-        return any(each.is_kept for each in self._claimed) or bool(self._owner.completed)
+    def has_checkpoints(self) -> bool:
+        """Whether any is the job's: its own, or one that was claimed and is not deleted yet."""
+        return not all(each.is_gone for each in self._claimed) or bool(self._owner.completed)
 
     def skip_to(self, checkpoint_id: int) -> None:
         """Do not use numbers below this one."""

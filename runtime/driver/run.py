@@ -420,7 +420,8 @@ class JobRun:
     def _delete_checkpoints(self, status: JobStatus) -> None:
         """Leave none, but first a record, without which the job would look as if never begun.
 
-        A cancelled job has done nothing that anybody has seen, if it has no checkpoint.
+        A cancelled job has done nothing that anybody has seen, if it has no checkpoint. One that an
+        earlier run had claimed counts: only the record says that it is still to be deleted.
         """
         keeper = self._parts.keeper
         result = JobResult(
@@ -434,7 +435,7 @@ class JobRun:
             },
         )
         try:
-            if status is JobStatus.FINISHED or keeper.has_completed:
+            if status is JobStatus.FINISHED or keeper.has_checkpoints:
                 keeper.end(result)
         except (HoldfastError, OSError) as error:
             _logger.warning(

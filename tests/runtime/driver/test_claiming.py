@@ -167,7 +167,7 @@ def test_that_the_other_folder_was_removed_is_no_harm(other: Other, job: JobStor
 
 def test_a_job_that_ends_deletes_what_it_has_claimed(other: Other, job: JobStorage) -> None:
     run = Run(job, other.path(4), "claim", retained=9)
-    assert run.keeper.has_completed, "it could be restored from that"
+    assert run.keeper.has_checkpoints, "it could be restored from that"
     run.complete()
     run.keeper.delete_all()
     run.keeper.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from claim_stage import Other, Run, fits
+from claim_stage import Other, Refuses, Run, fits
 from holdfast.runtime.driver.claiming import claimed_before, claims_as_properties
 from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.starting import Beginning, begin
@@ -18,11 +18,10 @@ from holdfast.storage import (
     JobManagerCheckpointStorage,
     JobResult,
     JobStorage,
-    Unavailable,
     load_storage,
     names,
 )
-from holdfast.storage.testing.watched import Call, WatchedStorage
+from holdfast.storage.testing.watched import WatchedStorage
 
 
 @pytest.fixture(params=["same storage", "another storage"])
@@ -34,18 +33,6 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Other:
 @pytest.fixture
 def job(tmp_path: Path) -> JobStorage:
     return load_storage(str(tmp_path / "mine")).job("job")
-
-
-class Refuses:
-    """A hook by which nothing of this job is deleted, until it is told otherwise."""
-
-    def __init__(self, job_id: str) -> None:
-        self.prefix = f"{job_id}/"
-        self.is_on = True
-
-    def __call__(self, call: Call) -> None:
-        if self.is_on and call.verb == "delete" and call.name.startswith(self.prefix):
-            raise Unavailable("the storage is slow", where=call.name)
 
 
 ENDED = JobResult(job_id="job", status="finished", ended_ms=1)
@@ -119,6 +106,26 @@ def test_what_cannot_be_is_carried_over(restore: str | None) -> None:
     run.complete()
     assert other.left() == other.files_of(3, 5)
     run.keeper.close()
+
+
+def test_what_is_carried_over_is_no_harm_if_it_is_lost() -> None:
+    """By a kill before the first checkpoint: it is its job's again, whole, to go on from."""
+    storage = JobManagerCheckpointStorage()
+    other = ended_before_it_had_deleted(storage, retained=1)
+    job = WatchedStorage(storage, before=Refuses("other")).job("job")
+    begun = begin(job, None, fits)
+    assert isinstance(begun, Beginning)
+    assert len(begun.claimed) == 1
+    later = Run(storage.job("job"), None, None)
+    assert later.beginning.claimed == ()
+    later.complete()
+    later.keeper.close()
+    assert other.left() == other.files_of(3, 4, 5)
+    again = Run(other.job, other.path(4), None)
+    assert other.job.completed() == (3, 4)
+    again.complete()
+    again.keeper.close()
+    assert other.job.completed() == (6,)
 
 
 def test_an_end_whose_record_cannot_be_read_keeps_nobody_from_opening_the_job(

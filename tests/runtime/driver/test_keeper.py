@@ -290,7 +290,7 @@ def test_an_end_that_cannot_be_recorded_is_given_up_in_time(stage: Stage) -> Non
         stage.keeper.end(FINISHED)
     assert 1 < stage.storage.asked < 20
     assert stage.job.result() is None
-    assert stage.keeper.has_completed
+    assert stage.keeper.has_checkpoints
 
 
 def test_who_was_taken_over_may_not_record_an_end(stage: Stage) -> None:

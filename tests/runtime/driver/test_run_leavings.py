@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from claim_stage import Other, Refuses
 from holdfast.runtime.checkpoint import (
     AbortReason,
     Begin,
@@ -22,14 +23,17 @@ from holdfast.runtime.driver.attempt import (
     Succeeded,
     Unsuccessful,
 )
+from holdfast.runtime.driver.claiming import ClaimedCheckpoint, claimed_before
 from holdfast.runtime.driver.events import CancelWanted, EventQueue, StoreFailed
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import (
+    JobManagerCheckpointStorage,
     JobResult,
     StateSnapshot,
     Unavailable,
     names,
 )
+from holdfast.storage.testing.watched import WatchedStorage
 from run_stage import (
     Act,
     Stage,
@@ -144,6 +148,27 @@ def test_a_job_that_is_cancelled_before_its_first_checkpoint_may_begin_anew() ->
     stage.run.run()
     assert stage.run.status is JobStatus.CANCELLED
     assert stage.job.result() is None
+
+
+def test_a_job_that_is_cancelled_says_what_it_has_claimed_and_not_deleted() -> None:
+    """Also before its first checkpoint, which would say so: an earlier run had claimed it."""
+    other = Other(JobManagerCheckpointStorage())
+    slow = WatchedStorage(other.job.storage, before=Refuses("other"))
+    earlier = ClaimedCheckpoint(slow.job("other"), 4, other.owner.epoch)
+    earlier.release()
+    stage = Stage([is_cancelled], claimed=(earlier,))
+    stage.run.run()
+    assert stage.run.status is JobStatus.CANCELLED
+    result = stage.job.result()
+    assert result is not None
+    (left,) = claimed_before(result.properties, other.job.storage)
+    left.release()
+    while left.owes:
+        left.step(100)
+    assert other.left() == other.files_of(3, 5)
+    stage = Stage([is_cancelled], claimed=(left,))
+    stage.run.run()
+    assert stage.job.result() is None, "it may begin anew"
 
 
 def begin_storing(stage: Stage, number: int) -> None:
