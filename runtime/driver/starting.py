@@ -163,9 +163,9 @@ def _check_claim(job: JobStorage, point: RestorePoint | None, claim_mode: str | 
 def _is_own(what: str) -> Invalid:
     return Invalid(
         f"{what} is its own, and cannot be left to another",
-        expected=f"claim_mode {CLAIM!r}, or none",
-        found=repr(NO_CLAIM),
-        fix="Leave claim_mode out, or start the job under another name and let this one be",
+        expected=f"claim_mode {CLAIM!r}, or none: it goes when it is not retained any more",
+        found=f"{NO_CLAIM!r}, by which nobody deletes what is restored but whose it is",
+        fix="Leave claim_mode out, or, so that it stays, restore it in a job of another name",
     )
 
 

@@ -197,7 +197,7 @@ class StreamEnvironment:
                 it stays that job's, which may delete it once this one has completed a checkpoint;
                 nothing of this job refers to it. "claim": this job's, as the oldest of those that
                 it retains; it deletes it when its turn has come, and a run of the other job that
-                still lives is fenced. A job's own checkpoints are its own.
+                still lives is fenced. A job's own checkpoints are its own: "no-claim" is refused.
             allow_dropped_state: go on although state of operators is dropped that the job does not
                 have any more.
 

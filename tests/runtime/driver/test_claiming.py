@@ -188,8 +188,10 @@ def test_a_job_s_own_checkpoint_is_its_own(job: JobStorage) -> None:
     run.keeper.close()
     path = f"{job.url}/{names.checkpoint_folder(1)}"
     for restore in (LATEST, path):
-        with pytest.raises(Invalid, match="is its own, and cannot be left to another"):
+        with pytest.raises(Invalid, match="is its own, and cannot be left to another") as refused:
             begin(job, restore, fits, claim_mode="no-claim")
+        assert "it goes when it is not retained any more" in str(refused.value)
+        assert "restore it in a job of another name" in str(refused.value)
         again = Run(job, restore, "claim")
         assert again.beginning.claimed == ()
         again.keeper.close()
