@@ -140,6 +140,7 @@ class PendingChanges:
             for segment, content in zip(wanted, contents, strict=True):
                 head = SetHead(source.log.log, self.info.name, segment.first)
                 where = f"{self.storage.url}: log of table {self.info.name!r}"
+                where += f", piece {segment.handle!r}"
                 for change in decode_sets((content,), head, segment.sets, where=where):
                     for block in change.block.within(groups.first, groups.last):
                         yield Added(block) if isinstance(change, Added) else Removed(block)
