@@ -11,7 +11,8 @@ from urllib.parse import unquote
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
-from holdfast.storage.fsspec_objects import FsspecObjects, without_password
+from holdfast.storage.fsspec_objects import FsspecObjects
+from holdfast.storage.fsspec_urls import without_password
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,

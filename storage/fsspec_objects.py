@@ -11,10 +11,7 @@ How an object becomes visible as a whole, and how `create` has one winner, diffe
 from __future__ import annotations
 
 import errno
-import inspect
-import logging
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +23,7 @@ import fsspec
 from holdfast.storage.buffers import flat
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.storage.fsspec_urls import FsspecAddress, without_password
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
@@ -38,37 +36,13 @@ from holdfast.storage.names import check_name, is_legal
 from holdfast.storage.ranges import check_range
 from holdfast.storage.unfinished import hidden_name, target_of
 
-__all__ = ["FsspecObjects", "without_password"]
+__all__ = ["FsspecObjects"]
 
 _IN_MEMORY = frozenset({"memory"})
 _HAVE_THEIR_OWN = frozenset({"s3", "s3a", "hdfs", "viewfs"})
 _CREATE_ATTEMPTS = 10
 _LOOKING = frozenset({"read", "list", "delete"})
 _memory_lock = threading.Lock()
-_logger = logging.getLogger(__name__)
-
-_KEYS = re.compile(r"(\bs3a?://)[^/\s]*@")  # where old tools had both keys, and there is no user
-_USER = re.compile(r"(?<=://)[^/\s]*(?=@)")
-_NO_PORT = re.compile(r"(?<=://)(?P<user>[^/@:\[\]\s]*):(?!\d*(?:[/\s]|$))[^@\s]*@")
-_SHORTEST_MASKED = 4
-_SECRETS = frozenset(
-    {"password", "passphrase", "secret", "secret_key", "client_secret", "account_key", "sas_token"}
-    | {"connection_string"}
-)
-"""Options by which file systems of fsspec take what nobody else may know."""
-_LOGIN = frozenset({"username", "password"})
-_KEEP_NO_LISTINGS = frozenset({"sftp"})
-"""Who takes all options for those of a connection, and has no listings to keep."""
-_SERVER = ("host", "port", "account_name", "endpoint_url")
-_warned: set[str] = set()
-
-
-def without_password(url: str) -> str:
-    """The URL, or a text with URLs in it, as it may be shown: users and containers stay."""
-    shown = _KEYS.sub(r"\1", url)
-    shown = _USER.sub(lambda user: user[0].partition(":")[0], shown)
-    # A slash in a password ends what is the server's name for all others: so no port is there.
-    return _NO_PORT.sub(lambda found: f"{found['user']}@", shown)
 
 
 class FsspecObjects:
@@ -82,15 +56,12 @@ class FsspecObjects:
         *,
         allow_unsafe_commit: bool,
     ) -> None:
-        self._url = url
-        self._shown_url = without_password(url)
         self._options = storage_options
         self._entropy = entropy
         self._scheme = url.partition("://")[0]
-        kind = self._supported()
-        self._protocol = kind.protocol if isinstance(kind.protocol, str) else kind.protocol[0]
-        self._of_url, self._root = self._read_url(kind)
-        self._check_complete(kind)
+        self._shown_url = without_password(url)
+        self._address = FsspecAddress(self._supported(), url, storage_options)
+        self._root = self._address.root
         proven = self._scheme in _IN_MEMORY
         if not proven and not allow_unsafe_commit:
             raise Invalid(
@@ -108,7 +79,7 @@ class FsspecObjects:
     @property
     def identity(self) -> str:
         """See `CheckpointStorage.identity`."""
-        return f"{self._server} {without_password(self._root)}"
+        return f"{self._address.server} {without_password(self._root)}"
 
     def at(self, url: str) -> FsspecObjects | None:
         """See `CheckpointStorage.at`; of a URL without password it is this one's."""
@@ -117,24 +88,15 @@ class FsspecObjects:
             other = FsspecObjects(url, self._options, self._entropy, allow_unsafe_commit=is_unsafe)
         except Invalid:
             return None
-        user = self._settings.get("username")
-        if other._server != self._server or other._settings.get("username", user) != user:
+        address = other._address.led_by(self._address)
+        if address is None:
             return None
-        login = {name: value for name, value in self._of_url.items() if name in _LOGIN}
-        other._of_url = login | other._of_url
+        other._address = address
         return other
 
-    @property
-    def _settings(self) -> dict[str, Any]:
-        """What the file system is made with; an option counts before the URL."""
-        return self._of_url | self._options
-
-    @property
-    def _server(self) -> str:
-        """Whose roots have paths of their own: a protocol with a host, an account, an endpoint."""
-        said = {name: self._settings.get(name) for name in _SERVER}
-        parts = [f"{name}={value}".lower() for name, value in said.items() if value is not None]
-        return " ".join((self._protocol, *parts))
+    def warn_of_secrets(self) -> None:
+        """Say, once in a process for each place, that a password travels with it."""
+        self._address.warn_of_secrets()
 
     def prepare(self) -> None:
         with self._translating("prepare", self._shown_url):
@@ -249,65 +211,10 @@ class FsspecObjects:
                 fix=str(error),
             ) from error
 
-    def _read_url(self, kind: Any) -> tuple[dict[str, Any], str]:
-        """What a URL says of the server and of who asks, and the path of the root there."""
-        try:
-            said = dict(kind._get_kwargs_from_urls(self._url))
-            return said, str(kind._strip_protocol(self._url)).rstrip("/")
-        except ValueError:
-            raise Invalid(
-                "a URL cannot be read",
-                where=self._shown_url,
-                expected=f"{self._scheme}://host:port/path, as fsspec has it",
-                fix="Give user and password by storage_options, not in the URL",
-            ) from None  # its text may have a password in it
-
-    def _check_complete(self, kind: Any) -> None:
-        """Some need a host, others a bucket of their own: told here, and not by who connects."""
-        try:
-            inspect.signature(kind.__init__).bind(None, **self._settings)
-        except TypeError as error:
-            raise self._incomplete(error) from None
-
-    def _incomplete(self, error: TypeError) -> Invalid:
-        return Invalid(
-            f"a {self._scheme} file system cannot be set up",
-            where=self._shown_url,
-            expected="what it needs, in the URL or by storage_options, and nothing else",
-            found=self._shown(str(error)),
-        )
-
-    def warn_of_secrets(self) -> None:
-        """Say, once in a process for each place, that a password travels with it."""
-        has_any = bool(_SECRETS & self._settings.keys()) or self._shown_url != self._url
-        if not has_any or self._shown_url in _warned:
-            return
-        _warned.add(self._shown_url)
-        _logger.warning(
-            "%s has a password or a key as text: it is in what Spark sends to its executors. A "
-            "file or an environment that is on their machines needs none of that",
-            self._shown_url,
-        )
-
     @property
     def _files(self) -> Any:
-        """The client; fsspec keeps one for each process, so nothing has to be pickled.
-
-        It may connect where it is made: take it where errors are translated.
-        """
-        remembers = {} if self._protocol in _KEEP_NO_LISTINGS else {"use_listings_cache": False}
-        try:
-            return fsspec.filesystem(self._scheme, **remembers, **self._settings)
-        except TypeError as error:
-            raise self._incomplete(error) from None
-
-    def _shown(self, text: str) -> str:
-        """What a library says, without secrets."""
-        for name in _SECRETS & self._settings.keys():
-            secret = str(self._settings[name])
-            if len(secret) >= _SHORTEST_MASKED:  # a single letter would be masked in all words
-                text = text.replace(secret, "***")
-        return without_password(text)
+        """The client; take it where errors are translated."""
+        return self._address.files
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -372,14 +279,18 @@ class FsspecObjects:
             if action in _LOOKING:
                 raise NotFound("no such object", where=path) from error
             raise Unavailable(
-                f"cannot {action}", where=path, found=self._shown(str(error))
+                f"cannot {action}", where=path, found=self._address.shown(str(error))
             ) from error
         except OSError as error:
             said = translated(error, action, path)
-            facts = {"expected": said.expected, "found": self._shown(said.found), "fix": said.fix}
+            facts = {
+                "expected": said.expected,
+                "found": self._address.shown(said.found),
+                "fix": said.fix,
+            }
             raise type(said)(said.what, where=path, **facts) from error
         except Exception as error:
-            first_line = self._shown(str(error)).partition("\n")[0]
+            first_line = self._address.shown(str(error)).partition("\n")[0]
             raise Unavailable(
                 f"cannot {action}", where=path, found=f"{type(error).__name__}: {first_line}"
             ) from error

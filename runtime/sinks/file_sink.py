@@ -22,7 +22,7 @@ from holdfast.runtime.sinks.local_place import LocalPlace
 from holdfast.runtime.sinks.places import HIDDEN_FOLDER, Place, local_path, translating
 from holdfast.runtime.sinks.sink import TwoPhaseCommitSink, WriterContext
 from holdfast.storage import Entropy, HoldfastError, Invalid, SystemEntropy, Unavailable
-from holdfast.storage.fsspec_objects import without_password
+from holdfast.storage.fsspec_urls import without_password
 
 __all__ = ["FileSink"]
 
@@ -158,9 +158,9 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
         path = local_path(self.url)
         return LocalPlace(path) if path is not None else self._remote(self.url)
 
-    def _remote(self, url: str) -> Place:
+    def _remote(self, url: str, like: Place | None = None) -> Place:
         with translating("open the place of a sink", without_password(url)):
-            return FsspecPlace(url, self.storage_options)
+            return FsspecPlace(url, self.storage_options, like=like)
 
     def _place_of(self, root: str) -> Place:
         """Where a committable is: here, or where an earlier version of the job wrote."""
@@ -168,7 +168,7 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
         if root == own.url:
             return own
         path = local_path(root)
-        return LocalPlace(path) if path is not None else self._remote(root)
+        return LocalPlace(path) if path is not None else self._remote(root, own)
 
     def _check_options(self) -> None:
         if self.format not in list(FORMATS):
@@ -225,6 +225,8 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
     def _probe(self) -> None:
         """Write a hidden file, and remove it."""
         place = self._place()
+        if isinstance(place, FsspecPlace):
+            place.address.warn_of_secrets()
         hidden = f"{HIDDEN_FOLDER}/probe-{self._entropy.token()}"
         try:
             with translating("write to the place of a sink", place.url):

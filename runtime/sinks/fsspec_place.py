@@ -17,9 +17,9 @@ from typing import Any
 import fsspec
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from holdfast.runtime.sinks.places import HiddenFile, Place
+from holdfast.runtime.sinks.places import HiddenFile, Place, translating
 from holdfast.storage import Invalid
-from holdfast.storage.fsspec_objects import without_password
+from holdfast.storage.fsspec_urls import FsspecAddress, without_password
 
 __all__ = ["FsspecPlace"]
 
@@ -37,12 +37,18 @@ _EXTRAS = {
 class FsspecPlace(Place):
     """A folder of a file system of fsspec."""
 
-    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, url: str, storage_options: Mapping[str, Any], *, like: Place | None = None
+    ) -> None:
         """Name a place; it is looked at, but nothing in it is touched.
 
+        The URL says which server, and as whom; `storage_options` count before it. One without a
+        password has that of the place `like`, if it is of the same server and user.
+
         Raises:
-            Invalid: no such file system is known, its package is not installed, or it cannot
-                make a file appear whole.
+            Invalid: no such file system is known, its package is not installed, it cannot make a
+                file appear whole, or cannot be set up so.
+            Unavailable: there is no way to its server.
         """
         shown_url = without_password(url)
         scheme = url.partition("://")[0]
@@ -55,9 +61,12 @@ class FsspecPlace(Place):
                 expected="one that renames, or copies whole objects: file, hdfs, s3, gs, abfs",
                 fix="Choose another place for the output",
             )
-        # fsspec keeps one client for each process; listings that are remembered would be old.
-        self._files = fsspec.filesystem(scheme, use_listings_cache=False, **storage_options)
-        super().__init__(str(self._files._strip_protocol(url)).rstrip("/"), shown_url)
+        self.address = FsspecAddress(kind, url, storage_options)
+        if isinstance(like, FsspecPlace):
+            self.address = self.address.led_by(like.address) or self.address
+        with translating("open the place of a sink", shown_url, self.address.shown):
+            self._files = self.address.files
+        super().__init__(self.address.root, shown_url)
 
     def create(self, hidden: str) -> HiddenFile:
         path = self.path(hidden)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from holdfast.storage import HoldfastError, Invalid, Unavailable
+from holdfast.storage.fsspec_urls import without_password
 
 __all__ = ["HIDDEN_FOLDER", "HiddenFile", "Place", "local_path", "translating"]
 
@@ -123,8 +124,12 @@ class Place(ABC):
 
 
 @contextmanager
-def translating(action: str, where: str) -> Iterator[None]:
+def translating(
+    action: str, where: str, shown: Callable[[str], str] = without_password
+) -> Iterator[None]:
     """Let no error of a library or of the operating system out.
+
+    `shown` leaves out of what they say what nobody may see.
 
     Raises:
         Invalid: the place cannot be used so, or the rows do not fit.
@@ -135,19 +140,21 @@ def translating(action: str, where: str) -> Iterator[None]:
     except HoldfastError:
         raise
     except OSError as error:
-        raise _translated(error, action, where) from error
+        raise _translated(error, action, where, shown) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        first_line = str(error).partition("\n")[0]
+        first_line = shown(str(error)).partition("\n")[0]
         raise Invalid(f"cannot {action}", where=where, found=first_line) from error
     except Exception as error:
-        first_line = str(error).partition("\n")[0]
+        first_line = shown(str(error)).partition("\n")[0]
         raise Unavailable(
             f"cannot {action}", where=where, found=f"{type(error).__name__}: {first_line}"
         ) from error
 
 
-def _translated(error: OSError, action: str, where: str) -> HoldfastError:
-    found = error.strerror or str(error).partition("\n")[0]
+def _translated(
+    error: OSError, action: str, where: str, shown: Callable[[str], str]
+) -> HoldfastError:
+    found = shown(error.strerror or str(error)).partition("\n")[0]
     if error.errno in _NOT_ALLOWED or isinstance(error, PermissionError):
         return Invalid(
             f"cannot {action}",

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import ftplib
-import importlib
 import pickle
-import sys
 from collections.abc import Callable
 from traceback import format_exception
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fsspec.implementations import ftp as fsspec_ftp
-from fsspec.implementations.memory import MemoryFileSystem
-from fsspec.registry import _registry
 
+from fsspec_stand_ins import FakeFtp, stand_in_azure, stand_in_ftp, stand_in_sftp
 from holdfast.storage import CheckpointStorage, HoldfastError, Invalid, Unavailable, load_storage
-from holdfast.storage.fsspec_objects import without_password
+from holdfast.storage.fsspec_urls import without_password
 
 PASSWORD = "p@ssw0rd"
 
@@ -47,36 +41,9 @@ def test_a_password_is_left_out_and_nothing_else(url: str, shown: str) -> None:
     assert without_password(url) == shown
 
 
-class FakeFtp:
-    """What ftplib's client does, as far as it is called; keeps what it was told."""
-
-    told: tuple[Any, ...] = ()
-    refusal = ""
-
-    def __init__(self, **_: object) -> None:
-        """It connects later."""
-
-    def connect(self, host: str, port: int) -> None:
-        FakeFtp.told = (host, port)
-
-    def login(self, *credentials: str) -> None:
-        if FakeFtp.refusal:
-            raise ftplib.error_perm(FakeFtp.refusal)
-        FakeFtp.told += credentials
-
-    def mlsd(self, path: str, facts: object = ()) -> list[tuple[str, dict[str, str]]]:
-        return [("x", {"type": "dir"})] if path == "/" else []
-
-    def close(self) -> None:
-        """There is nothing open."""
-
-
 @pytest.fixture
 def ftp(monkeypatch: pytest.MonkeyPatch) -> type[FakeFtp]:
-    monkeypatch.setattr(FakeFtp, "told", ())
-    monkeypatch.setattr(FakeFtp, "refusal", "")
-    monkeypatch.setattr(fsspec_ftp, "FTP", FakeFtp)
-    return FakeFtp
+    return stand_in_ftp(monkeypatch)
 
 
 def unsafe(url: str, **options: Any) -> CheckpointStorage:
@@ -165,27 +132,7 @@ def test_where_none_travels_nothing_is_said(url: str, caplog: pytest.LogCaptureF
 
 def test_an_sftp_server_is_told_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client takes every option for one of the connection."""
-    told: dict[str, Any] = {}
-
-    class Client:
-        def set_missing_host_key_policy(self, policy: object) -> None: ...
-
-        def connect(self, hostname: str, *, port: int, username: str, password: str) -> None:
-            told.update(hostname=hostname, port=port, username=username, password=password)
-            raise OSError(f"no way to {hostname} for {password}")
-
-    paramiko = SimpleNamespace(
-        SSHClient=Client,
-        AutoAddPolicy=object,
-        WarningPolicy=object,
-        RejectPolicy=object,
-        MissingHostKeyPolicy=object,
-    )
-    monkeypatch.setitem(sys.modules, "paramiko", paramiko)
-    module = importlib.import_module("fsspec.implementations.sftp")
-    monkeypatch.delitem(sys.modules, module.__name__)
-    monkeypatch.setitem(_registry, "sftp", module.SFTPFileSystem)
-
+    told = stand_in_sftp(monkeypatch)
     storage = unsafe("sftp://user:p@ssw0rd@host:2222/x")
     with pytest.raises(Unavailable, match="no way to host") as caught:
         storage.prepare()
@@ -194,32 +141,9 @@ def test_an_sftp_server_is_told_what_it_knows(monkeypatch: pytest.MonkeyPatch) -
     assert (told["username"], told["password"]) == ("user", PASSWORD)
 
 
-class Azure(MemoryFileSystem):  # type: ignore[misc]
-    """Its URLs are as those of adlfs: the account is no part of the path."""
-
-    protocol = ("abfs", "az")
-    cachable = False
-
-    def __init__(self, account_name: str, **options: Any) -> None:
-        super().__init__(**options)
-        self.account_name = account_name
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        rest = path.partition("://")[2] or path
-        authority, slash, below = rest.partition("/")
-        return f"{authority.partition('@')[0]}{slash}{below}"
-
-    @staticmethod
-    def _get_kwargs_from_urls(path: str) -> dict[str, str]:
-        account = path.partition("://")[2].partition("/")[0].partition("@")[2]
-        return {"account_name": account} if account else {}
-
-
 def test_a_container_is_part_of_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a checkpoint's folder that was printed can be restored."""
-    for scheme in Azure.protocol:
-        monkeypatch.setitem(_registry, scheme, Azure)
+    stand_in_azure(monkeypatch)
     url = "abfs://container@account/v1"
     storage: Any = unsafe(url)
     assert storage.url == url

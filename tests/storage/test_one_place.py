@@ -126,7 +126,7 @@ def test_the_options_go_along() -> None:
     assert hdfs._objects._settings.name_node == "hdfs://pair"
     assert hdfs._objects._root == "/v1"
     ftp: Any = opened("ftp://u:p@host/v2").at("ftp://host/v1")
-    assert ftp._objects._settings == {
+    assert ftp._objects._address.settings == {
         "host": "host",
         "username": "u",
         "password": "p",
