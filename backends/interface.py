@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.keyed import KeyedStateBackend, Opening
+from holdfast.backends.keyed import EarlyFiles, KeyedStateBackend, Opening
 from holdfast.backends.tables import TableStore
 from holdfast.storage import Clock, JobStorage, StateSnapshot, SystemClock
 
@@ -55,7 +55,7 @@ class StateBackend(ABC):
         """
         return {}
 
-    def open(
+    def open(  # noqa: PLR0913 - all by name, and none of them can be left out
         self,
         *,
         uid: str,
@@ -66,12 +66,15 @@ class StateBackend(ABC):
         storage: JobStorage | None = None,
         clock: Clock | None = None,
         allow_pickle: bool = False,
+        early: EarlyFiles | None = None,
     ) -> KeyedStateBackend:
         """Open keyed state, empty or as it was in snapshots of any key groups.
 
         Without `key_type` the type of keys is that of the snapshot, or of the first key.
         `restore` needs the `storage` that the snapshots were written to. `allow_pickle` admits
         values that are pickles, which can run any code when they are read.
+
+        With `early`, backends that do so may write files between snapshots.
 
         Raises:
             Invalid: the arguments do not fit each other, or the snapshots: another uid, max
@@ -89,6 +92,7 @@ class StateBackend(ABC):
                 storage=storage,
                 clock=clock or SystemClock(),
                 allow_pickle=allow_pickle,
+                early=early,
             )
         )
 

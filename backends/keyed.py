@@ -27,7 +27,7 @@ from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.naming import restoring
 from holdfast.backends.ownership import OwnedByOneThread
 from holdfast.backends.restores import Restored, read_snapshots
-from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
+from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget, TableInfo
 from holdfast.backends.snapshotter import (
     FrozenTable,
     Restoration,
@@ -44,7 +44,7 @@ from holdfast.backends.timers import TimerService, timer_queue, timer_specs
 from holdfast.backends.ttl import oldest_alive_ms
 from holdfast.storage import Clock, Handle, Invalid, JobStorage, StateSnapshot
 
-__all__ = ["KeyedStateBackend", "Opening"]
+__all__ = ["EarlyFiles", "KeyedStateBackend", "Opening"]
 
 _Filled = TypeVar("_Filled", Table, TimerQueue)
 
@@ -61,6 +61,17 @@ class _Registered:
     state: State[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class EarlyFiles:
+    """Where files may be begun before a snapshot refers to them.
+
+    The folder is that which snapshots go to; they are numbered from `first_checkpoint_id` on.
+    """
+
+    job: JobStorage
+    first_checkpoint_id: int = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """How keyed state is opened; `StateBackend.open` says what each part means."""
@@ -73,6 +84,7 @@ class Opening:
     storage: JobStorage | None
     clock: Clock
     allow_pickle: bool
+    early: EarlyFiles | None = None
 
 
 class KeyedStateBackend(OwnedByOneThread):
@@ -371,6 +383,7 @@ class KeyedStateBackend(OwnedByOneThread):
             checkpoint_id=checkpoint_id,
             target=target,
             content=self._content,
+            infos=self._infos,
             keys=self._keys.description,
             is_as_restored=self._carried.is_untouched,
             compression=compression,
@@ -380,6 +393,10 @@ class KeyedStateBackend(OwnedByOneThread):
     def _content(self) -> SnapshotContent:
         pending = self._carried.hold(self._keys.description)
         return SnapshotContent(self._tables_now(), pending)
+
+    def _infos(self) -> Mapping[str, TableInfo]:
+        infos = {name: info_of(each.spec, each.shape.kind) for name, each in self._states.items()}
+        return infos | {spec.name: info_of(spec, "timers") for spec in self._timer_specs}
 
     def _tables_now(self) -> list[FrozenTable]:
         """All tables of the store, as a snapshot has them."""

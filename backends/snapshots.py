@@ -79,6 +79,15 @@ class SnapshotTarget(Protocol):
         """
         ...
 
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        """Where small segments go that later checkpoints may refer to as well.
+
+        It may be one file for all writers of a slot; they count after a normal exit. Any thread.
+        """
+        ...
+
 
 class SegmentInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One segment: the name of its handle, and what is in it."""

@@ -92,6 +92,8 @@ class SnapshotRequest:
     Brings here what is in storage still, so the files of a restored checkpoint are not needed any
     more.
     """
+    infos: Callable[[], Mapping[str, TableInfo]]
+    """Answers what a snapshot says of each table that was asked for, by name."""
     keys: dict[str, Any] | None
     is_as_restored: bool
     """Whether what was asked for is in the store just as the restored snapshots have it."""

@@ -1,3 +1,8 @@
 """The room of the changelog: makes the checkpoints of any state backend incremental."""
 
-__all__: list[str] = []
+from __future__ import annotations
+
+from holdfast.changelog.backend import ChangelogStateBackend
+from holdfast.changelog.options import ChangelogOptions
+
+__all__ = ["ChangelogOptions", "ChangelogStateBackend"]

@@ -59,6 +59,13 @@ class JobStorage:
             self.storage, self.folder, file, inline_limit_bytes=0, compression=compression
         )
 
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """A writer like that of `shared_segments`, of which the first few bytes are inline."""
+        file = names.shared_file(checkpoint_id, label, self.storage.entropy.token())
+        return SegmentWriter(self.storage, self.folder, file, compression=compression)
+
     def read(self, handle: Handle) -> bytes:
         """The whole segment, checked.
 

@@ -40,6 +40,17 @@ class Target(Gate):
                 self.files_left -= 1
         return Gate.shared_segments(self, checkpoint_id, label, compression=compression)
 
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """As `JobStorage.log_segments`, once the gate is open."""
+        with self._lock:
+            if self.files_left == 0:
+                raise Unavailable("the storage is away")
+            if self.files_left is not None:
+                self.files_left -= 1
+        return Gate.log_segments(self, checkpoint_id, label, compression=compression)
+
 
 @dataclass(slots=True)
 class Part:

@@ -101,6 +101,11 @@ class _Part:
     ) -> Segments:
         return self._target.shared_segments(checkpoint_id, label, compression=compression)
 
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        return self._target.log_segments(checkpoint_id, label, compression=compression)
+
     def joined(self, snapshot: StateSnapshot) -> StateSnapshot:
         handles = {**snapshot.handles, **self._files.handles(self._number)}
         return msgspec.structs.replace(snapshot, handles=handles)

@@ -37,6 +37,12 @@ class Gate:
         self._pass()
         return self.job.shared_segments(checkpoint_id, label, compression=compression)
 
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        self._pass()
+        return self.job.log_segments(checkpoint_id, label, compression=compression)
+
     def _pass(self) -> None:
         self.entered.set()
         assert self.open.wait(30)

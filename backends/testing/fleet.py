@@ -67,6 +67,13 @@ class Gate:
         self._pass()
         return self.job.shared_segments(checkpoint_id, label, compression=compression)
 
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """As `JobStorage.log_segments`, once the gate is open."""
+        self._pass()
+        return self.job.log_segments(checkpoint_id, label, compression=compression)
+
     def _pass(self) -> None:
         if not self.opened.wait(_PATIENCE_S):
             raise AssertionError("a snapshot was waited for before its gate was opened")

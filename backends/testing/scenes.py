@@ -226,6 +226,13 @@ class Gate:
         self._pass()
         return self.job.shared_segments(checkpoint_id, label, compression=compression)
 
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """As the job's, after the gate was opened."""
+        self._pass()
+        return self.job.log_segments(checkpoint_id, label, compression=compression)
+
     def _pass(self) -> None:
         self.entered.set()
         require(self.open.wait(WAIT_S), "a gate must be opened")

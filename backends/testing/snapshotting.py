@@ -118,6 +118,7 @@ class SnapshotClauses:
                 raise Corrupt(f"no segments for {checkpoint_id} {label} {compression}")
 
             shared_segments = segments
+            log_segments = segments
 
         with keyed(opened(place)) as state:
             churn(state, _INTS, 300)

@@ -1,0 +1,160 @@
+"""The changelog backend: logs every change over any other backend, materializes now and then."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from holdfast.backends import BackendCapabilities, StateBackend, load_backend
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.keyed import KeyedStateBackend, Opening
+from holdfast.backends.snapshotter import Snapshots
+from holdfast.backends.tables import TableStore
+from holdfast.changelog.options import ChangelogOptions
+from holdfast.changelog.snapshots import ChangelogSnapshots, Logging, LogPlace
+from holdfast.changelog.store import LoggedStore
+from holdfast.changelog.uploading import LogUploader
+from holdfast.storage import Clock, Entropy, Invalid, JobStorage, SystemEntropy
+
+__all__ = ["ChangelogStateBackend"]
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What the operators of a slot have together, as long as one of them is open."""
+
+    uploader: LogUploader
+    users: int = 0
+
+
+class ChangelogStateBackend(StateBackend):
+    """Any backend, with checkpoints that cost what has changed and not what there is.
+
+    Args:
+        inner: the backend that has the state, or its registered name.
+        options: how changes are logged; instead of it each may be named: `log_ratio=2.0`.
+
+    Raises:
+        Invalid: `inner` is a changelog itself or no backend, or an option is not as it must be.
+    """
+
+    def __init__(
+        self,
+        inner: StateBackend | str = "hashmap",
+        options: ChangelogOptions | None = None,
+        *,
+        entropy: Entropy | None = None,
+        **named: Any,
+    ) -> None:
+        backend: object = load_backend(inner) if isinstance(inner, str) else inner
+        if not isinstance(backend, StateBackend) or isinstance(backend, ChangelogStateBackend):
+            raise Invalid(
+                "a changelog is over another state backend",
+                expected="a StateBackend that is no changelog, or the name of one",
+                found=repr(inner),
+            )
+        self.inner = backend
+        self.options = _with_named(options or ChangelogOptions(), named)
+        self._entropy = entropy or SystemEntropy()
+        self._lock = threading.Lock()
+        self._shared: dict[str, _Shared] = {}
+
+    def __repr__(self) -> str:
+        return f"ChangelogStateBackend({self.inner!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"inner": self.inner, "options": self.options, "_entropy": self._entropy}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        self._shared = {}
+
+    @property
+    def capabilities(self) -> BackendCapabilities:
+        return replace(self.inner.capabilities, own_snapshots=True)
+
+    def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
+        return LoggedStore(self.inner.open_store(uid, key_groups, max_parallelism))
+
+    def open_keyed(self, opening: Opening) -> KeyedStateBackend:
+        make_store = partial(
+            self.open_store, opening.uid, opening.key_groups, opening.max_parallelism
+        )
+        return KeyedStateBackend(make_store, opening, partial(self._snapshots, opening))
+
+    def metrics(self) -> Mapping[str, float]:
+        with self._lock:
+            numbers = [shared.uploader.numbers for shared in self._shared.values()]
+        latencies_s = sorted(each for one in numbers for each in tuple(one.latencies_s))
+        told = {
+            "log_uploads": float(sum(one.files for one in numbers)),
+            "log_uploaded_bytes": float(sum(one.bytes for one in numbers)),
+            "log_upload_failures": float(sum(one.failures for one in numbers)),
+        }
+        if latencies_s:
+            for percent in (50, 95, 99):
+                place = min(len(latencies_s) * percent // 100, len(latencies_s) - 1)
+                told[f"log_upload_p{percent}_s"] = latencies_s[place]
+        return {**self.inner.metrics(), **told}
+
+    def _snapshots(
+        self,
+        opening: Opening,
+        store: TableStore,
+        uid: str,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+    ) -> Snapshots:
+        assert isinstance(store, LoggedStore)
+        place = None
+        if opening.early is not None:
+            job = opening.early.job
+            uploader = None
+            if job.storage.capabilities.keeps_segment_files:
+                uploader = self._uploader(job, opening.clock)
+            place = LogPlace(job, uploader, opening.early.first_checkpoint_id)
+        return ChangelogSnapshots(
+            store,
+            Logging(uid, key_groups, max_parallelism, self.options, self._entropy.token()),
+            clock=opening.clock,
+            place=place,
+            is_restored=bool(opening.restore),
+            on_close=partial(self._leave, place),
+        )
+
+    def _uploader(self, job: JobStorage, clock: Clock) -> LogUploader:
+        """The one for a job's folder, for one more operator."""
+        with self._lock:
+            shared = self._shared.get(job.url)
+            if shared is None:
+                uploader = LogUploader(job, "log", self.options, clock)
+                shared = self._shared[job.url] = _Shared(uploader)
+            shared.users += 1
+            return shared.uploader
+
+    def _leave(self, place: LogPlace | None) -> None:
+        if place is None or place.uploader is None:
+            return
+        job = place.job
+        with self._lock:
+            shared = self._shared[job.url]
+            shared.users -= 1
+            if shared.users:
+                return
+            del self._shared[job.url]
+        shared.uploader.close()
+
+
+def _with_named(options: ChangelogOptions, named: dict[str, Any]) -> ChangelogOptions:
+    try:
+        return replace(options, **named)
+    except TypeError:
+        raise Invalid(
+            "a changelog does not take these options",
+            expected=", ".join(ChangelogOptions.__dataclass_fields__),
+            found=", ".join(sorted(named)),
+        ) from None

@@ -1,0 +1,387 @@
+"""The log of one operator in one slot: which changes are where, and which a checkpoint refers to.
+
+Changes are *sealed* now and then, for all tables at once. What was sealed of a table is a *set*
+(`holdfast.backends.changes`). A set is in memory until it is *settled*: in a piece of the log that
+every later checkpoint may refer to. That is a file of its own, written between checkpoints; or a
+part of a checkpoint's file, once that checkpoint is completed. What a checkpoint keeps inline is
+not settled by it: it is put together with what comes later, until it is worth a file.
+
+A materialization holds everything up to some seal, and what was logged before is forgotten. No
+piece reaches over that seal, for lists would be appended to twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+
+from holdfast.backends.changes import Added, Change, Removed, SetHead, encode_set
+from holdfast.backends.logs import LogInfo, LogSegment
+from holdfast.backends.snapshots import Segments, SnapshotFuture, TableInfo
+from holdfast.backends.tables import TableStore
+from holdfast.changelog.recorded import Recorded
+from holdfast.changelog.store import TakenChanges
+from holdfast.storage import FileHandle, Handle
+
+__all__ = ["ROW_BYTES", "ChangeSet", "Encoded", "OperatorLog", "Piece", "Written"]
+
+_LOOK_S = 0.05
+ROW_BYTES = 24
+"""About how long a row is that was not encoded yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A set as bytes, and what is in it."""
+
+    data: bytes
+    first_group: int
+    last_group: int
+    rows: int
+
+
+class ChangeSet:
+    """One set of changes that is in memory. Encoded once, by whichever thread needs it first."""
+
+    def __init__(self, store: TableStore, taken: TakenChanges, head: SetHead, seal: int) -> None:
+        self.number = head.number
+        self.seal = seal
+        self.upload: Future[Handle] | None = None
+        """Of a file of its own, if it was decided to write one."""
+        self._store = store
+        self._spec = taken.spec
+        self._head = head
+        self._rows = taken.rows
+        self._recorded: Recorded | None = taken.recorded
+        self._encoded: Encoded | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def about_bytes(self) -> int:
+        """How long it is, as far as that is known."""
+        return self._rows * ROW_BYTES if self._encoded is None else len(self._encoded.data)
+
+    def encoded(self) -> Encoded:
+        """The set as bytes. Any thread."""
+        with self._lock:
+            if self._encoded is None:
+                assert self._recorded is not None
+                self._encoded = self._encode(self._recorded)
+                self._recorded = None
+            return self._encoded
+
+    def _encode(self, recorded: Recorded) -> Encoded:
+        changes: list[Change] = []
+        for rows in recorded():
+            kind = Removed if rows.cells is None else Added
+            changes += map(kind, self._store.blocks(self._spec, rows))
+        blocks = [change.block for change in changes if change.block.count]
+        return Encoded(
+            encode_set(self._head, changes),
+            min((int(block.group_array[0]) for block in blocks), default=0),
+            max((int(block.group_array[-1]) for block in blocks), default=0),
+            sum(block.count for block in blocks),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some sets of one log, settled or in a checkpoint; the last of them is of seal `seal`."""
+
+    log: str
+    handle: Handle
+    first: int
+    sets: int
+    first_group: int
+    last_group: int
+    rows: int
+    seal: int
+
+
+@dataclass(slots=True)
+class _TableLog:
+    info: TableInfo
+    log: str
+    next_number: int = 0
+    settled: list[Piece] = field(default_factory=list)
+    waiting: list[ChangeSet] = field(default_factory=list)
+    """In order of their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TableView:
+    """A table's log at the moment of a checkpoint."""
+
+    info: TableInfo
+    log: str
+    settled: Sequence[Piece]
+    waiting: Sequence[ChangeSet]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What of the log a checkpoint refers to."""
+
+    logs: tuple[LogInfo, ...]
+    handles: Mapping[str, Handle]
+    pieces: Mapping[str, Sequence[Piece]]
+    """By table, those that were written for it."""
+
+
+class OperatorLog:
+    """Belongs to the owner's thread, but for what `view` answers."""
+
+    def __init__(self, store: TableStore, token: str) -> None:
+        self._store = store
+        self._token = token
+        self._tables: dict[str, _TableLog] = {}
+        self._restored: list[tuple[TableInfo, Piece]] = []
+        self._written: dict[int, Written] = {}
+        self.last_seal = 0
+
+    def restore(self, logs: Iterable[LogInfo], handles: Mapping[str, Handle]) -> None:
+        """Go on from the logs of a checkpoint, which stay in front of this one."""
+        for log in logs:
+            for each in log.segments:
+                piece = Piece(
+                    log=log.log,
+                    handle=handles[each.handle],
+                    first=each.first,
+                    sets=each.sets,
+                    first_group=each.first_group,
+                    last_group=each.last_group,
+                    rows=each.rows,
+                    seal=0,
+                )
+                self._restored.append((log.info, piece))
+
+    def seal(self, taken: Iterable[TakenChanges], infos: Mapping[str, TableInfo]) -> None:
+        """Add what has changed; `infos` says how the tables are written."""
+        self.last_seal += 1
+        for each in taken:
+            name = each.spec.name
+            table = self._tables.get(name)
+            if table is None:
+                table = self._tables[name] = _TableLog(infos[name], self._token)
+            head = SetHead(table.log, name, table.next_number)
+            table.next_number += 1
+            table.waiting.append(ChangeSet(self._store, each, head, self.last_seal))
+
+    def waiting(self) -> list[ChangeSet]:
+        """The sets in memory of which nobody writes a file, in order of their seals."""
+        found = [
+            each for table in self._tables.values() for each in table.waiting if not each.upload
+        ]
+        return sorted(found, key=lambda each: each.seal)
+
+    def settle_uploads(self) -> bool:
+        """Forget the sets whose files are written; whether there are some that could not be.
+
+        Those are as before.
+        """
+        have_failed = False
+        for table in self._tables.values():
+            done = [each for each in table.waiting if each.upload and each.upload.done()]
+            for each in done:
+                assert each.upload is not None
+                if each.upload.exception() is not None:
+                    each.upload, have_failed = None, True
+                else:
+                    table.waiting.remove(each)
+                    table.settled.append(_piece(table.log, each.upload.result(), [each]))
+            if done:
+                table.settled.sort(key=_first)
+        return have_failed
+
+    def truncate(self, seal: int) -> None:
+        """Forget what was logged up to a seal: it is materialized."""
+        self._restored.clear()
+        for table in self._tables.values():
+            table.settled = [piece for piece in table.settled if piece.seal > seal]
+            table.waiting = [each for each in table.waiting if each.seal > seal]
+
+    def completed(self, checkpoint_id: int) -> None:
+        """A checkpoint is completed: what it has written is settled, where it is in files."""
+        for number in [number for number in self._written if number < checkpoint_id]:
+            del self._written[number]
+        written = self._written.pop(checkpoint_id, None)
+        if written is None:
+            return
+        for name, pieces in written.pieces.items():
+            table = self._tables[name]
+            waiting = {each.number for each in table.waiting}
+            for piece in pieces:
+                numbers = range(piece.first, piece.first + piece.sets)
+                if isinstance(piece.handle, FileHandle) and waiting.issuperset(numbers):
+                    table.waiting = [each for each in table.waiting if each.number not in numbers]
+                    table.settled.append(piece)
+            table.settled.sort(key=_first)
+
+    def aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint will not be completed."""
+        self._written.pop(checkpoint_id, None)
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces there are."""
+        return len(self._restored) + sum(
+            len(table.settled) + len(table.waiting) for table in self._tables.values()
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the log is, as far as that is known."""
+        settled = [piece for _, piece in self._restored]
+        for table in self._tables.values():
+            settled += table.settled
+        return sum(piece.handle.size_bytes for piece in settled) + self.waiting_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of it is in memory, as far as that is known."""
+        return sum(each.about_bytes for table in self._tables.values() for each in table.waiting)
+
+    def writer(self, checkpoint_id: int, boundary: int) -> LogWriter:
+        """What writes what a checkpoint needs of the log as it is now, in the background.
+
+        No piece reaches over the seal `boundary`.
+        """
+        views = [
+            _TableView(table.info, table.log, tuple(table.settled), tuple(table.waiting))
+            for table in self._tables.values()
+        ]
+        note = partial(self._written.__setitem__, checkpoint_id)
+        return LogWriter(tuple(self._restored), views, boundary, note)
+
+
+class LogWriter:
+    """The log at the moment of a checkpoint. One background thread writes it."""
+
+    def __init__(
+        self,
+        restored: Sequence[tuple[TableInfo, Piece]],
+        views: Sequence[_TableView],
+        boundary: int,
+        note: Callable[[Written], None],
+    ) -> None:
+        self._restored = restored
+        self._views = views
+        self._boundary = boundary
+        self._note = note
+
+    def write(self, begin: Callable[[], Segments], future: SnapshotFuture) -> Written:
+        """Write what is in no file; `begin` answers where to, if there is something.
+
+        Raises:
+            CancelledError: the checkpoint was given up.
+            HoldfastError: something could not be written.
+        """
+        new: dict[str, list[Piece]] = {}
+        tails: list[tuple[_TableView, list[ChangeSet]]] = []
+        uploaded: dict[str, list[Piece]] = {}
+        for view in self._views:
+            left = []
+            for each in view.waiting:
+                handle = _result(each.upload, future)
+                if handle is None:
+                    left.append(each)
+                else:
+                    uploaded.setdefault(view.info.name, []).append(_piece(view.log, handle, [each]))
+            if left:
+                tails.append((view, left))
+        if tails:
+            with begin() as writer:
+                for view, left in tails:
+                    new[view.info.name] = list(self._write_tail(view, left, writer, future))
+        written = self._put_together(uploaded, new)
+        self._note(written)
+        return written
+
+    def _write_tail(
+        self, view: _TableView, left: list[ChangeSet], writer: Segments, future: SnapshotFuture
+    ) -> Iterable[Piece]:
+        """Sets that follow one another are one piece."""
+        keyed = (
+            ((each.seal > self._boundary, each.number - place), each)
+            for place, each in enumerate(left)
+        )
+        for _, group in groupby(keyed, key=lambda pair: pair[0]):
+            run = [each for _, each in group]
+            future.check()
+            data = b"".join([each.encoded().data for each in run])
+            yield _piece(view.log, writer.add(data), run)
+
+    def _put_together(
+        self, uploaded: Mapping[str, list[Piece]], new: Mapping[str, list[Piece]]
+    ) -> Written:
+        handles: dict[str, Handle] = {}
+        logs: list[LogInfo] = []
+
+        def add(info: TableInfo, log: str, pieces: Sequence[Piece]) -> None:
+            segments = []
+            for piece in pieces:
+                name = f"_log/{len(handles)}"
+                handles[name] = piece.handle
+                segments.append(_segment(name, piece))
+            logs.append(LogInfo(info=info, log=log, segments=tuple(segments)))
+
+        for (_, log), group in groupby(
+            self._restored, key=lambda pair: (pair[0].name, pair[1].log)
+        ):
+            restored = list(group)
+            add(restored[0][0], log, [piece for _, piece in restored])
+        for view in self._views:
+            name = view.info.name
+            pieces = [*view.settled, *uploaded.get(name, ()), *new.get(name, ())]
+            if pieces:
+                add(view.info, view.log, sorted(pieces, key=_first))
+        return Written(tuple(logs), handles, new)
+
+
+def _result(upload: Future[Handle] | None, future: SnapshotFuture) -> Handle | None:
+    """What an upload has answered, when it is done; None if there is none, or it has failed."""
+    while upload is not None:
+        future.check()
+        try:
+            return upload.result(_LOOK_S)
+        except TimeoutError:
+            if upload.done():
+                return None
+        except CancelledError:
+            return None
+        except Exception:  # noqa: BLE001 - then it is written here, and that says what is wrong
+            return None
+    return None
+
+
+def _piece(log: str, handle: Handle, sets: Sequence[ChangeSet]) -> Piece:
+    encoded = [each.encoded() for each in sets]
+    return Piece(
+        log=log,
+        handle=handle,
+        first=sets[0].number,
+        sets=len(sets),
+        first_group=min(each.first_group for each in encoded),
+        last_group=max(each.last_group for each in encoded),
+        rows=sum(each.rows for each in encoded),
+        seal=sets[-1].seal,
+    )
+
+
+def _first(piece: Piece) -> int:
+    return piece.first
+
+
+def _segment(handle: str, piece: Piece) -> LogSegment:
+    return LogSegment(
+        handle=handle,
+        first=piece.first,
+        sets=piece.sets,
+        first_group=piece.first_group,
+        last_group=piece.last_group,
+        rows=piece.rows,
+    )

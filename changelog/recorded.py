@@ -1,0 +1,220 @@
+"""What has changed in a table since it was looked at last: of each address only what counts.
+
+Changes are put together in memory, by the thread that makes them, and become rows in another one.
+To set a value a thousand times is one change in the log; what was appended to a list is logged,
+and not the list.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import Any
+
+from holdfast.backends.tables import NO_NAMESPACE, Rows, TableSpec, TableStore
+
+__all__ = ["ListChanges", "MapChanges", "Recorded", "Recorder", "TimerChanges", "ValueChanges"]
+
+Recorded = Callable[[], Iterator[Rows]]
+"""Answers the rows of what was taken: those that are gone, then those that were added. Any
+thread."""
+
+
+class Recorder(ABC):
+    """The changes of one table. Belongs to the thread that makes them."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """About how many rows the changes are."""
+
+    @abstractmethod
+    def take(self) -> Recorded:
+        """What was recorded, which is forgotten here."""
+
+
+class ValueChanges(Recorder):
+    """The cell of each address that was set; None where it was removed.
+
+    `hot` has the newest. What was there before is put `aside` by whoever has done with it.
+    """
+
+    def __init__(self) -> None:
+        self.hot: dict[Any, Any] = {}
+        self._aside: list[dict[Any, Any]] = []
+        self._rows_aside = 0
+
+    @property
+    def rows(self) -> int:
+        return len(self.hot) + self._rows_aside
+
+    def put_aside(self) -> dict[Any, Any]:
+        """Begin a new `hot`; answers what was in it, for the caller to read only."""
+        before, self.hot = self.hot, {}
+        if before:
+            self._aside.append(before)
+            self._rows_aside += len(before)
+        return before
+
+    def take(self) -> Recorded:
+        self.put_aside()
+        parts, self._aside, self._rows_aside = self._aside, [], 0
+
+        def rows() -> Iterator[Rows]:
+            merged = parts[0]
+            if len(parts) > 1:
+                merged = {}
+                for part in parts:
+                    merged.update(part)
+            addresses, cells = list(merged), list(merged.values())
+            if None in cells:
+                removed = [address for address, cell in merged.items() if cell is None]
+                yield Rows(removed)
+                addresses = [address for address, cell in merged.items() if cell is not None]
+                cells = [cell for cell in cells if cell is not None]
+            if addresses:
+                yield Rows(addresses, cells=cells)
+
+        return rows
+
+
+class ListChanges(Recorder):
+    """What was appended to each list, and whether the list was emptied before."""
+
+    def __init__(self) -> None:
+        self._lists: dict[Any, list[Any]] = {}
+        self._emptied: dict[Any, None] = {}
+        self._cells = 0
+
+    @property
+    def rows(self) -> int:
+        return self._cells + len(self._emptied)
+
+    def put(self, address: Any, cells: Sequence[Any]) -> None:
+        """The list is just these cells now."""
+        self._emptied[address] = None
+        self._lists.pop(address, None)
+        self.extend(address, cells)
+
+    def extend(self, address: Any, cells: Sequence[Any]) -> None:
+        """These cells were appended."""
+        there = self._lists.get(address)
+        if there is None:
+            self._lists[address] = list(cells)
+        else:
+            there += cells
+        self._cells += len(cells)
+
+    def take(self) -> Recorded:
+        lists, emptied = self._lists, self._emptied
+        self._lists, self._emptied, self._cells = {}, {}, 0
+
+        def rows() -> Iterator[Rows]:
+            if emptied:
+                yield Rows(list(emptied))
+            addresses = list(_repeated(lists, lists.values()))
+            if addresses:
+                yield Rows(addresses, cells=list(chain.from_iterable(lists.values())))
+
+        return rows
+
+
+class MapChanges(Recorder):
+    """The cell of each map key that was set, None where it was removed; and which were emptied."""
+
+    def __init__(self) -> None:
+        self._maps: dict[Any, dict[Any, Any]] = {}
+        self._emptied: dict[Any, None] = {}
+        self._cells = 0
+
+    @property
+    def rows(self) -> int:
+        return self._cells + len(self._emptied)
+
+    def put(self, address: Any, map_key: Any, cell: Any) -> None:
+        """A cell was set; None: it was removed."""
+        there = self._maps.get(address)
+        if there is None:
+            self._maps[address] = {map_key: cell}
+        else:
+            there[map_key] = cell
+        self._cells += 1
+
+    def put_all(self, address: Any, cells: dict[Any, Any]) -> None:
+        """Many were set."""
+        self._maps.setdefault(address, {}).update(cells)
+        self._cells += len(cells)
+
+    def empty(self, address: Any) -> None:
+        """The map was emptied."""
+        self._emptied[address] = None
+        self._maps.pop(address, None)
+
+    def take(self) -> Recorded:
+        maps, emptied = self._maps, self._emptied
+        self._maps, self._emptied, self._cells = {}, {}, 0
+
+        def rows() -> Iterator[Rows]:
+            if emptied:
+                yield Rows(list(emptied))
+            yield from _entries(list(_repeated(maps, maps.values())), maps.values(), emptied)
+
+        return rows
+
+
+class TimerChanges(Recorder):
+    """Whether each timer that was added or removed is there, in a queue that a store keeps."""
+
+    def __init__(self, store: TableStore, spec: TableSpec) -> None:
+        self._store = store
+        self._spec = spec
+        self._cell = store.form(spec).encode(True)
+        self.timers: dict[tuple[int, Any, Any], bool] = {}
+
+    @property
+    def rows(self) -> int:
+        return len(self.timers)
+
+    def take(self) -> Recorded:
+        timers, self.timers = self.timers, {}
+
+        def rows() -> Iterator[Rows]:
+            for is_there in (False, True):
+                chosen = [timer for timer, there in timers.items() if there is is_there]
+                if chosen:
+                    moments, keys, namespaces = zip(*chosen, strict=True)
+                    addresses = self._addresses(keys, namespaces)
+                    cells = [self._cell] * len(moments) if is_there else None
+                    yield Rows(addresses, moments, cells)
+
+        return rows
+
+    def _addresses(self, keys: Sequence[Any], namespaces: Sequence[Any]) -> Sequence[Any]:
+        if self._spec.namespaces is None:
+            return self._store.addresses(self._spec, keys, NO_NAMESPACE)
+        return list(map(self._store.address, repeat(self._spec), keys, namespaces))
+
+
+def _repeated(addresses: Iterable[Any], of_each: Iterable[Any]) -> Iterator[Any]:
+    """Each address as often as there are things at it."""
+    return chain.from_iterable(map(repeat, addresses, map(len, of_each)))
+
+
+def _entries(
+    addresses: list[Any], maps: Iterable[dict[Any, Any]], emptied: dict[Any, None]
+) -> Iterator[Rows]:
+    maps = list(maps)
+    map_keys = list(chain.from_iterable(maps))
+    cells = list(chain.from_iterable(map(dict.values, maps)))
+    if None in cells:
+        entries = list(zip(addresses, map_keys, cells, strict=True))
+        removed = [(a, key) for a, key, cell in entries if cell is None and a not in emptied]
+        if removed:
+            yield Rows([address for address, _ in removed], [key for _, key in removed])
+        kept = [entry for entry in entries if entry[2] is not None]
+        addresses = [address for address, _, _ in kept]
+        map_keys = [map_key for _, map_key, _ in kept]
+        cells = [cell for _, _, cell in kept]
+    if addresses:
+        yield Rows(addresses, map_keys, cells)

@@ -1,0 +1,378 @@
+"""Snapshots that are a base and a log, and the materializations that make the base."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.logs import BASE_HANDLES, LOGGED_KIND, LoggedAttributes, LogInfo, base_of
+from holdfast.backends.snapshot_worker import SnapshotWorker
+from holdfast.backends.snapshots import (
+    ENTRIES_KIND,
+    KeyedAttributes,
+    Segments,
+    SnapshotFuture,
+    SnapshotTarget,
+)
+from holdfast.backends.snapshotter import Restoration, SnapshotRequest, Snapshots, Snapshotter
+from holdfast.changelog.log import ROW_BYTES, LogWriter, OperatorLog
+from holdfast.changelog.materializing import Schedule
+from holdfast.changelog.options import ChangelogOptions
+from holdfast.changelog.store import LoggedStore
+from holdfast.changelog.uploading import LogUploader
+from holdfast.storage import Clock, Handle, HoldfastError, JobStorage, StateSnapshot, Unavailable
+
+__all__ = ["ChangelogSnapshots", "LogPlace", "Logging"]
+
+_LOOK_S = 0.05
+_LOOK_ROWS = 10_000
+_PAUSE_S = 1.0
+Make = Callable[[int, SnapshotTarget], SnapshotRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """Whose state is logged, and how; `token` is a word that no other log has."""
+
+    uid: str
+    key_groups: KeyGroupRange
+    max_parallelism: int
+    options: ChangelogOptions
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where state is written between checkpoints, and the first number that files may bear."""
+
+    job: JobStorage
+    uploader: LogUploader | None
+    """None where the storage keeps no files."""
+    first_checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A snapshot of the inner backend, which has everything up to a seal."""
+
+    snapshot: StateSnapshot
+    seal: int
+    number: int | None
+    """As which the inner backend knows it; None if it was restored from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A materialization on its way."""
+
+    future: SnapshotFuture
+    seal: int
+    number: int
+    began_s: float
+
+
+class _SharedFiles:
+    """A target of which every file may be referred to by later checkpoints."""
+
+    def __init__(self, job: JobStorage) -> None:
+        self._job = job
+
+    def segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        return self._job.shared_segments(checkpoint_id, label, compression=compression)
+
+    shared_segments = segments
+    log_segments = segments
+
+
+class ChangelogSnapshots(Snapshots):
+    """The snapshots of one operator in one slot."""
+
+    def __init__(
+        self,
+        store: LoggedStore,
+        what: Logging,
+        *,
+        clock: Clock,
+        place: LogPlace | None,
+        is_restored: bool,
+        on_close: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._what = what
+        self._options = what.options
+        self._clock = clock
+        self._place = place
+        self._on_close = on_close
+        self._inner = Snapshotter(store.inner, what.uid, what.key_groups, what.max_parallelism)
+        self._worker = SnapshotWorker(f"{what.uid}, logs")
+        self._log = OperatorLog(store, what.token)
+        now_s = clock.monotonic_s()
+        self._schedule = Schedule(what.options, f"{what.uid}/{what.key_groups}", now_s)
+        self._base = None if is_restored else self._empty_base()
+        """None: nothing that was written has all that was restored."""
+        self._is_base_restored = False
+        self._next_number = 1 if place is None else place.first_checkpoint_id
+        self._carried: dict[int, _Base] = {}
+        """The base of each checkpoint on its way."""
+        self._whole: dict[int, tuple[SnapshotFuture, int]] = {}
+        """The checkpoints on their way that make a base, with the seal that it goes up to."""
+        self._confirmed = -1
+        self._running: _Running | None = None
+        self._sealed_s = self._looked_s = self._upload_again_s = now_s
+        self._materialized_s = 0.0
+        self._replaced = 0
+
+    def begin(self, request: SnapshotRequest) -> SnapshotFuture:
+        if request.neutral:
+            self._store.apply()
+            return self._inner.begin(request)
+        number = request.checkpoint_id
+        self._next_number = max(self._next_number, number + 1)
+        self._look_after()
+        if self._is_base_restored and not request.is_as_restored:
+            self._base = None
+        self._seal(request)
+        base = self._base
+        if base is None or self._must_materialize_here():
+            return self._begin_whole(request)
+        self._carried[number] = base
+        seal = self._running.seal if self._running is not None else 0
+        writer = self._log.writer(number, seal)
+        begun_from = None if self._running is None else self._running.number
+        write = partial(self._write, request, base.snapshot, writer, begun_from)
+        return self._worker.submit(write)
+
+    def build_on(self, restored: Restoration) -> None:
+        if len(restored.snapshots) != 1:
+            return
+        (snapshot,) = restored.snapshots
+        if snapshot.key_groups != (self._what.key_groups.first, self._what.key_groups.last):
+            return
+        base = snapshot
+        if snapshot.kind == LOGGED_KIND:
+            attributes = msgspec.convert(snapshot.attributes, LoggedAttributes)
+            base = base_of(snapshot, attributes)
+            self._log.restore(attributes.logs, snapshot.handles)
+        self._inner.build_on(Restoration((base,), restored.files))
+        self._base, self._is_base_restored = _Base(base, 0, None), True
+        self._schedule.base_bytes = base.size_bytes
+
+    def completed(self, checkpoint_id: int) -> None:
+        self._log.completed(checkpoint_id)
+        whole = self._whole.pop(checkpoint_id, None)
+        if whole is not None:
+            future, seal = whole
+            self._adopt(_Base(future.result(), seal, checkpoint_id))
+            self._carried[checkpoint_id] = _Base(future.result(), seal, checkpoint_id)
+        base = self._carried.get(checkpoint_id)
+        if base is not None and base.number is not None and base.number > self._confirmed:
+            self._confirmed = base.number
+            self._inner.completed(base.number)
+        for kept in (self._carried, self._whole):
+            for number in [number for number in kept if number <= checkpoint_id]:
+                del kept[number]
+
+    def aborted(self, checkpoint_id: int) -> None:
+        self._log.aborted(checkpoint_id)
+        self._carried.pop(checkpoint_id, None)
+        if self._whole.pop(checkpoint_id, None) is not None:
+            self._inner.aborted(checkpoint_id)
+
+    def tend(self, request: Make) -> bool:
+        place = self._place
+        if place is None:
+            return True
+        now_s = self._clock.monotonic_s()
+        if now_s - self._looked_s >= _LOOK_S or self._store.rows >= _LOOK_ROWS:
+            self._looked_s = now_s
+            self._look_after()
+            self._persist(request, place, now_s)
+            if self._running is None and self._is_due(now_s) and self._base is not None:
+                self._materialize(request, place, now_s)
+        return place.uploader is None or place.uploader.has_room
+
+    def metrics(self) -> Mapping[str, float]:
+        return {
+            "log_bytes": float(self._log.size_bytes),
+            "log_pieces": float(self._log.pieces),
+            "log_waiting_bytes": float(self._log.waiting_bytes),
+            "base_bytes": float(self._schedule.base_bytes),
+            "materializations": float(self._replaced),
+            "materialization_failures": float(self._schedule.failures),
+            "materialization_s": self._materialized_s,
+        }
+
+    def close(self) -> None:
+        if self._running is not None:
+            self._running.future.cancel()
+        for future, _ in self._whole.values():
+            future.cancel()
+        self._worker.close()
+        self._inner.close()
+        if self._place is not None and self._place.uploader is not None:
+            self._place.uploader.hold(self, 0)
+        self._on_close()
+
+    def _empty_base(self) -> _Base:
+        attributes = KeyedAttributes(
+            uid=self._what.uid, max_parallelism=self._what.max_parallelism, keys=None, tables=()
+        )
+        groups = self._what.key_groups.first, self._what.key_groups.last
+        snapshot = StateSnapshot(
+            kind=ENTRIES_KIND, attributes=msgspec.to_builtins(attributes), key_groups=groups
+        )
+        return _Base(snapshot, 0, None)
+
+    def _seal(self, request: SnapshotRequest) -> None:
+        if self._store.rows:
+            self._log.seal(self._store.take(), request.infos())
+            self._sealed_s = self._clock.monotonic_s()
+
+    def _must_materialize_here(self) -> bool:
+        """Whether a checkpoint has to, since nothing may be written between checkpoints."""
+        return self._place is None and self._is_due(self._clock.monotonic_s())
+
+    def _is_due(self, now_s: float) -> bool:
+        return self._schedule.is_due(now_s, self._log.size_bytes, self._log.pieces)
+
+    def _begin_whole(self, request: SnapshotRequest) -> SnapshotFuture:
+        """A checkpoint with a new base, which has all that there is."""
+        seal, began_s = self._log.last_seal, self._clock.monotonic_s()
+        self._store.apply()
+        base = self._inner.begin(request)
+        self._whole[request.checkpoint_id] = base, seal
+
+        def write(future: SnapshotFuture) -> StateSnapshot:
+            while True:
+                try:
+                    snapshot = base.result(_LOOK_S)
+                except TimeoutError:
+                    with suppress(CancelledError):
+                        future.check()
+                        continue
+                    base.cancel()
+                    raise CancelledError from None
+                self._materialized_s = self._clock.monotonic_s() - began_s
+                return self._snapshot(request, snapshot, (), {}, None)
+
+        return self._worker.submit(write)
+
+    def _write(
+        self,
+        request: SnapshotRequest,
+        base: StateSnapshot,
+        writer: LogWriter,
+        begun_from: int | None,
+        future: SnapshotFuture,
+    ) -> StateSnapshot:
+        begin = partial(
+            request.target.log_segments,
+            request.checkpoint_id,
+            self._what.uid,
+            compression=request.compression or self._options.compression,
+        )
+        written = writer.write(begin, future)
+        future.check()
+        return self._snapshot(request, base, written.logs, written.handles, begun_from)
+
+    def _materialize(self, request: Make, place: LogPlace, now_s: float) -> None:
+        """Begin to write a new base, between checkpoints."""
+        number = self._next_number
+        made = request(number, _SharedFiles(place.job))
+        self._seal(made)
+        self._store.apply()
+        future = self._inner.begin(made)
+        self._running = _Running(future, self._log.last_seal, number, now_s)
+
+    def _look_after(self) -> None:
+        """Take over what the background has done.
+
+        Raises:
+            HoldfastError: materializations fail, and no more failures are tolerated.
+        """
+        if self._log.settle_uploads():
+            self._upload_again_s = self._clock.monotonic_s() + _PAUSE_S
+        running = self._running
+        if running is None or not running.future.done():
+            return
+        self._running = None
+        now_s = self._clock.monotonic_s()
+        try:
+            snapshot = running.future.result()
+        except (HoldfastError, OSError, CancelledError) as error:
+            self._inner.aborted(running.number)
+            self._schedule.ended(now_s, None)
+            if self._schedule.has_failed_for_good:
+                raise _never_materialized(self._what.uid, self._schedule.failures, error) from error
+            return
+        self._replaced += 1
+        self._materialized_s = now_s - running.began_s
+        self._adopt(_Base(snapshot, running.seal, running.number))
+
+    def _adopt(self, base: _Base) -> None:
+        """Build on a base from now on, unless there is a newer one."""
+        if self._base is None or base.seal >= self._base.seal:
+            self._base, self._is_base_restored = base, False
+            self._log.truncate(base.seal)
+            self._schedule.ended(self._clock.monotonic_s(), base.snapshot.size_bytes)
+
+    def _persist(self, request: Make, place: LogPlace, now_s: float) -> None:
+        """Have changes written before the next checkpoint, if they are many or old."""
+        uploader, options = place.uploader, self._options
+        if uploader is None or self._base is None:
+            return
+        rows = self._store.rows
+        age_s = math.inf if options.persist_interval_s is None else options.persist_interval_s
+        is_old = now_s - self._sealed_s >= age_s
+        if rows and (is_old or rows * ROW_BYTES >= options.persist_threshold_bytes):
+            self._seal(request(self._next_number, _SharedFiles(place.job)))
+        waiting = self._log.waiting()
+        is_much = sum(each.about_bytes for each in waiting) >= options.persist_threshold_bytes
+        if waiting and (is_old or is_much) and now_s >= self._upload_again_s:
+            uploader.submit(waiting, self._next_number)
+        uploader.hold(self, self._log.waiting_bytes)
+
+    def _snapshot(
+        self,
+        request: SnapshotRequest,
+        base: StateSnapshot,
+        logs: tuple[LogInfo, ...],
+        handles: Mapping[str, Handle],
+        begun_from: int | None,
+    ) -> StateSnapshot:
+        attributes = LoggedAttributes(
+            uid=self._what.uid,
+            max_parallelism=self._what.max_parallelism,
+            keys=request.keys,
+            tables=(),
+            base_kind=base.kind,
+            base=base.attributes,
+            logs=logs,
+        )
+        return StateSnapshot(
+            kind=LOGGED_KIND,
+            handles={
+                **{BASE_HANDLES + name: handle for name, handle in base.handles.items()},
+                **handles,
+            },
+            attributes=msgspec.to_builtins(attributes),
+            key_groups=(self._what.key_groups.first, self._what.key_groups.last),
+        )
+
+
+def _never_materialized(uid: str, failures: int, error: BaseException) -> Unavailable:
+    return Unavailable(
+        f"the state of operator {uid!r} cannot be materialized, and its log would grow for ever",
+        expected="a materialization now and then",
+        found=f"{failures} failures in a row; the last one: {error}",
+        fix="See to what the last one says, or tolerate more: max_materialization_failures",
+    )

@@ -1,0 +1,146 @@
+"""A store whose tables record what changes in them, over the store of any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.backends.entries import Block
+from holdfast.backends.metrics import StateMetrics
+from holdfast.backends.table_files import TableFiles
+from holdfast.backends.tables import (
+    CellForm,
+    FrozenTables,
+    ListTable,
+    MapTable,
+    Rows,
+    Table,
+    TableSpec,
+    TableStore,
+    ValueTable,
+)
+from holdfast.backends.timer_queues import TimerQueue
+from holdfast.changelog.recorded import Recorded, TimerChanges
+from holdfast.changelog.tables import (
+    LoggedListTable,
+    LoggedMapTable,
+    LoggedStampedTable,
+    LoggedTable,
+    LoggedTimerQueue,
+    LoggedValueTable,
+)
+
+__all__ = ["LoggedStore", "TakenChanges"]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenChanges:
+    """What was recorded of one table."""
+
+    spec: TableSpec
+    recorded: Recorded
+    rows: int
+    """About how many there are."""
+
+
+class LoggedStore(TableStore):
+    """The tables of `inner`, which has all changes once `apply` was called."""
+
+    def __init__(self, inner: TableStore) -> None:
+        self.inner = inner
+        self._tables: dict[str, tuple[TableSpec, LoggedTable[Any]]] = {}
+        self._queues: dict[str, tuple[TableSpec, LoggedTimerQueue]] = {}
+
+    @property
+    def rows(self) -> int:
+        """About how many rows were recorded and not taken."""
+        return sum(each.changes.rows for _, each in self._recording())
+
+    def take(self) -> list[TakenChanges]:
+        """What was recorded since the call before, by table, where there is something."""
+        self.apply()
+        return [
+            TakenChanges(spec, each.changes.take(), rows)
+            for spec, each in self._recording()
+            if (rows := each.changes.rows)
+        ]
+
+    def apply(self) -> None:
+        """Have the inner tables be as these."""
+        for _, table in self._tables.values():
+            table.apply()
+
+    @property
+    def files(self) -> TableFiles | None:  # type: ignore[override]
+        """Those of the inner store; who freezes them calls `apply` before."""
+        return self.inner.files
+
+    def form(self, spec: TableSpec) -> CellForm:
+        return self.inner.form(spec)
+
+    def address(self, spec: TableSpec, key: Any, namespace: Any) -> Any:
+        return self.inner.address(spec, key, namespace)
+
+    def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
+        return self.inner.addresses(spec, keys, namespace)
+
+    def order(self, addresses: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
+        return self.inner.order(addresses)
+
+    def blocks(self, spec: TableSpec, rows: Rows) -> Iterator[Block]:
+        return self.inner.blocks(spec, rows)
+
+    def table(self, spec: TableSpec) -> Table:
+        inner = self.inner.table(spec)
+        there = self._tables.get(spec.name)
+        if there is None or there[1].inner is not inner:
+            there = self._tables[spec.name] = spec, _logged(spec, inner)
+        return there[1]
+
+    def timer_queue(self, spec: TableSpec) -> TimerQueue | None:
+        inner = self.inner.timer_queue(spec)
+        if inner is None:
+            return None
+        if spec.name not in self._queues:
+            changes = TimerChanges(self.inner, spec)
+            self._queues[spec.name] = spec, LoggedTimerQueue(inner, changes)
+        return self._queues[spec.name][1]
+
+    def drop_table(self, spec: TableSpec) -> None:
+        self._tables.pop(spec.name, None)
+        self._queues.pop(spec.name, None)
+        self.inner.drop_table(spec)
+
+    def freeze(self) -> FrozenTables:
+        self.apply()
+        return self.inner.freeze()
+
+    def settle(self, stop: Callable[[], bool]) -> None:
+        self.inner.settle(stop)
+
+    def metrics(self) -> StateMetrics:
+        return self.inner.metrics()
+
+    def close(self) -> None:
+        self._tables.clear()
+        self._queues.clear()
+        self.inner.close()
+
+    def _recording(self) -> Iterator[tuple[TableSpec, LoggedTable[Any] | LoggedTimerQueue]]:
+        yield from self._tables.values()
+        yield from self._queues.values()
+
+
+def _logged(spec: TableSpec, inner: Table) -> LoggedTable[Any]:
+    match inner:
+        case ValueTable():
+            return LoggedStampedTable(inner) if spec.stamped else LoggedValueTable(inner)
+        case ListTable():
+            return LoggedListTable(inner)
+        case MapTable():
+            return LoggedMapTable(inner)
+    raise AssertionError(f"{inner} is of no kind")

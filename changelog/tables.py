@@ -1,0 +1,246 @@
+"""Tables that record what changes in them, over the tables of any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from holdfast.backends.entries import Block
+from holdfast.backends.tables import ListTable, MapTable, Table, ValueTable
+from holdfast.backends.timer_queues import Timer, TimerQueue
+from holdfast.changelog.recorded import (
+    ListChanges,
+    MapChanges,
+    Recorder,
+    TimerChanges,
+    ValueChanges,
+)
+
+__all__ = [
+    "LoggedListTable",
+    "LoggedMapTable",
+    "LoggedStampedTable",
+    "LoggedTable",
+    "LoggedTimerQueue",
+    "LoggedValueTable",
+]
+
+_T = TypeVar("_T", bound=Table)
+_ABSENT: Any = object()
+
+
+class LoggedTable(Table, Generic[_T]):
+    """What the kinds have in common. What is loaded was logged before, or is in a base."""
+
+    changes: Recorder
+
+    def __init__(self, inner: _T) -> None:
+        self.inner = inner
+
+    def addresses(self) -> Iterator[tuple[Any, Any]]:
+        return self.inner.addresses()
+
+    def sweep(self, limit: int) -> Iterable[Any]:
+        return self.inner.sweep(limit)
+
+    def load(self, block: Block) -> None:
+        self.inner.load(block)
+
+    def unload(self, block: Block) -> None:
+        self.inner.unload(block)
+
+    def apply(self) -> None:
+        """Have the inner table be as this one."""
+
+
+class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
+    """Values: what was set last is in memory, for whoever reads it soon and for the log.
+
+    It gets into the inner table in one go, when somebody walks over that or the log takes it.
+    So a value that changes often is written there once.
+    """
+
+    changes: ValueChanges
+
+    def __init__(self, inner: ValueTable) -> None:
+        super().__init__(inner)
+        self.changes = ValueChanges()
+        if inner.direct is not None:
+            self.direct = self.changes
+
+    def get(self, address: Any) -> Any:
+        cell = self.changes.hot.get(address, _ABSENT)
+        return self.inner.get(address) if cell is _ABSENT else cell
+
+    def put(self, address: Any, cell: Any) -> None:
+        self.changes.hot[address] = cell
+
+    def get_many(self, addresses: Sequence[Any]) -> list[Any]:
+        hot = self.changes.hot
+        if not hot:
+            return self.inner.get_many(addresses)
+        found = list(map(hot.get, addresses))
+        if None in found:
+            missing = [
+                place
+                for place, cell in enumerate(found)
+                if cell is None and addresses[place] not in hot
+            ]
+            there = self.inner.get_many([addresses[place] for place in missing])
+            for place, cell in zip(missing, there, strict=True):
+                found[place] = cell
+        return found
+
+    def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
+        self.changes.hot.update(zip(addresses, cells, strict=True))
+
+    def remove(self, address: Any) -> None:
+        self.changes.hot[address] = None
+
+    def remove_many(self, addresses: Sequence[Any]) -> None:
+        self.changes.hot.update(dict.fromkeys(addresses))
+
+    def addresses(self) -> Iterator[tuple[Any, Any]]:
+        self.apply()
+        return super().addresses()
+
+    def sweep(self, limit: int) -> Iterable[Any]:
+        self.apply()
+        return super().sweep(limit)
+
+    def load(self, block: Block) -> None:
+        self.apply()
+        super().load(block)
+
+    def unload(self, block: Block) -> None:
+        self.apply()
+        super().unload(block)
+
+    def apply(self) -> None:
+        hot = self.changes.put_aside()
+        if not hot:
+            return
+        addresses, cells = list(hot), list(hot.values())
+        if None in cells:
+            self.inner.remove_many([address for address, cell in hot.items() if cell is None])
+            addresses = [address for address, cell in hot.items() if cell is not None]
+            cells = [cell for cell in cells if cell is not None]
+        if addresses:
+            self.inner.put_many(addresses, cells)
+
+
+class LoggedStampedTable(LoggedTable[ValueTable], ValueTable):
+    """Values with a time to live: their clean-up walks over the inner table all the time."""
+
+    changes: ValueChanges
+
+    def __init__(self, inner: ValueTable) -> None:
+        super().__init__(inner)
+        self.changes = ValueChanges()
+
+    def get(self, address: Any) -> Any:
+        return self.inner.get(address)
+
+    def put(self, address: Any, cell: Any) -> None:
+        self.inner.put(address, cell)
+        self.changes.hot[address] = cell
+
+    def get_many(self, addresses: Sequence[Any]) -> list[Any]:
+        return self.inner.get_many(addresses)
+
+    def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
+        self.inner.put_many(addresses, cells)
+        self.changes.hot.update(zip(addresses, cells, strict=True))
+
+    def remove(self, address: Any) -> None:
+        self.inner.remove(address)
+        self.changes.hot[address] = None
+
+    def remove_many(self, addresses: Sequence[Any]) -> None:
+        self.inner.remove_many(addresses)
+        self.changes.hot.update(dict.fromkeys(addresses))
+
+
+class LoggedListTable(LoggedTable[ListTable], ListTable):
+    """Lists: what is appended is logged, and not the list."""
+
+    changes: ListChanges
+
+    def __init__(self, inner: ListTable) -> None:
+        super().__init__(inner)
+        self.changes = ListChanges()
+
+    def get(self, address: Any) -> list[Any]:
+        return self.inner.get(address)
+
+    def put(self, address: Any, cells: Sequence[Any]) -> None:
+        self.inner.put(address, cells)
+        self.changes.put(address, cells)
+
+    def extend(self, address: Any, cells: Sequence[Any]) -> None:
+        self.inner.extend(address, cells)
+        self.changes.extend(address, cells)
+
+    def remove(self, address: Any) -> None:
+        self.inner.remove(address)
+        self.changes.put(address, ())
+
+
+class LoggedMapTable(LoggedTable[MapTable], MapTable):
+    """Maps: entries are logged one by one."""
+
+    changes: MapChanges
+
+    def __init__(self, inner: MapTable) -> None:
+        super().__init__(inner)
+        self.changes = MapChanges()
+
+    def get(self, address: Any, map_key: Any) -> Any:
+        return self.inner.get(address, map_key)
+
+    def put(self, address: Any, map_key: Any, cell: Any) -> None:
+        self.inner.put(address, map_key, cell)
+        self.changes.put(address, map_key, cell)
+
+    def put_all(self, address: Any, cells: Iterable[tuple[Any, Any]]) -> None:
+        added = dict(cells)
+        self.inner.put_all(address, added.items())
+        self.changes.put_all(address, added)
+
+    def remove_entry(self, address: Any, map_key: Any) -> None:
+        self.inner.remove_entry(address, map_key)
+        self.changes.put(address, map_key, None)
+
+    def items(self, address: Any) -> list[tuple[Any, Any]]:
+        return self.inner.items(address)
+
+    def remove(self, address: Any) -> None:
+        self.inner.remove(address)
+        self.changes.empty(address)
+
+
+class LoggedTimerQueue(TimerQueue):
+    """Timers in a queue that the inner store keeps in its own way."""
+
+    def __init__(self, inner: TimerQueue, changes: TimerChanges) -> None:
+        self._inner = inner
+        self.changes = changes
+
+    def add(self, moment: int, key: Any, namespace: Any) -> None:
+        self._inner.add(moment, key, namespace)
+        self.changes.timers[moment, key, namespace] = True
+
+    def remove(self, moment: int, key: Any, namespace: Any) -> None:
+        self._inner.remove(moment, key, namespace)
+        self.changes.timers[moment, key, namespace] = False
+
+    def first_moment(self) -> int | None:
+        return self._inner.first_moment()
+
+    def due(self, until: int) -> Iterator[Timer]:
+        for timer in self._inner.due(until):
+            self.changes.timers[timer.timestamp, timer.key, timer.namespace] = False
+            yield timer
+
+    def load(self, block: Block) -> None:
+        self._inner.load(block)

@@ -1,0 +1,258 @@
+"""Writing pieces of logs while the job runs: one writer a slot, for all of its operators.
+
+Sets that come close together go into one file. A file that takes too long is written a second
+time beside the first attempt, and the one that is done first counts; the other is deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from holdfast.changelog.log import ChangeSet
+from holdfast.changelog.options import ChangelogOptions
+from holdfast.storage import (
+    Clock,
+    FileHandle,
+    Handle,
+    HoldfastError,
+    JobStorage,
+    Unavailable,
+)
+
+__all__ = ["LogUploader", "Upload", "UploadNumbers"]
+
+_logger = logging.getLogger(__name__)
+_LATENCIES = 1000
+_LOOK_S = 0.5
+_CLOSED: Upload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Some sets of an operator that are to be written, and their uploads."""
+
+    sets: Sequence[ChangeSet]
+    futures: Sequence[Future[Handle]]
+    number: int
+    """Of the next checkpoint of the operator: the file bears it, or a later one."""
+
+    @property
+    def about_bytes(self) -> int:
+        return sum(each.about_bytes for each in self.sets)
+
+
+@dataclass(slots=True)
+class UploadNumbers:
+    """What an uploader has done so far."""
+
+    files: int = 0
+    bytes: int = 0
+    failures: int = 0
+    latencies_s: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
+    """Of the last ones, from the first attempt to the end of the winner."""
+
+
+class LogUploader:
+    """Any thread may call it; `close` ends its threads."""
+
+    def __init__(
+        self, job: JobStorage, label: str, options: ChangelogOptions, clock: Clock
+    ) -> None:
+        self._job = job
+        self._label = label
+        self._options = options
+        self._clock = clock
+        self._queue: queue.SimpleQueue[Upload | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._held: dict[int, int] = {}
+        self._closing = threading.Event()
+        self._attempts = ThreadPoolExecutor(
+            options.upload_threads * max(options.upload_attempts, 1), "holdfast-log-attempts"
+        )
+        self._files = ThreadPoolExecutor(options.upload_threads, "holdfast-log-files")
+        self._collector = threading.Thread(
+            target=self._collect, name="holdfast-log-batches", daemon=True
+        )
+        self._collector.start()
+        self.numbers = UploadNumbers()
+
+    @property
+    def held_bytes(self) -> int:
+        """About how much is in memory until it is written."""
+        with self._lock:
+            return sum(self._held.values())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be held in memory."""
+        return self.held_bytes < self._options.max_in_flight_bytes
+
+    def hold(self, holder: object, size_bytes: int) -> None:
+        """So much waits in the memory of one operator."""
+        with self._lock:
+            self._held[id(holder)] = size_bytes
+
+    def submit(self, sets: Sequence[ChangeSet], number: int) -> None:
+        """Have these sets written soon; each gets its `upload`."""
+        futures: list[Future[Handle]] = [Future() for _ in sets]
+        for each, future in zip(sets, futures, strict=True):
+            each.upload = future
+        self._queue.put(Upload(sets, futures, number))
+
+    def close(self) -> None:
+        """Give up what is on its way, and wait for the threads."""
+        self._closing.set()
+        self._queue.put(_CLOSED)
+        self._collector.join()
+        self._files.shutdown(wait=True, cancel_futures=True)
+        self._attempts.shutdown(wait=True, cancel_futures=True)
+        while not self._queue.empty():
+            upload = self._queue.get()
+            if upload is not None:
+                self._fail([upload], _closed())
+
+    def _collect(self) -> None:
+        """Put together what comes within a short time."""
+        while True:
+            upload = self._queue.get()
+            if upload is None:
+                return
+            batch, ends_s = [upload], self._clock.monotonic_s() + self._options.batch_delay_s
+            while sum(each.about_bytes for each in batch) < self._options.batch_bytes:
+                left_s = ends_s - self._clock.monotonic_s()
+                try:
+                    more = self._queue.get(timeout=max(left_s, 0)) if left_s > 0 else None
+                except queue.Empty:
+                    break
+                if more is None:
+                    if left_s > 0:
+                        self._queue.put(_CLOSED)
+                    break
+                batch.append(more)
+            self._files.submit(self._write_file, batch)
+
+    def _write_file(self, batch: Sequence[Upload]) -> None:
+        began_s = self._clock.monotonic_s()
+        try:
+            contents = [each.encoded().data for upload in batch for each in upload.sets]
+            handles = self._race(contents, max(upload.number for upload in batch))
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the futures gets it
+            self.numbers.failures += 1
+            self._fail(batch, error)
+            return
+        self.numbers.files += 1
+        self.numbers.bytes += sum(map(len, contents))
+        self.numbers.latencies_s.append(self._clock.monotonic_s() - began_s)
+        left = iter(handles)
+        for upload in batch:
+            for future in upload.futures:
+                future.set_result(next(left))
+
+    def _race(self, contents: Sequence[bytes], number: int) -> list[Handle]:
+        """The handles of the contents, from the attempt that is done first."""
+        options = self._options
+        most = 1 if options.retry_policy == "none" else options.upload_attempts
+        attempts: list[_Attempt] = []
+        while len(attempts) < most:
+            attempt = _Attempt(self._job, self._label, number, contents, options.compression)
+            attempts.append(attempt)
+            attempt.future = self._attempts.submit(attempt.write)
+            is_last = len(attempts) == most
+            winner = self._winner(attempts, None if is_last else options.upload_timeout_s)
+            if winner is not None:
+                for other in attempts:
+                    if other is not winner:
+                        other.lose()
+                return winner.future.result()
+            if attempt.future.done():
+                self._closing.wait(options.next_attempt_delay_s)
+        return attempts[-1].future.result()  # raises what went wrong
+
+    def _winner(self, attempts: Sequence[_Attempt], patience_s: float | None) -> _Attempt | None:
+        """The first attempt that is done well; None if the newest fails, or patience has ended.
+
+        Without an end to it, None if all have failed.
+        """
+        began_s = self._clock.monotonic_s()
+        while not self._closing.is_set():
+            winner = next((each for each in attempts if each.has_won), None)
+            if winner is not None:
+                return winner
+            under_way = {each.future for each in attempts if not each.future.done()}
+            if not under_way or (patience_s is not None and attempts[-1].future.done()):
+                return None
+            waited_s = self._clock.monotonic_s() - began_s
+            if patience_s is not None and waited_s >= patience_s:
+                return None
+            left_s = _LOOK_S if patience_s is None else min(_LOOK_S, patience_s - waited_s)
+            wait(under_way, left_s, FIRST_COMPLETED)
+        raise _closed()
+
+    def _fail(self, batch: Sequence[Upload], error: BaseException) -> None:
+        for upload in batch:
+            for future in upload.futures:
+                future.set_exception(error)
+
+
+class _Attempt:
+    """One attempt at a file. Of several one wins; what the others have written is deleted."""
+
+    future: Future[list[Handle]]
+
+    def __init__(
+        self,
+        job: JobStorage,
+        label: str,
+        number: int,
+        contents: Sequence[bytes],
+        compression: str,
+    ) -> None:
+        self._job = job
+        self._contents = contents
+        self._writer = job.shared_segments(number, label, compression=compression)
+        self._lock = threading.Lock()
+        self._has_lost = self._is_written = False
+        self._handles: list[Handle] = []
+
+    @property
+    def has_won(self) -> bool:
+        """Whether it is done, and well."""
+        return self.future.done() and self.future.exception() is None
+
+    def write(self) -> list[Handle]:
+        """Write the file, and answer a handle for each content."""
+        with self._writer as writer:
+            for content in self._contents:
+                if self._has_lost:
+                    raise Unavailable("another attempt was faster", where=self._job.url)
+                self._handles.append(writer.add(content))
+        with self._lock:
+            self._is_written = True
+        if self._has_lost:
+            self._delete()
+        return self._handles
+
+    def lose(self) -> None:
+        """Another attempt has won. Does not wait for this one."""
+        with self._lock:
+            self._has_lost = True
+            is_written = self._is_written
+        if is_written:
+            self._delete()
+
+    def _delete(self) -> None:
+        """What is left, if this fails, is an orphan."""
+        files = {each.file for each in self._handles if isinstance(each, FileHandle)}
+        with suppress(HoldfastError, OSError):
+            self._job.storage.delete([f"{self._job.folder}/{file}" for file in files])
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the log is closed, and what was not written of it is given up")
