@@ -13,6 +13,16 @@ So either the new owner's listing shows the old owner's last checkpoint, and bot
 completed; or the old owner sees the claim and stops before anything followed from its checkpoint.
 What it created too late is not among those that the start document accepts and has another epoch
 than its owner's, by which every reader knows that it is void.
+
+Which shared files may still be needed follows from one rule for who writes them. A checkpoint X
+refers to files that bear its number; to those of its base, a completed one, which is kept; and
+some writers begin files before the checkpoint that refers to them, as the log of a running job.
+Such a file bears a number above all barriers that those have seen who will refer to it, and a part
+that does not refer to one yet says `begun_from`. Now let C be completed, and older than X. If the
+file was begun after the writer's snapshot for C, its number is above C. If before, then that
+snapshot refers to it, or C's `begun_from` is not above its number. So from C on, what no completed
+checkpoint that is kept refers to, and is below `open_from` of C, is nobody's. Nothing of this is
+of an attempt that is over: the next one begins with nothing, and numbers above all that it finds.
 """
 
 from __future__ import annotations
@@ -20,7 +30,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import msgspec
@@ -31,6 +41,7 @@ __all__ = [
     "Facts",
     "Held",
     "Judgement",
+    "Spared",
     "Start",
     "Stored",
     "borrowed",
@@ -40,6 +51,7 @@ __all__ = [
     "judge",
     "judge_create",
     "next_epoch",
+    "open_from",
     "plan_retention",
     "settled_below",
     "unjudged",
@@ -159,6 +171,44 @@ def plan_retention(
     return ordered[split:], ordered[:split]
 
 
+def open_from(completed: int, begun_from: int | None) -> int:
+    """From which number on files may come to be needed, though no completed checkpoint does.
+
+    `completed` is the newest that is, `begun_from` what it says; see above.
+    """
+    return completed + 1 if begun_from is None else min(completed + 1, begun_from)
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """The numbers of files that nobody can have deleted, though no checkpoint refers to them.
+
+    Each search for orphans spares some, and who cleans beside the owner those that are open since
+    some checkpoint was completed: so it is what all of them have spared.
+    """
+
+    first: int
+    end: float = math.inf
+    only: frozenset[int] | None = None
+    """If a search has spared a few, one by one: no others."""
+
+    def __contains__(self, number: int) -> bool:
+        is_within = self.first <= number < self.end
+        return is_within and (self.only is None or number in self.only)
+
+    def from_number(self, first: int) -> Spared:
+        """What is left if only those from this one on were spared."""
+        return replace(self, first=max(self.first, first))
+
+    def by(self, in_flight: Collection[int]) -> Spared:
+        """What is left after a search that has spared these."""
+        if isinstance(in_flight, range) and in_flight.step == 1:
+            end = min(self.end, in_flight.stop)
+            return replace(self, first=max(self.first, in_flight.start), end=end)
+        only = frozenset(in_flight)
+        return replace(self, only=only if self.only is None else self.only & only)
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """One object or unfinished write in a job's folder, and what its name says."""
@@ -201,13 +251,19 @@ def is_orphan(stored: Stored, facts: Facts) -> bool:
     return stored.name not in facts.referenced
 
 
-def settled_below(completed: Collection[int], *, has_ended: bool) -> float:
-    """Below which number nobody commits any more, as somebody can tell who does not own the job.
+def settled_below(
+    completed: Collection[int], *, has_ended: bool, begun_from: int | None = None
+) -> float:
+    """Below which number no file comes to be needed, as somebody can tell who does not own the job.
 
-    Owners commit in the order of their numbers, so it is the newest that was `completed` when the
-    folder was looked at. A job that has ended commits nothing, unless it is taken over.
+    Owners commit in the order of their numbers, so nobody commits below the newest that was
+    `completed` when the folder was looked at; `begun_from` is what that one says. A job that has
+    ended commits nothing, unless it is taken over.
     """
-    return math.inf if has_ended else max(completed, default=0)
+    if has_ended:
+        return math.inf
+    newest = max(completed, default=0)
+    return min(newest, open_from(newest, begun_from))
 
 
 def is_leftover(stored: Stored, *, below: float, referenced: Collection[str]) -> bool:
@@ -215,8 +271,9 @@ def is_leftover(stored: Stored, *, below: float, referenced: Collection[str]) ->
 
     `below` is what `settled_below` says of the checkpoints that were completed before the folder
     was listed; `referenced` are the files of those that were completed after that. So of what was
-    committed meanwhile, and later, its own files are numbered `below` or higher, and those that it
-    borrows belong to it, to such another one, or to one that was read. A commit point is nobody's
+    committed meanwhile, and later, its own files and those that were begun before it are numbered
+    `below` or higher, and what else it borrows belongs to it, to such another one, or to one that
+    was read. A commit point is nobody's
     to delete but the owner's, since another one may get its name; nor are owners' records, and
     names that this version does not know.
     """

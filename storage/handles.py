@@ -79,7 +79,21 @@ class InlineHandle(msgspec.Struct, frozen=True, tag="inline", forbid_unknown_fie
 Handle = FileHandle | InlineHandle
 
 
-class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+def _none() -> None:
+    return None
+
+
+def _no_handles() -> dict[str, Handle]:
+    return {}
+
+
+def _no_attributes() -> dict[str, Any]:
+    return {}
+
+
+class StateSnapshot(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """One writer's part of a checkpoint: named handles, and what the writer must know of them.
 
     `kind` says who can read it. `attributes` is plain JSON that belongs to that kind alone. All
@@ -87,17 +101,30 @@ class StateSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deletes files can do so without knowing the kind.
     """
 
+    # What a factory makes is always written, as the first build of this version did; a plain
+    # default is left out.
     kind: str
-    handles: dict[str, Handle] = {}
-    attributes: dict[str, Any] = {}
-    slot: int | None = None
-    key_groups: tuple[int, int] | None = None
+    handles: dict[str, Handle] = msgspec.field(default_factory=_no_handles)
+    attributes: dict[str, Any] = msgspec.field(default_factory=_no_attributes)
+    slot: int | None = msgspec.field(default_factory=_none)
+    key_groups: tuple[int, int] | None = msgspec.field(default_factory=_none)
     """First and last key group, both inclusive, where the part is keyed state."""
+    begun_from: int | None = None
+    """Of a writer that begins shared files before the checkpoint that first refers to them: the
+    lowest number in the name of one that it has begun, that this part does not refer to, and that
+    a later part may; the number after this checkpoint's if there is none. So it is said in each
+    part of such a writer. Others say nothing, and refer to their own files and to completed ones.
+    """
 
     @property
     def size_bytes(self) -> int:
         """What the part takes in storage."""
         return sum(handle.size_bytes for handle in self.handles.values())
+
+    def files(self) -> frozenset[str]:
+        """Every file that the part needs, named within the job's folder."""
+        handles = self.handles.values()
+        return frozenset(handle.file for handle in handles if isinstance(handle, FileHandle))
 
     def written_bytes(self, checkpoint_id: int) -> int:
         """What of it this checkpoint has written, and not an earlier one that it builds on."""

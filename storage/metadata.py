@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.storage.envelope import seal, unseal
-from holdfast.storage.handles import FileHandle, Handle, StateSnapshot
+from holdfast.storage.handles import Handle, StateSnapshot
 
 __all__ = [
     "METADATA_VERSION",
@@ -65,17 +65,31 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         """What the checkpoint takes in storage, without `_metadata` itself."""
         return sum(handle.size_bytes for handle in self.handles())
 
+    @property
+    def begun_from(self) -> int | None:
+        """The lowest number of a file that a writer of it has begun, and may refer to later.
+
+        None if no writer begins files before the checkpoint that refers to them. What that means
+        for whoever deletes is in `holdfast.storage.commit`.
+        """
+        said = (part.begun_from for part in self.all_parts())
+        return min((number for number in said if number is not None), default=None)
+
+    def all_parts(self) -> Iterator[StateSnapshot]:
+        """What every writer has left, whoever it is."""
+        for operator in self.operators.values():
+            yield from operator.parts
+        yield from self.sources.values()
+        yield from self.parts.values()
+
     def handles(self) -> Iterator[Handle]:
         """Every handle in the checkpoint, whoever it belongs to."""
-        for operator in self.operators.values():
-            for part in operator.parts:
-                yield from part.handles.values()
-        for part in (*self.sources.values(), *self.parts.values()):
+        for part in self.all_parts():
             yield from part.handles.values()
 
     def files(self) -> frozenset[str]:
         """Every file that the checkpoint needs, named within the job's folder."""
-        return frozenset(handle.file for handle in self.handles() if isinstance(handle, FileHandle))
+        return frozenset().union(*(part.files() for part in self.all_parts()))
 
 
 def encode_metadata(metadata: CheckpointMetadata) -> bytes:

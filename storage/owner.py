@@ -6,6 +6,7 @@ its docstring gives.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,13 +18,16 @@ from holdfast.storage.claiming import Right, Survey, claim_epoch, survey
 from holdfast.storage.commit import (
     Created,
     Held,
+    Spared,
     Start,
     borrowed,
     judge_create,
+    open_from,
     plan_retention,
 )
 from holdfast.storage.envelope import seal
 from holdfast.storage.errors import Corrupt, Invalid, Taken
+from holdfast.storage.handles import StateSnapshot
 from holdfast.storage.metadata import CheckpointMetadata, encode_metadata
 from holdfast.storage.result import JobResult, encode_result
 from holdfast.storage.sweeping import KnownFiles, Search, Sweeper
@@ -54,6 +58,7 @@ class JobOwner:
         self._completed = set(start.accepted)
         self._known = KnownFiles(right.job)
         self._highest = found.highest_begun
+        self._spared = Spared(found.highest_begun + 1)
         self._undecided: bytes | None = None
         """The `_metadata` of a commit of which it is not known whether it took effect."""
         self._result = self._ending = found.result
@@ -133,7 +138,8 @@ class JobOwner:
         """Make a checkpoint completed: atomically, once, for good. Answers what was written.
 
         Every file it refers to must have been closed before, and be written for this checkpoint, or
-        belong to one that is completed and still there: others may be deleted.
+        belong to one that is completed and still there: others may be deleted. A part that says
+        `begun_from` may refer to shared files also that were begun before, as `commit` has it.
 
         After a call that raised `Unavailable` the checkpoint may be completed, for all readers: the
         call must be repeated with the same argument until it is decided, and nothing else can be
@@ -164,6 +170,7 @@ class JobOwner:
             raise self._taken(checkpoint_id, "exists already")
         self._completed.add(checkpoint_id)
         self._known.add(stamped)
+        self._spared = self._spared.from_number(open_from(checkpoint_id, stamped.begun_from))
         return stamped
 
     def end(self, result: JobResult) -> JobResult:
@@ -285,9 +292,12 @@ class JobOwner:
     def orphans(self, *, in_flight: Collection[int] = ()) -> list[str]:
         """Objects and unfinished writes in the job's folder that no completed checkpoint needs.
 
-        `in_flight` are the numbers of the checkpoints that this owner's slots are writing now. What
-        these refer to besides their own files is a completed one's, see `retain`, and no orphan.
-        Answers names within the job's folder, for `remove`.
+        `in_flight` are the numbers of the files that this owner's slots are writing now, or have
+        written, for checkpoints that are not completed: those of checkpoints that are under way;
+        and all from `commit.open_from` of the newest completed one on, if it says `begun_from`.
+        What these refer to besides is a completed one's, see `retain`, and no orphan. No file of
+        another number that no completed checkpoint needs can be committed from then on. Answers
+        names within the job's folder, for `remove`.
 
         Raises:
             Fenced: a newer owner has taken over, so what is in flight is not known here.
@@ -369,8 +379,10 @@ class JobOwner:
         What it has borrowed it has from one of the newest. Those that this owner has committed are
         known here; of those before only the ones that are needed are read, each once.
         """
-        writers = {file: names.writer_of(file) for file in metadata.files()}
-        missing = borrowed(writers, metadata.checkpoint_id)
+        number = metadata.checkpoint_id
+        missing = frozenset().union(
+            *(self._owed_by_completed(part, number) for part in metadata.all_parts())
+        )
         for number in reversed(self.completed):
             if not missing:
                 return
@@ -383,10 +395,28 @@ class JobOwner:
                 f"checkpoint {metadata.checkpoint_id} of job {self._job.job_id!r} refers to a file "
                 "that may be deleted",
                 where=f"{self._job.url}/{file}",
-                expected=f"files of its own, or of the completed checkpoints {self.completed}",
+                expected=f"files of its own, or of the completed checkpoints {self.completed}, or "
+                f"shared ones numbered from {self._spared.first} on, of a part with begun_from",
                 found="a file that none of them needs",
-                fix="Build on checkpoints that are known to be completed, and retain those",
+                fix="Build on checkpoints that are known to be completed, and retain those; say "
+                "begun_from in each part of who begins files before the checkpoint that needs them",
             )
+
+    def _owed_by_completed(self, part: StateSnapshot, checkpoint_id: int) -> frozenset[str]:
+        """The files of a part that are there only if a completed checkpoint needs them."""
+        found = {file: names.parse_checkpoint_object(file) for file in part.files()}
+        writers = {
+            file: None if each is None else each.checkpoint_id for file, each in found.items()
+        }
+        begun_before = {
+            file
+            for file, each in found.items()
+            if part.begun_from is not None
+            and each is not None
+            and each.shared
+            and each.checkpoint_id in self._spared
+        }
+        return borrowed(writers, checkpoint_id) - begun_before
 
     def _check_decided(self) -> None:
         """A commit that is not decided may be complete, and then needs what it refers to."""
@@ -456,8 +486,9 @@ class JobOwner:
 
     def _release(self, dropped: Collection[int], kept: Collection[int]) -> None:
         self._completed.difference_update(dropped)
-        self.sweeper.drop(dropped, kept=kept)
+        self.sweeper.drop(dropped, kept=kept, open_from=self._spared.first if kept else math.inf)
 
     def _search(self, in_flight: Collection[int]) -> Search:
         self._check_decided()
+        self._spared = self._spared.by(in_flight)
         return Search(completed=frozenset(self._completed), in_flight=in_flight)

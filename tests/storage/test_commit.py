@@ -5,7 +5,7 @@ from itertools import chain, combinations, product
 import pytest
 
 from holdfast.storage import commit
-from holdfast.storage.commit import Created, Facts, Start, Stored
+from holdfast.storage.commit import Created, Facts, Spared, Start, Stored
 
 NUMBERS = (1, 2, 3, 4)
 
@@ -122,7 +122,29 @@ def test_orphans_are_exactly_what_nobody_needs(stored: Stored) -> None:
 def test_below_the_newest_that_is_completed_nobody_commits() -> None:
     for completed in subsets(NUMBERS):
         assert commit.settled_below(completed, has_ended=False) == max(completed, default=0)
-        assert commit.settled_below(completed, has_ended=True) > 10**20
+        for begun_from in (None, *range(7)):
+            told = commit.settled_below(completed, has_ended=False, begun_from=begun_from)
+            newest = max(completed, default=0)
+            assert told == (newest if begun_from is None else min(newest, begun_from))
+            ended = commit.settled_below(completed, has_ended=True, begun_from=begun_from)
+            assert ended > 10**20
+
+
+def test_open_is_what_is_above_the_newest_or_was_begun_before_it() -> None:
+    for completed, begun_from, number in product(range(5), (None, *range(7)), range(8)):
+        is_open = number > completed or (begun_from is not None and number >= begun_from)
+        assert (number >= commit.open_from(completed, begun_from)) == is_open
+
+
+def test_spared_is_what_every_search_has_spared() -> None:
+    searches = [(), (3,), (2, 4), range(2, 100), range(4, 100), range(1, 4), range(2, 5, 2)]
+    for first, second, third in product(searches, repeat=3):
+        spared = Spared(2).by(first).by(second).from_number(3).by(third)
+        for number in range(6):
+            kept = number >= 3 and all(number in each for each in (first, second, third))
+            assert (number in spared) == kept
+    assert 10**30 in Spared(1)
+    assert 7 in Spared(7).from_number(3)
 
 
 @pytest.mark.parametrize("stored", stored_objects())

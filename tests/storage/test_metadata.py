@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -71,6 +72,31 @@ def test_files_and_sizes_cover_every_part() -> None:
     assert EXAMPLE.size_bytes == 100 + 2 + 9 + 3
     assert EXAMPLE.operators["zähler"].size_bytes == 111
     assert PACKED_FILE.state_bytes == 300
+
+
+def test_what_was_begun_early_is_written_by_those_that_begin_early() -> None:
+    assert EXAMPLE.begun_from is None
+    assert b"begun_from" not in encode_metadata(EXAMPLE)
+    operator = EXAMPLE.operators["zähler"]
+    for numbers in ((40, None, None, None), (41, 40, None, 44), (None, None, None, 40), (40,) * 4):
+        begun = iter(numbers)
+
+        def said(part: StateSnapshot, begun: Iterator[int | None] = begun) -> StateSnapshot:
+            return msgspec.structs.replace(part, begun_from=next(begun))
+
+        parts = tuple(map(said, operator.parts))
+        metadata = msgspec.structs.replace(
+            EXAMPLE,
+            operators={"zähler": msgspec.structs.replace(operator, parts=parts)},
+            sources={"orders": said(EXAMPLE.sources["orders"])},
+            parts={"sinks": said(EXAMPLE.parts["sinks"])},
+        )
+        copy = decode_metadata(encode_metadata(metadata), where="copy")
+        assert copy == metadata
+        assert copy.begun_from == 40
+        assert encode_metadata(copy).count(b'"begun_from":') == sum(
+            number is not None for number in numbers
+        )
 
 
 def test_every_truncation_is_refused() -> None:
