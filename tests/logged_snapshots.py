@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -36,22 +36,32 @@ _INTS = _Keys(key_codec_for(int))
 class TableLog:
     """What is logged of one table: sets of changes, in each of which removals come first.
 
-    `log` is the word of the log, and `first` the number of its first set.
+    `log` is the word of the log, `first` the number of its first set, and `rows` how many rows of
+    one kind a change has at most.
     """
 
     spec: TableSpec
     kind: str
     log: str = "log"
     first: int = 0
-    sets: list[list[Change]] = field(default_factory=list)
+    rows: int = 1
 
     def __post_init__(self) -> None:
         self.store = HashMapStateBackend().open_store(UID, ALL, GROUPS)
+        self._sets: list[list[Change]] = []
+        self._open: list[tuple[Any, Any, Any]] = []
+        self._open_kind = ""
 
     @property
     def info(self) -> TableInfo:
         """How it is written."""
         return info_of(self.spec, self.kind)
+
+    @property
+    def sets(self) -> list[list[Change]]:
+        """All sets."""
+        self._close()
+        return self._sets
 
     def add(
         self,
@@ -62,27 +72,42 @@ class TableLog:
         map_key: Any = None,
         stamp: int = NOW_MS,
     ) -> None:
-        """Set a value or an entry, or append to a list, in a set of its own."""
+        """Set a value or an entry, or append to a list."""
         form = self.store.form(self.spec)
         cell = form.encode(value)
         if self.spec.stamped:
             cell = form.stamp(stamp, cell)
-        map_keys = None if self.spec.map_keys is None else [map_key]
-        rows = Rows([self.store.address(self.spec, key, namespace)], map_keys, [cell])
-        self.sets.append([Added(block) for block in self.store.blocks(self.spec, rows)])
+        self._note("add", (self.store.address(self.spec, key, namespace), map_key, cell))
 
     def remove(self, key: Any, *, namespace: Any = NO_NAMESPACE, map_key: Any = None) -> None:
         """Remove what is at an address, or one entry."""
-        map_keys = None if map_key is None else [map_key]
-        rows = Rows([self.store.address(self.spec, key, namespace)], map_keys)
-        self.sets.append([Removed(block) for block in self.store.blocks(self.spec, rows)])
+        kind = "remove" if map_key is None else "remove entry"
+        self._note(kind, (self.store.address(self.spec, key, namespace), map_key, None))
 
     def replace(self, key: Any, value: Any, *, namespace: Any = NO_NAMESPACE) -> None:
-        """Make a list one of this element, in one set."""
+        """Make a list one of this element."""
         self.remove(key, namespace=namespace)
         self.add(key, value, namespace=namespace)
-        added = self.sets.pop()
-        self.sets[-1] += added
+
+    def _note(self, kind: str, row: tuple[Any, Any, Any]) -> None:
+        if kind != self._open_kind or len(self._open) >= self.rows:
+            self._close()
+        self._open_kind = kind
+        self._open.append(row)
+
+    def _close(self) -> None:
+        """Make a set of what is noted; what is added behind removals is in their set."""
+        if not self._open:
+            return
+        addresses, map_keys, cells = map(list, zip(*self._open, strict=True))
+        is_added, has_map_keys = self._open_kind == "add", self.spec.map_keys is not None
+        has_map_keys &= self._open_kind != "remove"
+        rows = Rows(addresses, map_keys if has_map_keys else None, cells if is_added else None)
+        blocks = self.store.blocks(self.spec, rows)
+        if not (is_added and self._sets and isinstance(self._sets[-1][-1], Removed)):
+            self._sets.append([])
+        self._sets[-1] += [Added(block) if is_added else Removed(block) for block in blocks]
+        self._open.clear()
 
 
 def table_log(

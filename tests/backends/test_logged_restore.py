@@ -64,9 +64,10 @@ def base(request: pytest.FixtureRequest, backend: StateBackend, job: JobStorage)
 def test_changes_are_replayed_over_the_base(
     backend: StateBackend, job: JobStorage, base: StateSnapshot
 ) -> None:
-    snapshot = logged(job, 2, base, logs_of(LATER))
-    with opened(backend, snapshot, job=job) as state:
-        assert content(state) == modelled([*BEFORE, *LATER])
+    for rows in (1, 5):
+        snapshot = logged(job, 2, base, logs_of(LATER, rows=rows))
+        with opened(backend, snapshot, job=job) as state:
+            assert content(state) == modelled([*BEFORE, *LATER])
 
 
 def test_what_follows_is_done_behind_the_log(

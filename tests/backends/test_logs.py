@@ -176,7 +176,8 @@ def test_pieces_must_have_what_is_said(job: JobStorage, base: StateSnapshot) -> 
 
     for change in (longer, shorter, another):
         pending = pending_of(with_logs(snapshot, change), job)
-        with pytest.raises(Corrupt, match=r"log of table 'list', piece 'list/log/1?0'.*(sets|number=)"):
+        says = r"log of table 'list', piece 'list/log/1?0'.*(sets|number=)"
+        with pytest.raises(Corrupt, match=says):
             list(pending.changes())
 
 
