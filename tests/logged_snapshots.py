@@ -21,15 +21,12 @@ from holdfast.backends.timers import timer_specs
 from holdfast.storage import Handle, JobStorage, StateSnapshot
 from logged_steps import ALL, GROUPS, NOW_MS, STATES, TIMERS, UID, Step
 
-__all__ = ["TableLog", "logged", "logs_of", "table_log"]
+__all__ = ["TableLog", "logged", "logs_of", "table_log", "timer_log"]
 
 
 @dataclass(frozen=True)
 class _Keys:
     codec: KeyCodec[Any]
-
-
-_INTS = _Keys(key_codec_for(int))
 
 
 @dataclass
@@ -111,14 +108,19 @@ class TableLog:
 
 
 def table_log(
-    descriptor: StateDescriptor, namespace_type: Any = None, *, name: str = "", **options: Any
+    descriptor: StateDescriptor,
+    namespace_type: Any = None,
+    *,
+    name: str = "",
+    key_type: Any = int,
+    **options: Any,
 ) -> TableLog:
     """A log of a state's table, maybe under another name."""
     shape = shape_of(descriptor, allow_pickle=True)
     spec = TableSpec(
         name=name or descriptor.name,
         kind=shape.table,
-        key_type=_INTS,
+        key_type=_Keys(key_codec_for(key_type)),
         namespaces=None if namespace_type is None else key_codec_for(namespace_type),
         map_keys=shape.map_keys,
         values=shape.values,
@@ -127,11 +129,16 @@ def table_log(
     return TableLog(spec, shape.kind, **options)
 
 
+def timer_log(name: str, *, key_type: Any = int, **options: Any) -> TableLog:
+    """A log of timers of event time, with namespaces that are texts."""
+    event, _ = timer_specs(name, _Keys(key_codec_for(key_type)), key_codec_for(str))
+    return TableLog(event, "timers", **options)
+
+
 def logs_of(every: Iterable[Step], **options: Any) -> list[TableLog]:
     """The logs of all tables after these steps."""
-    event, _ = timer_specs(TIMERS, _INTS, key_codec_for(str))
     logs = {name: table_log(*state, **options) for name, state in STATES.items()}
-    logs[TIMERS] = TableLog(event, "timers", **options)
+    logs[TIMERS] = timer_log(TIMERS, **options)
     for each in every:
         log, namespace = logs[each.table], each.namespace
         match each.what:
@@ -172,9 +179,9 @@ def logged(
                 segments.append(segment)
             infos.append(LogInfo(info=log.info, log=log.log, segments=tuple(segments)))
     attributes = LoggedAttributes(
-        uid=UID,
-        max_parallelism=GROUPS,
-        keys=_INTS.codec.describe(),
+        uid=base.attributes["uid"],
+        max_parallelism=base.attributes["max_parallelism"],
+        keys=base.attributes["keys"] or key_codec_for(int).describe(),
         tables=(),
         base_kind=base.kind,
         base=base.attributes,
