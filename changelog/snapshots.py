@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -125,6 +124,8 @@ class ChangelogSnapshots(Snapshots):
         """The base of each checkpoint on its way."""
         self._whole: dict[int, tuple[SnapshotFuture, int]] = {}
         """The checkpoints on their way that make a base, with the seal that it goes up to."""
+        self._neutral: set[int] = set()
+        """Those on their way that are neutral."""
         self._confirmed = -1
         self._running: _Running | None = None
         self._sealed_s = self._looked_s = self._upload_again_s = now_s
@@ -132,12 +133,11 @@ class ChangelogSnapshots(Snapshots):
         self._replaced = 0
 
     def begin(self, request: SnapshotRequest) -> SnapshotFuture:
-        if request.neutral:
-            self._store.apply()
-            return self._inner.begin(request)
         number = request.checkpoint_id
         self._next_number = max(self._next_number, number + 1)
         self._look_after()
+        if request.neutral:
+            return self._begin_neutral(request)
         if self._is_base_restored and not request.is_as_restored:
             self._base = None
         self._seal(request)
@@ -145,11 +145,10 @@ class ChangelogSnapshots(Snapshots):
         if base is None or self._must_materialize_here():
             return self._begin_whole(request)
         self._carried[number] = base
-        seal = self._running.seal if self._running is not None else 0
-        writer = self._log.writer(number, seal)
-        begun_from = None if self._running is None else self._running.number
-        write = partial(self._write, request, base.snapshot, writer, begun_from)
-        return self._worker.submit(write)
+        running = self._running
+        writer = self._log.writer(number, 0 if running is None else running.seal)
+        begun_from = number + 1 if running is None else running.number
+        return self._worker.submit(partial(self._write, request, base.snapshot, writer, begun_from))
 
     def build_on(self, restored: Restoration) -> None:
         if len(restored.snapshots) != 1:
@@ -177,6 +176,9 @@ class ChangelogSnapshots(Snapshots):
         if base is not None and base.number is not None and base.number > self._confirmed:
             self._confirmed = base.number
             self._inner.completed(base.number)
+        if checkpoint_id in self._neutral:  # what the base is in may be deleted now
+            self._base = None
+        self._neutral = {number for number in self._neutral if number > checkpoint_id}
         for kept in (self._carried, self._whole):
             for number in [number for number in kept if number <= checkpoint_id]:
                 del kept[number]
@@ -184,6 +186,7 @@ class ChangelogSnapshots(Snapshots):
     def aborted(self, checkpoint_id: int) -> None:
         self._log.aborted(checkpoint_id)
         self._carried.pop(checkpoint_id, None)
+        self._neutral.discard(checkpoint_id)
         if self._whole.pop(checkpoint_id, None) is not None:
             self._inner.aborted(checkpoint_id)
 
@@ -250,19 +253,27 @@ class ChangelogSnapshots(Snapshots):
         self._store.apply()
         base = self._inner.begin(request)
         self._whole[request.checkpoint_id] = base, seal
+        running = self._running
+        begun_from = request.checkpoint_id + 1 if running is None else running.number
 
         def write(future: SnapshotFuture) -> StateSnapshot:
-            while True:
-                try:
-                    snapshot = base.result(_LOOK_S)
-                except TimeoutError:
-                    with suppress(CancelledError):
-                        future.check()
-                        continue
-                    base.cancel()
-                    raise CancelledError from None
-                self._materialized_s = self._clock.monotonic_s() - began_s
-                return self._snapshot(request, snapshot, (), {}, None)
+            snapshot = _result(base, future)
+            self._materialized_s = self._clock.monotonic_s() - began_s
+            return self._snapshot(request, snapshot, (), {}, begun_from)
+
+        return self._worker.submit(write)
+
+    def _begin_neutral(self, request: SnapshotRequest) -> SnapshotFuture:
+        """All that there is, in a form without a log, to which nothing can be added later."""
+        self._store.apply()
+        whole = self._inner.begin(request)
+        self._neutral.add(request.checkpoint_id)
+        if self._place is None:
+            return whole
+        begun_from = self._place.first_checkpoint_id  # none of what was written is in it
+
+        def write(future: SnapshotFuture) -> StateSnapshot:
+            return msgspec.structs.replace(_result(whole, future), begun_from=begun_from)
 
         return self._worker.submit(write)
 
@@ -271,7 +282,7 @@ class ChangelogSnapshots(Snapshots):
         request: SnapshotRequest,
         base: StateSnapshot,
         writer: LogWriter,
-        begun_from: int | None,
+        begun_from: int,
         future: SnapshotFuture,
     ) -> StateSnapshot:
         begin = partial(
@@ -347,7 +358,7 @@ class ChangelogSnapshots(Snapshots):
         base: StateSnapshot,
         logs: tuple[LogInfo, ...],
         handles: Mapping[str, Handle],
-        begun_from: int | None,
+        begun_from: int,
     ) -> StateSnapshot:
         attributes = LoggedAttributes(
             uid=self._what.uid,
@@ -366,7 +377,23 @@ class ChangelogSnapshots(Snapshots):
             },
             attributes=msgspec.to_builtins(attributes),
             key_groups=(self._what.key_groups.first, self._what.key_groups.last),
+            begun_from=begun_from,
         )
+
+
+def _result(inner: SnapshotFuture, future: SnapshotFuture) -> StateSnapshot:
+    """What the inner backend's snapshot answers; it is given up with that for which it is."""
+    while True:
+        try:
+            return inner.result(_LOOK_S)
+        except TimeoutError:
+            if inner.done():
+                raise
+            try:
+                future.check()
+            except CancelledError:
+                inner.cancel()
+                raise
 
 
 def _never_materialized(uid: str, failures: int, error: BaseException) -> Unavailable:

@@ -76,6 +76,7 @@ class Chain:
                 self.operators.append(spec.build())
         self.has_ended = False
         self.rows = 0
+        self._can_take = True
         self._channels = channels
         self._gate = Gate(len(channels))
         self._routers = routers
@@ -101,8 +102,19 @@ class Chain:
 
     @property
     def has_room(self) -> bool:
-        """Whether what the chain emits now can be taken by those that it goes to."""
-        return all(router.has_room for router in self._routers.values())
+        """Whether its state may change, and those that it emits to can take what it emits."""
+        return self._can_take and all(router.has_room for router in self._routers.values())
+
+    def tend(self) -> None:
+        """Let operators do what is due for their state."""
+        place, can_take = 0, True
+        try:
+            for place, operator in enumerate(self.operators):
+                can_take &= operator.tend()
+        except Exception:
+            with self._named(place):
+                raise
+        self._can_take = can_take
 
     def step(self) -> bool:
         """Take one element, if there is one that may be taken now, and see it through."""

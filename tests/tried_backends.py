@@ -11,12 +11,23 @@ from pathlib import Path
 import pytest
 
 from holdfast.backends import StateBackend, load_backend, registered_backends
+from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast_sqlite import SqliteStateBackend
 from lossy_backends import LOSSES, LossyBackend
 
 PLUG_IN = "sqlite"
-REGISTERED = tuple(sorted({*registered_backends()} - {PLUG_IN}))
-TRIED = (*REGISTERED, PLUG_IN)
+LOGGED = "changelog"
+REGISTERED = tuple(sorted({*registered_backends()} - {PLUG_IN, LOGGED}))
+PLAIN = (*REGISTERED, PLUG_IN)
+TRIED = (*PLAIN, *(f"{LOGGED}-{name}" for name in PLAIN))
+BUSY_LOG = ChangelogOptions(
+    materialization_interval_s=2.0,
+    least_log_bytes=2000,
+    persist_threshold_bytes=500,
+    persist_interval_s=0.5,
+    max_materialization_failures=1000,
+)
+"""Of a changelog that is tried: whatever happens now and then happens often."""
 PARAMETERS = [
     pytest.param(name, marks=() if name == TRIED[0] else pytest.mark.slow) for name in TRIED
 ]
@@ -27,6 +38,10 @@ def backend_named(name: str, folder: Path | str) -> StateBackend:
     """One of those, with its files below a folder; or one that is broken on purpose."""
     if name in LOSSES:
         return LossyBackend(name)
+    if name.startswith(f"{LOGGED}-"):
+        return ChangelogStateBackend(
+            backend_named(name.removeprefix(f"{LOGGED}-"), folder), BUSY_LOG
+        )
     if name == PLUG_IN:
         Path(folder).mkdir(parents=True, exist_ok=True)
         return SqliteStateBackend(str(folder))

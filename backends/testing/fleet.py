@@ -17,7 +17,7 @@ import pyarrow as pa
 from holdfast.backends.interface import StateBackend
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_group, key_groups_of_slots
-from holdfast.backends.keyed import KeyedStateBackend
+from holdfast.backends.keyed import EarlyFiles, KeyedStateBackend
 from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
 from holdfast.backends.tables import NO_NAMESPACE
 from holdfast.backends.testing.model import ModelTimer
@@ -90,7 +90,12 @@ class Fleet:
         restore: Sequence[StateSnapshot] = (),
         *,
         builds_on_restored: bool = False,
+        first_checkpoint_id: int | None = None,
     ) -> None:
+        """With `first_checkpoint_id`, files may be written before a snapshot is asked for."""
+        early = None
+        if first_checkpoint_id is not None:
+            early = EarlyFiles(settings.job, first_checkpoint_id)
         self._subjects = subjects
         self._max_parallelism = settings.max_parallelism
         self._codec = key_codec_for(settings.key_kind.annotation)
@@ -109,6 +114,7 @@ class Fleet:
                     storage=settings.job,
                     clock=settings.clock,
                     allow_pickle=True,
+                    early=early,
                 )
             )
             if builds_on_restored:
@@ -164,6 +170,11 @@ class Fleet:
             slot.snapshot(checkpoint_id, target, compression=compression, neutral=neutral)
             for slot in self.slots
         ]
+
+    def tend(self) -> None:
+        """Let every slot do what is due between two checkpoints."""
+        for slot in self.slots:
+            slot.tend()
 
     def completed(self, checkpoint_id: int) -> None:
         """Tell every slot that the checkpoint is completed."""

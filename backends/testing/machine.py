@@ -147,7 +147,7 @@ class StateBackendMachine(RuleBasedStateMachine):
         self.keeps_ttls = keeps_ttls and self.settings.backend.capabilities.own_snapshots
         self.subjects = subjects_of(self._ttls(ttls))
         self.model = Model(self.subjects, _START_MS)
-        self.fleet = Fleet(self.settings, self.subjects, parallelism)
+        self.fleet = Fleet(self.settings, self.subjects, parallelism, first_checkpoint_id=1)
         self.has_timers = False
         self.owner: JobOwner = self.settings.job.take_over()
         self.flights: list[_Flight] = []
@@ -236,6 +236,12 @@ class StateBackendMachine(RuleBasedStateMachine):
         snapshot = self.model.snapshot(cleans=cleans)
         self.flights.append(_Flight(self.next_number, gate, futures, snapshot, self.base))
         self.next_number += 1
+
+    @rule(milliseconds=st.sampled_from((0, 400, 5000)))
+    def tend(self, *, milliseconds: int) -> None:
+        """Let slots do what is due between two checkpoints."""
+        self.let_time_pass(milliseconds)
+        self.fleet.tend()
 
     @rule(pick=_NUMBERS, tells=st.booleans())
     @precondition(lambda self: self.flights)
@@ -440,15 +446,26 @@ class StateBackendMachine(RuleBasedStateMachine):
             self.subjects = subjects_of(self._ttls(ttls))
         parts = self.settings.job.load(number).operators[UID].parts
         self.fleet = Fleet(
-            self.settings, self.subjects, parallelism, parts, builds_on_restored=True
+            self.settings,
+            self.subjects,
+            parallelism,
+            parts,
+            builds_on_restored=True,
+            first_checkpoint_id=self.next_number,
         )
         self.base = number
         self.model = self.completed[number].restored(self.subjects, self.clock.now_ms())
         self.has_timers = False
 
     def _ttls(self, ttls: list[Any]) -> list[Any]:
-        """Those that leave nothing open, with snapshots as the backend has them."""
-        if self.keeps_ttls or not self.settings.backend.capabilities.own_snapshots:
+        """Those that leave nothing open, with snapshots as the backend has them.
+
+        Those of its own form may drop what is past its time, or keep it.
+        """
+        if not self.settings.backend.capabilities.own_snapshots:
+            return ttls
+        ttls = [ttl and replace(ttl, cleanup_in_snapshot=False) for ttl in ttls]
+        if self.keeps_ttls:
             return ttls
         return [ttl and replace(ttl, cleanup_entries=0) for ttl in ttls]
 

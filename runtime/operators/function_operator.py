@@ -48,6 +48,9 @@ class FunctionOperator(Operator):
     def _get_ready(self, context: OperatorContext) -> None:
         """Prepare what processing needs; state is open, the function is not."""
 
+    def tend(self) -> bool:
+        return self.state.tend()
+
     def snapshot(
         self, checkpoint_id: int, target: SnapshotTarget
     ) -> Sequence[Future[StateSnapshot]]:

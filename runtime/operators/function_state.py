@@ -91,6 +91,10 @@ class FunctionState:
             futures.append(self._operator.snapshot(checkpoint_id, target))
         return futures
 
+    def tend(self) -> bool:
+        """Do what is due between checkpoints; whether state may be changed further."""
+        return self.keyed is None or self.keyed.tend()
+
     def completed(self, checkpoint_id: int) -> None:
         """The checkpoint is complete."""
         if self.keyed is not None:

@@ -129,6 +129,13 @@ class Operator(ABC):
         """When `tick` has something to do; None when it has not."""
         return None
 
+    def tend(self) -> bool:
+        """Do what is due for its state, in a moment; called again and again.
+
+        Answers whether it may take rows now.
+        """
+        return True
+
     def finish(self) -> None:
         """All input has ended: the last chance to emit. A final checkpoint follows."""
 

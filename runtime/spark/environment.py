@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.backends import StateBackend, default_max_parallelism, load_backend
 from holdfast.backends.key_groups import check_parallelism
+from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
@@ -73,6 +74,9 @@ class StreamEnvironment:
         max_parallelism: how many key groups there are; a job that is restored keeps it. None: a
             number that leaves room to grow, as Flink chooses it.
         backend: where live state is kept: a registered name, or a `StateBackend`.
+        changelog: whether its changes are logged, so that a checkpoint costs what has changed and
+            not what there is; `ChangelogOptions` say more. It can be switched on or off when a job
+            is restored.
         storage: where checkpoints are kept: a URL, a registered name, or a `CheckpointStorage`.
         checkpointing: how checkpoints are taken; a duration is an interval. None: only the final
             one of a job whose sources end.
@@ -94,6 +98,7 @@ class StreamEnvironment:
         parallelism: int = 2,
         max_parallelism: int | None = None,
         backend: str | StateBackend = "hashmap",
+        changelog: bool | ChangelogOptions = False,
         storage: str | CheckpointStorage = "memory",
         checkpointing: CheckpointConfig | Duration | None = None,
         restart: RestartStrategy | None = None,
@@ -107,6 +112,8 @@ class StreamEnvironment:
         self.storage = storage_of(storage, spark) if isinstance(storage, str) else storage
         _check_kind(self.backend, StateBackend, "backend", 'a registered name such as "hashmap"')
         _check_kind(self.storage, CheckpointStorage, "storage", "a path, a URL, a registered name")
+        if changelog is not False:
+            self.backend = _logged(self.backend, changelog)
         if restart is not None:
             _check_kind(
                 restart, RestartStrategy, "restart", "such as FixedDelayRestart(attempts=3)"
@@ -370,6 +377,17 @@ def _check_kind(value: object, kind: type, name: str, others: str) -> None:
             expected=f"a {kind.__name__}, {others}",
             found=repr(value),
         )
+
+
+def _logged(backend: StateBackend, changelog: object) -> StateBackend:
+    options = ChangelogOptions() if changelog is True else changelog
+    if not isinstance(options, ChangelogOptions):
+        raise Invalid(
+            "changelog is of another kind",
+            expected="True, False or ChangelogOptions",
+            found=repr(changelog),
+        )
+    return ChangelogStateBackend(backend, options)
 
 
 def _ended(result: JobResult, job: JobStorage, plan: JobPlan) -> JobHandle:
