@@ -35,17 +35,6 @@ from holdfast.storage import (
 from holdfast.storage.testing.watched import Call, Killed, WatchedStorage
 
 
-@pytest.fixture(params=["same storage", "another storage"])
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> Other:
-    folder = "mine" if request.param == "same storage" else "theirs"
-    return Other(load_storage(str(tmp_path / folder)))
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> JobStorage:
-    return load_storage(str(tmp_path / "mine")).job("job")
-
-
 @pytest.mark.parametrize("claim_mode", [None, "no-claim"])
 def test_what_is_not_claimed_is_only_read(
     other: Other, job: JobStorage, claim_mode: str | None

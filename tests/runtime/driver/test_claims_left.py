@@ -23,18 +23,6 @@ from holdfast.storage import (
 )
 from holdfast.storage.testing.watched import WatchedStorage
 
-
-@pytest.fixture(params=["same storage", "another storage"])
-def other(request: pytest.FixtureRequest, tmp_path: Path) -> Other:
-    folder = "mine" if request.param == "same storage" else "theirs"
-    return Other(load_storage(str(tmp_path / folder)))
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> JobStorage:
-    return load_storage(str(tmp_path / "mine")).job("job")
-
-
 ENDED = JobResult(job_id="job", status="finished", ended_ms=1)
 
 
