@@ -4,10 +4,10 @@ There are two ways. Who takes the job over may delete every orphan; a run that l
 that. Who does not may delete what is provably nobody's, beside a run that commits at full speed:
 `commit.is_leftover` says what that is. It holds if the folder is read in this order.
 
-1. Which owner is the newest. 2. Which checkpoints are completed, and what the newest of them says
-of files that were begun before their checkpoints; `settled_below` is of these. 3. All that is
-there. 4. Which are completed, once more and again, until the oldest is the same three times, and
-their files, the oldest one's last. 5. Whether the newest owner is still the same, and has not begun
+1. Which owner is the newest. 2. Which checkpoints are completed. 3. All that is there. 4. Which are
+completed, once more and again, until the oldest is the same three times, and their files, the
+oldest one's last; `settled_below` is of 2, and of what the newest of these says of files that were
+begun before their checkpoints. 5. Whether the newest owner is still the same, and has not begun
 since: else a history may have been left, and numbers may have been used again.
 
 An owner claims first and begins later, with its start document: what it takes over it has listed
@@ -19,11 +19,9 @@ A listing takes its time, and may miss what comes or goes meanwhile. But commit 
 order of their numbers, and go in that order (`Sweeper` sees to it). So if the oldest one was there
 before the second listing, and still is after the third, then none that is younger has gone, and at
 the moment when the third began those that were completed were just those that it shows, which are
-read. At every moment a file that may be referred to later is one of a completed checkpoint, or is
-numbered above those of 2, or from `begun_from` of the newest of these on (`commit` has the reason):
-so whatever is none of that at that moment, is nobody's. What a newer one says does not matter: what
-is begun later is numbered above those of 2. If the newest is gone before it could be read, then 2
-is done again.
+read. At every moment a file that may be referred to later is one of a completed checkpoint, or it
+is open, as the newest that is completed then has it (`commit.open_from`; the reason is there). So
+whatever is neither at that moment is nobody's, and all the less if it is below those of 2.
 
 But for one checkpoint: that which the newest owner has restored. An older one, fenced while it was
 deleting, may end that late, and then the commit point is gone though what comes is built on it. So
@@ -132,13 +130,14 @@ def find_leftovers(job: JobStorage) -> Found:
     for _ in range(_LOOKS):
         standing = _standing(job)
         has_ended = standing.has_ended
-        before, begun_from = (job.completed(), None) if has_ended else _newest_of(job)
-        below = settled_below(before, has_ended=has_ended, begun_from=begun_from)
+        before = job.completed()
         there = [*everything_in(job)]
+        begun_from = None
         if has_ended:  # nothing is committed any more, and what is there is being deleted
             completed, referenced = _last_of(job)
         else:
-            completed, referenced = _at_one_moment(job, before)
+            completed, referenced, begun_from = _at_one_moment(job, before)
+        below = settled_below(before, has_ended=has_ended, begun_from=begun_from)
         if _standing(job) == standing:
             unneeded = [
                 stored
@@ -211,19 +210,13 @@ def _standing(job: JobStorage) -> _Standing:
     return _Standing(claimed, start, has_begun and result is not None, files)
 
 
-def _newest_of(job: JobStorage) -> tuple[tuple[int, ...], int | None]:
-    """Which checkpoints are completed, and what the newest says of files that were begun early."""
-    for _ in range(_LOOKS):
-        completed = job.completed()
-        with suppress(NotFound):
-            return completed, job.read_metadata(completed[-1]).begun_from if completed else None
-    raise _too_fast(job, "the newest to stay until it is read, at one of")
-
-
 def _at_one_moment(
     job: JobStorage, before: tuple[int, ...]
-) -> tuple[tuple[int, ...], frozenset[str]]:
-    """The checkpoints that were completed at some moment, and their files; see above."""
+) -> tuple[tuple[int, ...], frozenset[str], int | None]:
+    """The checkpoints that were completed at some moment, their files, and what the newest says.
+
+    See above. If none is completed, none says anything: then all may be open.
+    """
     files = KnownFiles(job)
     oldest = [before[:1]]
     for _ in range(_LOOKS):
@@ -231,18 +224,19 @@ def _at_one_moment(
         oldest.append(completed[:1])
         if len(oldest) < 3 or oldest[-3:] != [completed[:1]] * 3:
             continue
+        if not completed:
+            return (), frozenset(), 0
         files.of_all(completed)
-        is_settled = files.gone.isdisjoint(completed)
-        if is_settled and (not completed or _is_there(job, completed[0])):
-            return completed, files.of_known()
-    raise _too_fast(job, "the oldest to stay for 3 of")
-
-
-def _too_fast(job: JobStorage, expected: str) -> Unavailable:
-    return Unavailable(
+        if not files.gone.isdisjoint(completed):
+            continue
+        with suppress(NotFound):
+            begun_from = job.read_metadata(completed[-1]).begun_from
+            job.read_metadata(completed[0])
+            return completed, files.of_known(), begun_from
+    raise Unavailable(
         f"job {job.job_id!r} completes checkpoints, and deletes them, faster than they can be read",
         where=job.url,
-        expected=f"{expected} {_LOOKS} looks",
+        expected=f"the oldest to stay for 3 of {_LOOKS} looks",
         fix="Try again, or have it retain more of them, or stop the job and take it over",
     )
 
@@ -252,14 +246,6 @@ def _last_of(job: JobStorage) -> tuple[tuple[int, ...], frozenset[str]]:
     completed, files = job.completed(), KnownFiles(job)
     referenced = files.of_all(completed)
     return tuple(sorted(set(completed) - files.gone)), referenced
-
-
-def _is_there(job: JobStorage, checkpoint_id: int) -> bool:
-    try:
-        job.read_metadata(checkpoint_id)
-    except NotFound:
-        return False
-    return True
 
 
 def _is_of_a_job(folder: str) -> bool:

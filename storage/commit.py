@@ -20,9 +20,10 @@ some writers begin files before the checkpoint that refers to them, as the log o
 Such a file bears a number above all barriers that those have seen who will refer to it, and a part
 that does not refer to one yet says `begun_from`. Now let C be completed, and older than X. If the
 file was begun after the writer's snapshot for C, its number is above C. If before, then that
-snapshot refers to it, or C's `begun_from` is not above its number. So from C on, what no completed
-checkpoint that is kept refers to, and is below `open_from` of C, is nobody's. Nothing of this is
-of an attempt that is over: the next one begins with nothing, and numbers above all that it finds.
+snapshot refers to it, or C's `begun_from` is not above its number; what it neither refers to nor
+says, the writer has let go of for good. So once C is completed, what is below `open_from` of it,
+and no completed checkpoint that is kept refers to, is nobody's. All this is within one attempt: the
+next one begins with nothing under way, and with numbers above all that were begun.
 """
 
 from __future__ import annotations

@@ -112,8 +112,9 @@ class StateSnapshot(
     begun_from: int | None = None
     """Of a writer that begins shared files before the checkpoint that first refers to them: the
     lowest number in the name of one that it has begun, that this part does not refer to, and that
-    a later part may; the number after this checkpoint's if there is none. So it is said in each
-    part of such a writer. Others say nothing, and refer to their own files and to completed ones.
+    a later part may, though no completed checkpoint has yet; the number after this checkpoint's if
+    there is none. So it is said in each part of such a writer. Others say nothing, and refer to
+    files of their own number and of completed checkpoints.
     """
 
     @property

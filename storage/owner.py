@@ -6,7 +6,6 @@ its docstring gives.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -486,7 +485,7 @@ class JobOwner:
 
     def _release(self, dropped: Collection[int], kept: Collection[int]) -> None:
         self._completed.difference_update(dropped)
-        self.sweeper.drop(dropped, kept=kept, open_from=self._spared.first if kept else math.inf)
+        self.sweeper.drop(dropped, kept=kept)
 
     def _search(self, in_flight: Collection[int]) -> Search:
         self._check_decided()

@@ -7,7 +7,6 @@ at once or later, by the same thread or another: a slow storage need not delay w
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -125,7 +124,6 @@ class Sweeper:
         self._stepping = threading.Lock()
         self._dropped: set[int] = set()
         self._kept: frozenset[int] = frozenset()
-        self._open_from = math.inf
         self._points: dict[int, None] = {}
         self._names: dict[str, None] = {}
         self._search: Search | None = None
@@ -150,19 +148,14 @@ class Sweeper:
         with self._lock:
             return number in self._dropped or number in self._points
 
-    def drop(
-        self, numbers: Iterable[int], *, kept: Iterable[int], open_from: float = math.inf
-    ) -> None:
+    def drop(self, numbers: Iterable[int], *, kept: Iterable[int]) -> None:
         """Be rid of these checkpoints, and of their files as far as those that are kept need none.
 
-        Nothing may be built any more on what is not kept, nor on what was not kept before. Of
-        shared files those that are numbered `open_from` or higher stay: a checkpoint that is not
-        completed yet may refer to them, and if none does, a search will find them.
+        Nothing may be built any more on what is not kept, nor on what was not kept before.
         """
         with self._lock:
             self._dropped.update(numbers)
             self._kept = frozenset(kept)
-            self._open_from = open_from
 
     def delete(self, orphans: Iterable[str]) -> None:
         """Be rid of these, named within the job's folder; nobody needs them, now or later."""
@@ -217,14 +210,14 @@ class Sweeper:
 
     def _step(self, most: int) -> int:
         with self._lock:
-            dropped, kept, open_from = frozenset(self._dropped), self._kept, self._open_from
+            dropped, kept = frozenset(self._dropped), self._kept
             points = [*islice(self._points, most if not kept else 1)]
             owed = [*islice(self._names, most)]
             wanted = self._search
         may_learn = not self._has_failed_to_learn or not (points or owed)
         if dropped and may_learn:
             self._has_failed_to_learn = True
-            self._learn(dropped, kept, open_from)
+            self._learn(dropped, kept)
         self._has_failed_to_learn = False
         if dropped and may_learn:
             return 0
@@ -240,7 +233,7 @@ class Sweeper:
                     self._search = None
         return 0
 
-    def _learn(self, dropped: frozenset[int], kept: frozenset[int], open_from: float) -> None:
+    def _learn(self, dropped: frozenset[int], kept: frozenset[int]) -> None:
         """Find out which files go: before their commit points, which say so."""
         needed = self._files.of_all(kept)
         lost: set[str] = set()
@@ -250,11 +243,7 @@ class Sweeper:
         with self._lock:
             self._dropped -= dropped
             self._points.update(dict.fromkeys(sorted(dropped)))
-            self._names.update(
-                dict.fromkeys(
-                    name for name in sorted(lost - needed) if not _is_open(name, open_from)
-                )
-            )
+            self._names.update(dict.fromkeys(sorted(lost - needed)))
         self._files.forget(dropped)
 
     def _delete(
@@ -306,9 +295,3 @@ class Sweeper:
             self._points.clear()
             self._names.clear()
             self._search = None
-
-
-def _is_open(name: str, open_from: float) -> bool:
-    """Whether it is a shared file of this number or a higher one."""
-    found = names.parse_checkpoint_object(name)
-    return found is not None and found.shared and found.checkpoint_id >= open_from

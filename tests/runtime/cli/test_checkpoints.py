@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.commit import settled_below
 
 COMPLETED_MS = 1_700_000_000_000
 
@@ -241,8 +242,8 @@ def test_the_command_is_installed() -> None:
         assert part in told
 
 
-@pytest.mark.slow
-def test_beside_a_process_that_commits_at_full_speed_nothing_is_lost(tmp_path: Path) -> None:
+def clean_beside_a_writer(tmp_path: Path) -> None:
+    """Clean while another process commits; fails when that one misses anything."""
     tests = Path(__file__).parents[2]
     place = tmp_path / "checkpoints"
     writer = subprocess.Popen(
@@ -264,6 +265,12 @@ def test_beside_a_process_that_commits_at_full_speed_nothing_is_lost(tmp_path: P
     finally:
         writer.kill()
         writer.communicate()
+
+
+@pytest.mark.slow
+def test_beside_a_process_that_commits_at_full_speed_nothing_is_lost(tmp_path: Path) -> None:
+    clean_beside_a_writer(tmp_path)
+    place = tmp_path / "checkpoints"
     job = load_storage(str(place)).job(JOB)
     completed = job.completed()
     assert completed
@@ -277,3 +284,16 @@ def test_beside_a_process_that_commits_at_full_speed_nothing_is_lost(tmp_path: P
     assert {name for name in found if names.parse_owner(name) is None} == needed | {
         names.metadata(number) for number in completed
     }
+
+
+@pytest.mark.slow
+def test_who_cleans_what_was_begun_before_its_checkpoint_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ignoring(completed: Collection[int], *, has_ended: bool, begun_from: int | None) -> float:
+        del begun_from
+        return settled_below(completed, has_ended=has_ended)
+
+    monkeypatch.setattr("holdfast.storage.cleaning.settled_below", ignoring)
+    with pytest.raises(AssertionError, match="early_files"):
+        clean_beside_a_writer(tmp_path)
