@@ -13,11 +13,13 @@ from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.keyed import KeyedStateBackend, Opening
 from holdfast.backends.snapshotter import Snapshots
 from holdfast.backends.tables import TableStore
+from holdfast.changelog.local_copies import CopiesFirst, LocalCopies
 from holdfast.changelog.options import ChangelogOptions
 from holdfast.changelog.snapshots import ChangelogSnapshots, Logging, LogPlace
+from holdfast.changelog.storages import load_changelog_storage
 from holdfast.changelog.store import LoggedStore
 from holdfast.changelog.uploading import LogUploader
-from holdfast.storage import Clock, Entropy, Invalid, JobStorage, SystemEntropy
+from holdfast.storage import Entropy, Invalid, SystemEntropy
 
 __all__ = ["ChangelogStateBackend"]
 
@@ -26,7 +28,8 @@ __all__ = ["ChangelogStateBackend"]
 class _Shared:
     """What the operators of a slot have together, as long as one of them is open."""
 
-    uploader: LogUploader
+    uploader: LogUploader | None
+    copies: LocalCopies | None
     users: int = 0
 
 
@@ -58,6 +61,7 @@ class ChangelogStateBackend(StateBackend):
             )
         self.inner = backend
         self.options = _with_named(options or ChangelogOptions(), named)
+        self._storage = load_changelog_storage(self.options.storage)
         self._entropy = entropy or SystemEntropy()
         self._lock = threading.Lock()
         self._shared: dict[str, _Shared] = {}
@@ -66,7 +70,8 @@ class ChangelogStateBackend(StateBackend):
         return f"ChangelogStateBackend({self.inner!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"inner": self.inner, "options": self.options, "_entropy": self._entropy}
+        kept = ("inner", "options", "_storage", "_entropy")
+        return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -84,11 +89,20 @@ class ChangelogStateBackend(StateBackend):
         make_store = partial(
             self.open_store, opening.uid, opening.key_groups, opening.max_parallelism
         )
-        return KeyedStateBackend(make_store, opening, partial(self._snapshots, opening))
+        place = self._enter(opening)
+        if place is not None and place.copies is not None and opening.storage is not None:
+            opening = replace(opening, storage=CopiesFirst(opening.storage, place.copies))
+        try:
+            return KeyedStateBackend(make_store, opening, partial(self._snapshots, opening, place))
+        except BaseException:
+            self._leave(place)
+            raise
 
     def metrics(self) -> Mapping[str, float]:
         with self._lock:
-            numbers = [shared.uploader.numbers for shared in self._shared.values()]
+            numbers = [
+                shared.uploader.numbers for shared in self._shared.values() if shared.uploader
+            ]
         latencies_s = sorted(each for one in numbers for each in tuple(one.latencies_s))
         told = {
             "log_uploads": float(sum(one.files for one in numbers)),
@@ -104,19 +118,13 @@ class ChangelogStateBackend(StateBackend):
     def _snapshots(
         self,
         opening: Opening,
+        place: LogPlace | None,
         store: TableStore,
         uid: str,
         key_groups: KeyGroupRange,
         max_parallelism: int,
     ) -> Snapshots:
         assert isinstance(store, LoggedStore)
-        place = None
-        if opening.early is not None:
-            job = opening.early.job
-            uploader = None
-            if job.storage.capabilities.keeps_segment_files:
-                uploader = self._uploader(job, opening.clock)
-            place = LogPlace(job, uploader, opening.early.first_checkpoint_id)
         return ChangelogSnapshots(
             store,
             Logging(uid, key_groups, max_parallelism, self.options, self._entropy.token()),
@@ -126,27 +134,34 @@ class ChangelogStateBackend(StateBackend):
             on_close=partial(self._leave, place),
         )
 
-    def _uploader(self, job: JobStorage, clock: Clock) -> LogUploader:
-        """The one for a job's folder, for one more operator."""
+    def _enter(self, opening: Opening) -> LogPlace | None:
+        """Where an operator writes between snapshots, shared with the others of its slot."""
+        if opening.early is None:
+            return None
+        job, options = opening.early.job, self.options
         with self._lock:
             shared = self._shared.get(job.url)
             if shared is None:
-                uploader = LogUploader(job, "log", self.options, clock)
-                shared = self._shared[job.url] = _Shared(uploader)
+                copies = uploader = None
+                if options.local_copies is not None:
+                    copies = LocalCopies(options.local_copies, job.job_id, opening.clock)
+                if job.storage.capabilities.keeps_segment_files:
+                    uploader = LogUploader(job, self._storage, options, opening.clock, copies)
+                shared = self._shared[job.url] = _Shared(uploader, copies)
             shared.users += 1
-            return shared.uploader
+        return LogPlace(job, shared.uploader, opening.early.first_checkpoint_id, shared.copies)
 
     def _leave(self, place: LogPlace | None) -> None:
-        if place is None or place.uploader is None:
+        if place is None:
             return
-        job = place.job
         with self._lock:
-            shared = self._shared[job.url]
+            shared = self._shared[place.job.url]
             shared.users -= 1
             if shared.users:
                 return
-            del self._shared[job.url]
-        shared.uploader.close()
+            del self._shared[place.job.url]
+        if shared.uploader is not None:
+            shared.uploader.close()
 
 
 def _with_named(options: ChangelogOptions, named: dict[str, Any]) -> ChangelogOptions:

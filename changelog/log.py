@@ -27,7 +27,15 @@ from holdfast.changelog.recorded import Recorded
 from holdfast.changelog.store import TakenChanges
 from holdfast.storage import FileHandle, Handle
 
-__all__ = ["ROW_BYTES", "ChangeSet", "Encoded", "OperatorLog", "Piece", "Written"]
+__all__ = [
+    "ROW_BYTES",
+    "ChangeSet",
+    "Encoded",
+    "LogWriter",
+    "OperatorLog",
+    "Piece",
+    "Written",
+]
 
 _LOOK_S = 0.05
 ROW_BYTES = 24
@@ -245,17 +253,27 @@ class OperatorLog:
         """How much of it is in memory, as far as that is known."""
         return sum(each.about_bytes for table in self._tables.values() for each in table.waiting)
 
-    def writer(self, checkpoint_id: int, boundary: int) -> LogWriter:
+    @property
+    def files(self) -> frozenset[str]:
+        """The files that settled pieces are in."""
+        pieces = [piece for _, piece in self._restored]
+        for table in self._tables.values():
+            pieces += table.settled
+        return frozenset(each.handle.file for each in pieces if isinstance(each.handle, FileHandle))
+
+    def writer(
+        self, checkpoint_id: int, boundary: int, copy: Callable[[Handle, bytes], None] | None
+    ) -> LogWriter:
         """What writes what a checkpoint needs of the log as it is now, in the background.
 
-        No piece reaches over the seal `boundary`.
+        No piece reaches over the seal `boundary`. `copy` is given what is written.
         """
         views = [
             _TableView(table.info, table.log, tuple(table.settled), tuple(table.waiting))
             for table in self._tables.values()
         ]
         note = partial(self._written.__setitem__, checkpoint_id)
-        return LogWriter(tuple(self._restored), views, boundary, note)
+        return LogWriter(tuple(self._restored), views, boundary, note, copy)
 
 
 class LogWriter:
@@ -267,11 +285,13 @@ class LogWriter:
         views: Sequence[_TableView],
         boundary: int,
         note: Callable[[Written], None],
+        copy: Callable[[Handle, bytes], None] | None,
     ) -> None:
         self._restored = restored
         self._views = views
         self._boundary = boundary
         self._note = note
+        self._copy = copy
 
     def write(self, begin: Callable[[], Segments], future: SnapshotFuture) -> Written:
         """Write what is in no file; `begin` answers where to, if there is something.
@@ -313,7 +333,10 @@ class LogWriter:
             run = [each for _, each in group]
             future.check()
             data = b"".join([each.encoded().data for each in run])
-            yield _piece(view.log, writer.add(data), run)
+            handle = writer.add(data)
+            if self._copy is not None:
+                self._copy(handle, data)
+            yield _piece(view.log, handle, run)
 
     def _put_together(
         self, uploaded: Mapping[str, list[Piece]], new: Mapping[str, list[Piece]]

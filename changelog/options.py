@@ -58,6 +58,9 @@ class ChangelogOptions:
     """So many attempts in all. Flink's `upload.max-attempts`."""
     next_attempt_delay_s: float = 0.5
     """How long after a failed attempt the next begins. Flink's `upload.next-attempt-delay`."""
+    storage: str = "checkpoints"
+    """The registered name of what writes logs between checkpoints; `checkpoints` writes them into
+    the job's folder."""
     compression: str = ""
     """`lz4`, or nothing. Flink's `compression.enabled`."""
     local_copies: str | None = None
@@ -74,6 +77,12 @@ class ChangelogOptions:
                     expected=expected.text,
                     found=repr(value),
                 )
+        if self.persist_threshold_bytes > self.max_in_flight_bytes:
+            raise Invalid(
+                "changelog option persist_threshold_bytes is out of range",
+                expected=f"at most {self.max_in_flight_bytes}, which is max_in_flight_bytes",
+                found=str(self.persist_threshold_bytes),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +118,17 @@ class _Word:
 
 
 @dataclass(frozen=True, slots=True)
-class _Path:
-    text: str = "the path of a directory, or None"
+class _Name:
+    text: str
+    or_none: bool = False
 
     def admits(self, value: object) -> bool:
-        return value is None or (isinstance(value, str) and bool(value))
+        return self.or_none if value is None else isinstance(value, str) and bool(value)
 
 
 _COUNT = _Number(1, whole=True)
 _SOME_S = _Number(0.001, or_none=True)
-_EXPECTED: dict[str, _Number | _Word | _Path] = {
+_EXPECTED: dict[str, _Number | _Word | _Name] = {
     "materialization_interval_s": _SOME_S,
     "max_materialization_failures": _Number(0, whole=True),
     "log_ratio": _Number(0),
@@ -134,6 +144,7 @@ _EXPECTED: dict[str, _Number | _Word | _Path] = {
     "upload_timeout_s": _Number(0.001),
     "upload_attempts": _COUNT,
     "next_attempt_delay_s": _Number(0),
+    "storage": _Name("a registered name"),
     "compression": _Word(("", LZ4)),
-    "local_copies": _Path(),
+    "local_copies": _Name("the path of a directory, or None", or_none=True),
 }

@@ -21,6 +21,7 @@ from holdfast.backends.snapshots import (
     SnapshotTarget,
 )
 from holdfast.backends.snapshotter import Restoration, SnapshotRequest, Snapshots, Snapshotter
+from holdfast.changelog.local_copies import LocalCopies
 from holdfast.changelog.log import ROW_BYTES, LogWriter, OperatorLog
 from holdfast.changelog.materializing import Schedule
 from holdfast.changelog.options import ChangelogOptions
@@ -33,7 +34,7 @@ __all__ = ["ChangelogSnapshots", "LogPlace", "Logging"]
 _LOOK_S = 0.05
 _LOOK_ROWS = 10_000
 _PAUSE_S = 1.0
-Make = Callable[[int, SnapshotTarget], SnapshotRequest]
+_Make = Callable[[int, SnapshotTarget], SnapshotRequest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class LogPlace:
     uploader: LogUploader | None
     """None where the storage keeps no files."""
     first_checkpoint_id: int
+    copies: LocalCopies | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class ChangelogSnapshots(Snapshots):
         self._options = what.options
         self._clock = clock
         self._place = place
+        self._copies = None if place is None else place.copies
         self._on_close = on_close
         self._inner = Snapshotter(store.inner, what.uid, what.key_groups, what.max_parallelism)
         self._worker = SnapshotWorker(f"{what.uid}, logs")
@@ -146,7 +149,10 @@ class ChangelogSnapshots(Snapshots):
             return self._begin_whole(request)
         self._carried[number] = base
         running = self._running
-        writer = self._log.writer(number, 0 if running is None else running.seal)
+        boundary = 0 if running is None else running.seal
+        writer = self._log.writer(
+            number, boundary, None if self._copies is None else self._copies.put
+        )
         begun_from = number + 1 if running is None else running.number
         return self._worker.submit(partial(self._write, request, base.snapshot, writer, begun_from))
 
@@ -167,6 +173,8 @@ class ChangelogSnapshots(Snapshots):
 
     def completed(self, checkpoint_id: int) -> None:
         self._log.completed(checkpoint_id)
+        if self._copies is not None:
+            self._copies.need(self, self._log.files)
         whole = self._whole.pop(checkpoint_id, None)
         if whole is not None:
             future, seal = whole
@@ -190,7 +198,7 @@ class ChangelogSnapshots(Snapshots):
         if self._whole.pop(checkpoint_id, None) is not None:
             self._inner.aborted(checkpoint_id)
 
-    def tend(self, request: Make) -> bool:
+    def tend(self, request: _Make) -> bool:
         place = self._place
         if place is None:
             return True
@@ -295,7 +303,7 @@ class ChangelogSnapshots(Snapshots):
         future.check()
         return self._snapshot(request, base, written.logs, written.handles, begun_from)
 
-    def _materialize(self, request: Make, place: LogPlace, now_s: float) -> None:
+    def _materialize(self, request: _Make, place: LogPlace, now_s: float) -> None:
         """Begin to write a new base, between checkpoints."""
         number = self._next_number
         made = request(number, _SharedFiles(place.job))
@@ -334,9 +342,11 @@ class ChangelogSnapshots(Snapshots):
         if self._base is None or base.seal >= self._base.seal:
             self._base, self._is_base_restored = base, False
             self._log.truncate(base.seal)
+            if self._copies is not None:
+                self._copies.need(self, self._log.files)
             self._schedule.ended(self._clock.monotonic_s(), base.snapshot.size_bytes)
 
-    def _persist(self, request: Make, place: LogPlace, now_s: float) -> None:
+    def _persist(self, request: _Make, place: LogPlace, now_s: float) -> None:
         """Have changes written before the next checkpoint, if they are many or old."""
         uploader, options = place.uploader, self._options
         if uploader is None or self._base is None:
@@ -348,6 +358,7 @@ class ChangelogSnapshots(Snapshots):
             self._seal(request(self._next_number, _SharedFiles(place.job)))
         waiting = self._log.waiting()
         is_much = sum(each.about_bytes for each in waiting) >= options.persist_threshold_bytes
+        is_much |= not uploader.has_room  # others have filled it, and wait as well
         if waiting and (is_old or is_much) and now_s >= self._upload_again_s:
             uploader.submit(waiting, self._next_number)
         uploader.hold(self, self._log.waiting_bytes)

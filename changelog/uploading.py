@@ -15,8 +15,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from holdfast.backends import Segments
+from holdfast.changelog.local_copies import LocalCopies
 from holdfast.changelog.log import ChangeSet
 from holdfast.changelog.options import ChangelogOptions
+from holdfast.changelog.storages import StateChangelogStorage
 from holdfast.storage import (
     Clock,
     FileHandle,
@@ -63,11 +66,17 @@ class LogUploader:
     """Any thread may call it; `close` ends its threads."""
 
     def __init__(
-        self, job: JobStorage, label: str, options: ChangelogOptions, clock: Clock
+        self,
+        job: JobStorage,
+        storage: StateChangelogStorage,
+        options: ChangelogOptions,
+        clock: Clock,
+        copies: LocalCopies | None,
     ) -> None:
         self._job = job
-        self._label = label
+        self._storage = storage
         self._options = options
+        self._copies = copies
         self._clock = clock
         self._queue: queue.SimpleQueue[Upload | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -150,6 +159,9 @@ class LogUploader:
         self.numbers.files += 1
         self.numbers.bytes += sum(map(len, contents))
         self.numbers.latencies_s.append(self._clock.monotonic_s() - began_s)
+        if self._copies is not None:
+            for handle, content in zip(handles, contents, strict=True):
+                self._copies.put(handle, content)
         left = iter(handles)
         for upload in batch:
             for future in upload.futures:
@@ -161,7 +173,8 @@ class LogUploader:
         most = 1 if options.retry_policy == "none" else options.upload_attempts
         attempts: list[_Attempt] = []
         while len(attempts) < most:
-            attempt = _Attempt(self._job, self._label, number, contents, options.compression)
+            file = self._storage.begin(self._job, number, compression=options.compression)
+            attempt = _Attempt(self._job, file, contents)
             attempts.append(attempt)
             attempt.future = self._attempts.submit(attempt.write)
             is_last = len(attempts) == most
@@ -206,17 +219,10 @@ class _Attempt:
 
     future: Future[list[Handle]]
 
-    def __init__(
-        self,
-        job: JobStorage,
-        label: str,
-        number: int,
-        contents: Sequence[bytes],
-        compression: str,
-    ) -> None:
+    def __init__(self, job: JobStorage, file: Segments, contents: Sequence[bytes]) -> None:
         self._job = job
+        self._file = file
         self._contents = contents
-        self._writer = job.shared_segments(number, label, compression=compression)
         self._lock = threading.Lock()
         self._has_lost = self._is_written = False
         self._handles: list[Handle] = []
@@ -228,7 +234,7 @@ class _Attempt:
 
     def write(self) -> list[Handle]:
         """Write the file, and answer a handle for each content."""
-        with self._writer as writer:
+        with self._file as writer:
             for content in self._contents:
                 if self._has_lost:
                     raise Unavailable("another attempt was faster", where=self._job.url)

@@ -1,0 +1,114 @@
+"""Copies of log pieces on the slot's own disk, for the slot that starts again on this machine.
+
+They are a cache: what is missing, or harmed, is read from the checkpoint storage, and nothing is
+lost with the disk. So nothing is synced, and whatever may not be needed is deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import lz4.frame
+
+from holdfast.storage import (
+    Buffer,
+    Clock,
+    FileHandle,
+    FileSystemCheckpointStorage,
+    Handle,
+    HoldfastError,
+    JobStorage,
+)
+
+__all__ = ["CopiesFirst", "LocalCopies"]
+
+_logger = logging.getLogger(__name__)
+_STALE_S = 3600.0
+
+
+class LocalCopies:
+    """The copies that are kept for one job in a directory. Safe to use from any thread.
+
+    Several slots may use one directory. Each deletes what it has needed and does not any more;
+    what nobody came to need is deleted by whoever starts when it is an hour old.
+    """
+
+    def __init__(self, directory: str, job_id: str, clock: Clock) -> None:
+        storage = FileSystemCheckpointStorage(directory)
+        self.job = storage.job(job_id)
+        self._folder = Path(directory, self.job.folder)
+        self._lock = threading.Lock()
+        self._needed: dict[int, frozenset[str]] = {}
+        self._is_broken = False
+        self._delete_stale(clock)
+
+    def put(self, handle: Handle, data: Buffer) -> None:
+        """Keep what was written to a handle. If that cannot be, there are no more copies."""
+        if self._is_broken or not isinstance(handle, FileHandle):
+            return
+        stored = lz4.frame.compress(data) if handle.compression else data
+        path = self._folder / handle.file
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(descriptor, stored, handle.offset)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._is_broken = True
+            _logger.warning(
+                "no more copies of logs are kept in %s: %s; restores read the storage instead",
+                self._folder,
+                error,
+            )
+
+    def has(self, handle: Handle) -> bool:
+        """Whether there is a file that may hold it."""
+        return isinstance(handle, FileHandle) and (self._folder / handle.file).exists()
+
+    def need(self, holder: object, files: Collection[str]) -> None:
+        """These files may be read after a restart; others that the holder has needed may go."""
+        with self._lock:
+            before = self._needed.get(id(holder), frozenset())
+            self._needed[id(holder)] = frozenset(files)
+            dropped = before.difference(*self._needed.values())
+        for file in dropped:
+            (self._folder / file).unlink(missing_ok=True)
+
+    def _delete_stale(self, clock: Clock) -> None:
+        oldest_s = clock.now_ms() / 1000 - _STALE_S
+        for path in self._folder.rglob("*"):
+            try:
+                if path.is_file() and path.stat().st_mtime < oldest_s:
+                    path.unlink()
+            except OSError:
+                continue  # another slot was faster
+
+
+class CopiesFirst(JobStorage):
+    """A job's folder of which some segments may be near."""
+
+    def __init__(self, job: JobStorage, copies: LocalCopies) -> None:
+        super().__init__(job.storage, job.job_id)
+        self._copies = copies
+
+    def read_all(self, handles: Iterable[Handle]) -> Iterator[bytes]:
+        for is_near, run in groupby(handles, self._copies.has):
+            if not is_near:
+                yield from super().read_all(run)
+                continue
+            for handle in run:
+                yield self._read_near(handle)
+
+    def _read_near(self, handle: Handle) -> bytes:
+        try:
+            return self._copies.job.read(handle)
+        except HoldfastError as error:
+            _logger.warning("a copy of a log is of no use, and the log is read instead: %s", error)
+            return self.read(handle)
