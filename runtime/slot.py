@@ -48,7 +48,14 @@ from holdfast.runtime.routing import (
     Router,
 )
 from holdfast.runtime.slot_checkpoint import SlotCheckpoint
-from holdfast.storage import Clock, Fenced, HoldfastError, JobStorage, StateSnapshot
+from holdfast.storage import (
+    Clock,
+    Fenced,
+    HoldfastError,
+    JobStorage,
+    SegmentWriter,
+    StateSnapshot,
+)
 
 __all__ = ["Driver", "Slot", "SlotAssignment", "SlotCommand"]
 
@@ -80,6 +87,9 @@ class SlotAssignment:
     """Where the restored state is, if not in the job's own folder."""
     allow_pickle: bool = False
     compression: str = ""
+    first_checkpoint_id: int
+    """A number that no checkpoint of an earlier attempt has had: this one's are numbered from here
+    on, and so are files that are begun before a checkpoint refers to them."""
 
 
 class Slot:
@@ -186,7 +196,7 @@ class Slot:
         failures = [failure for chain in reversed(self.chains) for failure in chain.close()]
         self._acknowledging.shutdown(wait=True, cancel_futures=True)
         for checkpoint in self._checkpoints.values():
-            checkpoint.writer.abort()
+            checkpoint.abort()
         return failures
 
     def _open(self) -> None:
@@ -253,6 +263,7 @@ class Slot:
             restored=given.restored.get(uid, ()),
             restored_from=given.restored_from,
             allow_pickle=given.allow_pickle,
+            first_checkpoint_id=given.first_checkpoint_id,
             clock=self._clock,
             output=chain.outputs[place],
             collector=_Collector(self._driver),
@@ -305,10 +316,15 @@ class Slot:
         if there is None:
             given, label = self._assignment, f"slot-{self._number}"
             compression = given.compression
+
+            def begin(how: Callable[..., SegmentWriter]) -> Callable[[], SegmentWriter]:
+                return partial(how, checkpoint_id, label, compression=compression)
+
             there = self._checkpoints[checkpoint_id] = SlotCheckpoint(
                 checkpoint_id,
-                given.job.segments(checkpoint_id, label, compression=compression),
-                partial(given.job.shared_segments, checkpoint_id, label, compression=compression),
+                begin(given.job.segments)(),
+                begin(given.job.shared_segments),
+                begin(given.job.log_segments),
                 self._clock,
                 len(self.chains),
                 self._written,

@@ -1,7 +1,8 @@
 """A slot's part of one checkpoint: from the first barrier to the acknowledgement.
 
-All operators of a slot write into one file. It is closed, and the checkpoint acknowledged, by a
-background thread once every chain has taken its snapshot and every snapshot is written.
+All operators of a slot write into one file, and into one more what later checkpoints may refer to
+as well. They are closed, and the checkpoint acknowledged, by a background thread once every chain
+has taken its snapshot and every snapshot is written.
 """
 
 from __future__ import annotations
@@ -66,14 +67,16 @@ class _OneFile(Segments):
 class SlotCheckpoint:
     """One checkpoint in one slot. `finish` runs in the background, the rest in the slot's thread.
 
-    As a target of snapshots it gives all operators one file, and as many shared ones as they ask
-    for. Their compression is the slot's.
+    As a target of snapshots it gives all operators one file, one for their logs, and as many shared
+    ones as they ask for. Their compression is the slot's.
     """
 
     checkpoint_id: int
     writer: SegmentWriter
     begin_shared: Callable[[], SegmentWriter]
     """Begins a shared file of this checkpoint. Any thread."""
+    begin_log: Callable[[], SegmentWriter]
+    """Begins the file for logs; called at most once, by any thread."""
     clock: Clock
     chains_left: int
     on_written: Callable[[SlotCheckpoint], None]
@@ -84,6 +87,7 @@ class SlotCheckpoint:
     _futures: list[tuple[str, Future[StateSnapshot]]] = field(default_factory=list)
     _left: int = 1
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _log: SegmentWriter | None = None
     is_given_up: bool = False
 
     def __post_init__(self) -> None:
@@ -111,6 +115,26 @@ class SlotCheckpoint:
             raise CancelledError
         return self.begin_shared()
 
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        """The slot's file for logs, for an operator; see `SnapshotTarget`.
+
+        It is closed when the slot's part is finished, and is gone if that fails: so an operator may
+        refer to it in a later checkpoint once this one is known to be complete.
+
+        Raises:
+            CancelledError: the checkpoint was given up, and nobody would refer to the file.
+        """
+        del label, compression
+        self._check_mine(checkpoint_id)
+        with self._lock:
+            if self.is_given_up:
+                raise CancelledError
+            if self._log is None:
+                self._log = self.begin_log()
+            return _OneFile(self._log)
+
     def take(
         self, snapshots: Sequence[tuple[str, Callable[[], Sequence[Future[StateSnapshot]]]]]
     ) -> None:
@@ -130,11 +154,11 @@ class SlotCheckpoint:
             self._one_less()
 
     def finish(self) -> SlotPart:
-        """Close the file and answer the slot's part.
+        """Close the files and answer the slot's part.
 
         Raises:
             CancelledError: it was given up.
-            HoldfastError, OSError: a snapshot could not be written; the file is gone.
+            HoldfastError, OSError: a snapshot could not be written; the files are gone, or orphans.
         """
         try:
             parts: _Parts = {}
@@ -142,9 +166,11 @@ class SlotCheckpoint:
                 parts.setdefault(uid, []).append(future.result())
             if self.is_given_up:
                 raise CancelledError
+            if self._log is not None:
+                self._log.close()
             self.writer.close()
         except BaseException:
-            self.writer.abort()
+            self.abort()
             raise
         statistics = SlotStatistics(
             alignment_ms=round((self._aligned_s - self._began_s) * 1000),
@@ -158,6 +184,12 @@ class SlotCheckpoint:
         self.is_given_up = True
         for _, future in self._futures:
             future.cancel()
+
+    def abort(self) -> None:
+        """Drop the files, if they are not closed. Nobody writes any more."""
+        self.writer.abort()
+        if self._log is not None:
+            self._log.abort()
 
     def _check_mine(self, checkpoint_id: int) -> None:
         if checkpoint_id != self.checkpoint_id:

@@ -142,6 +142,7 @@ def context_of(output: Collected, clock: ManualClock, **options: Any) -> Operato
         "key_groups": key_groups_of_slots(parallelism, MAX_PARALLELISM)[slot],
         "job": load_storage("memory://").job("job"),
         "backend": load_backend("hashmap"),
+        "first_checkpoint_id": 1,
         "clock": clock,
         "output": output,
         "collector": output,

@@ -125,6 +125,7 @@ class Attempt:
             job=self.job,
             backend=HashMapStateBackend(),
             restored=self.restored,
+            first_checkpoint_id=self.next_id,
             clock=self.clock,
             output=Nowhere(),
             collector=self.driver,

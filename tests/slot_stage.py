@@ -81,6 +81,7 @@ class Stage:
                 job=self.job,
                 restored=restored,
                 restored_from=restored_from,
+                first_checkpoint_id=1,
             ),
             0,
             self.channels,

@@ -337,6 +337,7 @@ class JobRun:
         last = parts.keeper.last
         point = parts.restore if last is None else RestorePoint(last, parts.job)
         credentials = Credentials(token=self._token, attempt=self.attempts)
+        first_checkpoint_id = parts.keeper.next_checkpoint_id
         launch = SlotLaunch(
             plan=parts.plan,
             epoch=parts.keeper.epoch,
@@ -347,6 +348,7 @@ class JobRun:
             restored_from=None if point is None else point.job,
             allow_pickle=parts.allow_pickle,
             compression=parts.config.compression,
+            first_checkpoint_id=first_checkpoint_id,
             credentials=credentials,
             driver_address=server.address,
         )
@@ -356,7 +358,7 @@ class JobRun:
             version=version("holdfast"),
             config=parts.config,
             sources=self._open_sources(point, credentials),
-            next_checkpoint_id=parts.keeper.next_checkpoint_id,
+            next_checkpoint_id=first_checkpoint_id,
             restored=None if point is None else point.number_in(parts.job),
             history=self.history,
             deploy=lambda queue: parts.cluster.deploy(launch, queue),

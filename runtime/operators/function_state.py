@@ -26,6 +26,7 @@ from holdfast.backends import (
     ValueState,
     ValueStateDescriptor,
 )
+from holdfast.backends.keyed import EarlyFiles
 from holdfast.backends.operator_snapshots import OPERATOR_KIND
 from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.runtime.operators.operator import OperatorContext
@@ -70,6 +71,7 @@ class FunctionState:
                 storage=context.restored_storage,
                 clock=context.clock,
                 allow_pickle=context.allow_pickle,
+                early=EarlyFiles(context.job, context.first_checkpoint_id),
             )
             if context.is_restored_from_own:
                 self.keyed.build_on_restored()

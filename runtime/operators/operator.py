@@ -79,6 +79,9 @@ class OperatorContext:
     restored_from: JobStorage | None = None
     """The folder that `restored` is in; None: the job's own."""
     allow_pickle: bool = False
+    first_checkpoint_id: int
+    """From this number on files may be begun in the job's folder before a snapshot refers to them;
+    no checkpoint of an earlier attempt has had it."""
     clock: Clock
     output: Output
     collector: Collector

@@ -55,6 +55,7 @@ class Slot:
             checkpoint_id,
             self.job.segments(checkpoint_id, label),
             partial(self.job.shared_segments, checkpoint_id, label),
+            partial(self.job.log_segments, checkpoint_id, label),
             SystemClock(),
             1,
             lambda _: is_written.set(),

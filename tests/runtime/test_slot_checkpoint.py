@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,6 +38,7 @@ class Stage:
             5,
             job.segments(5, "slot-0"),
             partial(job.shared_segments, 5, "slot-0"),
+            partial(job.log_segments, 5, "slot-0"),
             self.clock,
             chains,
             self.written.append,
@@ -61,8 +63,15 @@ class Stage:
             handle = segments.add(data)
         future.set_result(StateSnapshot(kind="test/1", handles={"all": handle}))
 
+    def log(self, data: bytes) -> Handle:
+        with self.target.log_segments(5, "mine", compression="lz4") as segments:
+            return segments.add(data)
+
     def files(self) -> list[str]:
         return [info.name for info in self.job.storage.list("job/chk-")]
+
+    def shared_files(self) -> list[str]:
+        return [info.name.partition("/")[2] for info in self.job.storage.list("job/shared/")]
 
 
 @pytest.fixture
@@ -175,6 +184,8 @@ def test_a_snapshot_belongs_to_its_checkpoint(make: Callable[..., Stage]) -> Non
         make().target.segments(6)
     with pytest.raises(Invalid, match="another checkpoint"):
         make().target.shared_segments(6)
+    with pytest.raises(Invalid, match="another checkpoint"):
+        make().target.log_segments(6)
 
 
 def test_each_shared_file_is_another_one(make: Callable[..., Stage]) -> None:
@@ -199,6 +210,62 @@ def test_what_is_given_up_begins_no_shared_file(make: Callable[..., Stage]) -> N
     stage.checkpoint.give_up()
     with pytest.raises(CancelledError):
         stage.target.shared_segments(5)
+    with pytest.raises(CancelledError):
+        stage.target.log_segments(5)
+
+
+def test_all_operators_share_one_file_for_their_logs(make: Callable[..., Stage]) -> None:
+    """Also those that ask for it at once; it counts when the slot's part is finished."""
+    stage = make()
+    (future,) = stage.take("a")
+    with ThreadPoolExecutor(4) as threads:
+        handles = list(threads.map(stage.log, [bytes([number]) * 100 for number in range(8)]))
+    assert stage.shared_files() == []
+    stage.write(future, b"x" * 100)
+    stage.checkpoint.finish()
+    (file,) = stage.shared_files()
+    assert file.startswith("shared/00000000000000000005-slot-0-")
+    assert {handle.file for handle in handles if isinstance(handle, FileHandle)} == {file}
+    assert [stage.job.read(handle) for handle in handles] == [bytes([n]) * 100 for n in range(8)]
+    assert len(stage.files()) == 1
+
+
+def test_a_small_log_needs_no_file(make: Callable[..., Stage]) -> None:
+    stage = make()
+    (future,) = stage.take("a")
+    handle = stage.log(b"small")
+    stage.write(future, b"x")
+    stage.checkpoint.finish()
+    assert isinstance(handle, InlineHandle)
+    assert stage.shared_files() == []
+
+
+@pytest.mark.parametrize("why", ["failed", "given up", "slot ends", "cannot be closed"])
+def test_a_log_goes_with_the_slot_s_file(
+    make: Callable[..., Stage], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make()
+    first, second = stage.take("a", "b")
+    stage.write(first, b"x" * 100)
+    stage.log(b"y" * 100)
+    if why == "slot ends":
+        stage.checkpoint.abort()
+    elif why == "failed":
+        second.set_exception(Unavailable("disk full"))
+    else:
+        stage.write(second, b"x" * 100)
+    if why == "given up":
+        stage.checkpoint.give_up()
+    if why == "cannot be closed":
+        fail = Unavailable("disk full")
+        monkeypatch.setattr(stage.checkpoint.writer, "close", Mock(side_effect=fail))
+    if why != "slot ends":
+        with pytest.raises(CancelledError if why == "given up" else Unavailable):
+            stage.checkpoint.finish()
+    # What was closed before it was known that it is of no use is an orphan.
+    assert len(stage.shared_files()) == (why == "cannot be closed")
+    assert stage.files() == []
+    assert list(stage.job.storage.unfinished("")) == []
 
 
 def test_an_operator_that_fails_while_it_writes_closes_nothing(make: Callable[..., Stage]) -> None:

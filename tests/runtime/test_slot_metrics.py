@@ -192,6 +192,7 @@ def test_a_heartbeat_carries_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     stream.process(Spend(), ORDER_SCHEMA, uid="spend")
     driver = Listener()
     launch = SlotLaunch(
+        first_checkpoint_id=1,
         plan=plan_job(builder.graph, job_id="job", parallelism=1, max_parallelism=16),
         epoch=1,
         attempt=1,

@@ -131,6 +131,7 @@ def test_a_slot_that_is_refused_before_its_peers_came_opens_no_function(
 
     server.serve(1, answer)
     launch = SlotLaunch(
+        first_checkpoint_id=1,
         plan=plan_job(builder.graph, job_id="job", parallelism=2, max_parallelism=16),
         epoch=1,
         attempt=1,

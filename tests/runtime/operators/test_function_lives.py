@@ -20,6 +20,7 @@ from holdfast.backends import (
     ValueStateDescriptor,
     load_backend,
 )
+from holdfast.backends.keyed import EarlyFiles
 from holdfast.runtime.errors import UserCodeFailed
 from holdfast.runtime.functions import (
     BatchContext,
@@ -384,6 +385,7 @@ def test_keyed_state_is_opened_with_what_the_slot_has() -> None:
         "restored": snapshots,
         "job": job,
         "allow_pickle": True,
+        "first_checkpoint_id": 9,
     }
     slot = opened(keyed(Recording()), ManualClock(7), slot=1, parallelism=3, **options)
     slot.operator.close()
@@ -398,6 +400,7 @@ def test_keyed_state_is_opened_with_what_the_slot_has() -> None:
         "max_parallelism": 128,
         "key_type": str,
         "allow_pickle": True,
+        "early": EarlyFiles(job, 9),
     }
 
 
