@@ -4,45 +4,32 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote
 
 from holdfast.storage.clock import Clock
+from holdfast.storage.delegating import DelegatingStorage, Verbs
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
 from holdfast.storage.fsspec_objects import FsspecObjects
 from holdfast.storage.fsspec_urls import without_password
-from holdfast.storage.interface import (
-    Buffer,
-    Capabilities,
-    CheckpointStorage,
-    ObjectInfo,
-    ObjectWriter,
-    UnfinishedWrite,
-)
+from holdfast.storage.interface import Capabilities
 from holdfast.storage.local import LocalObjects
 
 __all__ = ["FileSystemCheckpointStorage"]
 
 
-class _Objects(Protocol):
-    """What a kind of file system brings; `CheckpointStorage` says what each method owes."""
+class _Objects(Verbs, Protocol):
+    """What a kind of file system brings."""
 
     @property
     def capabilities(self) -> Capabilities: ...
     @property
     def identity(self) -> str: ...
-    def prepare(self) -> None: ...
-    def read_range(self, name: str, offset: int, length: int | None) -> bytes: ...
-    def writer(self, name: str) -> ObjectWriter: ...
-    def create(self, name: str, data: Buffer) -> bytes | None: ...
-    def list(self, prefix: str) -> Iterator[ObjectInfo]: ...
-    def delete(self, names: Iterable[str]) -> None: ...
-    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]: ...
 
 
-class FileSystemCheckpointStorage(CheckpointStorage):
+class FileSystemCheckpointStorage(DelegatingStorage):
     """Keeps checkpoints in a directory.
 
     `url` is a path, a `file:` URL, or a URL of any file system that fsspec knows, to which
@@ -121,26 +108,9 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     def capabilities(self) -> Capabilities:
         return self._objects.capabilities
 
-    def prepare(self) -> None:
-        self._objects.prepare()
-
-    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
-        return self._objects.read_range(name, offset, length)
-
-    def writer(self, name: str) -> ObjectWriter:
-        return self._objects.writer(name)
-
-    def create(self, name: str, data: Buffer) -> bytes | None:
-        return self._objects.create(name, data)
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self._objects.list(prefix)
-
-    def delete(self, names: Iterable[str]) -> None:
-        self._objects.delete(names)
-
-    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
-        return self._objects.unfinished(prefix)
+    @property
+    def _verbs(self) -> Verbs:
+        return self._objects
 
 
 def _file_url(path: str) -> str:

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import Unpack
 
 from holdfast.storage.clock import Clock
+from holdfast.storage.delegating import DelegatingStorage, Verbs
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
 from holdfast.storage.hdfs_objects import HdfsObjects
 from holdfast.storage.hdfs_options import HdfsKeywords, hdfs_options
 from holdfast.storage.hdfs_settings import HdfsPlace, HdfsSettings, place_of, service_of
-from holdfast.storage.interface import (
-    Buffer,
-    Capabilities,
-    CheckpointStorage,
-    ObjectInfo,
-    ObjectWriter,
-    UnfinishedWrite,
-)
+from holdfast.storage.interface import Capabilities
 from holdfast.storage.retries import Retries
 
 __all__ = ["HdfsCheckpointStorage"]
 
 
-class HdfsCheckpointStorage(CheckpointStorage):
+class HdfsCheckpointStorage(DelegatingStorage):
     """Keeps checkpoints in a directory of an HDFS.
 
     `url` is `hdfs://host:port/path`, `hdfs://service/path` of a name service with several name
@@ -125,23 +118,6 @@ class HdfsCheckpointStorage(CheckpointStorage):
     def capabilities(self) -> Capabilities:
         return self._objects.capabilities
 
-    def prepare(self) -> None:
-        self._objects.prepare()
-
-    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
-        return self._objects.read_range(name, offset, length)
-
-    def writer(self, name: str) -> ObjectWriter:
-        return self._objects.writer(name)
-
-    def create(self, name: str, data: Buffer) -> bytes | None:
-        return self._objects.create(name, data)
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self._objects.list(prefix)
-
-    def delete(self, names: Iterable[str]) -> None:
-        self._objects.delete(names)
-
-    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
-        return self._objects.unfinished(prefix)
+    @property
+    def _verbs(self) -> Verbs:
+        return self._objects

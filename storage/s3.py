@@ -7,21 +7,14 @@ store; that a store honours the condition is tried before the first one, and nev
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Unpack
 
 from holdfast.storage.clock import Clock
+from holdfast.storage.delegating import DelegatingStorage
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
-from holdfast.storage.interface import (
-    Buffer,
-    Capabilities,
-    CheckpointStorage,
-    ObjectInfo,
-    ObjectWriter,
-    UnfinishedWrite,
-)
+from holdfast.storage.interface import Capabilities
 from holdfast.storage.retries import Retries
 from holdfast.storage.s3_options import S3Arguments, S3Options, s3_place, url_to_show
 from holdfast.storage.s3_secrets import warn_of_secrets
@@ -34,7 +27,7 @@ __all__ = ["S3CheckpointStorage"]
 _OWN_OPTIONS = ("allow_unsafe_commit", "clock", "entropy", "inline_limit_bytes")
 
 
-class S3CheckpointStorage(CheckpointStorage):
+class S3CheckpointStorage(DelegatingStorage):
     """Keeps checkpoints in a bucket, below a path.
 
     `s3://bucket/path` and `s3a://bucket/path` are the same place. Connections are made where the
@@ -111,29 +104,9 @@ class S3CheckpointStorage(CheckpointStorage):
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
-    def prepare(self) -> None:
-        self._objects().prepare()
-
-    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
-        return self._objects().read_range(name, offset, length)
-
-    def writer(self, name: str) -> ObjectWriter:
-        return self._objects().writer(name)
-
-    def create(self, name: str, data: Buffer) -> bytes | None:
-        return self._objects().create(name, data)
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self._objects().list(prefix)
-
-    def delete(self, names: Iterable[str]) -> None:
-        self._objects().delete(names)
-
-    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
-        return self._objects().unfinished(prefix)
-
-    def _objects(self) -> S3Objects:
-        """The verbs, in this process. The library below is loaded only here: few jobs need it."""
+    @property
+    def _verbs(self) -> S3Objects:
+        """Who carries them out. The library below is loaded only here: few jobs need it."""
         from holdfast.storage.s3_objects import S3Objects  # noqa: PLC0415
         from holdfast.storage.s3_requests import S3Requests  # noqa: PLC0415
 

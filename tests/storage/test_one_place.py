@@ -120,7 +120,7 @@ def test_an_s3_at_another_endpoint_is_another_place() -> None:
 def test_the_options_go_along() -> None:
     s3: Any = opened("s3://bucket/v2").at("s3a://bucket/v1")
     assert s3._options == opened("s3://bucket/v2")._options  # type: ignore[attr-defined]
-    assert s3._objects()._place.prefix == "v1/"
+    assert s3._verbs._place.prefix == "v1/"
     hdfs: Any = opened("hdfs://pair/v2").at("hdfs://one:8020/v1")
     assert hdfs._objects._settings.kerberos_principal == "me"
     assert hdfs._objects._settings.name_node == "hdfs://pair"

@@ -149,7 +149,7 @@ class TestErrors:
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("a mistake\nof many lines")
 
-        here = storage._objects()._requests.connection
+        here = storage._verbs._requests.connection
         monkeypatch.setattr(here.client, "get_object", broken)
         with pytest.raises(Unavailable, match=r"RuntimeError: a mistake \(tried once\)"):
             storage.read("a")
