@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from holdfast.backends import StateBackend, default_max_parallelism, load_backend
 from holdfast.backends.key_groups import check_parallelism
-from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
+from holdfast.changelog import ChangelogOptions
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
@@ -37,6 +37,7 @@ from holdfast.runtime.plan import JobPlan, plan_job
 from holdfast.runtime.restarts import RestartStrategy, default_restart
 from holdfast.runtime.settings import check_switch
 from holdfast.runtime.sinks import CollectSink
+from holdfast.runtime.spark.changelog_settings import check_changelog, with_changelog
 from holdfast.runtime.spark.cluster import SparkCluster
 from holdfast.runtime.spark.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.progress import follow
@@ -75,8 +76,9 @@ class StreamEnvironment:
             number that leaves room to grow, as Flink chooses it.
         backend: where live state is kept: a registered name, or a `StateBackend`.
         changelog: whether its changes are logged, so that a checkpoint costs what has changed and
-            not what there is; `ChangelogOptions` say more. It can be switched on or off when a job
-            is restored.
+            not what there is; `ChangelogOptions` say how. True leaves that to the session, and None
+            all of it: `spark.holdfast.state.changelog.enabled`, and others of Flink's names. It can
+            be switched on or off when a job is restored.
         storage: where checkpoints are kept: a URL, a registered name, or a `CheckpointStorage`.
         checkpointing: how checkpoints are taken; a duration is an interval. None: only the final
             one of a job whose sources end.
@@ -91,14 +93,14 @@ class StreamEnvironment:
         Invalid: an argument cannot be what it is.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by name, and none of them can be left out
         self,
         spark: SparkSession | None = None,
         *,
         parallelism: int = 2,
         max_parallelism: int | None = None,
         backend: str | StateBackend = "hashmap",
-        changelog: bool | ChangelogOptions = False,
+        changelog: bool | ChangelogOptions | None = None,
         storage: str | CheckpointStorage = "memory",
         checkpointing: CheckpointConfig | Duration | None = None,
         restart: RestartStrategy | None = None,
@@ -112,8 +114,7 @@ class StreamEnvironment:
         self.storage = storage_of(storage, spark) if isinstance(storage, str) else storage
         _check_kind(self.backend, StateBackend, "backend", 'a registered name such as "hashmap"')
         _check_kind(self.storage, CheckpointStorage, "storage", "a path, a URL, a registered name")
-        if changelog is not False:
-            self.backend = _logged(self.backend, changelog)
+        check_changelog(changelog, self.backend)
         if restart is not None:
             _check_kind(
                 restart, RestartStrategy, "restart", "such as FixedDelayRestart(attempts=3)"
@@ -128,6 +129,7 @@ class StreamEnvironment:
         self.restart = restart or default_restart(is_checkpointing=is_checkpointing)
         self.allow_pickle = allow_pickle
         self.spark = make_session(parallelism) if spark is None else spark
+        self.backend = with_changelog(self.backend, changelog=changelog, spark=self.spark)
         self._builder = _JobBuilder(JobGraph())
 
     def from_stream(
@@ -377,17 +379,6 @@ def _check_kind(value: object, kind: type, name: str, others: str) -> None:
             expected=f"a {kind.__name__}, {others}",
             found=repr(value),
         )
-
-
-def _logged(backend: StateBackend, changelog: object) -> StateBackend:
-    options = ChangelogOptions() if changelog is True else changelog
-    if not isinstance(options, ChangelogOptions):
-        raise Invalid(
-            "changelog is of another kind",
-            expected="True, False or ChangelogOptions",
-            found=repr(changelog),
-        )
-    return ChangelogStateBackend(backend, options)
 
 
 def _ended(result: JobResult, job: JobStorage, plan: JobPlan) -> JobHandle:
