@@ -26,6 +26,7 @@ from holdfast.storage import (
     OperatorState,
     Unavailable,
 )
+from holdfast.storage.commit import open_from
 
 __all__ = ["CheckpointKeeper"]
 
@@ -79,8 +80,9 @@ class CheckpointKeeper:
         """The number of the last one that was completed, or where this attempt began."""
         self.trouble = ""
         """What is not committed yet, for how long and why; empty if nothing is."""
-        self._has_leftovers = False
-        """Whether one below it was given up, and may have left files."""
+        self._leftovers_to = 0
+        """The highest number of files that may be there though nobody needs them; 0 if there can be
+        none that the last search has not found."""
         self._cleaned_s = -math.inf
         self._has_too_many = False
         """Whether one was completed since older ones were deleted."""
@@ -145,10 +147,11 @@ class CheckpointKeeper:
     def clean(self) -> None:
         """Have deleted in the background what attempts that are over have left, and nobody needs.
 
-        Call it while no attempt runs. What slots that are given up still write is void as well,
-        and goes with the next call; so does what could not be deleted.
+        Call it while no attempt runs: then no file is under way, whatever the newest checkpoint
+        says of those that were begun before theirs. What slots that are given up still write is
+        void as well, and goes with the next call; so does what could not be deleted.
         """
-        self._newest, self._has_leftovers = self.next_checkpoint_id - 1, False
+        self._newest, self._leftovers_to = self.next_checkpoint_id - 1, 0
         self._thread.submit(self._retain_at_last)
         self._thread.submit(self._clean, self.next_checkpoint_id)
 
@@ -191,7 +194,7 @@ class CheckpointKeeper:
         self.decided = decided
         events.put(decided)
         if isinstance(decided, Stored):
-            self._clean_between(decided.metadata.checkpoint_id)
+            self._clean_between(decided.metadata)
 
     def _decide(self, command: Store) -> Stored | StoreFailed:
         """Commit, again and again until it is decided: it may be complete for all who read."""
@@ -231,20 +234,30 @@ class CheckpointKeeper:
         finally:
             self.trouble = ""
 
-    def _clean_between(self, completed: int) -> None:
-        """Now and then, delete what checkpoints that were given up have left.
+    def _clean_between(self, completed: CheckpointMetadata) -> None:
+        """Now and then, delete what is left of checkpoints that were given up, and of logs.
 
-        Only of those below the last but one that was completed. Nobody writes them any more: each
-        backend of a slot, and each source, writes one snapshot after the other, and all have
-        written that one. And nobody refers to them, not to their shared files either: those under
-        way build on completed ones, whose files are no orphans as long as `retain` keeps them.
+        Only what is numbered below the last but one that was completed. Nobody writes such files
+        for a snapshot any more: each backend of a slot, and each source, writes one after the
+        other, and all have written that one. And nobody refers to them, not to shared files either:
+        those under way build on completed ones, whose files are no orphans as long as `retain`
+        keeps them; what they refer to besides was begun before its checkpoint, and is open as the
+        newest one has it, which is spared too (`holdfast.storage.commit` has the reason). Who
+        begins files so may leave some of each number, and nobody hears of it.
         """
-        before, self._newest = self._newest, completed
+        number, begun_from = completed.checkpoint_id, completed.begun_from
+        before, self._newest = self._newest, number
+        first = min(before, open_from(number, begun_from))
         now_s = self._clock.monotonic_s()
-        if self._has_leftovers and now_s - self._cleaned_s >= _CLEAN_PAUSE_S:
-            self._has_leftovers, self._cleaned_s = False, now_s
-            self._clean(before)
-        self._has_leftovers |= completed > before + 1
+        if self._leftovers_to and now_s - self._cleaned_s >= _CLEAN_PAUSE_S:
+            self._cleaned_s = now_s
+            self._clean(first)
+            if self._leftovers_to < first:
+                self._leftovers_to = 0
+        if begun_from is not None:
+            self._leftovers_to = number + 1
+        elif number > before + 1:
+            self._leftovers_to = max(self._leftovers_to, number - 1)
 
     def _clean(self, first: int) -> None:
         """Have deleted what is not needed, but nothing of the checkpoints from this number on."""

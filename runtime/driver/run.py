@@ -325,7 +325,8 @@ class JobRun:
         try:
             return attempt.run()
         finally:
-            parts.keeper.skip_to(attempt.next_checkpoint_id)
+            # Slots may have begun files for the one that would have been the next.
+            parts.keeper.skip_to(attempt.next_checkpoint_id + 1)
             self._events = None
             server.pause()
 

@@ -58,7 +58,7 @@ def test_an_attempt_that_fails_is_followed_by_another_with_other_numbers() -> No
     assert stage.run.failures[0].failed_ms == stage.clock.now_ms()
     assert [each.credentials.attempt for each in stage.opened[::2]] == [1, 2, 3]
     assert len({each.credentials.token for each in stage.opened}) == 1
-    assert stage.numbers == [1, 4, 7]
+    assert stage.numbers == [1, 5, 9], "slots may have begun files for 4 and 8"
 
 
 def test_the_strategy_has_the_last_word() -> None:
