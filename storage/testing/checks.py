@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 from holdfast.storage.errors import HoldfastError, NotFound
 from holdfast.storage.interface import CheckpointStorage
@@ -15,6 +16,7 @@ from holdfast.storage.interface import CheckpointStorage
 __all__ = [
     "is_absent",
     "names_in",
+    "names_place",
     "nothing_left",
     "outcome_of",
     "owed",
@@ -59,6 +61,12 @@ def reads(storage: CheckpointStorage, name: str, expected: bytes, what: str) -> 
     except NotFound as error:
         raise AssertionError(f"{what}: {name} is missing ({error})") from error
     same(found, expected, f"{what}: {name}")
+
+
+def names_place(message: str, storage: CheckpointStorage, what: str) -> None:
+    """Fail unless an error says where it was, as the URL does or as a path that is not quoted."""
+    root = storage.url.partition("://")[2]
+    require(root in message or unquote(root) in message, f"{what} must name {root}: {message}")
 
 
 def is_absent(storage: CheckpointStorage, name: str, what: str) -> None:

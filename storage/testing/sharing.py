@@ -11,7 +11,15 @@ import pytest
 from holdfast.storage.errors import HoldfastError
 from holdfast.storage.interface import Capabilities, CheckpointStorage
 from holdfast.storage.testing import neighbours
-from holdfast.storage.testing.checks import names_in, owed, pattern, reads, require, same
+from holdfast.storage.testing.checks import (
+    names_in,
+    names_place,
+    owed,
+    pattern,
+    reads,
+    require,
+    same,
+)
 from holdfast.storage.testing.creating import at_once
 from holdfast.storage.testing.place import Place, opened
 
@@ -138,12 +146,10 @@ class SharingClauses:
             "take_over": storage.job("job").take_over,
             "completed": storage.job("job").completed,
         }
-        root = storage.url.partition("://")[2]
         for verb, call in verbs.items():
             with owed(HoldfastError, f"{verb}, of a storage that cannot work") as caught:
                 call()
-            message = str(caught[0])
-            require(root in message, f"the error of {verb} must name {root}: {message}")
+            names_place(str(caught[0]), storage, f"the error of {verb}")
 
 
 def _has_all_that_was_mixed(storage: CheckpointStorage, parties: int) -> None:
