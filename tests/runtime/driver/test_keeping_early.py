@@ -47,7 +47,7 @@ class Stage:
         self.keeper.finish_deleting()
 
     def told(self, number: int, *files: int, begun_from: int | None) -> object:
-        self.clock.advance(60_000)
+        self.clock.advance(61_000)
         handles = {early(file): FileHandle(early(file), 0, 1, "00") for file in files}
         begins = StateSnapshot(kind="t/1", handles={**handles}, slot=0, begun_from=begun_from)
         store = Store(
