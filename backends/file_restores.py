@@ -148,7 +148,7 @@ def _able(store: TableStore, snapshots: Sequence[FilesToRestore]) -> TableFiles:
                 expected=f"files of {known}, or entries" if known else "entries",
                 found=f"files of {each.attributes.format}",
                 fix="Restore it with the backend that has written it; a checkpoint that it writes "
-                "with incremental=False can be restored with any",
+                "with incremental=False, and without a changelog, can be restored with any",
             )
     assert files is not None
     return files

@@ -1,0 +1,158 @@
+"""Runs of a job of one operator, in several slots: as the driver and its slots do, by hand.
+
+A slot has a backend of its own, as a process has. Checkpoints are committed, told and retained;
+between them slots are tended, and time passes when the test says so.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from holdfast.backends import KeyedStateBackend, StateBackend, key_groups_of_slots
+from holdfast.backends.keyed import EarlyFiles
+from holdfast.backends.logs import LOGGED_KIND, LoggedAttributes
+from holdfast.storage import (
+    CheckpointMetadata,
+    JobStorage,
+    ManualClock,
+    OperatorState,
+    StateSnapshot,
+    SystemClock,
+)
+from logged_steps import GROUPS, NOW_MS, UID, Content, Step, apply, content
+
+__all__ = ["LoggedRun", "log_of", "parts_of"]
+
+_WAIT_S = 60
+_ABOVE_ALL = 10**15
+
+
+class LoggedRun:
+    """One attempt; `from_job` is the job whose checkpoint is `restored`, if it is another one."""
+
+    def __init__(
+        self,
+        job: JobStorage,
+        backend: StateBackend,
+        *,
+        parallelism: int = 1,
+        restored: CheckpointMetadata | None = None,
+        from_job: JobStorage | None = None,
+        retained: int = 1,
+    ) -> None:
+        self.job = job
+        self.owner = job.take_over()
+        self.clock = ManualClock(NOW_MS)
+        self._retained = retained
+        self.number = self.owner.next_checkpoint_id
+        self.owner.remove(self.owner.orphans(in_flight=range(self.number, _ABOVE_ALL)))
+        self.slots: list[KeyedStateBackend] = []
+        try:
+            for key_groups in key_groups_of_slots(parallelism, GROUPS):
+                mine: StateBackend = pickle.loads(pickle.dumps(backend))
+                slot = mine.open(
+                    uid=UID,
+                    key_groups=key_groups,
+                    max_parallelism=GROUPS,
+                    key_type=int,
+                    restore=[] if restored is None else parts_of(restored),
+                    storage=from_job or job,
+                    clock=self.clock,
+                    early=EarlyFiles(job, self.number),
+                )
+                self.slots.append(slot)
+                if restored is not None and from_job is None:
+                    slot.build_on_restored()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for slot in self.slots:
+            slot.close()
+
+    def change(self, every: Iterable[Step], *, tends_each: int = 20, passes_s: float = 0.1) -> None:
+        """Make changes; after so many the slots are tended, and so much time has passed."""
+        for number, each in enumerate(every):
+            for slot in self.slots:
+                apply(slot, [each])
+            if number % tends_each == 0:
+                self.tend(passes_s)
+
+    def tend(self, passes_s: float = 0.1) -> list[bool]:
+        """Whether each slot has room."""
+        self.clock.advance(round(passes_s * 1000))
+        return [slot.tend() for slot in self.slots]
+
+    def tend_until(self, is_so: Callable[[], bool]) -> None:
+        """Until it is so; threads in the background need real time for what they do."""
+        real = SystemClock()
+        deadline_s = real.monotonic_s() + _WAIT_S
+        while not is_so():
+            assert real.monotonic_s() < deadline_s
+            self.tend()
+            real.sleep_s(0.001)
+
+    def numbers(self, name: str) -> list[float]:
+        """A metric of each slot's operator."""
+        return [slot.metrics().store[name] for slot in self.slots]
+
+    def snapshot(self) -> list[StateSnapshot]:
+        """The part of each slot in the next checkpoint."""
+        futures = [slot.snapshot(self.number, self.job) for slot in self.slots]
+        return [future.result(_WAIT_S) for future in futures]
+
+    def checkpoint(self) -> CheckpointMetadata:
+        """Complete one: it is told, and older ones are deleted."""
+        parts = self.snapshot()
+        state = OperatorState(
+            parallelism=len(self.slots), max_parallelism=GROUPS, parts=tuple(parts)
+        )
+        written = self.owner.commit(
+            CheckpointMetadata(
+                job_id=self.job.job_id,
+                checkpoint_id=self.number,
+                triggered_ms=0,
+                completed_ms=0,
+                operators={UID: state},
+            )
+        )
+        for slot in self.slots:
+            slot.notify_checkpoint_complete(self.number)
+        self.number += 1
+        self.owner.retain(self._retained)
+        return written
+
+    def content(self) -> Content:
+        """What is in all slots; timers are gone by that."""
+        found: Content = {}
+        for slot in self.slots:
+            found |= content(slot)
+        return found
+
+
+def parts_of(checkpoint: CheckpointMetadata) -> list[StateSnapshot]:
+    """What the slots have left in it."""
+    return list(checkpoint.operators[UID].parts)
+
+
+def log_of(part: StateSnapshot) -> LoggedAttributes:
+    """What a part says of its base and its logs."""
+    assert part.kind == LOGGED_KIND
+    return msgspec.convert(part.attributes, LoggedAttributes)
