@@ -43,11 +43,10 @@ class Writer:
         """Of the newest completed checkpoint: what the next one may build on."""
         self.number = self.owner.next_checkpoint_id
         latest = job.latest()
-        begun: dict[str, Handle] = {}
         if latest is not None:
             self.shared = self._shared_of(latest)
-            begun = latest.operators["early"].parts[0].handles
-        self.early = EarlyWriter(job, chance, self.number, begun)
+        early = () if latest is None else latest.operators["early"].parts
+        self.early = EarlyWriter(job, chance, self.number, early)
 
     def live(self) -> None:
         """One thing after the other."""

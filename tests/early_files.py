@@ -9,7 +9,7 @@ is in a file follows from its key, so that whoever reads a checkpoint can tell w
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from holdfast.storage import Handle, JobStorage, SegmentWriter, StateSnapshot
 
@@ -27,13 +27,13 @@ class EarlyWriter:
         job: JobStorage,
         chance: random.Random,
         first: int,
-        restored: Mapping[str, Handle] | None = None,
+        restored: Iterable[StateSnapshot] = (),
     ) -> None:
         self._job = job
         self._chance = chance
         self._next = first
         """Above every barrier that it has seen."""
-        self._pieces: dict[str, Handle] = dict(restored or {})
+        self._pieces: dict[str, Handle] = {}
         """What a snapshot refers to, in order; a base comes first, if there is one."""
         self._base: SegmentWriter | None = None
         self._base_number = 0
@@ -41,6 +41,8 @@ class EarlyWriter:
         self._base_covers = 0
         """How many of the pieces it takes the place of."""
         self._made = 0
+        for part in restored:
+            self._pieces |= part.handles
 
     def act(self) -> None:
         """Do one thing that falls between two barriers."""
@@ -61,8 +63,13 @@ class EarlyWriter:
             kind=EARLY_KIND,
             handles=dict(self._pieces),
             slot=slot,
-            begun_from=self._next if self._base is None else self._base_number,
+            begun_from=self.begun_from,
         )
+
+    @property
+    def begun_from(self) -> int | None:
+        """The lowest number of what it has begun, and has not in its snapshots yet."""
+        return self._next if self._base is None else self._base_number
 
     def close(self) -> None:
         """Leave what is not finished."""

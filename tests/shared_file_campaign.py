@@ -3,8 +3,9 @@
 The coordinator of the runtime decides, seats stand for slots, and a keeper commits, retains and
 cleans behind a queue, as the driver's does. News come late, in another order, or never; snapshots
 fail, are given up, or are written when nobody wants them any more; slots and drivers die, and go on
-from a checkpoint, not always the newest, at any parallelism. After each step every retained
-checkpoint is whole; now and then one is restored beside what is live, and compared with a model.
+from a checkpoint, not always the newest, at any parallelism. Beside it in each slot is another
+operator, which begins files between snapshots. After each step every retained checkpoint is whole;
+now and then one is restored beside what is live, and compared with a model.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from early_files import EarlyWriter, check_early
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.snapshots import FILES_KIND
 from holdfast.backends.testing.comparing import compare_fired, compare_states
@@ -50,6 +52,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.commit import open_from
 from shared_file_slots import Seat
 
 __all__ = ["Campaign", "Rules"]
@@ -57,6 +60,8 @@ __all__ = ["Campaign", "Rules"]
 START_MS = 1_000_000
 _TIMEOUT_MS = 600_000
 _ABOVE_ALL = 10**15
+_EARLY = "early"
+"""The operator that begins files before the checkpoint that refers to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +74,8 @@ class Rules:
     """Barriers say what is complete."""
     spares_under_way: bool = True
     """Cleaning spares what those under way may be writing."""
+    spares_begun: bool = True
+    """Cleaning spares what was begun before its checkpoint."""
 
 
 class Campaign:
@@ -108,6 +115,8 @@ class Campaign:
         """Of all checkpoints that began, by number."""
         self.lineage: set[int | None] = set()
         """The completed checkpoints whose files what begins now may refer to."""
+        self.first_id = 0
+        """Of this attempt's checkpoints, and of the files that are begun before them."""
         self.seats: list[Seat] = []
         self.dying: list[Seat] = []
         """Slots that were given up and have not noticed."""
@@ -118,6 +127,7 @@ class Campaign:
         for _ in range(steps):
             acts = self._acts()
             (act,) = self.chance.choices(list(acts), list(acts.values()))
+            self._begin_files()
             act()
             self._check_retained()
         self._end()
@@ -146,7 +156,10 @@ class Campaign:
         """Begin an attempt, from a checkpoint if there is one, which is the job's `own` or not."""
         chance = self.chance
         self.settings = replace(self.settings, backend=self.backends[chance.random() < 0.85])
-        parts = () if number is None else self.settings.job.load(number).operators[UID].parts
+        job = self.settings.job
+        operators = {} if number is None else job.load(number).operators
+        parts = operators[UID].parts if operators else ()
+        early = operators[_EARLY].parts if operators and own else ()
         parallelism = chance.randrange(1, 5)
         self.tally["rescaled"] += number is not None and len(parts) != parallelism
         self.fleet = Fleet(self.settings, self.subjects, parallelism, parts, builds_on_restored=own)
@@ -155,28 +168,40 @@ class Campaign:
             sorted(self.subjects), chance.randrange(1, len(self.subjects) + 1)
         )
         self.has_timers = chance.random() < 0.5
-        self.seats = [Seat(slot, self.settings.job) for slot in self.fleet.slots]
+        self.first_id = self.next_id
+        self.seats = [
+            Seat(slot, job, EarlyWriter(job, chance, self.first_id, early[place::parallelism]))
+            for place, slot in enumerate(self.fleet.slots)
+        ]
         self.coordinator = CheckpointCoordinator(
             self.config,
             slots=parallelism,
             sources=(),
-            next_id=self.next_id,
+            next_id=self.first_id,
             now_ms=self.now_ms,
             restored=number if own else None,
         )
         self.lineage = {number} if own else set()
+        self.referred: set[str] = set()
         if number is not None and own:
             restored = self.settings.job.load(number)
             self.lineage |= set(map(names.writer_of, restored.files()))
+            self.referred |= restored.files()
         self.keeper: deque[Callable[[], None]] = deque()
         self.stored: deque[int] = deque()
-        self.newest = self.next_id - 1
-        self.has_leftovers = False
+        self.newest = self.first_id - 1
 
     @property
     def next_id(self) -> int:
-        """A number that no checkpoint has had."""
-        return max(self.owner.next_checkpoint_id, max(self.models, default=0) + 1)
+        """A number that no checkpoint has had, and for which nobody has begun a file."""
+        begun = max(self.first_id, max(self.models, default=0) + 1)
+        return max(self.owner.next_checkpoint_id, begun + 1)
+
+    def _begin_files(self) -> None:
+        """Let some slots write something between snapshots."""
+        for seat in self.seats:
+            if self.chance.random() < 0.3:
+                seat.early.act()
 
     def _change(self) -> None:
         """Call methods of a state."""
@@ -252,8 +277,11 @@ class Campaign:
             commands = self.coordinator.declined(now_ms, number, slot=slot, reason=found)
         else:
             self._weigh(number, found)
+            early = seat.early_parts[number]
+            self.tally["begun long before"] += (early.begun_from or 0) < number
+            parts = {UID: [found], _EARLY: [early]}
             commands = self.coordinator.acknowledged(
-                now_ms, number, slot=slot, parts={UID: [found]}, statistics=SlotStatistics()
+                now_ms, number, slot=slot, parts=parts, statistics=SlotStatistics()
             )
         self._carry_out(commands)
 
@@ -369,29 +397,35 @@ class Campaign:
     def _store(self, command: Store) -> None:
         """As the driver's keeper does: commit, tell, clean."""
         number = command.checkpoint_id
-        state = OperatorState(
-            parallelism=len(self.seats),
-            max_parallelism=self.settings.max_parallelism,
-            parts=command.operators[UID],
-        )
+        operators = {
+            uid: OperatorState(
+                parallelism=len(self.seats),
+                max_parallelism=self.settings.max_parallelism,
+                parts=tuple(parts),
+            )
+            for uid, parts in command.operators.items()
+        }
         metadata = CheckpointMetadata(
             job_id="job",
             checkpoint_id=number,
             triggered_ms=command.triggered_ms,
             completed_ms=self.now_ms,
-            operators={UID: state},
+            operators=operators,
         )
-        foreign = {names.writer_of(file) for file in metadata.files()} - self.lineage - {number}
+        files: set[str] = set().union(*(part.files() for part in operators[UID].parts))
+        foreign = set(map(names.writer_of, files)) - self.lineage - {number}
         assert not foreign, f"checkpoint {number} refers to files of {foreign}, not completed"
         self.owner.commit(metadata)
+        earlier = {name for name in metadata.files() - files if names.writer_of(name) != number}
+        self.tally["begun before"] += not earlier <= self.referred
+        self.referred |= metadata.files()
         self.lineage.add(number)
         self.tally["completed"] += 1
         self.stored.append(number)
         before, self.newest = self.newest, number
-        if self.has_leftovers and self.chance.random() < 0.5:
-            self.has_leftovers = False
-            self._clean(before)
-        self.has_leftovers |= number > before + 1
+        if self.chance.random() < 0.5:
+            begun_from = metadata.begun_from if self.rules.spares_begun else None
+            self._clean(min(before, open_from(number, begun_from)))
 
     def _retain(self, since: int | None) -> None:
         kept = since if self.rules.retains_since else None
@@ -416,9 +450,12 @@ class Campaign:
         """Every file of every retained checkpoint is there, and is what was written."""
         job = self.settings.job
         for number in self.owner.completed:
-            for part in job.load(number).operators[UID].parts:
+            operators = job.load(number).operators
+            for part in operators[UID].parts:
                 for piece in job.read_all(part.handles.values()):
                     self.tally["read"] += len(piece)
+            for part in operators[_EARLY].parts:
+                check_early(job, part)
 
     def _end(self) -> None:
         """What is left in the end is what is needed, and then nothing."""

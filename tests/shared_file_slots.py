@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from early_files import EarlyWriter
 from holdfast.backends.keyed import KeyedStateBackend
 from holdfast.backends.snapshots import SnapshotFuture
 from holdfast.backends.testing.fleet import Gate
@@ -67,6 +69,9 @@ class Seat:
 
     backend: KeyedStateBackend
     job: JobStorage
+    early: EarlyWriter
+    """Another operator, which begins files before the checkpoint that refers to them."""
+    early_parts: dict[int, StateSnapshot] = field(default_factory=dict)
     barriers: list[Begin] = field(default_factory=list)
     """On their way, in their order."""
     news: list[tuple[str, int]] = field(default_factory=list)
@@ -84,6 +89,7 @@ class Seat:
         target = Target(self.job, files_left=files_left)
         future = self.backend.snapshot(number, target, compression=compression, neutral=neutral)
         self.parts[number] = Part(target, future)
+        self.early_parts[number] = self.early.snapshot(number)
         if number in self._given_up:
             future.cancel()
 
@@ -124,6 +130,8 @@ class Seat:
             else:
                 part.future.cancel()
                 part.target.opened.set()
+        with suppress(Unavailable):  # nobody needs it, and it may be deleted by now
+            self.early.close()
         self.backend.close()
 
     def _complete(self, number: int) -> None:

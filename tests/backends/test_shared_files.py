@@ -57,6 +57,8 @@ def check(tally: Counter[str], sequences: int) -> None:
     assert tally["completed"] > 5 * sequences
     assert tally["building"] > 0.3 * tally["native"], "too few snapshots refer to earlier files"
     assert tally["crashed"] > sequences
+    for what in ("begun before", "begun long before"):
+        assert tally[what] > sequences, what
     for what in ("rescaled", "neutral", "dropped", "compared", "lost", "orphans"):
         assert tally[what] > 0.5 * sequences, what
     for what in ("rewound", "subsumed", "expired", "declined"):
@@ -145,6 +147,8 @@ BROKEN = {
     "retention does not wait": Broken(rules=Rules(retains_since=False)),
     "barriers do not tell": Broken(rules=Rules(barriers_tell=False)),
     "cleaning spares nothing": Broken(rules=Rules(spares_under_way=False)),
+    "cleaning takes what was begun": Broken(rules=Rules(spares_begun=False)),
+    "nobody says what was begun": Broken("early_files.EarlyWriter.begun_from", None),
 }
 
 
