@@ -62,9 +62,8 @@ class LoggedStore(TableStore):
 
     def take(self) -> list[TakenChanges]:
         """What was recorded since the call before, by table, where there is something."""
-        self.apply()
         return [
-            TakenChanges(spec, each.changes.take(), rows)
+            TakenChanges(spec, each.take(), rows)
             for spec, each in self._recording()
             if (rows := each.changes.rows)
         ]
@@ -73,6 +72,11 @@ class LoggedStore(TableStore):
         """Have the inner tables be as these."""
         for _, table in self._tables.values():
             table.apply()
+
+    def apply_some(self, rows: int) -> None:
+        """Bring the inner tables nearer to that, by so many rows of each."""
+        for _, table in self._tables.values():
+            table.apply_some(rows)
 
     @property
     def files(self) -> TableFiles | None:  # type: ignore[override]

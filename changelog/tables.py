@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from holdfast.backends.entries import Block
@@ -11,6 +12,7 @@ from holdfast.backends.timer_queues import Timer, TimerQueue
 from holdfast.changelog.recorded import (
     ListChanges,
     MapChanges,
+    Recorded,
     Recorder,
     TimerChanges,
     ValueChanges,
@@ -49,15 +51,22 @@ class LoggedTable(Table, Generic[_T]):
     def unload(self, block: Block) -> None:
         self.inner.unload(block)
 
+    def take(self) -> Recorded:
+        """What was recorded since the call before."""
+        return self.changes.take()
+
     def apply(self) -> None:
         """Have the inner table be as this one."""
+
+    def apply_some(self, rows: int) -> None:
+        """Do a part of that, if there is something left of what was taken."""
 
 
 class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
     """Values: what was set last is in memory, for whoever reads it soon and for the log.
 
-    It gets into the inner table in one go, when somebody walks over that or the log takes it.
-    So a value that changes often is written there once.
+    It gets into the inner table later: when somebody walks over that, or after it was sealed, some
+    of it at a time. So a value that changes often is written there once, and a seal takes no time.
     """
 
     changes: ValueChanges
@@ -65,26 +74,31 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
     def __init__(self, inner: ValueTable) -> None:
         super().__init__(inner)
         self.changes = ValueChanges()
+        self._sealed: dict[Any, Any] = {}
+        """Below what is hot, above the inner table, which has the first of it already."""
+        self._left: Iterator[tuple[Any, Any]] = iter(())
         if inner.direct is not None:
             self.direct = self.changes
 
     def get(self, address: Any) -> Any:
         cell = self.changes.hot.get(address, _ABSENT)
+        if cell is _ABSENT:
+            cell = self._sealed.get(address, _ABSENT)
         return self.inner.get(address) if cell is _ABSENT else cell
 
     def put(self, address: Any, cell: Any) -> None:
         self.changes.hot[address] = cell
 
     def get_many(self, addresses: Sequence[Any]) -> list[Any]:
-        hot = self.changes.hot
-        if not hot:
+        hot, sealed = self.changes.hot, self._sealed
+        if not hot and not sealed:
             return self.inner.get_many(addresses)
-        found = list(map(hot.get, addresses))
+        found = list(map(hot.get, addresses, map(sealed.get, addresses)))
         if None in found:
             missing = [
                 place
                 for place, cell in enumerate(found)
-                if cell is None and addresses[place] not in hot
+                if cell is None and addresses[place] not in hot and addresses[place] not in sealed
             ]
             there = self.inner.get_many([addresses[place] for place in missing])
             for place, cell in zip(missing, there, strict=True):
@@ -116,17 +130,30 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         self.apply()
         super().unload(block)
 
+    def take(self) -> Recorded:
+        self.apply_some(len(self._sealed))
+        self._sealed = self.changes.put_aside()
+        self._left = iter(self._sealed.items())
+        return super().take()
+
     def apply(self) -> None:
-        hot = self.changes.put_aside()
-        if not hot:
+        self.apply_some(len(self._sealed))
+        self._sealed = self.changes.put_aside()
+        self._left = iter(self._sealed.items())
+        self.apply_some(len(self._sealed))
+
+    def apply_some(self, rows: int) -> None:
+        if not self._sealed:
             return
-        addresses, cells = list(hot), list(hot.values())
-        if None in cells:
-            self.inner.remove_many([address for address, cell in hot.items() if cell is None])
-            addresses = [address for address, cell in hot.items() if cell is not None]
-            cells = [cell for cell in cells if cell is not None]
-        if addresses:
-            self.inner.put_many(addresses, cells)
+        changes = list(islice(self._left, rows))
+        if len(changes) < rows or len(changes) == len(self._sealed):
+            self._sealed, self._left = {}, iter(())
+        removed = [address for address, cell in changes if cell is None]
+        if removed:
+            self.inner.remove_many(removed)
+            changes = [change for change in changes if change[1] is not None]
+        if changes:
+            self.inner.put_many(*zip(*changes, strict=True))
 
 
 class LoggedStampedTable(LoggedTable[ValueTable], ValueTable):
@@ -244,3 +271,7 @@ class LoggedTimerQueue(TimerQueue):
 
     def load(self, block: Block) -> None:
         self._inner.load(block)
+
+    def take(self) -> Recorded:
+        """As `LoggedTable.take`."""
+        return self.changes.take()
