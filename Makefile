@@ -14,6 +14,9 @@ COMPILE = env UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --uni
 # Two workers, each with the files that it took: what the tests of a file share is made once.
 SIDE_BY_SIDE = --numprocesses 2 --dist loadfile
 
+# What runs whole jobs on Spark needs both cores, one after the other.
+ON_SPARK = tests/runtime/spark tests/test_examples.py tests/test_benchmarks.py
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo tour test soak check bench lock pyfiles clean
 
@@ -32,7 +35,8 @@ tour:  ## the rooms of storage and state alone, without Spark
 
 test:  ## every test
 	@$(INSIDE) pytest $(SIDE_BY_SIDE) -m "not slow and not soak"
-	@$(INSIDE) pytest -m "slow and not soak"
+	@$(INSIDE) pytest $(SIDE_BY_SIDE) -m "slow and not soak" $(addprefix --ignore=,$(ON_SPARK))
+	@$(INSIDE) pytest -m "slow and not soak" $(ON_SPARK)
 
 soak:  ## the long searches that no other target runs: for a night
 	@$(INSIDE) pytest -m soak
