@@ -21,6 +21,7 @@ from holdfast.storage import (
     JobStorage,
     ManualClock,
     OperatorState,
+    SegmentWriter,
     StateSnapshot,
     SystemClock,
 )
@@ -115,7 +116,8 @@ class LoggedRun:
 
     def snapshot(self) -> list[StateSnapshot]:
         """The part of each slot in the next checkpoint."""
-        futures = [slot.snapshot(self.number, self.job) for slot in self.slots]
+        target = _SlotFiles(self.job)
+        futures = [slot.snapshot(self.number, target) for slot in self.slots]
         return [future.result(_WAIT_S) for future in futures]
 
     def checkpoint(self) -> CheckpointMetadata:
@@ -145,6 +147,22 @@ class LoggedRun:
         for slot in self.slots:
             found |= content(slot)
         return found
+
+
+class _SlotFiles:
+    """A target whose files are named for what they are, as those of a slot of the runtime."""
+
+    def __init__(self, job: JobStorage) -> None:
+        self._job = job
+
+    def segments(self, number: int, _: str = "", *, compression: str = "") -> SegmentWriter:
+        return self._job.segments(number, "slot", compression=compression)
+
+    def shared_segments(self, number: int, _: str = "", *, compression: str = "") -> SegmentWriter:
+        return self._job.shared_segments(number, "slot", compression=compression)
+
+    def log_segments(self, number: int, _: str = "", *, compression: str = "") -> SegmentWriter:
+        return self._job.log_segments(number, "slot-log", compression=compression)
 
 
 def parts_of(checkpoint: CheckpointMetadata) -> list[StateSnapshot]:

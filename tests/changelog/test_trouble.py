@@ -1,0 +1,158 @@
+"""A changelog whose storage fails: checkpoints go on, memory is bounded, nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
+from holdfast.storage import HoldfastError, Unavailable, load_storage
+from holdfast.storage.testing.watched import Call, WatchedStorage
+from logged_jobs import LoggedRun, log_of, parts_of
+from logged_steps import UID, modelled, steps
+from tried_backends import PLAIN, backend_named
+
+INNER = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "hashmap" else pytest.mark.slow) for name in PLAIN],
+)
+OPTIONS = ChangelogOptions(
+    materialization_interval_s=None,
+    persist_threshold_bytes=2_000,
+    persist_interval_s=1.0,
+    max_in_flight_bytes=20_000,
+    upload_timeout_s=0.05,
+    next_attempt_delay_s=0,
+    batch_delay_s=0,
+    upload_attempts=2,
+)
+
+
+class Trouble:
+    """A hook that refuses some calls, as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.refused: Callable[[str], bool] | None = None
+
+    def __call__(self, call: Call) -> None:
+        if self.refused is not None and self.refused(call.name):
+            raise Unavailable("the storage is down", where=call.name)
+
+    @contextmanager
+    def of(self, refused: Callable[[str], bool]) -> Iterator[None]:
+        """Refuse calls about such objects."""
+        self.refused = refused
+        yield
+        self.refused = None
+
+
+@pytest.fixture
+def trouble() -> Trouble:
+    return Trouble()
+
+
+@pytest.fixture
+def storage(quick_path: Path, trouble: Trouble) -> WatchedStorage:
+    inner = load_storage(str(quick_path / "storage"), inline_limit_bytes=0)
+    return WatchedStorage(inner, before=trouble)
+
+
+def everything(_: str) -> bool:
+    return True
+
+
+def of_materializations(name: str) -> bool:
+    """Files that are begun between checkpoints, but not for logs."""
+    return "/shared/" in name and f"-{UID}-" in name
+
+
+@INNER
+def test_materialization_that_fails_for_ever_ends_the_job_and_no_checkpoint_before(
+    quick_path: Path, storage: WatchedStorage, trouble: Trouble, name: str
+) -> None:
+    options = replace(OPTIONS, materialization_interval_s=5.0, max_materialization_failures=3)
+    logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), options)
+    job = storage.job("job")
+    with LoggedRun(job, logged) as run, trouble.of(of_materializations):
+        failed = 0.0
+        with pytest.raises(Unavailable, match="cannot be materialized") as caught:
+            for number in range(1000):
+                run.change(steps(50, seed=number), passes_s=0.05)
+                if number % 10 == 0:
+                    run.checkpoint()
+                (told,) = run.numbers("materialization_failures")
+                assert told in (failed, failed + 1)
+                failed = told
+        assert failed == 3
+        text = str(caught.value)
+        assert f"operator {UID!r}" in text
+        assert "4 failures in a row; the last one: the storage is down" in text
+        assert "max_materialization_failures" in text
+    newest = job.latest()
+    assert newest is not None
+    with LoggedRun(job, logged, restored=newest) as run:
+        kept = [
+            step
+            for number in range(10 * (newest.checkpoint_id - 1) + 1)
+            for step in steps(50, seed=number)
+        ]
+        assert run.content() == modelled(kept)
+
+
+@INNER
+def test_one_that_succeeds_after_failures_begins_the_count_anew(
+    quick_path: Path, storage: WatchedStorage, trouble: Trouble, name: str
+) -> None:
+    options = replace(OPTIONS, materialization_interval_s=2.0, max_materialization_failures=1)
+    logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), options)
+    with LoggedRun(storage.job("job"), logged) as run:
+        for number in range(3):
+            run.change(steps(50, seed=number))
+            with trouble.of(of_materializations):
+                run.tend_until(lambda: run.numbers("materialization_failures") == [1])
+            run.change(steps(50, seed=number + 10), passes_s=0)
+            run.tend_until(lambda: run.numbers("materializations") == [number + 1])  # noqa: B023
+            assert run.numbers("materialization_failures") == [0]
+
+
+@INNER
+def test_a_storage_that_is_down_stops_rows_and_loses_none(
+    quick_path: Path, storage: WatchedStorage, trouble: Trouble, name: str
+) -> None:
+    """What is in memory is bounded, as long as it takes; then it is written, and rows go on."""
+    logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), OPTIONS)
+    job = storage.job("job")
+    with LoggedRun(job, logged) as run:
+        done = steps(300, seed=1)
+        run.change(done)
+        run.checkpoint()
+        with trouble.of(everything):
+            for number in range(1000):
+                if run.tend(0.01) == [False]:
+                    break
+                more = steps(40, seed=100 + number)
+                run.change(more, passes_s=0.001)
+                done += more
+            else:
+                pytest.fail("rows never stop")
+            for _ in range(200):
+                assert run.tend(0.01) == [False]
+            assert run.numbers("log_waiting_bytes") < [2 * OPTIONS.max_in_flight_bytes]
+            with pytest.raises(HoldfastError, match="the storage is down"):
+                run.snapshot()
+            for slot in run.slots:
+                slot.notify_checkpoint_aborted(run.number)
+            run.number += 1
+        run.tend_until(lambda: run.tend(0.01) == [True])
+        more = steps(300, seed=2)
+        run.change(more)
+        done += more
+        checkpoint = run.checkpoint()
+        assert run.content() == modelled(done)
+    assert log_of(parts_of(checkpoint)[0]).logs
+    with LoggedRun(job, logged, restored=checkpoint) as run:
+        assert run.content() == modelled(done)
