@@ -31,8 +31,8 @@ _Filled = TypeVar("_Filled", Table, TimerQueue)
 class Carried:
     """What the snapshots have and nobody has asked for yet. Belongs to the owner's thread.
 
-    `is_untouched` says whether all that was asked for is in the store just as the snapshots have
-    it: under the same names, and in the same types.
+    `changed` counts what was asked for and is in the store otherwise than the snapshots have it:
+    under another name, or in other types.
     """
 
     def __init__(self, store: TableStore, where: str) -> None:
@@ -42,7 +42,7 @@ class Carried:
         self._changes: dict[str, list[PendingChanges]] = {}
         self._replayed = 0
         self._lost: HoldfastError | None = None
-        self.is_untouched = True
+        self.changed = 0
 
     def add_tables(self, tables: Mapping[str, Iterable[PendingTable]]) -> None:
         """What snapshots have of tables, by name."""
@@ -94,7 +94,7 @@ class Carried:
         for name in found:
             self._tables.pop(name, None)
             self._changes.pop(name, None)
-        self.is_untouched &= are_as_written and found in ([], [spec.name])
+        self.changed += not are_as_written or found not in ([], [spec.name])
         return filled
 
     def in_store(self) -> Iterator[tuple[TableSpec, TableInfo]]:

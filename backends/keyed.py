@@ -385,7 +385,7 @@ class KeyedStateBackend(OwnedByOneThread):
             content=self._content,
             infos=self._infos,
             keys=self._keys.description,
-            is_as_restored=self._carried.is_untouched,
+            changed=self._carried.changed,
             compression=compression,
             neutral=neutral,
         )

@@ -95,8 +95,8 @@ class SnapshotRequest:
     infos: Callable[[], Mapping[str, TableInfo]]
     """Answers what a snapshot says of each table that was asked for, by name."""
     keys: dict[str, Any] | None
-    is_as_restored: bool
-    """Whether what was asked for is in the store just as the restored snapshots have it."""
+    changed: int
+    """How much of what was asked for so far is otherwise than the restored snapshots have it."""
     compression: str
     neutral: bool
     """In the form that any backend can be restored from."""

@@ -28,7 +28,6 @@ from holdfast.changelog.store import TakenChanges
 from holdfast.storage import FileHandle, Handle
 
 __all__ = [
-    "ROW_BYTES",
     "ChangeSet",
     "Encoded",
     "LogWriter",
@@ -38,8 +37,7 @@ __all__ = [
 ]
 
 _LOOK_S = 0.05
-ROW_BYTES = 24
-"""About how long a row is that was not encoded yet."""
+_FIRST_ROW_BYTES = 24.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,15 @@ class Encoded:
 class ChangeSet:
     """One set of changes that is in memory. Encoded once, by whichever thread needs it first."""
 
-    def __init__(self, store: TableStore, taken: TakenChanges, head: SetHead, seal: int) -> None:
+    def __init__(
+        self,
+        store: TableStore,
+        taken: TakenChanges,
+        head: SetHead,
+        seal: int,
+        row_bytes: float,
+        learn: Callable[[float], None],
+    ) -> None:
         self.number = head.number
         self.seal = seal
         self.upload: Future[Handle] | None = None
@@ -63,7 +69,8 @@ class ChangeSet:
         self._store = store
         self._spec = taken.spec
         self._head = head
-        self._rows = taken.rows
+        self._about_bytes = round(taken.rows * row_bytes)
+        self._learn = learn
         self._recorded: Recorded | None = taken.recorded
         self._encoded: Encoded | None = None
         self._lock = threading.Lock()
@@ -71,7 +78,7 @@ class ChangeSet:
     @property
     def about_bytes(self) -> int:
         """How long it is, as far as that is known."""
-        return self._rows * ROW_BYTES if self._encoded is None else len(self._encoded.data)
+        return self._about_bytes if self._encoded is None else len(self._encoded.data)
 
     def encoded(self) -> Encoded:
         """The set as bytes. Any thread."""
@@ -88,8 +95,10 @@ class ChangeSet:
             kind = Removed if rows.cells is None else Added
             changes += map(kind, self._store.blocks(self._spec, rows))
         blocks = [change.block for change in changes if change.block.count]
+        data = encode_set(self._head, changes)
+        self._learn(len(data) / max(1, sum(block.count for block in blocks)))
         return Encoded(
-            encode_set(self._head, changes),
+            data,
             min((int(block.group_array[0]) for block in blocks), default=0),
             max((int(block.group_array[-1]) for block in blocks), default=0),
             sum(block.count for block in blocks),
@@ -150,6 +159,11 @@ class OperatorLog:
         self._restored: list[tuple[TableInfo, Piece]] = []
         self._written: dict[int, Written] = {}
         self.last_seal = 0
+        self.row_bytes = _FIRST_ROW_BYTES
+        """About how long a row is, as those were that were encoded last."""
+
+    def _learn(self, row_bytes: float) -> None:
+        self.row_bytes = (self.row_bytes + row_bytes) / 2  # any thread: a lost one does no harm
 
     def restore(self, logs: Iterable[LogInfo], handles: Mapping[str, Handle]) -> None:
         """Go on from the logs of a checkpoint, which stay in front of this one."""
@@ -177,7 +191,9 @@ class OperatorLog:
                 table = self._tables[name] = _TableLog(infos[name], self._token)
             head = SetHead(table.log, name, table.next_number)
             table.next_number += 1
-            table.waiting.append(ChangeSet(self._store, each, head, self.last_seal))
+            table.waiting.append(
+                ChangeSet(self._store, each, head, self.last_seal, self.row_bytes, self._learn)
+            )
 
     def waiting(self) -> list[ChangeSet]:
         """The sets in memory of which nobody writes a file, in order of their seals."""

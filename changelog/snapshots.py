@@ -22,7 +22,7 @@ from holdfast.backends.snapshots import (
 )
 from holdfast.backends.snapshotter import Restoration, SnapshotRequest, Snapshots, Snapshotter
 from holdfast.changelog.local_copies import LocalCopies
-from holdfast.changelog.log import ROW_BYTES, LogWriter, OperatorLog
+from holdfast.changelog.log import LogWriter, OperatorLog
 from holdfast.changelog.materializing import Schedule
 from holdfast.changelog.options import ChangelogOptions
 from holdfast.changelog.store import LoggedStore
@@ -68,6 +68,9 @@ class _Base:
     seal: int
     number: int | None
     """As which the inner backend knows it; None if it was restored from it."""
+    changed: int
+    """How much of what was restored it has in other types, or under other names; see
+    `SnapshotRequest`. What has changed since goes into no log over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class _Running:
     future: SnapshotFuture
     seal: int
     number: int
+    changed: int
     began_s: float
 
 
@@ -122,12 +126,11 @@ class ChangelogSnapshots(Snapshots):
         self._schedule = Schedule(what.options, f"{what.uid}/{what.key_groups}", now_s)
         self._base = None if is_restored else self._empty_base()
         """None: nothing that was written has all that was restored."""
-        self._is_base_restored = False
         self._next_number = 1 if place is None else place.first_checkpoint_id
         self._carried: dict[int, _Base] = {}
         """The base of each checkpoint on its way."""
-        self._whole: dict[int, tuple[SnapshotFuture, int]] = {}
-        """The checkpoints on their way that make a base, with the seal that it goes up to."""
+        self._whole: dict[int, tuple[SnapshotFuture, int, int]] = {}
+        """The checkpoints on their way that make a base: its seal, and what was changed by then."""
         self._neutral: set[int] = set()
         """Those on their way that are neutral."""
         self._confirmed = -1
@@ -142,7 +145,7 @@ class ChangelogSnapshots(Snapshots):
         self._look_after()
         if request.neutral:
             return self._begin_neutral(request)
-        if self._is_base_restored and not request.is_as_restored:
+        if self._base is not None and request.changed != self._base.changed:
             self._base = None
         self._seal(request)
         base = self._base
@@ -169,7 +172,7 @@ class ChangelogSnapshots(Snapshots):
             base = base_of(snapshot, attributes)
             self._log.restore(attributes.logs, snapshot.handles)
         self._inner.build_on(Restoration((base,), restored.files))
-        self._base, self._is_base_restored = _Base(base, 0, None), True
+        self._base = _Base(base, 0, None, 0)
         self._schedule.base_bytes = base.size_bytes
 
     def completed(self, checkpoint_id: int) -> None:
@@ -178,9 +181,10 @@ class ChangelogSnapshots(Snapshots):
             self._copies.need(self, self._log.files)
         whole = self._whole.pop(checkpoint_id, None)
         if whole is not None:
-            future, seal = whole
-            self._adopt(_Base(future.result(), seal, checkpoint_id))
-            self._carried[checkpoint_id] = _Base(future.result(), seal, checkpoint_id)
+            future, seal, changed = whole
+            made = _Base(future.result(), seal, checkpoint_id, changed)
+            self._adopt(made)
+            self._carried[checkpoint_id] = made
         base = self._carried.get(checkpoint_id)
         if base is not None and base.number is not None and base.number > self._confirmed:
             self._confirmed = base.number
@@ -227,7 +231,7 @@ class ChangelogSnapshots(Snapshots):
     def close(self) -> None:
         if self._running is not None:
             self._running.future.cancel()
-        for future, _ in self._whole.values():
+        for future, _, _ in self._whole.values():
             future.cancel()
         self._worker.close()
         self._inner.close()
@@ -243,7 +247,7 @@ class ChangelogSnapshots(Snapshots):
         snapshot = StateSnapshot(
             kind=ENTRIES_KIND, attributes=msgspec.to_builtins(attributes), key_groups=groups
         )
-        return _Base(snapshot, 0, None)
+        return _Base(snapshot, 0, None, 0)
 
     def _seal(self, request: SnapshotRequest) -> None:
         if self._store.rows:
@@ -262,7 +266,7 @@ class ChangelogSnapshots(Snapshots):
         seal, began_s = self._log.last_seal, self._clock.monotonic_s()
         self._store.apply()
         base = self._inner.begin(request)
-        self._whole[request.checkpoint_id] = base, seal
+        self._whole[request.checkpoint_id] = base, seal, request.changed
         running = self._running
         begun_from = request.checkpoint_id + 1 if running is None else running.number
 
@@ -312,7 +316,7 @@ class ChangelogSnapshots(Snapshots):
         self._seal(made)
         self._store.apply()
         future = self._inner.begin(made)
-        self._running = _Running(future, self._log.last_seal, number, now_s)
+        self._running = _Running(future, self._log.last_seal, number, made.changed, now_s)
 
     def _look_after(self) -> None:
         """Take over what the background has done.
@@ -337,12 +341,12 @@ class ChangelogSnapshots(Snapshots):
             return
         self._replaced += 1
         self._materialized_s = now_s - running.began_s
-        self._adopt(_Base(snapshot, running.seal, running.number))
+        self._adopt(_Base(snapshot, running.seal, running.number, running.changed))
 
     def _adopt(self, base: _Base) -> None:
         """Build on a base from now on, unless there is a newer one."""
         if self._base is None or base.seal >= self._base.seal:
-            self._base, self._is_base_restored = base, False
+            self._base = base
             self._log.truncate(base.seal)
             if self._copies is not None:
                 self._copies.need(self, self._log.files)
@@ -356,7 +360,7 @@ class ChangelogSnapshots(Snapshots):
         rows = self._store.rows
         age_s = math.inf if options.persist_interval_s is None else options.persist_interval_s
         is_old = now_s - self._sealed_s >= age_s
-        if rows and (is_old or rows * ROW_BYTES >= options.persist_threshold_bytes):
+        if rows and (is_old or rows * self._log.row_bytes >= options.persist_threshold_bytes):
             self._seal(request(self._next_number, _SharedFiles(place.job)))
         waiting = self._log.waiting()
         is_much = sum(each.about_bytes for each in waiting) >= options.persist_threshold_bytes
