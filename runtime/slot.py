@@ -272,6 +272,8 @@ class Slot:
     def _work(self) -> bool:
         """Do one thing, as far downstream as there is something to do: so nothing can jam."""
         self._tick()
+        for chain in self.chains:
+            chain.tend()
         for chain in reversed(self.chains):
             if chain.has_room and chain.step():
                 self._say_finished()
