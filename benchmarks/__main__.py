@@ -9,7 +9,9 @@ import argparse
 from collections.abc import Callable, Iterator
 
 from benchmarks import (
+    changelog_load,
     spine,
+    state_changelog,
     state_hashmap,
     state_primitives,
     state_rocksdb,
@@ -25,6 +27,8 @@ BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
     "state_primitives": state_primitives.run,
     "state_hashmap": state_hashmap.run,
     "state_rocksdb": state_rocksdb.run,
+    "state_changelog": state_changelog.run,
+    "changelog_load": changelog_load.run,
     "storage_files": storage_files.run,
     "storage_remote": storage_remote.run,
 }

@@ -4,6 +4,7 @@ Figures of issue 3, on two cores with two slots, a checkpoint each second, exact
 dropped: vectorised at least 4 M rows/s, by the row at least 0.6 M; latency at most 300 ms and a
 checkpoint at most 500 ms at 100 k keys; at most 10 s from SIGKILL of a slot to rows flowing again;
 rows/s at batch 200 within 10 % of batch 20. Of issue 4: vectorised on RocksDB at least 1 M rows/s.
+Of issue 8: with a changelog over either backend at least 0.85 of the rows/s without.
 
 The source is Spark's own `rate-micro-batch`, as fast as it goes: what is measured is Spark making
 rows, pushing them, and the slots adding them up, all on the same cores. A micro-batch is a
@@ -43,6 +44,8 @@ __all__ = ["run"]
 _SCHEMA = "key long, total long"
 _STEP_S = 0.02
 _TARGETS = {"batches": ">= 4e6", "rows": ">= 6e5", "rocksdb": ">= 1e6"}
+_LOGGED = {"batches": "changelog", "rocksdb": "changelog_rocksdb"}
+"""The same with a changelog."""
 
 
 class _SumBatches(KeyedBatchFunction):
@@ -78,6 +81,7 @@ def run(scale: Scale) -> Iterator[Result]:
     ):
         rows = scale.pick(batch_rows, 500)
         yield from _throughput(scale, _SumBatches(), "rocksdb", count, rows)
+    yield from _logged(scale, scale.pick(1_000_000, 200), scale.pick(8_000_000, 500))
     if scale is Scale.FULL:
         yield from _small_batches()
         yield _recovery(scale)
@@ -86,7 +90,15 @@ def run(scale: Scale) -> Iterator[Result]:
 class _Running:
     """A keyed sum on a source that never ends. As a context manager it is cancelled on exit."""
 
-    def __init__(self, function: Any, keys: int, batch_rows: int, backend: str = "hashmap") -> None:
+    def __init__(
+        self,
+        function: Any,
+        keys: int,
+        batch_rows: int,
+        backend: str = "hashmap",
+        *,
+        changelog: bool = False,
+    ) -> None:
         self._clock = SystemClock()
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
         env = StreamEnvironment(
@@ -94,6 +106,7 @@ class _Running:
             checkpointing="1s",
             storage=f"{self._folder.name}/checkpoints",
             backend=backend,
+            changelog=changelog,
         )
         rows = (
             env.spark.readStream.format("rate-micro-batch")
@@ -146,8 +159,9 @@ def _throughput(
     """Rows a second in stretches of batches, but the first; and how long checkpoints took."""
     warm, stretch = scale.pick(6, 1), scale.pick(8, 1)
     rates = []
-    backend = kind if kind == "rocksdb" else "hashmap"
-    with _Running(function, keys, batch_rows, backend) as running:
+    backend = "rocksdb" if "rocksdb" in kind else "hashmap"
+    is_logged = kind in _LOGGED.values()
+    with _Running(function, keys, batch_rows, backend, changelog=is_logged) as running:
         began = running.until_batch(warm)
         at = running.rows()
         for _ in range(scale.repetitions):
@@ -157,11 +171,27 @@ def _throughput(
             began, at = ended, rows
         took = _checkpoint_ms(running.job)
     parameters = {"keys": keys, "batch_rows": batch_rows, "slots": 2, "interval": "1s"}
-    target = _TARGETS[kind]
+    target = _TARGETS.get(kind, "")
     yield Result(f"spine.{kind}.{keys}", "rows/s", tuple(rates), "", target, parameters)
     if took and scale is Scale.FULL:
         yield Result(
             f"spine.checkpoint.{kind}.{keys}", "ms end to end", took, "", "<= 500", parameters
+        )
+
+
+def _logged(scale: Scale, keys: int, batch_rows: int) -> Iterator[Result]:
+    """Vectorised, with a changelog beside without: one job after the other, in the same run."""
+    for plain, logged in _LOGGED.items():
+        before, *_ = _throughput(scale, _SumBatches(), plain, keys, batch_rows)
+        after, *more = _throughput(scale, _SumBatches(), logged, keys, batch_rows)
+        yield from (after, *more)
+        yield Result(
+            f"spine.{logged}.share.{keys}",
+            "rows/s, share of that without a changelog",
+            tuple(each / before.median for each in after.samples),
+            "",
+            ">= 0.85",
+            {**after.parameters, "rows_per_second_without": round(before.median)},
         )
 
 
