@@ -84,7 +84,9 @@ class SnapshotTarget(Protocol):
     ) -> Segments:
         """Where small segments go that later checkpoints may refer to as well.
 
-        It may be one file for all writers of a slot; they count after a normal exit. Any thread.
+        It may be one file for all writers of a slot: they count once the slot has acknowledged the
+        checkpoint. So a later one may refer to them when this one is known to be completed, and
+        writes them again before that. Any thread.
         """
         ...
 

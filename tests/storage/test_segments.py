@@ -83,6 +83,18 @@ def test_a_slot_with_small_state_writes_no_file(job: JobStorage) -> None:
     assert list(job.storage.list("")) == []
 
 
+def test_the_first_few_bytes_of_a_log_are_inline_and_the_rest_is_a_shared_file(
+    job: JobStorage,
+) -> None:
+    with job.log_segments(5, "log") as writer:
+        handles = [writer.add(bytes([number]) * size) for number, size in enumerate((10, 50_000))]
+    small, large = handles
+    assert isinstance(small, InlineHandle)
+    assert isinstance(large, FileHandle)
+    assert large.file.startswith("shared/00000000000000000005-log-")
+    assert [job.read(handle) for handle in handles] == [bytes(10), b"\1" * 50_000]
+
+
 def test_shared_segments_are_files(job: JobStorage) -> None:
     with job.shared_segments(5) as writer:
         handle = writer.add(b"x")
