@@ -1,0 +1,149 @@
+"""Copies of logs on the own disk: read first where they are good, and never missed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.backends import KeyGroupRange, ListStateDescriptor, ValueStateDescriptor
+from holdfast.backends.keyed import EarlyFiles
+from holdfast.changelog import ChangelogStateBackend
+from holdfast.changelog.local_copies import CopiesFirst, LocalCopies
+from holdfast.storage import (
+    FileHandle,
+    JobStorage,
+    StateSnapshot,
+    SystemClock,
+    Unavailable,
+    load_storage,
+)
+
+ALL = KeyGroupRange(0, 127)
+VALUE = ValueStateDescriptor("value", int)
+LIST = ListStateDescriptor("list", str)
+HOUR_S = 3600
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Path:
+    return tmp_path / "near"
+
+
+@pytest.fixture
+def copies(near: Path) -> LocalCopies:
+    return LocalCopies(str(near), "job", SystemClock())
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobStorage:
+    return load_storage(str(tmp_path / "far"), inline_limit_bytes=0).job("job")
+
+
+def written(job: JobStorage, copies: LocalCopies, *contents: bytes) -> list[FileHandle]:
+    """Segments of one file, with copies."""
+    with job.shared_segments(1) as writer:
+        handles = [writer.add(content) for content in contents]
+    found = [handle for handle in handles if isinstance(handle, FileHandle)]
+    for handle, content in zip(found, contents, strict=True):
+        copies.put(handle, content)
+    return found
+
+
+def snapshot_of(backend: ChangelogStateBackend, job: JobStorage) -> StateSnapshot:
+    with backend.open(uid="u", key_groups=ALL, max_parallelism=128, early=EarlyFiles(job)) as state:
+        for key in range(300):
+            state.set_current_key(key)
+            state.get_state(VALUE).update(key * 2)
+            state.get_state(LIST).add(str(key))
+        return state.snapshot(1, job).result(30)
+
+
+def check(backend: ChangelogStateBackend, job: JobStorage, snapshot: StateSnapshot) -> None:
+    with backend.open(
+        uid="u",
+        key_groups=ALL,
+        max_parallelism=128,
+        restore=[snapshot],
+        storage=job,
+        early=EarlyFiles(job, 2),
+    ) as state:
+        for key in (0, 7, 299):
+            state.set_current_key(key)
+            assert state.get_state(VALUE).value() == key * 2
+            assert state.get_state(LIST).get() == [str(key)]
+
+
+@pytest.mark.parametrize("compression", ["", "lz4"])
+def test_a_restore_needs_only_copies(near: Path, job: JobStorage, compression: str) -> None:
+    backend = ChangelogStateBackend(local_copies=str(near), compression=compression)
+    snapshot = snapshot_of(backend, job)
+    job.storage.delete(f"{job.folder}/{file}" for file in snapshot.files())
+    check(backend, job, snapshot)
+
+
+def test_a_restore_needs_no_copies(near: Path, job: JobStorage) -> None:
+    backend = ChangelogStateBackend(local_copies=str(near))
+    snapshot = snapshot_of(backend, job)
+    for path in filter(Path.is_file, near.rglob("*")):
+        path.unlink()
+    check(backend, job, snapshot)
+
+
+def test_harmed_copies_are_passed_over_and_told(
+    near: Path, job: JobStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = ChangelogStateBackend(local_copies=str(near))
+    snapshot = snapshot_of(backend, job)
+    for path in filter(Path.is_file, near.rglob("*")):
+        path.write_bytes(b"x" * path.stat().st_size)
+    check(backend, job, snapshot)
+    assert "a copy of a log is of no use" in caplog.text
+
+
+def test_near_and_far_come_in_their_order(job: JobStorage, copies: LocalCopies) -> None:
+    near = written(job, copies, b"1", b"2")
+    with job.shared_segments(2) as writer:
+        far = [writer.add(b"3"), writer.add(b"4")]
+    with job.segments(3) as inline:
+        more = inline.add(b"5")
+    order = [far[0], near[1], near[0], more, far[1]]
+    assert [*CopiesFirst(job, copies).read_all(order)] == [b"3", b"2", b"1", b"5", b"4"]
+
+
+def test_what_nobody_needs_any_more_is_deleted(job: JobStorage, copies: LocalCopies) -> None:
+    (one,), (other,), (fresh,) = (written(job, copies, data) for data in (b"1", b"2", b"3"))
+    first, second = object(), object()
+    copies.need(first, {one.file, other.file})
+    copies.need(second, {other.file})
+    copies.need(first, set())
+    assert not copies.has(one)
+    assert copies.has(other)  # another operator has sets in it
+    assert copies.has(fresh)  # nobody has come to need it yet
+    copies.need(second, set())
+    assert not copies.has(other)
+
+
+def test_what_the_dead_have_left_is_deleted_when_it_is_old(
+    job: JobStorage, copies: LocalCopies, near: Path
+) -> None:
+    (old,), (new,) = written(job, copies, b"1"), written(job, copies, b"2")
+    path = near / job.folder / old.file
+    long_ago_s = path.stat().st_mtime - 2 * HOUR_S
+    os.utime(path, (long_ago_s, long_ago_s))
+    again = LocalCopies(str(near), "job", SystemClock())
+    assert not again.has(old)
+    assert again.has(new)
+
+
+def test_a_full_disk_is_told_once_and_harms_nothing(
+    near: Path, job: JobStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    near.write_bytes(b"no directory")
+    with pytest.raises((OSError, Unavailable)):
+        (near / "x").mkdir()
+    backend = ChangelogStateBackend(local_copies=str(near))
+    check(backend, job, snapshot_of(backend, job))
+    told = [record for record in caplog.records if "no more copies" in record.message]
+    assert len(told) == 1
