@@ -13,6 +13,7 @@ piece reaches over that seal, for lists would be appended to twice.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
@@ -118,6 +119,11 @@ class Piece:
     rows: int
     seal: int
 
+    @property
+    def numbers(self) -> range:
+        """Of the sets."""
+        return range(self.first, self.first + self.sets)
+
 
 @dataclass(slots=True)
 class _TableLog:
@@ -127,6 +133,37 @@ class _TableLog:
     settled: list[Piece] = field(default_factory=list)
     waiting: list[ChangeSet] = field(default_factory=list)
     """In order of their numbers."""
+    first_needed: int = 0
+    """What is numbered lower is materialized."""
+
+    def settle(self, pieces: Sequence[Piece]) -> None:
+        """Go on from what the newest completed checkpoint refers to.
+
+        An older one may have settled the same sets in other pieces, which it did not know of when
+        it began. Those may be deleted soon, and are forgotten.
+        """
+        waiting = {each.number for each in self.waiting}
+        kept = [
+            piece
+            for piece in pieces
+            if piece.first >= self.first_needed
+            and (isinstance(piece.handle, FileHandle) or not waiting.issuperset(piece.numbers))
+        ]
+        there = frozenset(number for piece in kept for number in piece.numbers)
+        self.waiting = [each for each in self.waiting if each.number not in there]
+        kept += [piece for piece in self.settled if piece.first not in there]
+        self.settled = sorted(kept, key=_first)
+
+    def truncate(self, seal: int) -> None:
+        """Forget what was logged up to a seal."""
+        for piece in self.settled:
+            if piece.seal <= seal:
+                self.first_needed = max(self.first_needed, piece.numbers.stop)
+        for each in self.waiting:
+            if each.seal <= seal:
+                self.first_needed = max(self.first_needed, each.number + 1)
+        self.settled = [piece for piece in self.settled if piece.seal > seal]
+        self.waiting = [each for each in self.waiting if each.seal > seal]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +183,7 @@ class Written:
     logs: tuple[LogInfo, ...]
     handles: Mapping[str, Handle]
     pieces: Mapping[str, Sequence[Piece]]
-    """By table, those that were written for it."""
+    """By table, all that are of this log."""
 
 
 class OperatorLog:
@@ -225,25 +262,16 @@ class OperatorLog:
         """Forget what was logged up to a seal: it is materialized."""
         self._restored.clear()
         for table in self._tables.values():
-            table.settled = [piece for piece in table.settled if piece.seal > seal]
-            table.waiting = [each for each in table.waiting if each.seal > seal]
+            table.truncate(seal)
 
     def completed(self, checkpoint_id: int) -> None:
         """A checkpoint is completed: what it has written is settled, where it is in files."""
         for number in [number for number in self._written if number < checkpoint_id]:
             del self._written[number]
         written = self._written.pop(checkpoint_id, None)
-        if written is None:
-            return
-        for name, pieces in written.pieces.items():
-            table = self._tables[name]
-            waiting = {each.number for each in table.waiting}
-            for piece in pieces:
-                numbers = range(piece.first, piece.first + piece.sets)
-                if isinstance(piece.handle, FileHandle) and waiting.issuperset(numbers):
-                    table.waiting = [each for each in table.waiting if each.number not in numbers]
-                    table.settled.append(piece)
-            table.settled.sort(key=_first)
+        if written is not None:
+            for name, pieces in written.pieces.items():
+                self._tables[name].settle(pieces)
 
     def aborted(self, checkpoint_id: int) -> None:
         """A checkpoint will not be completed."""
@@ -278,18 +306,22 @@ class OperatorLog:
         return frozenset(each.handle.file for each in pieces if isinstance(each.handle, FileHandle))
 
     def writer(
-        self, checkpoint_id: int, boundary: int, copy: Callable[[Handle, bytes], None] | None
+        self,
+        checkpoint_id: int,
+        boundaries: Iterable[int],
+        copy: Callable[[Handle, bytes], None] | None,
     ) -> LogWriter:
         """What writes what a checkpoint needs of the log as it is now, in the background.
 
-        No piece reaches over the seal `boundary`. `copy` is given what is written.
+        No piece reaches over a seal of `boundaries`, up to which there may soon be a base. `copy`
+        is given what is written.
         """
         views = [
             _TableView(table.info, table.log, tuple(table.settled), tuple(table.waiting))
             for table in self._tables.values()
         ]
         note = partial(self._written.__setitem__, checkpoint_id)
-        return LogWriter(tuple(self._restored), views, boundary, note, copy)
+        return LogWriter(tuple(self._restored), views, sorted(boundaries), note, copy)
 
 
 class LogWriter:
@@ -299,13 +331,13 @@ class LogWriter:
         self,
         restored: Sequence[tuple[TableInfo, Piece]],
         views: Sequence[_TableView],
-        boundary: int,
+        boundaries: Sequence[int],
         note: Callable[[Written], None],
         copy: Callable[[Handle, bytes], None] | None,
     ) -> None:
         self._restored = restored
         self._views = views
-        self._boundary = boundary
+        self._boundaries = boundaries
         self._note = note
         self._copy = copy
 
@@ -342,7 +374,7 @@ class LogWriter:
     ) -> Iterable[Piece]:
         """Sets that follow one another are one piece."""
         keyed = (
-            ((each.seal > self._boundary, each.number - place), each)
+            ((bisect_left(self._boundaries, each.seal), each.number - place), each)
             for place, each in enumerate(left)
         )
         for _, group in groupby(keyed, key=lambda pair: pair[0]):
@@ -359,6 +391,7 @@ class LogWriter:
     ) -> Written:
         handles: dict[str, Handle] = {}
         logs: list[LogInfo] = []
+        mine: dict[str, list[Piece]] = {}
 
         def add(info: TableInfo, log: str, pieces: Sequence[Piece]) -> None:
             segments = []
@@ -377,8 +410,9 @@ class LogWriter:
             name = view.info.name
             pieces = [*view.settled, *uploaded.get(name, ()), *new.get(name, ())]
             if pieces:
-                add(view.info, view.log, sorted(pieces, key=_first))
-        return Written(tuple(logs), handles, new)
+                mine[name] = sorted(pieces, key=_first)
+                add(view.info, view.log, mine[name])
+        return Written(tuple(logs), handles, mine)
 
 
 def _result(upload: Future[Handle] | None, future: SnapshotFuture) -> Handle | None:

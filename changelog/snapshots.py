@@ -153,9 +153,10 @@ class ChangelogSnapshots(Snapshots):
             return self._begin_whole(request)
         self._carried[number] = base
         running = self._running
-        boundary = 0 if running is None else running.seal
+        boundaries = [seal for _, seal, _ in self._whole.values()]
+        boundaries += [] if running is None else [running.seal]
         writer = self._log.writer(
-            number, boundary, None if self._copies is None else self._copies.put
+            number, boundaries, None if self._copies is None else self._copies.put
         )
         begun_from = number + 1 if running is None else running.number
         return self._worker.submit(partial(self._write, request, base.snapshot, writer, begun_from))
@@ -182,9 +183,13 @@ class ChangelogSnapshots(Snapshots):
         whole = self._whole.pop(checkpoint_id, None)
         if whole is not None:
             future, seal, changed = whole
-            made = _Base(future.result(), seal, checkpoint_id, changed)
-            self._adopt(made)
-            self._carried[checkpoint_id] = made
+            if max(self._carried, default=0) > checkpoint_id:  # it refers to another base, and may
+                self._inner.aborted(checkpoint_id)  # be the only one that is kept
+            else:
+                made = self._carried[checkpoint_id] = _Base(
+                    future.result(), seal, checkpoint_id, changed
+                )
+                self._adopt(made)
         base = self._carried.get(checkpoint_id)
         if base is not None and base.number is not None and base.number > self._confirmed:
             self._confirmed = base.number

@@ -7,13 +7,14 @@ between them slots are tended, and time passes when the test says so.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
-from holdfast.backends import KeyedStateBackend, StateBackend, key_groups_of_slots
+from holdfast.backends import KeyedStateBackend, SnapshotFuture, StateBackend, key_groups_of_slots
 from holdfast.backends.keyed import EarlyFiles
 from holdfast.backends.logs import LOGGED_KIND, LoggedAttributes
 from holdfast.storage import (
@@ -27,10 +28,19 @@ from holdfast.storage import (
 )
 from logged_steps import GROUPS, NOW_MS, UID, Content, Step, apply, content
 
-__all__ = ["LoggedRun", "log_of", "parts_of"]
+__all__ = ["Begun", "LoggedRun", "log_of", "parts_of"]
 
 _WAIT_S = 60
 _ABOVE_ALL = 10**15
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A checkpoint under way, and the one that was the newest when it began."""
+
+    number: int
+    base: int | None
+    futures: Sequence[SnapshotFuture]
 
 
 class LoggedRun:
@@ -53,6 +63,7 @@ class LoggedRun:
         self.number = self.owner.next_checkpoint_id
         self.owner.remove(self.owner.orphans(in_flight=range(self.number, _ABOVE_ALL)))
         self.slots: list[KeyedStateBackend] = []
+        self._under_way: list[Begun] = []
         try:
             for key_groups in key_groups_of_slots(parallelism, GROUPS):
                 mine: StateBackend = pickle.loads(pickle.dumps(backend))
@@ -116,30 +127,48 @@ class LoggedRun:
 
     def snapshot(self) -> list[StateSnapshot]:
         """The part of each slot in the next checkpoint."""
-        target = _SlotFiles(self.job)
-        futures = [slot.snapshot(self.number, target) for slot in self.slots]
-        return [future.result(_WAIT_S) for future in futures]
+        return [future.result(_WAIT_S) for future in self.begin().futures]
 
-    def checkpoint(self) -> CheckpointMetadata:
-        """Complete one: it is told, and older ones are deleted."""
-        parts = self.snapshot()
+    def begin(self) -> Begun:
+        """Begin the next checkpoint."""
+        target, number = _SlotFiles(self.job), self.number
+        self.number += 1
+        base = max(self.owner.completed, default=None)
+        begun = Begun(number, base, [slot.snapshot(number, target) for slot in self.slots])
+        self._under_way.append(begun)
+        return begun
+
+    def complete(self, begun: Begun) -> CheckpointMetadata:
+        """Complete one: it is told, and what those under way cannot need is deleted."""
+        parts = [future.result(_WAIT_S) for future in begun.futures]
         state = OperatorState(
             parallelism=len(self.slots), max_parallelism=GROUPS, parts=tuple(parts)
         )
         written = self.owner.commit(
             CheckpointMetadata(
                 job_id=self.job.job_id,
-                checkpoint_id=self.number,
+                checkpoint_id=begun.number,
                 triggered_ms=0,
                 completed_ms=0,
                 operators={UID: state},
             )
         )
         for slot in self.slots:
-            slot.notify_checkpoint_complete(self.number)
-        self.number += 1
-        self.owner.retain(self._retained)
+            slot.notify_checkpoint_complete(begun.number)
+        self._under_way.remove(begun)
+        bases = [each.base for each in self._under_way if each.base is not None]
+        self.owner.retain(self._retained, since=min(bases, default=None))
         return written
+
+    def give_up(self, begun: Begun) -> None:
+        """One will not be completed."""
+        self._under_way.remove(begun)
+        for slot in self.slots:
+            slot.notify_checkpoint_aborted(begun.number)
+
+    def checkpoint(self) -> CheckpointMetadata:
+        """Complete the next one."""
+        return self.complete(self.begin())
 
     def content(self) -> Content:
         """What is in all slots; timers are gone by that."""
