@@ -26,9 +26,9 @@ from holdfast.storage import (
     StateSnapshot,
     SystemClock,
 )
-from logged_steps import GROUPS, NOW_MS, UID, Content, Step, apply, content
+from logged_steps import GROUPS, NOW_MS, UID, Content, Step, apply, content, steps
 
-__all__ = ["Begun", "LoggedRun", "log_of", "parts_of"]
+__all__ = ["Begun", "LoggedRun", "lasting", "log_of", "parts_of"]
 
 _WAIT_S = 60
 _ABOVE_ALL = 10**15
@@ -192,6 +192,11 @@ class _SlotFiles:
 
     def log_segments(self, number: int, _: str = "", *, compression: str = "") -> SegmentWriter:
         return self._job.log_segments(number, "slot-log", compression=compression)
+
+
+def lasting(count: int, *, seed: int) -> list[Step]:
+    """Steps of which none is about state that is past its time to live some day."""
+    return [step for step in steps(count, seed) if not step.table.startswith("mortal")]
 
 
 def parts_of(checkpoint: CheckpointMetadata) -> list[StateSnapshot]:

@@ -17,11 +17,11 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from logged_jobs import LoggedRun, log_of, parts_of
-from logged_steps import STATES, UID, content, modelled, steps
+from logged_jobs import LoggedRun, lasting, log_of, parts_of
+from logged_steps import STATES, UID, content, modelled
 from tried_backends import BUSY_LOG, PLAIN, backend_named
 
-ROUNDS = [steps(200, seed=31 + number) for number in range(5)]
+ROUNDS = [lasting(200, seed=31 + number) for number in range(5)]
 EXPECTED = modelled([step for each in ROUNDS for step in each])
 
 

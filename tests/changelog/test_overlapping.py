@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import CheckpointMetadata, JobStorage, load_storage
-from logged_jobs import Begun, LoggedRun
-from logged_steps import modelled, steps
+from logged_jobs import Begun, LoggedRun, lasting
+from logged_steps import modelled
 from tried_backends import BUSY_LOG, PLAIN, backend_named
 
 QUIET = ChangelogOptions(materialization_interval_s=None, persist_interval_s=None)
@@ -37,14 +37,14 @@ def test_what_several_have_written_is_kept_once(
 ) -> None:
     """Each has written what was in no file when it began; the newest one's are those that stay."""
     logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), QUIET)
-    done = steps(100, seed=1)
+    done = lasting(100, seed=1)
     with LoggedRun(job, logged) as run:
         run.change(done)
         run.checkpoint()
         for number in range(4):
             begun = []
             for place in range(at_once):
-                more = steps(40, seed=10 * number + place)
+                more = lasting(40, seed=10 * number + place)
                 run.change(more)
                 done += more
                 begun.append(run.begin())
@@ -64,13 +64,13 @@ def test_any_order_of_beginnings_and_ends(
 ) -> None:
     """Some are given up, and materializations end in between."""
     logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), options)
-    newest, done = None, steps(0, seed=0)
+    newest, done = None, lasting(0, seed=0)
     for seed in range(4):
         chance = random.Random(seed)
         under_way: list[Begun] = []
         with LoggedRun(job, logged, parallelism=1 + seed // 2, restored=newest) as run:
             for number in range(60):
-                more = steps(chance.randrange(12), seed=1000 * seed + number)
+                more = lasting(chance.randrange(12), seed=1000 * seed + number)
                 run.change(more)
                 done += more
                 if chance.random() < 0.5 and len(under_way) < 4:

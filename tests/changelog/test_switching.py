@@ -12,11 +12,11 @@ from holdfast.backends.logs import LOGGED_KIND
 from holdfast.backends.snapshots import ENTRIES_KIND, FILES_KIND
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import Invalid, JobStorage, load_storage
-from logged_jobs import LoggedRun, log_of, parts_of
-from logged_steps import modelled, steps
+from logged_jobs import LoggedRun, lasting, log_of, parts_of
+from logged_steps import modelled
 from tried_backends import BUSY_LOG, PLAIN, backend_named
 
-BEFORE, LATER, LAST = steps(400, seed=11), steps(300, seed=12), steps(200, seed=13)
+BEFORE, LATER, LAST = lasting(400, seed=11), lasting(300, seed=12), lasting(200, seed=13)
 QUIET = ChangelogOptions(materialization_interval_s=None, persist_interval_s=None)
 """Writes a log, and nothing between checkpoints."""
 Plain = Callable[[str], StateBackend]
@@ -158,12 +158,12 @@ def test_slots_come_and_go(job: JobStorage, plain: Plain, name: str) -> None:
                 run.change(BEFORE)
             run.checkpoint()
             for round_number in range(3):
-                more = steps(150, seed=100 + 10 * number + round_number)
+                more = lasting(150, seed=100 + 10 * number + round_number)
                 run.change(more)
                 done += more
                 checkpoint = run.checkpoint()
             run.tend_until(lambda: min(run.numbers("materializations")) >= 1)
-            more = steps(150, seed=200 + number)
+            more = lasting(150, seed=200 + number)
             run.change(more)
             done += more
             checkpoint = run.checkpoint()

@@ -12,8 +12,8 @@ import pytest
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import HoldfastError, Unavailable, load_storage
 from holdfast.storage.testing.watched import Call, WatchedStorage
-from logged_jobs import LoggedRun, log_of, parts_of
-from logged_steps import UID, modelled, steps
+from logged_jobs import LoggedRun, lasting, log_of, parts_of
+from logged_steps import UID, modelled
 from tried_backends import PLAIN, backend_named
 
 INNER = pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_materialization_that_fails_for_ever_ends_the_job_and_no_checkpoint_befo
         failed = 0.0
         with pytest.raises(Unavailable, match="cannot be materialized") as caught:
             for number in range(1000):
-                run.change(steps(50, seed=number), passes_s=0.05)
+                run.change(lasting(50, seed=number), passes_s=0.05)
                 if number % 10 == 0:
                     run.checkpoint()
                 (told,) = run.numbers("materialization_failures")
@@ -98,7 +98,7 @@ def test_materialization_that_fails_for_ever_ends_the_job_and_no_checkpoint_befo
         kept = [
             step
             for number in range(10 * (newest.checkpoint_id - 1) + 1)
-            for step in steps(50, seed=number)
+            for step in lasting(50, seed=number)
         ]
         assert run.content() == modelled(kept)
 
@@ -111,10 +111,10 @@ def test_one_that_succeeds_after_failures_begins_the_count_anew(
     logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), options)
     with LoggedRun(storage.job("job"), logged) as run:
         for number in range(3):
-            run.change(steps(50, seed=number))
+            run.change(lasting(50, seed=number))
             with trouble.of(of_materializations):
                 run.tend_until(lambda: run.numbers("materialization_failures") == [1])
-            run.change(steps(50, seed=number + 10), passes_s=0)
+            run.change(lasting(50, seed=number + 10), passes_s=0)
             run.tend_until(lambda: run.numbers("materializations") == [number + 1])  # noqa: B023
             assert run.numbers("materialization_failures") == [0]
 
@@ -127,14 +127,14 @@ def test_a_storage_that_is_down_stops_rows_and_loses_none(
     logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), OPTIONS)
     job = storage.job("job")
     with LoggedRun(job, logged) as run:
-        done = steps(300, seed=1)
+        done = lasting(300, seed=1)
         run.change(done)
         run.checkpoint()
         with trouble.of(everything):
             for number in range(1000):
                 if run.tend(0.01) == [False]:
                     break
-                more = steps(40, seed=100 + number)
+                more = lasting(40, seed=100 + number)
                 run.change(more, passes_s=0.001)
                 done += more
             else:
@@ -147,7 +147,7 @@ def test_a_storage_that_is_down_stops_rows_and_loses_none(
                 run.complete(begun)
             run.give_up(begun)
         run.tend_until(lambda: run.tend(0.01) == [True])
-        more = steps(300, seed=2)
+        more = lasting(300, seed=2)
         run.change(more)
         done += more
         checkpoint = run.checkpoint()
