@@ -21,7 +21,7 @@ from tried_backends import REGISTERED, backend_named
 MINUTES = float(os.environ.get("HOLDFAST_SOAK_MINUTES", "60"))
 LONG = Plan(
     seconds=MINUTES * 60,
-    keys=20_000,
+    keys=60_000,
     checkpoint_s=1.0,
     materialize_s=30.0,
     life_s=min(180.0, MINUTES * 10),
