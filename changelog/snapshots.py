@@ -194,8 +194,11 @@ class ChangelogSnapshots(Snapshots):
         if base is not None and base.number is not None and base.number > self._confirmed:
             self._confirmed = base.number
             self._inner.completed(base.number)
-        if checkpoint_id in self._neutral:  # what the base is in may be deleted now
-            self._base = None
+        if checkpoint_id in self._neutral:  # what bases are in, and build on, may be deleted now
+            self._base, self._confirmed = None, checkpoint_id
+            self._give_up_running()
+            self._inner.aborted(checkpoint_id)  # as which it may know a materialization
+            self._inner.completed(checkpoint_id)
         self._neutral = {number for number in self._neutral if number > checkpoint_id}
         for kept in (self._carried, self._whole):
             for number in [number for number in kept if number <= checkpoint_id]:
@@ -269,11 +272,11 @@ class ChangelogSnapshots(Snapshots):
     def _begin_whole(self, request: SnapshotRequest) -> SnapshotFuture:
         """A checkpoint with a new base, which has all that there is."""
         seal, began_s = self._log.last_seal, self._clock.monotonic_s()
+        self._give_up_running()
         self._store.apply()
         base = self._inner.begin(request)
         self._whole[request.checkpoint_id] = base, seal, request.changed
-        running = self._running
-        begun_from = request.checkpoint_id + 1 if running is None else running.number
+        begun_from = request.checkpoint_id + 1
 
         def write(future: SnapshotFuture) -> StateSnapshot:
             snapshot = _result(base, future)
@@ -322,6 +325,13 @@ class ChangelogSnapshots(Snapshots):
         self._store.apply()
         future = self._inner.begin(made)
         self._running = _Running(future, self._log.last_seal, number, made.changed, now_s)
+
+    def _give_up_running(self) -> None:
+        """There is, or will be, a newer base than the one on its way."""
+        if self._running is not None:
+            self._running.future.cancel()
+            self._inner.aborted(self._running.number)
+            self._running = None
 
     def _look_after(self) -> None:
         """Take over what the background has done.

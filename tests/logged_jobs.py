@@ -129,12 +129,13 @@ class LoggedRun:
         """The part of each slot in the next checkpoint."""
         return [future.result(_WAIT_S) for future in self.begin().futures]
 
-    def begin(self) -> Begun:
+    def begin(self, *, neutral: bool = False) -> Begun:
         """Begin the next checkpoint."""
         target, number = _SlotFiles(self.job), self.number
         self.number += 1
         base = max(self.owner.completed, default=None)
-        begun = Begun(number, base, [slot.snapshot(number, target) for slot in self.slots])
+        futures = [slot.snapshot(number, target, neutral=neutral) for slot in self.slots]
+        begun = Begun(number, base, futures)
         self._under_way.append(begun)
         return begun
 

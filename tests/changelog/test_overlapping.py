@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.backends import file_snapshots
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import CheckpointMetadata, JobStorage, load_storage
 from logged_jobs import Begun, LoggedRun, lasting
@@ -60,12 +61,17 @@ def test_what_several_have_written_is_kept_once(
 @INNER
 @pytest.mark.parametrize("options", [QUIET, BUSY_LOG], ids=["quiet", "busy"])
 def test_any_order_of_beginnings_and_ends(
-    job: JobStorage, quick_path: Path, name: str, options: ChangelogOptions
+    job: JobStorage,
+    quick_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    options: ChangelogOptions,
 ) -> None:
-    """Some are given up, and materializations end in between."""
+    """Some are given up, some are neutral, and materializations end in between."""
+    monkeypatch.setattr(file_snapshots, "_SHARED_FROM_BYTES", 1)
     logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), options)
     newest, done = None, lasting(0, seed=0)
-    for seed in range(4):
+    for seed in range(6):
         chance = random.Random(seed)
         under_way: list[Begun] = []
         with LoggedRun(job, logged, parallelism=1 + seed // 2, restored=newest) as run:
@@ -74,7 +80,7 @@ def test_any_order_of_beginnings_and_ends(
                 run.change(more)
                 done += more
                 if chance.random() < 0.5 and len(under_way) < 4:
-                    under_way.append(run.begin())
+                    under_way.append(run.begin(neutral=chance.random() < 0.2))
                 if chance.random() < 0.1 and under_way:
                     run.give_up(under_way.pop(0))
                 if chance.random() < 0.4 and under_way:
