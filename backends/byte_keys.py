@@ -114,6 +114,8 @@ class KeyLayout:
     def split(self, stored: Sequence[bytes]) -> KeyParts:
         """The parts of many keys, as bytes."""
         spec = self.spec
+        if spec.kind is StateKind.VALUE and spec.namespaces is None:
+            return _split_plain(stored)
         groups = np.frombuffer(b"".join([key[:_GROUP_BYTES] for key in stored]), ">u2")
         starts: Iterable[int] = [self.start] * len(stored)
         parts: list[Column] = []
@@ -197,6 +199,20 @@ def _prefixed(groups: npt.NDArray[Any], keys: Column, count: int) -> list[bytes]
     rows[:, :_GROUP_BYTES] = prefixes.view(np.uint8).reshape(count, _GROUP_BYTES)
     rows[:, _GROUP_BYTES:] = np.frombuffer(keys.data, np.uint8).reshape(count, keys.width)
     return Column(rows.tobytes(), _GROUP_BYTES + keys.width).to_list(count)
+
+
+def _split_plain(stored: Sequence[bytes]) -> KeyParts:
+    """The parts of keys that are nothing but a key after its key group."""
+    widths = set(map(len, stored))
+    if len(widths) == 1:
+        (width,) = widths
+        raw = np.frombuffer(b"".join(stored), np.uint8).reshape(len(stored), width)
+        groups = np.ascontiguousarray(raw[:, :_GROUP_BYTES]).view(">u2").ravel()
+        keys = Column(raw[:, _GROUP_BYTES:].tobytes(), width - _GROUP_BYTES)
+    else:
+        groups = np.frombuffer(b"".join([key[:_GROUP_BYTES] for key in stored]), ">u2")
+        keys = Column.of([key[_GROUP_BYTES:] for key in stored])
+    return KeyParts(groups.astype(np.uint16), keys, None, None)
 
 
 def _cut(stored: Sequence[bytes], starts: Iterable[int], ends: Iterable[int]) -> Column:

@@ -260,14 +260,16 @@ class ByteTableStore(TableStore):
             assert spec.map_keys is not None
             stored = list(map(add, stored, map(spec.map_keys.encode, rows.map_keys)))
         order, sizes = order_of(stored), BlockRows()
+        stored = in_places(stored, order)
+        cells = None if rows.cells is None else in_places(rows.cells, order)
         start = 0
-        while start < len(order):
-            places = order[start : start + sizes.count]
-            keys = in_places(stored, places)
-            if rows.cells is None:
+        while start < len(stored):
+            end = start + sizes.count
+            keys = stored[start:end]
+            if cells is None:
                 block = _removal(layout, keys, has_map_keys=rows.map_keys is not None)
             else:
-                page = list(zip(keys, in_places(rows.cells, places), strict=True))
+                page = list(zip(keys, cells[start:end], strict=True))
                 block = _block(spec, layout, page, None)
             yield block
             start += block.count

@@ -34,7 +34,7 @@ __all__ = ["ChangelogSnapshots", "LogPlace", "Logging"]
 _LOOK_S = 0.05
 _LOOK_ROWS = 10_000
 _PAUSE_S = 1.0
-_APPLIED_ROWS = 20_000
+_APPLIED_SHARE = 0.25
 _Make = Callable[[int, SnapshotTarget], SnapshotRequest]
 
 
@@ -212,7 +212,7 @@ class ChangelogSnapshots(Snapshots):
             self._inner.aborted(checkpoint_id)
 
     def tend(self, request: _Make) -> bool:
-        self._store.apply_some(_APPLIED_ROWS)
+        self._store.apply_some(_APPLIED_SHARE)
         place = self._place
         if place is None:
             return True

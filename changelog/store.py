@@ -73,10 +73,10 @@ class LoggedStore(TableStore):
         for _, table in self._tables.values():
             table.apply()
 
-    def apply_some(self, rows: int) -> None:
-        """Bring the inner tables nearer to that, by so many rows of each."""
+    def apply_some(self, share: float) -> None:
+        """Bring the inner tables nearer to that, by such a share of what was taken last."""
         for _, table in self._tables.values():
-            table.apply_some(rows)
+            table.apply_some(share)
 
     @property
     def files(self) -> TableFiles | None:  # type: ignore[override]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, Generic, TypeVar
 
 from holdfast.backends.entries import Block
@@ -29,6 +29,11 @@ __all__ = [
 
 _T = TypeVar("_T", bound=Table)
 _ABSENT: Any = object()
+_LEAST_APPLIED = 10_000
+_MANY = 1024
+_SAMPLE = 64
+_WEIGHT = 0.5
+_TOO_FEW, _ENOUGH = 0.4, 0.6
 
 
 class LoggedTable(Table, Generic[_T]):
@@ -58,8 +63,8 @@ class LoggedTable(Table, Generic[_T]):
     def apply(self) -> None:
         """Have the inner table be as this one."""
 
-    def apply_some(self, rows: int) -> None:
-        """Do a part of that, if there is something left of what was taken."""
+    def apply_some(self, share: float) -> None:
+        """Do a part of that, with what was taken last."""
 
 
 class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
@@ -67,6 +72,8 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
 
     It gets into the inner table later: when somebody walks over that, or after it was sealed, some
     of it at a time. So a value that changes often is written there once, and a seal takes no time.
+    Where whole batches rarely find in memory what they read, to look there is in vain: then the
+    inner table is written at once, unless somebody writes to memory directly.
     """
 
     changes: ValueChanges
@@ -76,22 +83,40 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         self.changes = ValueChanges()
         self._sealed: dict[Any, Any] = {}
         """Below what is hot, above the inner table, which has the first of it already."""
-        self._left: Iterator[tuple[Any, Any]] = iter(())
-        if inner.direct is not None:
-            self.direct = self.changes
+        self._left: tuple[Iterator[Any], Iterator[Any]] = iter(()), iter(())
+        self._is_ahead = True
+        """Whether the inner table may lack what is in memory."""
+        self._is_written_directly = False
+        self._hits = 1.0
+        """The share of reads by the batch that memory could answer, lately."""
+
+    @property
+    def direct(self) -> ValueChanges | None:  # type: ignore[override]
+        """Once somebody has asked for it, he may write there."""
+        if self.inner.direct is None:
+            return None
+        self._is_written_directly = True
+        self._is_ahead = True
+        return self.changes
 
     def get(self, address: Any) -> Any:
+        if not self._is_ahead:
+            return self.inner.get(address)
         cell = self.changes.hot.get(address, _ABSENT)
         if cell is _ABSENT:
             cell = self._sealed.get(address, _ABSENT)
         return self.inner.get(address) if cell is _ABSENT else cell
 
     def put(self, address: Any, cell: Any) -> None:
+        if not self._is_ahead:
+            self.inner.put(address, cell)
         self.changes.hot[address] = cell
 
     def get_many(self, addresses: Sequence[Any]) -> list[Any]:
+        if len(addresses) >= _MANY and not self._is_written_directly:
+            self._choose(addresses)
         hot, sealed = self.changes.hot, self._sealed
-        if not hot and not sealed:
+        if not self._is_ahead or (not hot and not sealed):
             return self.inner.get_many(addresses)
         found = list(map(hot.get, addresses, map(sealed.get, addresses)))
         if None in found:
@@ -106,12 +131,18 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         return found
 
     def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
+        if not self._is_ahead:
+            self.inner.put_many(addresses, cells)
         self.changes.hot.update(zip(addresses, cells, strict=True))
 
     def remove(self, address: Any) -> None:
+        if not self._is_ahead:
+            self.inner.remove(address)
         self.changes.hot[address] = None
 
     def remove_many(self, addresses: Sequence[Any]) -> None:
+        if not self._is_ahead:
+            self.inner.remove_many(addresses)
         self.changes.hot.update(dict.fromkeys(addresses))
 
     def addresses(self) -> Iterator[tuple[Any, Any]]:
@@ -131,29 +162,48 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         super().unload(block)
 
     def take(self) -> Recorded:
-        self.apply_some(len(self._sealed))
-        self._sealed = self.changes.put_aside()
-        self._left = iter(self._sealed.items())
+        if self._is_ahead:
+            self.apply_some(1.0)
+            self._put_below()
         return super().take()
 
     def apply(self) -> None:
-        self.apply_some(len(self._sealed))
-        self._sealed = self.changes.put_aside()
-        self._left = iter(self._sealed.items())
-        self.apply_some(len(self._sealed))
+        if self._is_ahead:
+            self.apply_some(1.0)
+            self._put_below()
+            self.apply_some(1.0)
 
-    def apply_some(self, rows: int) -> None:
-        if not self._sealed:
+    def apply_some(self, share: float) -> None:
+        sealed = self._sealed
+        if not sealed:
             return
-        changes = list(islice(self._left, rows))
-        if len(changes) < rows or len(changes) == len(self._sealed):
-            self._sealed, self._left = {}, iter(())
-        removed = [address for address, cell in changes if cell is None]
-        if removed:
-            self.inner.remove_many(removed)
-            changes = [change for change in changes if change[1] is not None]
-        if changes:
-            self.inner.put_many(*zip(*changes, strict=True))
+        rows = max(round(len(sealed) * share), _LEAST_APPLIED)
+        addresses, cells = (list(islice(left, rows)) for left in self._left)
+        if len(addresses) < rows or rows == len(sealed):
+            self._sealed, self._left = {}, (iter(()), iter(()))
+        if None in cells:
+            self.inner.remove_many(list(compress(addresses, [cell is None for cell in cells])))
+            kept = [cell is not None for cell in cells]
+            addresses, cells = list(compress(addresses, kept)), list(compress(cells, kept))
+        if addresses:
+            self.inner.put_many(addresses, cells)
+
+    def _choose(self, addresses: Sequence[Any]) -> None:
+        """Whether to let memory be ahead of the inner table, from a sample of what is read."""
+        sample = addresses[:: max(1, len(addresses) // _SAMPLE)]
+        hot, sealed = self.changes.hot, self._sealed
+        hits = sum(address in hot or address in sealed for address in sample) / len(sample)
+        self._hits += _WEIGHT * (hits - self._hits)
+        if self._is_ahead and self._hits < _TOO_FEW:
+            self.apply()
+            self._is_ahead = False
+        elif not self._is_ahead and self._hits > _ENOUGH:
+            self._is_ahead = True
+
+    def _put_below(self) -> None:
+        """What is hot lies between now, and is not changed any more."""
+        self._sealed = sealed = self.changes.put_aside()
+        self._left = iter(sealed), iter(sealed.values())
 
 
 class LoggedStampedTable(LoggedTable[ValueTable], ValueTable):
