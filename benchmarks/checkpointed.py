@@ -30,6 +30,7 @@ from holdfast.storage import (
     SystemClock,
     load_storage,
 )
+from holdfast.storage.commit import open_from
 
 __all__ = [
     "KINDS",
@@ -49,6 +50,8 @@ _MEMORY_BYTES = 512 << 20
 _BATCH_ROWS = 64 * 1024
 _GROUP_BYTES = 2
 _PAUSE_S = 0.001
+_CLEAN_PAUSE_S = 60
+_ABOVE_ALL = 1 << 62
 _CLOCK = SystemClock()
 
 
@@ -122,6 +125,8 @@ class CheckpointedState:
         self._options = options
         self._owner = self.job.take_over()
         self._number = self._owner.next_checkpoint_id
+        self._newest = self._number - 1
+        self._cleaned = time.perf_counter()
         self._key_type = key_type
         self._committer = ThreadPoolExecutor(1, "bench-commits")
         self._sweeper = ThreadPoolExecutor(1, "bench-deletes")
@@ -218,7 +223,7 @@ class CheckpointedState:
     def _commit(self, number: int, snapshot: StateSnapshot) -> None:
         state = OperatorState(parallelism=1, max_parallelism=_GROUPS, parts=(snapshot,))
         now_ms = _CLOCK.now_ms()
-        self._owner.commit(
+        metadata = self._owner.commit(
             CheckpointMetadata(
                 job_id=self.job.job_id,
                 checkpoint_id=number,
@@ -228,8 +233,18 @@ class CheckpointedState:
             )
         )
         self._owner.release(1)
+        self._clean(metadata)
         self._sweeper.submit(self._owner.sweeper.run)
         self.latest = (snapshot,)
+
+    def _clean(self, completed: CheckpointMetadata) -> None:
+        """Once a minute, as a driver does: some files that are begun early are never needed."""
+        before, self._newest = self._newest, completed.checkpoint_id
+        now = time.perf_counter()
+        if now - self._cleaned >= _CLEAN_PAUSE_S:
+            self._cleaned = now
+            first = min(before, open_from(completed.checkpoint_id, completed.begun_from))
+            self._owner.release_orphans(in_flight=range(first, _ABOVE_ALL))
 
     def _taken(self) -> float:
         """How long the checkpoint took that is committed by now."""

@@ -19,6 +19,7 @@ from holdfast.backends import StateBackend
 from holdfast.backends.snapshots import SnapshotFuture
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import CheckpointMetadata, JobOwner, OperatorState, load_storage
+from holdfast.storage.commit import open_from
 
 __all__ = ["Plan", "Reading", "Soak", "check_bounded", "written"]
 
@@ -38,6 +39,7 @@ class Plan:
     checkpoint_s: float
     materialize_s: float
     life_s: float
+    clean_s: float
     warm_s: float = 0.0
     """What is read before is not written down: state is not yet as large as it will be."""
 
@@ -94,7 +96,9 @@ class Soak:
         self._began_s = self._clock.monotonic_s()
         self._materialized = 0
         self.deletes = True
-        """Whether older checkpoints are deleted."""
+        """Whether older checkpoints are deleted, and what none of them needs."""
+        self._newest = 0
+        self._cleaned_s = self._began_s
 
     def run(self) -> None:
         """Live and die until the time is over.
@@ -174,24 +178,31 @@ class Soak:
     def _commit(self, owner: JobOwner, slots: Slots, flight: _Flight) -> None:
         parts = tuple(future.result(_PATIENCE_S) for future in flight.futures)
         now_ms = self._clock.now_ms()
-        owner.commit(
+        state = OperatorState(parallelism=slots.parallelism, max_parallelism=GROUPS, parts=parts)
+        metadata = owner.commit(
             CheckpointMetadata(
                 job_id=self._job.job_id,
                 checkpoint_id=flight.number,
                 triggered_ms=now_ms,
                 completed_ms=now_ms,
-                operators={
-                    UID: OperatorState(
-                        parallelism=slots.parallelism, max_parallelism=GROUPS, parts=parts
-                    )
-                },
+                operators={UID: state},
             )
         )
         took_ms = (self._clock.monotonic_s() - flight.began_s) * 1000
         slots.completed(flight.number)
         if self.deletes:
             owner.retain(1)
+            self._clean(owner, metadata)
         self._read(slots, flight.number, took_ms)
+
+    def _clean(self, owner: JobOwner, completed: CheckpointMetadata) -> None:
+        """Now and then, as a driver does: of what is written early some is never referred to."""
+        before, self._newest = self._newest, completed.checkpoint_id
+        now_s = self._clock.monotonic_s()
+        if before and now_s - self._cleaned_s >= self.plan.clean_s:
+            self._cleaned_s = now_s
+            first = min(before, open_from(completed.checkpoint_id, completed.begun_from))
+            owner.remove(owner.orphans(in_flight=range(first, _ABOVE_ALL)))
 
     def _read(self, slots: Slots, number: int, took_ms: float) -> None:
         second = self._second()

@@ -25,9 +25,10 @@ LONG = Plan(
     checkpoint_s=1.0,
     materialize_s=30.0,
     life_s=min(180.0, MINUTES * 10),
+    clean_s=60.0,
     warm_s=min(60.0, MINUTES * 6),
 )
-SHORT = Plan(seconds=8.0, keys=500, checkpoint_s=0.1, materialize_s=0.5, life_s=2.0)
+SHORT = Plan(seconds=8.0, keys=500, checkpoint_s=0.1, materialize_s=0.5, life_s=2.0, clean_s=0.5)
 MOST = 1.5
 
 
