@@ -33,6 +33,7 @@ from spark_jobs import (
     write_orders,
 )
 from tried_backends import TRIED
+from tried_storages import TRIED_STORAGES, place_named, turn
 
 pytestmark = pytest.mark.slow
 
@@ -113,9 +114,17 @@ def test_operators_of_every_kind_in_one_job(spark: SparkSession, backend: StateB
     assert last == dict(wanted)
 
 
-@pytest.mark.parametrize("backend_name", TRIED, indirect=True)
-def test_every_backend_and_compression(
-    spark: SparkSession, tmp_path: Path, backend: StateBackend
+@pytest.mark.parametrize(
+    ("backend_name", "storage_name"),
+    [(name, turn(place + place // len(TRIED_STORAGES))) for place, name in enumerate(TRIED)],
+    indirect=["backend_name"],
+)
+def test_every_backend_and_storage_and_compression(
+    spark: SparkSession,
+    tmp_path: Path,
+    backend: StateBackend,
+    storage_name: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     orders = make_orders(1, 200)
     write_orders(tmp_path / "in", orders, 3)
@@ -123,7 +132,7 @@ def test_every_backend_and_compression(
         spark,
         parallelism=2,
         backend=backend,
-        storage=str(tmp_path / "checkpoints"),
+        storage=place_named(storage_name, tmp_path, request).storage(),
         checkpointing=CheckpointConfig(interval="300ms", compression="lz4"),
     )
     raised = tmp_path / "raised"
