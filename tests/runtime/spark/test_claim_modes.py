@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from holdfast.runtime import (
     JobStatus,
     StreamEnvironment,
 )
-from holdfast.storage import FileHandle, JobStorage, load_storage, names
+from holdfast.storage import CheckpointStorage, FileHandle, JobStorage, names
 from spark_jobs import (
     await_checkpoints,
     await_that,
@@ -33,6 +32,7 @@ from spark_jobs import (
     write_orders,
 )
 from tried_backends import backend_named
+from tried_storages import LOCAL, place_named
 
 pytestmark = pytest.mark.slow
 
@@ -43,12 +43,12 @@ ORDERS = 240
 class Place:
     """Two jobs over one input, which comes in two halves, and the results of both together."""
 
-    def __init__(self, root: Path, spark: SparkSession) -> None:
+    def __init__(self, root: Path, spark: SparkSession, storage: CheckpointStorage) -> None:
         self.root = root
         self.spark = spark
         self.orders = make_orders(11, ORDERS)
         self.backend = backend_named("rocksdb", root / "state")
-        self.storage = load_storage(f"file://{root}/checkpoints", inline_limit_bytes=0)
+        self.storage = storage
         write_orders(root / "all", self.orders, FILES)
         (root / "in").mkdir()
         self.show(range(FILES // 2))
@@ -94,11 +94,18 @@ def has_all_rows(job: JobHandle) -> bool:
     return bool(sources) and sources["orders"]["rows"] == ORDERS // 2
 
 
-@pytest.mark.parametrize("claim_mode", ["no-claim", "claim"])
+@pytest.mark.parametrize(
+    ("claim_mode", "storage_name"), [("no-claim", LOCAL), ("no-claim", "s3"), ("claim", "hdfs")]
+)
 def test_a_job_goes_on_from_another_s_checkpoint_and_needs_it_no_more(
-    claim_mode: str, tmp_path: Path, spark: SparkSession
+    claim_mode: str,
+    storage_name: str,
+    tmp_path: Path,
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
 ) -> None:
-    place = Place(tmp_path, spark)
+    storage = place_named(storage_name, tmp_path, request).storage(inline_limit_bytes=0)
+    place = Place(tmp_path, spark, storage)
     first = place.start("first", {"retained": 1000})
     await_that(lambda: has_all_rows(first), "the first half")
     await_checkpoints(first, 3)
@@ -115,7 +122,7 @@ def test_a_job_goes_on_from_another_s_checkpoint_and_needs_it_no_more(
     left = place.job("first").completed()
     assert (newest in left) is (claim_mode == "no-claim")
     assert left[0] == 1, "nobody has touched the others"
-    shutil.rmtree(tmp_path / "checkpoints" / "first")
+    storage.delete(info.name for info in storage.list("first/"))
 
     os.kill(second.slot_pids()[0], signal.SIGKILL)
     await_that(lambda: second.metrics()["attempts"] == 2, "another attempt")
@@ -130,4 +137,4 @@ def test_a_job_goes_on_from_another_s_checkpoint_and_needs_it_no_more(
     last = build_from_files(place.env(), tmp_path).execute_async("second", restore="latest")
     assert last.result(250) is JobStatus.FINISHED
     check_complete(tmp_path, expected(place.orders))
-    assert not (tmp_path / "checkpoints" / "first").exists()
+    assert [*storage.list("first/")] == []
