@@ -150,6 +150,7 @@ class Life:
             parallelism=chance.randrange(1, 4),
             restore=latest.operators[UID].parts if latest else (),
             builds_on_restored=True,
+            first_checkpoint_id=self.next_number,
         )
         for name in story.subjects:
             self.fleet.declare(name)
@@ -161,6 +162,8 @@ class Life:
             if step == fatal_step:
                 die()
             self.story.play(step, self.fleet, self.clock.advance)
+            if self.chance.random() < 0.5:
+                self.fleet.tend()
             if self.chance.random() < 0.06:
                 if len(self.flights) == _IN_FLIGHT:
                     self._commit(say)
