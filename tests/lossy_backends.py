@@ -14,6 +14,7 @@ from holdfast.backends.entries import Block
 from holdfast.backends.tables import (
     FrozenTables,
     ListTable,
+    Rows,
     Table,
     TableSpec,
     TableStore,
@@ -38,6 +39,9 @@ class _Store(TableStore):
 
     def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
         return self.inner.addresses(spec, keys, namespace)
+
+    def blocks(self, spec: TableSpec, rows: Rows) -> Iterator[Block]:
+        return self.inner.blocks(spec, rows)
 
     def table(self, spec: TableSpec) -> Table:
         table: Table = self.altered(spec, self.inner.table(spec))
