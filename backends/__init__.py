@@ -21,7 +21,7 @@ from holdfast.backends.descriptors import (
 from holdfast.backends.hashmap import HashMapStateBackend
 from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.key_groups import KeyGroupRange, default_max_parallelism, key_groups_of_slots
-from holdfast.backends.keyed import KeyedStateBackend
+from holdfast.backends.keyed import EarlyFiles, KeyedStateBackend
 from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.operator_backend import OperatorStateBackend
 from holdfast.backends.operator_states import (
@@ -47,6 +47,7 @@ __all__ = [
     "ByteStore",
     "ByteTable",
     "ByteTableStore",
+    "EarlyFiles",
     "FrozenBytes",
     "HashMapStateBackend",
     "KeyGroupRange",

@@ -121,3 +121,21 @@ def test_the_program_of_write_a_job_runs_as_it_is_told(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (said,) = re.findall(r"^# prints (.*)$", page, re.MULTILINE)
     assert ended.stdout.splitlines()[-1] == said
+
+
+@pytest.mark.slow
+def test_the_program_of_the_changelog_s_page_goes_on_with_it_or_without(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "changelog.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "seen.py").write_text(program.replace("/tmp/seen", str(tmp_path)))
+    ended = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", str(tmp_path / "seen.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = re.findall(r"^# prints (.*)$", page, re.MULTILINE)
+    assert len(said) == 3
+    assert ended.stdout.splitlines()[-3:] == said

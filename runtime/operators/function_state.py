@@ -10,6 +10,7 @@ from holdfast.backends import (
     AggregatingState,
     AggregatingStateDescriptor,
     BroadcastState,
+    EarlyFiles,
     KeyedStateBackend,
     KeyGroupRange,
     ListState,
@@ -26,7 +27,6 @@ from holdfast.backends import (
     ValueState,
     ValueStateDescriptor,
 )
-from holdfast.backends.keyed import EarlyFiles
 from holdfast.backends.operator_snapshots import OPERATOR_KIND
 from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.runtime.operators.operator import OperatorContext

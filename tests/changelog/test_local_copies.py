@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.backends import KeyGroupRange, ListStateDescriptor, ValueStateDescriptor
-from holdfast.backends.keyed import EarlyFiles
+from holdfast.backends import EarlyFiles, KeyGroupRange, ListStateDescriptor, ValueStateDescriptor
 from holdfast.changelog import ChangelogStateBackend
 from holdfast.changelog.local_copies import CopiesFirst, LocalCopies
 from holdfast.storage import (
