@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
@@ -31,6 +32,7 @@ from holdfast.storage import Clock, Handle, HoldfastError, JobStorage, StateSnap
 
 __all__ = ["ChangelogSnapshots", "LogPlace", "Logging"]
 
+_logger = logging.getLogger(__name__)
 _LOOK_S = 0.05
 _LOOK_ROWS = 10_000
 _PAUSE_S = 1.0
@@ -353,6 +355,15 @@ class ChangelogSnapshots(Snapshots):
             self._schedule.ended(now_s, None)
             if self._schedule.has_failed_for_good:
                 raise _never_materialized(self._what.uid, self._schedule.failures, error) from error
+            _logger.warning(
+                "the state of operator %r in key groups %s was not materialized, its log grows "
+                "until it is, and that is tried again (%d of %d failures in a row tolerated): %s",
+                self._what.uid,
+                self._what.key_groups,
+                self._schedule.failures,
+                self._options.max_materialization_failures,
+                error,
+            )
             return
         self._replaced += 1
         self._materialized_s = now_s - running.began_s

@@ -91,6 +91,8 @@ class LogUploader:
         )
         self._collector.start()
         self.numbers = UploadNumbers()
+        self._failed = 0
+        """How many files in a row."""
 
     @property
     def held_bytes(self) -> int:
@@ -155,7 +157,9 @@ class LogUploader:
         except BaseException as error:  # noqa: BLE001 - whoever waits for the futures gets it
             self.numbers.failures += 1
             self._fail(batch, error)
+            self._tell(error)
             return
+        self._failed = 0
         self.numbers.files += 1
         self.numbers.bytes += sum(map(len, contents))
         self.numbers.latencies_s.append(self._clock.monotonic_s() - began_s)
@@ -166,6 +170,20 @@ class LogUploader:
         for upload in batch:
             for future in upload.futures:
                 future.set_result(next(left))
+
+    def _tell(self, error: BaseException) -> None:
+        """Log that a file could not be written, ever more rarely the longer that goes on."""
+        with self._lock:
+            self._failed += 1
+            failed = self._failed
+        if failed.bit_count() == 1 and not self._closing.is_set():
+            _logger.warning(
+                "a file of a log cannot be written to %s, %d in a row so far; what was to be in it "
+                "waits in memory, and is tried again: %s",
+                self._job.url,
+                failed,
+                error,
+            )
 
     def _race(self, contents: Sequence[bytes], number: int) -> list[Handle]:
         """The handles of the contents, from the attempt that is done first."""

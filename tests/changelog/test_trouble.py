@@ -105,7 +105,11 @@ def test_materialization_that_fails_for_ever_ends_the_job_and_no_checkpoint_befo
 
 @INNER
 def test_one_that_succeeds_after_failures_begins_the_count_anew(
-    quick_path: Path, storage: WatchedStorage, trouble: Trouble, name: str
+    quick_path: Path,
+    storage: WatchedStorage,
+    trouble: Trouble,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
 ) -> None:
     options = replace(OPTIONS, materialization_interval_s=2.0, max_materialization_failures=1)
     logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), options)
@@ -117,11 +121,19 @@ def test_one_that_succeeds_after_failures_begins_the_count_anew(
             run.change(lasting(50, seed=number + 10), passes_s=0)
             run.tend_until(lambda: run.numbers("materializations") == [number + 1])  # noqa: B023
             assert run.numbers("materialization_failures") == [0]
+    told = [each.getMessage() for each in caplog.records if "not materialized" in each.getMessage()]
+    assert len(told) == 3
+    assert all("operator 'op' in key groups 0 to 127" in each for each in told)
+    assert all("(1 of 1 failures in a row tolerated): the storage is down" in each for each in told)
 
 
 @INNER
 def test_a_storage_that_is_down_stops_rows_and_loses_none(
-    quick_path: Path, storage: WatchedStorage, trouble: Trouble, name: str
+    quick_path: Path,
+    storage: WatchedStorage,
+    trouble: Trouble,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
 ) -> None:
     """What is in memory is bounded, as long as it takes; then it is written, and rows go on."""
     logged = ChangelogStateBackend(backend_named(name, quick_path / "state"), OPTIONS)
@@ -146,6 +158,11 @@ def test_a_storage_that_is_down_stops_rows_and_loses_none(
             with pytest.raises(HoldfastError, match="the storage is down"):
                 run.complete(begun)
             run.give_up(begun)
+        told = [each.getMessage() for each in caplog.records]
+        assert all("a file of a log cannot be written to" in each for each in told)
+        failures = [each.split(" in a row")[0].rpartition(" ")[2] for each in told]
+        assert failures == [str(2**power) for power in range(len(told))]
+        assert failures
         run.tend_until(lambda: run.tend(0.01) == [True])
         more = lasting(300, seed=2)
         run.change(more)
