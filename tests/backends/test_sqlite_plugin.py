@@ -66,7 +66,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_it_is_found_by_its_entry_point() -> None:
-    assert sorted(registered_backends()) == ["hashmap", "rocksdb", "sqlite"]
+    assert sorted(registered_backends()) == ["changelog", "hashmap", "rocksdb", "sqlite"]
     backend = load_backend("sqlite", directory="/fast")
     assert backend == SqliteStateBackend("/fast")
 
