@@ -63,10 +63,13 @@ class LoggedRun:
         self.number = self.owner.next_checkpoint_id
         self.owner.remove(self.owner.orphans(in_flight=range(self.number, _ABOVE_ALL)))
         self.slots: list[KeyedStateBackend] = []
+        self.backends: list[StateBackend] = []
+        """Of each slot."""
         self._under_way: list[Begun] = []
         try:
             for key_groups in key_groups_of_slots(parallelism, GROUPS):
                 mine: StateBackend = pickle.loads(pickle.dumps(backend))
+                self.backends.append(mine)
                 slot = mine.open(
                     uid=UID,
                     key_groups=key_groups,
