@@ -43,11 +43,13 @@ ORDERS = 240
 class Place:
     """Two jobs over one input, which comes in two halves, and the results of both together."""
 
-    def __init__(self, root: Path, spark: SparkSession, storage: CheckpointStorage) -> None:
+    def __init__(
+        self, root: Path, spark: SparkSession, storage: CheckpointStorage, backend_name: str
+    ) -> None:
         self.root = root
         self.spark = spark
         self.orders = make_orders(11, ORDERS)
-        self.backend = backend_named("rocksdb", root / "state")
+        self.backend = backend_named(backend_name, root / "state")
         self.storage = storage
         write_orders(root / "all", self.orders, FILES)
         (root / "in").mkdir()
@@ -95,17 +97,24 @@ def has_all_rows(job: JobHandle) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("claim_mode", "storage_name"), [("no-claim", LOCAL), ("no-claim", "s3"), ("claim", "hdfs")]
+    ("claim_mode", "storage_name", "backend_name"),
+    [
+        ("no-claim", LOCAL, "changelog-rocksdb"),
+        ("no-claim", "s3", "rocksdb"),
+        ("claim", "hdfs", "rocksdb"),
+        ("claim", LOCAL, "changelog-hashmap"),
+    ],
 )
 def test_a_job_goes_on_from_another_s_checkpoint_and_needs_it_no_more(
     claim_mode: str,
     storage_name: str,
+    backend_name: str,
     tmp_path: Path,
     spark: SparkSession,
     request: pytest.FixtureRequest,
 ) -> None:
     storage = place_named(storage_name, tmp_path, request).storage(inline_limit_bytes=0)
-    place = Place(tmp_path, spark, storage)
+    place = Place(tmp_path, spark, storage, backend_name)
     first = place.start("first", {"retained": 1000})
     await_that(lambda: has_all_rows(first), "the first half")
     await_checkpoints(first, 3)
