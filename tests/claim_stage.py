@@ -7,22 +7,24 @@ from contextlib import suppress
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.events import EventQueue, Stored
 from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.driver.restoring import OpenStorage, RestorePoint
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
     FileHandle,
+    FileSystemCheckpointStorage,
     JobOwner,
     JobStorage,
     StateSnapshot,
     SystemClock,
     Unavailable,
+    load_storage,
     names,
 )
 from holdfast.storage.testing.watched import Call
 
-__all__ = ["Other", "Refuses", "Run", "fits", "own", "shared"]
+__all__ = ["Other", "Refuses", "Run", "Unaware", "fits", "own", "shared"]
 
 
 def fits(_point: RestorePoint) -> None:
@@ -76,6 +78,17 @@ class Other:
         return found
 
 
+class Unaware(FileSystemCheckpointStorage):
+    """A storage that cannot know that another path leads to it, such as another name of a host."""
+
+    @property
+    def identity(self) -> str:
+        return self.url
+
+    def at(self, url: str) -> FileSystemCheckpointStorage | None:
+        return None
+
+
 class Refuses:
     """A hook by which nothing of this job is deleted, until it is told otherwise."""
 
@@ -92,9 +105,15 @@ class Run:
     """A run of the job, from its beginning on."""
 
     def __init__(
-        self, job: JobStorage, restore: str | None, claim_mode: str | None, *, retained: int = 1
+        self,
+        job: JobStorage,
+        restore: str | None,
+        claim_mode: str | None,
+        *,
+        retained: int = 1,
+        open_storage: OpenStorage = load_storage,
     ) -> None:
-        beginning = begin(job, restore, fits, claim_mode=claim_mode)
+        beginning = begin(job, restore, fits, claim_mode=claim_mode, open_storage=open_storage)
         assert isinstance(beginning, Beginning)
         self.beginning = beginning
         self.events = EventQueue()

@@ -82,6 +82,8 @@ def begin(
     of this job's own. So is what that job itself had claimed and not deleted yet. A checkpoint of
     the job itself is its own, and needs no claim.
     Of a job that has ended, what its driver has not deleted is, before the record of it is void.
+    But for what is restored: if that is claimed, the new claim takes the place of the old one, and
+    otherwise it is the other job's again.
 
     `open_storage` makes a storage of a root that the job's own does not know the way to.
 
@@ -110,7 +112,7 @@ def begin(
     if first is not None and claim_mode == CLAIM:
         claimed_by(first.metadata)
     job.storage.prepare()
-    owed = () if restore == LATEST else _delete_claimed_of_ended(job, claimed_by)
+    owed = () if restore == LATEST else _delete_claimed_of_ended(job, claimed_by, but=first)
     owner = job.take_over(reopen=restore != LATEST)
     if owner.result is not None:  # another driver came to the end meanwhile
         _clear(job, owner.result, claimed_by)
@@ -128,7 +130,7 @@ def begin(
     elif claim_mode == CLAIM:  # and what its job has claimed: nobody else goes on with that
         before = claimed_by(point.metadata)
         owed += (_claim(owner, point), *before)
-    return Beginning(owner, point, _each_once(owed))
+    return Beginning(owner, point, _newest_of_each(owed))
 
 
 def _check_claim_mode(claim_mode: str | None, restore: str | None) -> None:
@@ -185,9 +187,13 @@ def _claim(owner: JobOwner, point: RestorePoint) -> ClaimedCheckpoint:
     return claimed
 
 
-def _each_once(claims: tuple[ClaimedCheckpoint, ...]) -> tuple[ClaimedCheckpoint, ...]:
-    """The first of those that are of the same checkpoint."""
-    return tuple({str(each): each for each in reversed(claims)}.values())[::-1]
+def _newest_of_each(claims: tuple[ClaimedCheckpoint, ...]) -> tuple[ClaimedCheckpoint, ...]:
+    """Of those that are of the same checkpoint the newest: it has fenced the others."""
+    newest: dict[str, ClaimedCheckpoint] = {}
+    for each in claims:
+        if str(each) not in newest or each.epoch > newest[str(each)].epoch:
+            newest[str(each)] = each
+    return tuple(newest.values())
 
 
 def _point(
@@ -216,15 +222,31 @@ def _clear(job: JobStorage, ended: JobResult, claimed_by: _ClaimedBy) -> None:
 
 
 def _delete_claimed_of_ended(
-    job: JobStorage, claimed_by: _ClaimedBy
+    job: JobStorage, claimed_by: _ClaimedBy, *, but: RestorePoint | None
 ) -> tuple[ClaimedCheckpoint, ...]:
     """Delete what a job had claimed that has ended and is opened again; answers what is left.
 
-    That its record cannot be read does not keep anybody from opening it.
+    What is restored now is left alone, and not among these. That the record cannot be read does
+    not keep anybody from opening the job.
     """
     try:
         ended = job.result()
-        return () if ended is None else delete_claimed(claimed_by(ended))
+        claims = () if ended is None else claimed_by(ended)
+        return delete_claimed(each for each in claims if but is None or not _is_of(each, but))
     except (Corrupt, Invalid) as error:
         _logger.warning("what a job that has ended had claimed is not known: %s", error)
         return ()
+
+
+def _is_of(claimed: ClaimedCheckpoint, point: RestorePoint) -> bool:
+    """Whether this is the checkpoint that is restored, or may be: there may be two paths to it.
+
+    Claims bear tokens, so the same records are in the same folder, or in a copy of it.
+    """
+    if point.number_in(claimed.job) == claimed.checkpoint_id:
+        return True
+    is_like = (claimed.job.job_id, claimed.checkpoint_id) == (
+        point.job.job_id,
+        point.metadata.checkpoint_id,
+    )
+    return is_like and claimed.job.owner_records() == point.job.owner_records()

@@ -9,7 +9,7 @@ from shutil import copytree
 
 import pytest
 
-from claim_stage import Other, Run, fits
+from claim_stage import Other, Run, Unaware, fits
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.claiming import (
     ClaimedCheckpoint,
@@ -219,17 +219,6 @@ def test_what_somebody_asked_for_is_nobody_s_to_claim(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="found a savepoint"):
         begin(storage.job("job"), path, fits, claim_mode="claim")
     assert isinstance(begin(storage.job("job"), path, fits), Beginning)
-
-
-class Unaware(FileSystemCheckpointStorage):
-    """A storage that cannot know that another path leads to it, such as another name of a host."""
-
-    @property
-    def identity(self) -> str:
-        return self.url
-
-    def at(self, url: str) -> FileSystemCheckpointStorage | None:
-        return None
 
 
 @pytest.fixture(params=[FileSystemCheckpointStorage, Unaware], ids=["known", "unaware"])

@@ -7,13 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from claim_stage import Other, Refuses, Run, fits
+from claim_stage import Other, Refuses, Run, Unaware, fits
 from holdfast.runtime.driver.claiming import claimed_before, claims_as_properties
-from holdfast.runtime.driver.restoring import LATEST
+from holdfast.runtime.driver.restoring import LATEST, RestorePoint
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
+    FileSystemCheckpointStorage,
     Invalid,
     JobManagerCheckpointStorage,
     JobResult,
@@ -94,6 +95,44 @@ def test_what_cannot_be_is_carried_over(restore: str | None) -> None:
     run.complete()
     assert other.left() == other.files_of(3, 5)
     run.keeper.close()
+
+
+@pytest.mark.parametrize("claim_mode", [None, "no-claim", "claim"])
+@pytest.mark.parametrize("path", ["mine", "link"])
+@pytest.mark.parametrize("kind", [FileSystemCheckpointStorage, Unaware])
+def test_what_it_had_claimed_may_be_restored_once_more(
+    kind: type[FileSystemCheckpointStorage], path: str, claim_mode: str | None, tmp_path: Path
+) -> None:
+    """The same script again: it finds what it names, whole, and whose it is `claim_mode` says."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    storage = kind(str(tmp_path / "mine"))
+    other = ended_before_it_had_deleted(storage, retained=1)
+    named = f"{tmp_path}/{path}/other/{names.checkpoint_folder(4)}"
+    run = Run(storage.job("job"), named, claim_mode, open_storage=kind)
+    assert run.beginning.point is not None
+    assert run.beginning.point.metadata.checkpoint_id == 4
+    assert other.left() == other.files_of(3, 4, 5)
+    run.complete()
+    assert "claimed" not in run.complete().properties
+    run.keeper.close()
+    assert other.left() == (
+        other.files_of(3, 5) if claim_mode == "claim" else other.files_of(3, 4, 5)
+    )
+
+
+def test_what_cannot_be_restored_once_more_is_owed_as_before(tmp_path: Path) -> None:
+    storage = FileSystemCheckpointStorage(str(tmp_path))
+    other = ended_before_it_had_deleted(storage, retained=1)
+
+    def refuse(_: RestorePoint) -> None:
+        raise Invalid("it does not fit")
+
+    with pytest.raises(Invalid, match="does not fit"):
+        begin(storage.job("job"), other.path(4), refuse)
+    assert other.left() == other.files_of(3, 4, 5)
+    assert isinstance(begin(storage.job("job"), LATEST, fits), JobResult)
+    assert other.left() == other.files_of(3, 5)
 
 
 def test_what_is_carried_over_is_no_harm_if_it_is_lost() -> None:
