@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,13 +10,15 @@ from typing import TYPE_CHECKING
 from holdfast.storage import names
 from holdfast.storage.commit import Claim, Created, fenced_by, judge_create, next_epoch
 from holdfast.storage.envelope import seal
-from holdfast.storage.errors import Fenced
+from holdfast.storage.errors import Fenced, HoldfastError
 from holdfast.storage.result import JobResult
 
 if TYPE_CHECKING:
     from holdfast.storage.job import JobStorage
 
-__all__ = ["Right", "Survey", "claim_epoch", "claimed_epochs", "survey"]
+__all__ = ["Right", "Survey", "claim_epoch", "claimed_epochs", "highest_begun", "survey"]
+
+_logger = logging.getLogger(__name__)
 
 _CLAIM_VERSION = 1
 _CLAIM_ATTEMPTS = 100
@@ -28,7 +31,7 @@ class Survey:
     accepted: tuple[int, ...]
     """The checkpoints that count."""
     highest_begun: int
-    """The highest number that anybody has begun."""
+    """The highest number of a checkpoint's own object; see the function of this name."""
     result: JobResult | None
 
 
@@ -85,6 +88,27 @@ def survey(job: JobStorage, *, reopen: bool) -> Survey:
         if found.is_metadata:
             listed.append(found.checkpoint_id)
     return Survey(job.judged(listed, start).completed, begun, result)
+
+
+def highest_begun(job: JobStorage, found: Survey) -> int:
+    """The highest number that anybody has begun.
+
+    Of some checkpoints there is only a shared file, or an unfinished write: their own parts were
+    small, or were not written yet. Who went on with their numbers would spare what they have left.
+
+    Raises:
+        Unavailable: the storage did not answer.
+    """
+    begun = max((each.checkpoint_id for each in job.shared_objects()), default=0)
+    target_at = len(job.folder) + 1
+    try:
+        writes = [*job.storage.unfinished(f"{job.folder}/")]
+    except HoldfastError as error:  # some may not list these, and can do all else
+        _logger.warning("what was begun in %s is not known wholly: %s", job.url, error)
+        writes = []
+    targets = (names.writer_of(write.target[target_at:]) for write in writes)
+    unfinished = max((number for number in targets if number is not None), default=0)
+    return max(found.highest_begun, begun, unfinished)
 
 
 def claim_epoch(job: JobStorage, token: str) -> int:

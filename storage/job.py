@@ -265,8 +265,15 @@ class JobStorage:
 
     def checkpoint_objects(self) -> Iterator[names.CheckpointObject]:
         """What the names of the checkpoints' own objects say, in ascending order."""
+        return self._objects(names.checkpoints_prefix())
+
+    def shared_objects(self) -> Iterator[names.CheckpointObject]:
+        """What the names of files say that several checkpoints may use, in ascending order."""
+        return self._objects(names.shared_prefix())
+
+    def _objects(self, prefix: str) -> Iterator[names.CheckpointObject]:
         start = len(self.folder) + 1
-        for info in self.storage.list(f"{self.folder}/{names.checkpoints_prefix()}"):
+        for info in self.storage.list(f"{self.folder}/{prefix}"):
             found = names.parse_checkpoint_object(info.name[start:])
             if found is not None:
                 yield found

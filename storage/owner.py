@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.storage import names
-from holdfast.storage.claiming import Right, Survey, claim_epoch, survey
+from holdfast.storage.claiming import Right, Survey, claim_epoch, highest_begun, survey
 from holdfast.storage.commit import (
     Created,
     Held,
@@ -56,8 +56,8 @@ class JobOwner:
         self._right = right
         self._completed = set(start.accepted)
         self._known = KnownFiles(right.job)
-        self._highest = found.highest_begun
-        self._spared = Spared(found.highest_begun + 1)
+        self._highest = highest_begun(right.job, found)
+        self._spared = Spared(self._highest + 1)
         self._undecided: bytes | None = None
         """The `_metadata` of a commit of which it is not known whether it took effect."""
         self._result = self._ending = found.result

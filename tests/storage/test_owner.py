@@ -1,6 +1,7 @@
 """What an owner does when it does not know what became of its commit, or of its claim."""
 
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from holdfast.storage import (
     JobResult,
     StateSnapshot,
     Unavailable,
+    UnfinishedWrite,
     names,
 )
 from holdfast.storage.claiming import claim_epoch
@@ -259,6 +261,42 @@ def test_the_right_of_an_earlier_claim_is_had_again_without_a_new_one() -> None:
     assert job.completed() == (2,)
     ended = first.end(JobResult(job_id="job", status="finished", ended_ms=1))
     assert job.resume(1).result == ended
+
+
+@pytest.mark.parametrize("is_unfinished", [False, True], ids=["finished", "unfinished"])
+@pytest.mark.parametrize("named", [names.exclusive_file, names.shared_file])
+def test_numbers_go_on_above_all_that_was_begun(
+    named: Callable[[int, str, str], str],
+    is_unfinished: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    """Also if nothing else tells of a number than one file, or a write that was begun."""
+    storage = FileSystemCheckpointStorage(str(tmp_path))
+    job = storage.job("job")
+    first = job.take_over()
+    first.commit(checkpoint(2))
+    writers = [storage.writer(f"job/{named(number, 'slot', 'aa')}") for number in (1, 4)]
+    for writer in writers:
+        writer.write(b"x" * 1000)
+        if not is_unfinished:
+            writer.commit()
+    assert job.resume(first.epoch).next_checkpoint_id == 5
+    assert job.take_over().next_checkpoint_id == 5
+    for writer in writers:
+        writer.abort()
+
+
+def test_that_unfinished_writes_cannot_be_listed_keeps_nobody_from_taking_over(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: JobManagerCheckpointStorage, prefix: str) -> Iterator[UnfinishedWrite]:
+        raise Invalid("no permission", where=prefix)
+
+    monkeypatch.setattr(JobManagerCheckpointStorage, "unfinished", refuse)
+    storage = JobManagerCheckpointStorage()
+    storage.write(f"job/{names.shared_file(3, 'slot', 'aa')}", b"x")
+    assert storage.job("job").take_over().next_checkpoint_id == 4
+    assert "is not known wholly: no permission [job/]" in caplog.text
 
 
 def test_the_right_of_an_earlier_claim_is_gone_when_somebody_came_since() -> None:

@@ -414,6 +414,17 @@ def test_what_an_earlier_driver_left_is_deleted_and_not_what_is_retained(folder:
     assert folder.job.completed() == (2,)
 
 
+def test_what_it_left_is_deleted_also_if_only_shared_files_tell_of_it(folder: Folder) -> None:
+    """It was killed while it wrote 2 to 4, and had small parts inline: the next one begins at 5."""
+    folder.leave(log(1), log(2), log(3), log(4))
+    folder.store(1, log(1))
+    folder.keeper.close()
+    folder.take_over()
+    folder.keeper.clean()
+    folder.keeper.finish_deleting()
+    assert folder.files() == [log(1)]
+
+
 def test_what_aborted_checkpoints_left_is_deleted_while_the_job_runs(folder: Folder) -> None:
     """But nothing that may still be written or referred to, and not after every checkpoint."""
     folder.keeper.clean()
