@@ -48,8 +48,8 @@ class Story:
     def __init__(self, root: Path, seed: int) -> None:
         self.seed = seed
         self.folder = root / f"story-{seed}"
-        self.backend_name = turn(seed + seed // len(KINDS))  # every kind meets every backend
-        self.storage_name = turn_of_storages(seed + 2 * (seed // len(KINDS)) + 1)  # and storage
+        self.backend_name = turn(seed + 2 * (seed // len(KINDS)))  # every kind meets every backend
+        self.storage_name = turn_of_storages(seed + seed // len(KINDS) + 1)  # and storage
         self.state = self.folder / "state"
         self._flags = self.folder / "faults"
 
