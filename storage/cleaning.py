@@ -28,7 +28,9 @@ deleting, may end that late, and then the commit point is gone though what comes
 an owner leaves a record of it and its files, and looks afterwards whether it is there, else it does
 not restore it. Who cleans looks for the record with who has claimed and begun. If it appears only
 after the last of these looks, then the commit point was there at that moment, and was read;
-otherwise its files are known by it. They are spared until the owner itself ends the job.
+otherwise its files are known by it. They are spared until the owner has released it, or has ended
+the job: from then on nothing is built on it. So the record goes before the commit point does, and
+who finds it gone, and did so at its first look, finds the files by what is there, as ever.
 
 What was found once to be nobody's stays so, because names are never used again: from there on it
 does not matter how long the deleting takes, or who takes the job over meanwhile.
@@ -67,6 +69,7 @@ __all__ = [
     "find_orphans",
     "is_job_folder",
     "jobs_in",
+    "release_held",
 ]
 
 _LOOKS = 30
@@ -197,6 +200,24 @@ def delete_orphans(owner: JobOwner, found: Found) -> Iterator[int]:
     owner.sweeper.delete(stored.name for stored in found.unneeded)
     while owner.sweeper.owes:
         yield owner.sweeper.step()
+
+
+def release_held(job: JobStorage, owner: JobOwner, checkpoint_id: int) -> None:
+    """Leave it to an owner's sweeper to delete the files of what it has restored, which is gone.
+
+    For who goes on with deleting it, by `JobStorage.resume`: of the commit point, which says what
+    they are, nothing is left, but the record of `JobOwner.hold` says so too. What a completed
+    checkpoint needs stays. Nothing is done if this owner's record is of another checkpoint.
+
+    Raises:
+        Corrupt: the record, or a completed checkpoint, cannot be read.
+        Invalid: it was written in a newer format.
+        Unavailable: the storage did not answer.
+    """
+    held = job.held_by(job.newest_start())
+    if held is not None and (held.epoch, held.checkpoint_id) == (owner.epoch, checkpoint_id):
+        needed = KnownFiles(job).of_all(owner.completed)
+        owner.sweeper.delete(sorted(set(held.files) - needed))
 
 
 def _standing(job: JobStorage) -> _Standing:

@@ -64,6 +64,7 @@ class JobOwner:
         """`_ending` is one of which it may not be known whether it was recorded."""
         self.sweeper = Sweeper(right, self._known)
         """What was released, and is to be deleted. Safe to use from any thread."""
+        self._held: int | None = None
 
     @classmethod
     def claim(cls, job: JobStorage, *, reopen: bool) -> JobOwner:
@@ -244,11 +245,15 @@ class JobOwner:
     def release_only(self, checkpoint_id: int) -> None:
         """Decide as `delete` does, and leave it to `sweeper`. Asks the storage nothing.
 
+        The record of `hold` stays: who goes on with that later needs it, see `release_held`.
+
         Raises:
             Invalid: the number is not completed, or a commit is not decided.
         """
         self._check_decided()
-        self._release((checkpoint_id,), self._others(checkpoint_id))
+        kept = self._others(checkpoint_id)
+        self._completed.discard(checkpoint_id)
+        self.sweeper.drop((checkpoint_id,), kept=kept)
 
     def rewind(self, checkpoint_id: int) -> tuple[int, ...]:
         """Make every checkpoint that is newer than this one void; answers their numbers.
@@ -335,8 +340,8 @@ class JobOwner:
 
         An older owner that was fenced in the midst of deleting it may end that at any time. It has
         not come to the files, and will not: it looks before it does. But whose they are only this
-        owner would know then, so it leaves a record, for those who clean beside it. The record
-        comes first, and then a look whether the checkpoint is there: `cleaning` has the reason.
+        owner would know then, so until it is released there is a record, for those who clean beside
+        it. That comes first, and then a look whether it is there: `cleaning` has the reason.
 
         Raises:
             NotFound: it was deleted before; nothing was changed.
@@ -358,6 +363,7 @@ class JobOwner:
             )
         self._job.read_metadata(number)
         self._known.add(metadata)
+        self._held = number
 
     @property
     def _storage(self) -> CheckpointStorage:
@@ -404,9 +410,7 @@ class JobOwner:
     def _owed_by_completed(self, part: StateSnapshot, checkpoint_id: int) -> frozenset[str]:
         """The files of a part that are there only if a completed checkpoint needs them."""
         found = {file: names.parse_checkpoint_object(file) for file in part.files()}
-        writers = {
-            file: None if each is None else each.checkpoint_id for file, each in found.items()
-        }
+        writers = {file: names.writer_of(file) for file in found}
         begun_before = {
             file
             for file, each in found.items()
@@ -484,6 +488,8 @@ class JobOwner:
         self.sweeper.run()
 
     def _release(self, dropped: Collection[int], kept: Collection[int]) -> None:
+        if self._held in dropped:  # nothing is built on it: no need to spare what it leaves
+            self.sweeper.delete_first(names.held(self.epoch, self._right.token))
         self._completed.difference_update(dropped)
         self.sweeper.drop(dropped, kept=kept)
 

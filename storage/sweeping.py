@@ -124,6 +124,7 @@ class Sweeper:
         self._stepping = threading.Lock()
         self._dropped: set[int] = set()
         self._kept: frozenset[int] = frozenset()
+        self._records: dict[str, None] = {}
         self._points: dict[int, None] = {}
         self._names: dict[str, None] = {}
         self._search: Search | None = None
@@ -135,13 +136,15 @@ class Sweeper:
     def owes(self) -> bool:
         """Whether anything is to be done."""
         with self._lock:
-            return bool(self._dropped or self._points or self._names or self._search)
+            known = self._dropped or self._records or self._points or self._names
+            return bool(known or self._search)
 
     @property
     def owed_objects(self) -> int:
         """How many objects are known that are to be deleted."""
         with self._lock:
-            return len(self._dropped) + len(self._points) + len(self._names)
+            known = (self._dropped, self._records, self._points, self._names)
+            return sum(map(len, known))
 
     def owes_point(self, number: int) -> bool:
         """Whether the commit point of this number is to be deleted, whoever makes it."""
@@ -156,6 +159,11 @@ class Sweeper:
         with self._lock:
             self._dropped.update(numbers)
             self._kept = frozenset(kept)
+
+    def delete_first(self, record: str) -> None:
+        """Be rid of this one before any commit point, named within the job's folder."""
+        with self._lock:
+            self._records[record] = None
 
     def delete(self, orphans: Iterable[str]) -> None:
         """Be rid of these, named within the job's folder; nobody needs them, now or later."""
@@ -211,9 +219,12 @@ class Sweeper:
     def _step(self, most: int) -> int:
         with self._lock:
             dropped, kept = frozenset(self._dropped), self._kept
+            records = [*islice(self._records, most)]
             points = [*islice(self._points, most if not kept else 1)]
             owed = [*islice(self._names, most)]
             wanted = self._search
+        if records:
+            return self._delete(self._records, records, str)
         may_learn = not self._has_failed_to_learn or not (points or owed)
         if dropped and may_learn:
             self._has_failed_to_learn = True
@@ -292,6 +303,7 @@ class Sweeper:
     def _forget(self) -> None:
         with self._lock:
             self._dropped.clear()
+            self._records.clear()
             self._points.clear()
             self._names.clear()
             self._search = None

@@ -24,7 +24,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.testing.watched import Call
 
-__all__ = ["Other", "Refuses", "Run", "Unaware", "fits", "own", "shared"]
+__all__ = ["Other", "Refuses", "RefusesFiles", "Run", "Unaware", "fits", "own", "shared"]
 
 
 def fits(_point: RestorePoint) -> None:
@@ -99,6 +99,14 @@ class Refuses:
     def __call__(self, call: Call) -> None:
         if self.is_on and call.verb == "delete" and call.name.startswith(self.prefix):
             raise Unavailable("the storage is slow", where=call.name)
+
+
+class RefusesFiles(Refuses):
+    """Commit points of this job are deleted, and their files not, as if who does was killed."""
+
+    def __call__(self, call: Call) -> None:
+        if not call.name.endswith("/_metadata"):
+            super().__call__(call)
 
 
 class Run:

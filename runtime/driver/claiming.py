@@ -26,6 +26,7 @@ from holdfast.storage import (
     NotFound,
     load_storage,
 )
+from holdfast.storage.cleaning import release_held
 from holdfast.storage.sweeping import BATCH_OBJECTS
 
 __all__ = [
@@ -117,28 +118,20 @@ class ClaimedCheckpoint:
 
     def _step(self, most: int) -> int:
         if self.owner is None:
-            if not self._is_there():
-                self._is_gone.set()
+            if not self.job.owner_records():
+                self._is_gone.set()  # somebody has removed all of the other job
                 return 0
             self.owner = self.job.resume(self.epoch)
         if not self._is_dropped:
             if self.checkpoint_id in self.owner.completed:
                 self.owner.release_only(self.checkpoint_id)
+            else:  # an earlier run of this job may have been killed before it came to the files
+                release_held(self.job, self.owner, self.checkpoint_id)
             self._is_dropped = True
         deleted = self.owner.sweeper.step(most)
         if not self.owner.sweeper.owes:
             self._is_gone.set()
         return deleted
-
-    def _is_there(self) -> bool:
-        """Whether an earlier run has left it. Somebody may have removed all of the other job."""
-        try:
-            self.job.load(self.checkpoint_id)
-        except NotFound:
-            return False
-        except Corrupt:
-            return True
-        return True
 
 
 def claim(point: RestorePoint) -> ClaimedCheckpoint:

@@ -18,6 +18,7 @@ from holdfast.storage import (
     JobResult,
     JobStorage,
     NotFound,
+    Unavailable,
     names,
 )
 from holdfast.storage.cleaning import delete_leftovers, find_leftovers
@@ -108,6 +109,63 @@ def test_what_is_restored_is_spared_until_its_owner_ends_the_job(job: JobStorage
     assert unneeded(job) == {own(5), shared(5)}
     job.take_over()
     assert unneeded(job) == {own(5), shared(5), own(6), shared(6)}
+
+
+def test_what_was_restored_is_spared_until_it_is_released(job: JobStorage) -> None:
+    """Then its owner may be killed before it comes to the files, and nobody start the job again."""
+    older = job.take_over()
+    commit(older, job, 4)
+    commit(older, job, 5)
+    refuses: list[str] = []
+
+    def refuse(call: Call) -> None:
+        if call.verb == "delete":
+            refuses.append(call.name)
+            if names.parse_owner(call.name.removeprefix("job/")) is None and len(refuses) > 3:
+                raise Unavailable("it was killed", where=call.name)
+
+    owner = WatchedStorage(job.storage, before=refuse).job("job").take_over()
+    owner.hold(job.load(5))
+    commit(owner, job, 7, shared(5))
+    assert owner.release(1, since=5) == (4,), "somebody may still build on 5"
+    assert [each.kind for each in job.owner_records()].count("held") == 1
+    assert owner.release(1) == (5,)
+    with pytest.raises(Unavailable):
+        owner.sweeper.run()
+    kinds = ["held" if "held" in name else name.removeprefix("job/") for name in refuses[:3]]
+    assert kinds == ["held", names.metadata(4), names.metadata(5)]
+    assert unneeded(job) == {own(4), shared(4), own(5)}
+
+
+def build_on_what_is_released(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> None:
+    """What a run does that has built 7 on what it has restored: 8 has from 7 what 7 has from 5."""
+    with storage.asking(pause):
+        owner.release(1)
+        while owner.sweeper.owes:
+            owner.sweeper.step()
+        owner.commit(document(8, own(8), shared(5)))
+
+
+@pytest.mark.slow
+def test_what_is_built_on_what_is_released_keeps_its_files_in_every_order() -> None:
+    outcomes: Counter[str] = Counter()
+    for order in orders():
+        storage = JobManagerCheckpointStorage()
+        job = storage.job("job")
+        commit(job.take_over(), job, 5)
+        leave(job, own(3), own(7), own(8))
+        watched = WatchedStorage(storage)
+        owner = watched.job("job").take_over()
+        owner.hold(job.load(5))
+        owner.commit(document(7, own(7), shared(5)))
+        run = partial(build_on_what_is_released, watched, owner)
+        built, cleaned = order.run(run, partial(clean, storage))
+        assert (built, cleaned) == (None, None), f"{order}: {built!r}, {cleaned!r}"
+        outcomes["cleaned"] += own(3) not in there(job)
+        for number in (7, 8):
+            missing = job.load(number).files() - there(job)
+            assert not missing, f"checkpoint {number} lacks {missing} after {order}"
+    assert outcomes["cleaned"] > 1
 
 
 def test_a_record_of_what_is_restored_that_cannot_be_read_is_named(job: JobStorage) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from claim_stage import Other, Refuses, Run, Unaware, fits
+from claim_stage import Other, Refuses, RefusesFiles, Run, Unaware, fits, own, shared
 from holdfast.runtime.driver.claiming import claimed_before, claims_as_properties
 from holdfast.runtime.driver.restoring import LATEST, RestorePoint
 from holdfast.runtime.driver.starting import Beginning, begin
@@ -237,6 +237,49 @@ def test_a_run_that_died_while_it_deleted_keeps_no_later_one_from_it() -> None:
     later.keeper.close()
     assert {record.epoch for record in other.job.owner_records()} == {1, 2}, "claimed once"
     assert other.left() == other.files_of(3, 5)
+
+
+@pytest.mark.parametrize("has_ended", [False, True], ids=["goes on", "has ended"])
+def test_a_kill_between_the_commit_point_and_the_files_leaves_them_to_the_next_run(
+    has_ended: bool,  # noqa: FBT001
+) -> None:
+    """Only the record of who has claimed it says then which they are."""
+    storage = JobManagerCheckpointStorage()
+    other = Other(storage)
+    job = WatchedStorage(storage, before=RefusesFiles("other")).job("job")
+    run = Run(job, other.path(4), "claim")
+    assert run.complete_and_leave().properties["claimed"]
+    if has_ended:
+        run.keeper.end(ENDED)
+    run.keeper.close()
+    assert other.job.completed() == (3, 5)
+    assert other.left() == other.files_of(3, 5) | {own(4), shared(4)}
+    if has_ended:
+        assert isinstance(begin(storage.job("job"), LATEST, fits), JobResult)
+    else:
+        later = Run(storage.job("job"), LATEST, None)
+        later.complete()
+        assert "claimed" not in later.complete().properties
+        later.keeper.close()
+    assert other.left() == other.files_of(3, 5)
+
+
+def test_files_of_what_is_gone_stay_if_its_job_was_taken_over_since(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage = JobManagerCheckpointStorage()
+    other = Other(storage)
+    job = WatchedStorage(storage, before=RefusesFiles("other")).job("job")
+    run = Run(job, other.path(4), "claim")
+    run.complete_and_leave()
+    run.keeper.close()
+    other.job.take_over()
+    later = Run(storage.job("job"), LATEST, None)
+    later.complete()
+    assert "claimed" not in later.complete().properties
+    later.keeper.close()
+    assert "was claimed, and is left to its job" in caplog.text
+    assert other.left() == other.files_of(3, 5) | {own(4), shared(4)}
 
 
 def test_what_is_said_of_claims_is_as_version_1_wrote_it() -> None:
