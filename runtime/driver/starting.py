@@ -80,10 +80,8 @@ def begin(
     A checkpoint of another job is only read, and stays that job's, unless it is claimed: then who
     runs that job is fenced before anything is restored, and it is deleted as if it were the oldest
     of this job's own. So is what that job itself had claimed and not deleted yet. A checkpoint of
-    the job itself is its own, and needs no claim.
-    Of a job that has ended, what its driver has not deleted is, before the record of it is void.
-    But for what is restored: if that is claimed, the new claim takes the place of the old one, and
-    otherwise it is the other job's again.
+    the job itself is its own, and needs no claim. Of a job that has ended, what its driver has not
+    deleted is, before the record of it is void; but of what is restored it is decided anew whose.
 
     `open_storage` makes a storage of a root that the job's own does not know the way to.
 
