@@ -17,25 +17,32 @@ __all__ = ["FsspecAddress", "without_password"]
 
 _logger = logging.getLogger(__name__)
 
-_KEYS = re.compile(r"(\bs3a?://)[^/\s]*@")  # where old tools had both keys, and there is no user
+_KEYS = re.compile(r"(\bs3a?://)(?:[^/\s]*|[^/@:\s]*:[^@\s]*)@")
+"""Where old tools had both keys, and there is neither a user nor a port."""
+_TOKEN = re.compile(r"(\bhttps?://)[^/\s]*@")
+"""Many a server takes one in the place of the user."""
 _USER = re.compile(r"(?<=://)[^/\s]*(?=@)")
 _NO_PORT = re.compile(r"(?<=://)(?P<user>[^/@:\[\]\s]*):(?!\d*(?:[/\s]|$))[^@\s]*@")
 _SHORTEST_MASKED = 4
 _SECRETS = frozenset(
     {"password", "passphrase", "secret", "secret_key", "client_secret", "account_key", "sas_token"}
-    | {"connection_string"}
+    | {"connection_string", "token"}
 )
 """Options by which file systems of fsspec take what nobody else may know."""
+_TOKENS_ELSEWHERE = frozenset({"anon", "browser", "cache", "cloud", "google_default"})
+"""What Google's takes for a token, and is a way to find one."""
 _LOGIN = frozenset({"username", "password"})
 _KEEP_NO_LISTINGS = frozenset({"sftp", "hdfs", "viewfs"})
 """Who takes all options for those of a connection, and has no listings to keep."""
 _SERVER = ("host", "port", "account_name", "endpoint_url")
+_PORTS = {"ftp": 21, "sftp": 22}
+"""Those of who names none."""
 _warned: set[str] = set()
 
 
 def without_password(url: str) -> str:
-    """The URL, or a text with URLs in it, as it may be shown: users and containers stay."""
-    shown = _KEYS.sub(r"\1", url)
+    """The URL, or a text with URLs in it, as it may be shown: containers stay, and most users."""
+    shown = _TOKEN.sub(r"\1", _KEYS.sub(r"\1", url))
     shown = _USER.sub(lambda user: user[0].partition(":")[0], shown)
     # A slash in a password ends what is the server's name for all others: so no port is there.
     return _NO_PORT.sub(lambda found: f"{found['user']}@", shown)
@@ -72,6 +79,8 @@ class FsspecAddress:
     def server(self) -> str:
         """Whose roots have paths of their own: a protocol with a host, an account, an endpoint."""
         said = {name: self.settings.get(name) for name in _SERVER}
+        if said["port"] == _PORTS.get(self._protocol):
+            del said["port"]
         parts = [f"{name}={value}".lower() for name, value in said.items() if value is not None]
         return " ".join((self._protocol, *parts))
 
@@ -105,15 +114,14 @@ class FsspecAddress:
 
     def shown(self, text: str) -> str:
         """What a library says, without secrets."""
-        for name in _SECRETS & self.settings.keys():
-            secret = str(self.settings[name])
+        for secret in self._secrets():
             if len(secret) >= _SHORTEST_MASKED:  # a single letter would be masked in all words
                 text = text.replace(secret, "***")
         return without_password(text)
 
     def warn_of_secrets(self) -> None:
         """Say, once in a process for each place, that a password travels with it."""
-        has_any = bool(_SECRETS & self.settings.keys()) or self.shown_url != self._url
+        has_any = bool(self._secrets()) or self.shown_url != self._url
         if not has_any or self.shown_url in _warned:
             return
         _warned.add(self.shown_url)
@@ -123,11 +131,18 @@ class FsspecAddress:
             self.shown_url,
         )
 
+    def _secrets(self) -> list[str]:
+        said = {name: str(self.settings[name]) for name in _SECRETS & self.settings.keys()}
+        token = said.get("token", "")
+        if token in _TOKENS_ELSEWHERE or token.endswith(".json"):  # a file with one
+            said.pop("token", None)
+        return [*said.values()]
+
     def _read_url(self, kind: Any) -> tuple[dict[str, Any], str]:
         try:
             said = dict(kind._get_kwargs_from_urls(self._url))
             return said, str(kind._strip_protocol(self._url)).rstrip("/")
-        except ValueError:
+        except (ValueError, TypeError):  # some are no URLs by themselves, and say so in that way
             raise Invalid(
                 "a URL cannot be read",
                 where=self.shown_url,

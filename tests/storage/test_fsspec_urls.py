@@ -8,10 +8,11 @@ from traceback import format_exception
 from typing import Any
 
 import pytest
+from fsspec import AbstractFileSystem
 
 from fsspec_stand_ins import FakeFtp, stand_in_azure, stand_in_ftp, stand_in_sftp
 from holdfast.storage import CheckpointStorage, HoldfastError, Invalid, Unavailable, load_storage
-from holdfast.storage.fsspec_urls import without_password
+from holdfast.storage.fsspec_urls import FsspecAddress, without_password
 
 PASSWORD = "p@ssw0rd"
 
@@ -32,6 +33,9 @@ PASSWORD = "p@ssw0rd"
         ("gs://bucket/x@y", "gs://bucket/x@y"),
         ("s3://key:secret@bucket/x@y", "s3://bucket/x@y"),
         ("s3a://key@bucket/x", "s3a://bucket/x"),
+        ("s3://AK:9/cret@bucket/x@y", "s3://bucket/x@y"),
+        ("s3://bucket/x:y@z", "s3://bucket/x:y@z"),
+        ("https://ghp_token@host/x@y", "https://host/x@y"),
         ("simplecache::sftp://user:p@host/x", "simplecache::sftp://user@host/x"),
         ("a/path:with@signs", "a/path:with@signs"),
         ("no ftp://user:p@host here: me:you@x", "no ftp://user@host here: me:you@x"),
@@ -85,6 +89,21 @@ def test_a_url_that_cannot_be_read_is_not_shown_either() -> None:
     assert "etive" not in "".join(format_exception(caught.value))
 
 
+def test_what_is_no_url_by_itself_is_an_error_of_the_house() -> None:
+    with pytest.raises(Invalid, match=r"a URL cannot be read \[generic://x\]"):
+        unsafe("generic://x")
+
+
+@pytest.mark.parametrize(("scheme", "port"), [("ftp", 21), ("sftp", 22)])
+def test_a_port_that_goes_without_saying_leads_to_the_same_place(
+    scheme: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_sftp(monkeypatch)
+    identity = unsafe(f"{scheme}://host/x").identity
+    assert unsafe(f"{scheme}://host:{port}/x").identity == identity
+    assert unsafe(f"{scheme}://host:2100/x").identity != identity
+
+
 VERBS: list[Callable[[CheckpointStorage], object]] = [
     lambda storage: storage.prepare(),
     lambda storage: storage.read("a"),
@@ -128,6 +147,14 @@ def test_that_a_password_travels_is_said_once(
 def test_where_none_travels_nothing_is_said(url: str, caplog: pytest.LogCaptureFixture) -> None:
     load_storage("filesystem", url=url, allow_unsafe_commit=True)
     assert caplog.text == ""
+
+
+def test_a_token_is_masked_but_for_the_ways_to_find_one(caplog: pytest.LogCaptureFixture) -> None:
+    for token in ("ghp_secret", "google_default", "/run/key.json"):
+        address = FsspecAddress(AbstractFileSystem, f"abstract://x/{len(token)}", {"token": token})
+        address.warn_of_secrets()
+        assert (token in address.shown(f"no {token} here")) is (token != "ghp_secret")
+    assert caplog.text.count("as text") == 1
 
 
 def test_an_sftp_server_is_told_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
