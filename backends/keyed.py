@@ -65,11 +65,13 @@ class _Registered:
 class EarlyFiles:
     """Where files may be begun before a snapshot refers to them.
 
-    The folder is that which snapshots go to; they are numbered from `first_checkpoint_id` on.
+    The folder is that which snapshots go to; they are numbered from `first_checkpoint_id` on, and
+    compressed as snapshots are.
     """
 
     job: JobStorage
     first_checkpoint_id: int = 1
+    compression: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,6 +139,8 @@ class ChangelogStateBackend(StateBackend):
         if opening.early is None:
             return None
         job, options = opening.early.job, self.options
+        if not options.compression:
+            options = replace(options, compression=opening.early.compression)
         with self._lock:
             shared = self._shared.get(job.url)
             if shared is None:
@@ -149,7 +151,9 @@ class ChangelogStateBackend(StateBackend):
                     uploader = LogUploader(job, self._storage, options, opening.clock, copies)
                 shared = self._shared[job.url] = _Shared(uploader, copies)
             shared.users += 1
-        return LogPlace(job, shared.uploader, opening.early.first_checkpoint_id, shared.copies)
+        early = opening.early
+        first = early.first_checkpoint_id
+        return LogPlace(job, shared.uploader, first, shared.copies, early.compression)
 
     def _leave(self, place: LogPlace | None) -> None:
         if place is None:

@@ -23,6 +23,7 @@ from holdfast.storage import (
     Handle,
     HoldfastError,
     JobStorage,
+    names,
 )
 
 __all__ = ["CopiesFirst", "LocalCopies"]
@@ -34,8 +35,8 @@ _STALE_S = 3600.0
 class LocalCopies:
     """The copies that are kept for one job in a directory. Safe to use from any thread.
 
-    Several slots may use one directory. Each deletes what it has needed and does not any more;
-    what nobody came to need is deleted by whoever starts when it is an hour old.
+    Several slots may use one directory. Each deletes what it has put there and needs no more. What
+    the dead have left, of any job, is deleted when it is an hour old.
     """
 
     def __init__(self, directory: str, job_id: str, clock: Clock) -> None:
@@ -43,9 +44,11 @@ class LocalCopies:
         self.job = storage.job(job_id)
         self._folder = Path(directory, self.job.folder)
         self._lock = threading.Lock()
-        self._needed: dict[int, frozenset[str]] = {}
-        self._is_broken = False
-        self._delete_stale(clock)
+        self._needed: dict[int, tuple[frozenset[str], int]] = {}
+        self._mine: set[str] = set()
+        self._directory = Path(directory)
+        self._clock = clock
+        self._is_broken = self._has_looked = False
 
     def put(self, handle: Handle, data: Buffer) -> None:
         """Keep what was written to a handle. If that cannot be, there are no more copies."""
@@ -55,6 +58,8 @@ class LocalCopies:
         path = self._folder / handle.file
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock:
+                self._mine.add(handle.file)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
                 os.pwrite(descriptor, stored, handle.offset)
@@ -72,23 +77,44 @@ class LocalCopies:
         """Whether there is a file that may hold it."""
         return isinstance(handle, FileHandle) and (self._folder / handle.file).exists()
 
-    def need(self, holder: object, files: Collection[str]) -> None:
-        """These files may be read after a restart; others that the holder has needed may go."""
+    def need(self, holder: object, files: Collection[str], completed: int) -> None:
+        """A checkpoint is completed, and of the files up to its number these may be read later.
+
+        What nobody names, and is not above the number, goes.
+        """
         with self._lock:
-            before = self._needed.get(id(holder), frozenset())
-            self._needed[id(holder)] = frozenset(files)
-            dropped = before.difference(*self._needed.values())
+            self._needed[id(holder)] = frozenset(files), completed
+            self._mine.update(files)
+            needed = frozenset[str]().union(*(each for each, _ in self._needed.values()))
+            settled = min(number for _, number in self._needed.values())
+            dropped = {
+                file for file in self._mine - needed if (names.writer_of(file) or 0) <= settled
+            }
+            self._mine -= dropped
+            is_first, self._has_looked = not self._has_looked, True
         for file in dropped:
             (self._folder / file).unlink(missing_ok=True)
+        if is_first:  # not before: a restore may have read what is old
+            self._delete_stale()
 
-    def _delete_stale(self, clock: Clock) -> None:
-        oldest_s = clock.now_ms() / 1000 - _STALE_S
-        for path in self._folder.rglob("*"):
+    def leave(self, holder: object) -> None:
+        """Somebody is gone."""
+        with self._lock:
+            self._needed.pop(id(holder), None)
+
+    def _delete_stale(self) -> None:
+        oldest_s = self._clock.now_ms() / 1000 - _STALE_S
+        for path in self._directory.rglob("*"):
             try:
-                if path.is_file() and path.stat().st_mtime < oldest_s:
+                if path.is_file() and path.stat().st_mtime < oldest_s and not self._is_mine(path):
                     path.unlink()
             except OSError:
                 continue  # another slot was faster
+
+    def _is_mine(self, path: Path) -> bool:
+        return path.is_relative_to(self._folder) and (
+            path.relative_to(self._folder).as_posix() in self._mine
+        )
 
 
 class CopiesFirst(JobStorage):

@@ -135,6 +135,12 @@ class _TableLog:
     """In order of their numbers."""
     first_needed: int = 0
     """What is numbered lower is materialized."""
+    row_bytes: float = _FIRST_ROW_BYTES
+    """About how long a row is, as those were that were encoded last."""
+
+    def learn(self, row_bytes: float) -> None:
+        """Rows were so long. Any thread: a lost one does no harm."""
+        self.row_bytes = (self.row_bytes + row_bytes) / 2
 
     def settle(self, pieces: Sequence[Piece]) -> None:
         """Go on from what the newest completed checkpoint refers to.
@@ -196,11 +202,16 @@ class OperatorLog:
         self._restored: list[tuple[TableInfo, Piece]] = []
         self._written: dict[int, Written] = {}
         self.last_seal = 0
-        self.row_bytes = _FIRST_ROW_BYTES
-        """About how long a row is, as those were that were encoded last."""
+        self.written_bytes = 0
+        """Of all sets that were settled, or were put together in a checkpoint."""
 
-    def _learn(self, row_bytes: float) -> None:
-        self.row_bytes = (self.row_bytes + row_bytes) / 2  # any thread: a lost one does no harm
+    def about_bytes(self, rows: Iterable[tuple[str, int]]) -> float:
+        """About how long so many rows of each table will be."""
+        found = 0.0
+        for name, count in rows:
+            table = self._tables.get(name)
+            found += count * (_FIRST_ROW_BYTES if table is None else table.row_bytes)
+        return found
 
     def restore(self, logs: Iterable[LogInfo], handles: Mapping[str, Handle]) -> None:
         """Go on from the logs of a checkpoint, which stay in front of this one."""
@@ -228,8 +239,9 @@ class OperatorLog:
                 table = self._tables[name] = _TableLog(infos[name], self._token)
             head = SetHead(table.log, name, table.next_number)
             table.next_number += 1
+            about = table.row_bytes
             table.waiting.append(
-                ChangeSet(self._store, each, head, self.last_seal, self.row_bytes, self._learn)
+                ChangeSet(self._store, each, head, self.last_seal, about, table.learn)
             )
 
     def waiting(self) -> list[ChangeSet]:
@@ -266,8 +278,9 @@ class OperatorLog:
 
     def completed(self, checkpoint_id: int) -> None:
         """A checkpoint is completed: what it has written is settled, where it is in files."""
-        for number in [number for number in self._written if number < checkpoint_id]:
-            del self._written[number]
+        for number in list(self._written):  # at once: the background may be adding one
+            if number < checkpoint_id:
+                del self._written[number]
         written = self._written.pop(checkpoint_id, None)
         if written is not None:
             for name, pieces in written.pieces.items():
@@ -291,6 +304,23 @@ class OperatorLog:
         for table in self._tables.values():
             settled += table.settled
         return sum(piece.handle.size_bytes for piece in settled) + self.waiting_bytes
+
+    def pinned_bytes(self, size_of: Callable[[str], int | None]) -> int:
+        """How long the files are that pieces are in, with what others have in them.
+
+        `size_of` answers how long a file is, where that is known.
+        """
+        ends: dict[str, int] = {}
+        pieces = [piece for _, piece in self._restored]
+        for table in self._tables.values():
+            pieces += table.settled
+        for piece in pieces:
+            handle = piece.handle
+            if isinstance(handle, FileHandle):
+                known = size_of(handle.file) or 0
+                end = max(handle.offset + handle.length, known, ends.get(handle.file, 0))
+                ends[handle.file] = end
+        return sum(ends.values()) + self.waiting_bytes
 
     @property
     def waiting_bytes(self) -> int:

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
@@ -60,6 +60,7 @@ class LogPlace:
     """None where the storage keeps no files."""
     first_checkpoint_id: int
     copies: LocalCopies | None = None
+    compression: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +136,13 @@ class ChangelogSnapshots(Snapshots):
         """The checkpoints on their way that make a base: its seal, and what was changed by then."""
         self._neutral: set[int] = set()
         """Those on their way that are neutral."""
-        self._confirmed = -1
+        self._confirmed: _Base | None = self._base
+        """The newest base that a completed checkpoint has."""
         self._running: _Running | None = None
         self._sealed_s = self._looked_s = self._upload_again_s = now_s
         self._materialized_s = 0.0
         self._replaced = 0
+        self._warned_of: _Running | None = None
 
     def begin(self, request: SnapshotRequest) -> SnapshotFuture:
         number = request.checkpoint_id
@@ -175,13 +178,13 @@ class ChangelogSnapshots(Snapshots):
             base = base_of(snapshot, attributes)
             self._log.restore(attributes.logs, snapshot.handles)
         self._inner.build_on(Restoration((base,), restored.files))
-        self._base = _Base(base, 0, None, 0)
+        self._base = self._confirmed = _Base(base, 0, None, 0)
         self._schedule.base_bytes = base.size_bytes
 
     def completed(self, checkpoint_id: int) -> None:
         self._log.completed(checkpoint_id)
         if self._copies is not None:
-            self._copies.need(self, self._log.files)
+            self._copies.need(self, self._log.files, checkpoint_id)
         whole = self._whole.pop(checkpoint_id, None)
         if whole is not None:
             future, seal, changed = whole
@@ -193,11 +196,12 @@ class ChangelogSnapshots(Snapshots):
                 )
                 self._adopt(made)
         base = self._carried.get(checkpoint_id)
-        if base is not None and base.number is not None and base.number > self._confirmed:
-            self._confirmed = base.number
-            self._inner.completed(base.number)
+        if base is not None and base is not self._confirmed:
+            self._confirmed = base
+            if base.number is not None:
+                self._inner.completed(base.number)
         if checkpoint_id in self._neutral:  # what bases are in, and build on, may be deleted now
-            self._base, self._confirmed = None, checkpoint_id
+            self._base = self._confirmed = None
             self._give_up_running()
             self._inner.aborted(checkpoint_id)  # as which it may know a materialization
             self._inner.completed(checkpoint_id)
@@ -212,6 +216,7 @@ class ChangelogSnapshots(Snapshots):
         self._neutral.discard(checkpoint_id)
         if self._whole.pop(checkpoint_id, None) is not None:
             self._inner.aborted(checkpoint_id)
+            self._forget_what_is_whole()
 
     def tend(self, request: _Make) -> bool:
         self._store.apply_some(_APPLIED_SHARE)
@@ -223,8 +228,9 @@ class ChangelogSnapshots(Snapshots):
             self._looked_s = now_s
             self._look_after()
             self._persist(request, place, now_s)
-            if self._running is None and self._is_due(now_s) and self._base is not None:
+            if self._may_materialize() and self._is_due(now_s):
                 self._materialize(request, place, now_s)
+            self._warn_of_growth(now_s)
         return place.uploader is None or place.uploader.has_room
 
     def metrics(self) -> Mapping[str, float]:
@@ -247,6 +253,8 @@ class ChangelogSnapshots(Snapshots):
         self._inner.close()
         if self._place is not None and self._place.uploader is not None:
             self._place.uploader.hold(self, 0)
+        if self._copies is not None:
+            self._copies.leave(self)
         self._on_close()
 
     def _empty_base(self) -> _Base:
@@ -268,8 +276,33 @@ class ChangelogSnapshots(Snapshots):
         """Whether a checkpoint has to, since nothing may be written between checkpoints."""
         return self._place is None and self._is_due(self._clock.monotonic_s())
 
+    def _may_materialize(self) -> bool:
+        """Whether the base is in a completed checkpoint.
+
+        A materialization builds on the files of the one before, and those may be deleted while no
+        completed checkpoint refers to them.
+        """
+        return self._running is None and self._base is not None and self._base is self._confirmed
+
     def _is_due(self, now_s: float) -> bool:
-        return self._schedule.is_due(now_s, self._log.size_bytes, self._log.pieces)
+        uploader = None if self._place is None else self._place.uploader
+        size_of = _unknown if uploader is None else uploader.size_of
+        return self._schedule.is_due(now_s, self._log.pinned_bytes(size_of), self._log.pieces)
+
+    def _warn_of_growth(self, now_s: float) -> None:
+        """Say once of each materialization that takes so long that the log is far too long."""
+        running, most = self._running, self._options.most_log_pieces
+        if running is None or running is self._warned_of or self._log.pieces <= 2 * most:
+            return
+        self._warned_of = running
+        _logger.warning(
+            "the state of operator %r in key groups %s is being materialized for %.0f s, and its "
+            "log has %d pieces already, of which each checkpoint's metadata has a line",
+            self._what.uid,
+            self._what.key_groups,
+            now_s - running.began_s,
+            self._log.pieces,
+        )
 
     def _begin_whole(self, request: SnapshotRequest) -> SnapshotFuture:
         """A checkpoint with a new base, which has all that there is."""
@@ -278,7 +311,8 @@ class ChangelogSnapshots(Snapshots):
         self._store.apply()
         base = self._inner.begin(request)
         self._whole[request.checkpoint_id] = base, seal, request.changed
-        begun_from = request.checkpoint_id + 1
+        self._forget_what_is_whole()
+        begun_from = min(self._whole) + 1  # what was logged since is of use until that is adopted
 
         def write(future: SnapshotFuture) -> StateSnapshot:
             snapshot = _result(base, future)
@@ -286,6 +320,11 @@ class ChangelogSnapshots(Snapshots):
             return self._snapshot(request, snapshot, (), {}, begun_from)
 
         return self._worker.submit(write)
+
+    def _forget_what_is_whole(self) -> None:
+        """Without a base, nobody needs what is in each of the bases that are on their way."""
+        if self._base is None and self._whole:
+            self._log.truncate(min(seal for _, seal, _ in self._whole.values()))
 
     def _begin_neutral(self, request: SnapshotRequest) -> SnapshotFuture:
         """All that there is, in a form without a log, to which nothing can be added later."""
@@ -313,7 +352,7 @@ class ChangelogSnapshots(Snapshots):
             request.target.log_segments,
             request.checkpoint_id,
             self._what.uid,
-            compression=request.compression or self._options.compression,
+            compression=self._options.compression or request.compression,
         )
         written = writer.write(begin, future)
         future.check()
@@ -322,10 +361,14 @@ class ChangelogSnapshots(Snapshots):
     def _materialize(self, request: _Make, place: LogPlace, now_s: float) -> None:
         """Begin to write a new base, between checkpoints."""
         number = self._next_number
-        made = request(number, _SharedFiles(place.job))
+        made = replace(request(number, _SharedFiles(place.job)), compression=place.compression)
         self._seal(made)
         self._store.apply()
-        future = self._inner.begin(made)
+        try:
+            future = self._inner.begin(made)
+        except (HoldfastError, OSError) as error:
+            future = SnapshotFuture()
+            future.set_exception(error)
         self._running = _Running(future, self._log.last_seal, number, made.changed, now_s)
 
     def _give_up_running(self) -> None:
@@ -374,26 +417,31 @@ class ChangelogSnapshots(Snapshots):
         if self._base is None or base.seal >= self._base.seal:
             self._base = base
             self._log.truncate(base.seal)
-            if self._copies is not None:
-                self._copies.need(self, self._log.files)
             self._schedule.ended(self._clock.monotonic_s(), base.snapshot.size_bytes)
 
     def _persist(self, request: _Make, place: LogPlace, now_s: float) -> None:
         """Have changes written before the next checkpoint, if they are many or old."""
         uploader, options = place.uploader, self._options
-        if uploader is None or self._base is None:
-            return
-        rows = self._store.rows
-        age_s = math.inf if options.persist_interval_s is None else options.persist_interval_s
-        is_old = now_s - self._sealed_s >= age_s
-        if rows and (is_old or rows * self._log.row_bytes >= options.persist_threshold_bytes):
-            self._seal(request(self._next_number, _SharedFiles(place.job)))
-        waiting = self._log.waiting()
-        is_much = sum(each.about_bytes for each in waiting) >= options.persist_threshold_bytes
-        is_much |= not uploader.has_room  # others have filled it, and wait as well
-        if waiting and (is_old or is_much) and now_s >= self._upload_again_s:
-            uploader.submit(waiting, self._next_number)
-        uploader.hold(self, self._log.waiting_bytes)
+        if self._base is None and not self._whole:  # the next checkpoint has all that there is
+            self._log.truncate(self._log.last_seal)
+            if self._store.rows >= _LOOK_ROWS:
+                self._store.take()
+        elif uploader is not None:
+            rows = self._store.rows
+            age_s = math.inf if options.persist_interval_s is None else options.persist_interval_s
+            is_old = now_s - self._sealed_s >= age_s
+            about_bytes = self._log.about_bytes(self._store.rows_by_table())
+            if rows and (is_old or about_bytes >= options.persist_threshold_bytes):
+                self._seal(request(self._next_number, _SharedFiles(place.job)))
+            waiting = self._log.waiting()
+            is_much = sum(each.about_bytes for each in waiting) >= options.persist_threshold_bytes
+            is_much |= not uploader.has_room  # others have filled it, and wait as well
+            if waiting and (is_old or is_much) and now_s >= self._upload_again_s:
+                uploader.submit(waiting, self._next_number)
+            elif not rows and not waiting:
+                self._sealed_s = now_s  # what comes now is not old yet
+        if uploader is not None:
+            uploader.hold(self, self._log.waiting_bytes)
 
     def _snapshot(
         self,
@@ -422,6 +470,10 @@ class ChangelogSnapshots(Snapshots):
             key_groups=(self._what.key_groups.first, self._what.key_groups.last),
             begun_from=begun_from,
         )
+
+
+def _unknown(_: str) -> None:
+    """How long a file is where nothing is written between checkpoints."""
 
 
 def _result(inner: SnapshotFuture, future: SnapshotFuture) -> StateSnapshot:

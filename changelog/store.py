@@ -60,6 +60,11 @@ class LoggedStore(TableStore):
         """About how many rows were recorded and not taken."""
         return sum(each.changes.rows for _, each in self._recording())
 
+    def rows_by_table(self) -> Iterator[tuple[str, int]]:
+        """The same for each table."""
+        for spec, each in self._recording():
+            yield spec.name, each.changes.rows
+
     def take(self) -> list[TakenChanges]:
         """What was recorded since the call before, by table, where there is something."""
         return [
@@ -100,10 +105,9 @@ class LoggedStore(TableStore):
 
     def table(self, spec: TableSpec) -> Table:
         inner = self.inner.table(spec)
-        there = self._tables.get(spec.name)
-        if there is None or there[1].inner is not inner:
-            there = self._tables[spec.name] = spec, _logged(spec, inner)
-        return there[1]
+        if spec.name not in self._tables:
+            self._tables[spec.name] = spec, _logged(spec, inner)
+        return self._tables[spec.name][1]
 
     def timer_queue(self, spec: TableSpec) -> TimerQueue | None:
         inner = self.inner.timer_queue(spec)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -33,6 +33,7 @@ __all__ = ["LogUploader", "Upload", "UploadNumbers"]
 
 _logger = logging.getLogger(__name__)
 _LATENCIES = 1000
+_SIZES = 10_000
 _LOOK_S = 0.5
 _CLOSED: Upload | None = None
 
@@ -81,6 +82,7 @@ class LogUploader:
         self._queue: queue.SimpleQueue[Upload | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._held: dict[int, int] = {}
+        self._sizes: OrderedDict[str, int] = OrderedDict()
         self._closing = threading.Event()
         self._attempts = ThreadPoolExecutor(
             options.upload_threads * max(options.upload_attempts, 1), "holdfast-log-attempts"
@@ -104,6 +106,10 @@ class LogUploader:
     def has_room(self) -> bool:
         """Whether more may be held in memory."""
         return self.held_bytes < self._options.max_in_flight_bytes
+
+    def size_of(self, file: str) -> int | None:
+        """How long a file is that was written here, if it is known."""
+        return self._sizes.get(file)
 
     def hold(self, holder: object, size_bytes: int) -> None:
         """So much waits in the memory of one operator."""
@@ -163,6 +169,7 @@ class LogUploader:
         self.numbers.files += 1
         self.numbers.bytes += sum(map(len, contents))
         self.numbers.latencies_s.append(self._clock.monotonic_s() - began_s)
+        self._note_sizes(handles)
         if self._copies is not None:
             for handle, content in zip(handles, contents, strict=True):
                 self._copies.put(handle, content)
@@ -184,6 +191,15 @@ class LogUploader:
                 failed,
                 error,
             )
+
+    def _note_sizes(self, handles: Sequence[Handle]) -> None:
+        files = [each for each in handles if isinstance(each, FileHandle)]
+        with self._lock:
+            for each in files:
+                end = max(each.offset + each.length, self._sizes.get(each.file, 0))
+                self._sizes[each.file] = end
+            while len(self._sizes) > _SIZES:
+                self._sizes.popitem(last=False)
 
     def _race(self, contents: Sequence[bytes], number: int) -> list[Handle]:
         """The handles of the contents, from the attempt that is done first."""

@@ -107,13 +107,13 @@ class Chain:
 
     def tend(self) -> None:
         """Let operators do what is due for their state."""
-        place, can_take = 0, True
-        try:
-            for place, operator in enumerate(self.operators):
+        can_take = True
+        for operator in self.operators:
+            try:
                 can_take &= operator.tend()
-        except Exception:
-            with self._named(place):
-                raise
+            except Exception:
+                with self._named(self.operators.index(operator)):
+                    raise
         self._can_take = can_take
 
     def step(self) -> bool:

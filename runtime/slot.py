@@ -264,6 +264,7 @@ class Slot:
             restored_from=given.restored_from,
             allow_pickle=given.allow_pickle,
             first_checkpoint_id=given.first_checkpoint_id,
+            compression=given.compression,
             clock=self._clock,
             output=chain.outputs[place],
             collector=_Collector(self._driver),
@@ -322,11 +323,16 @@ class Slot:
             def begin(how: Callable[..., SegmentWriter]) -> Callable[[], SegmentWriter]:
                 return partial(how, checkpoint_id, label, compression=compression)
 
+            def begin_log(asked: str) -> SegmentWriter:
+                return given.job.log_segments(
+                    checkpoint_id, label, compression=asked or compression
+                )
+
             there = self._checkpoints[checkpoint_id] = SlotCheckpoint(
                 checkpoint_id,
                 begin(given.job.segments)(),
                 begin(given.job.shared_segments),
-                begin(given.job.log_segments),
+                begin_log,
                 self._clock,
                 len(self.chains),
                 self._written,

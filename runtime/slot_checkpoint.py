@@ -68,15 +68,16 @@ class SlotCheckpoint:
     """One checkpoint in one slot. `finish` runs in the background, the rest in the slot's thread.
 
     As a target of snapshots it gives all operators one file, one for their logs, and as many shared
-    ones as they ask for. Their compression is the slot's.
+    ones as they ask for. Their compression is the slot's, but for logs of which more is asked.
     """
 
     checkpoint_id: int
     writer: SegmentWriter
     begin_shared: Callable[[], SegmentWriter]
     """Begins a shared file of this checkpoint. Any thread."""
-    begin_log: Callable[[], SegmentWriter]
-    """Begins the file for logs; called at most once, by any thread."""
+    begin_log: Callable[[str], SegmentWriter]
+    """Begins the file for logs, compressed as is asked for, or as the slot's; called at most once,
+    by any thread."""
     clock: Clock
     chains_left: int
     on_written: Callable[[SlotCheckpoint], None]
@@ -126,13 +127,13 @@ class SlotCheckpoint:
         Raises:
             CancelledError: the checkpoint was given up, and nobody would refer to the file.
         """
-        del label, compression
+        del label
         self._check_mine(checkpoint_id)
         with self._lock:
             if self.is_given_up:
                 raise CancelledError
             if self._log is None:
-                self._log = self.begin_log()
+                self._log = self.begin_log(compression)
             return _OneFile(self._log)
 
     def take(

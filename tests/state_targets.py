@@ -55,3 +55,4 @@ class Failing:
         raise Corrupt("the disk is on fire")
 
     shared_segments = segments
+    log_segments = segments

@@ -71,7 +71,7 @@ class FunctionState:
                 storage=context.restored_storage,
                 clock=context.clock,
                 allow_pickle=context.allow_pickle,
-                early=EarlyFiles(context.job, context.first_checkpoint_id),
+                early=EarlyFiles(context.job, context.first_checkpoint_id, context.compression),
             )
             if context.is_restored_from_own:
                 self.keyed.build_on_restored()

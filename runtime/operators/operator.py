@@ -82,6 +82,8 @@ class OperatorContext:
     first_checkpoint_id: int
     """From this number on files may be begun in the job's folder before a snapshot refers to them;
     no checkpoint of an earlier attempt has had it."""
+    compression: str = ""
+    """That of the job's checkpoints."""
     clock: Clock
     output: Output
     collector: Collector

@@ -5,10 +5,10 @@ All are the hashmap backend, but for one part: a kind of table, the store, or th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 from broken_register import Register
 from holdfast.backends import HashMapStateBackend, KeyGroupRange, StateBackend
@@ -22,7 +22,6 @@ from holdfast.backends.object_tables import (
     ObjectValueTable,
 )
 from holdfast.backends.tables import CellForm, FrozenTables, StateKind, TableSpec, TableStore
-from holdfast.storage import Clock, JobStorage, StateSnapshot, SystemClock
 
 WAIT_S = 60
 
@@ -64,30 +63,10 @@ class Altered(HashMapStateBackend):
             return WithTables(max_parallelism, self.kinds)
         return self.store(max_parallelism)
 
-    def open(
-        self,
-        *,
-        uid: str,
-        key_groups: KeyGroupRange,
-        max_parallelism: int,
-        key_type: Any = None,
-        restore: Sequence[StateSnapshot] = (),
-        storage: JobStorage | None = None,
-        clock: Clock | None = None,
-        allow_pickle: bool = False,
-    ) -> KeyedStateBackend:
+    def open_keyed(self, opening: Opening) -> KeyedStateBackend:
         return self.keyed(
-            partial(self.open_store, uid, key_groups, max_parallelism),
-            Opening(
-                uid=uid,
-                key_groups=key_groups,
-                max_parallelism=max_parallelism,
-                key_type=key_type,
-                restore=restore,
-                storage=storage,
-                clock=clock or SystemClock(),
-                allow_pickle=allow_pickle,
-            ),
+            partial(self.open_store, opening.uid, opening.key_groups, opening.max_parallelism),
+            opening,
         )
 
 

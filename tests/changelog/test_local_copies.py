@@ -112,16 +112,25 @@ def test_near_and_far_come_in_their_order(job: JobStorage, copies: LocalCopies) 
 
 
 def test_what_nobody_needs_any_more_is_deleted(job: JobStorage, copies: LocalCopies) -> None:
-    (one,), (other,), (fresh,) = (written(job, copies, data) for data in (b"1", b"2", b"3"))
+    (one,), (other,), (given_up,) = (written(job, copies, data) for data in (b"1", b"2", b"3"))
+    with job.shared_segments(5) as writer:
+        fresh = writer.add(b"4")
+    copies.put(fresh, b"4")
     first, second = object(), object()
-    copies.need(first, {one.file, other.file})
-    copies.need(second, {other.file})
-    copies.need(first, set())
+    copies.need(first, {one.file, other.file}, 0)
+    copies.need(second, {other.file}, 1)
+    assert copies.has(given_up)  # the first knows of no checkpoint yet that is above it
+    copies.need(first, set(), 2)
     assert not copies.has(one)
+    assert not copies.has(given_up)
     assert copies.has(other)  # another operator has sets in it
-    assert copies.has(fresh)  # nobody has come to need it yet
-    copies.need(second, set())
+    assert copies.has(fresh)  # it is for a later checkpoint
+    copies.need(second, set(), 2)
     assert not copies.has(other)
+    copies.need(first, set(), 5)
+    copies.leave(second)
+    copies.need(first, set(), 5)
+    assert not copies.has(fresh)
 
 
 def test_what_the_dead_have_left_is_deleted_when_it_is_old(
@@ -131,9 +140,11 @@ def test_what_the_dead_have_left_is_deleted_when_it_is_old(
     path = near / job.folder / old.file
     long_ago_s = path.stat().st_mtime - 2 * HOUR_S
     os.utime(path, (long_ago_s, long_ago_s))
-    again = LocalCopies(str(near), "job", SystemClock())
-    assert not again.has(old)
-    assert again.has(new)
+    again = LocalCopies(str(near), "another", SystemClock())
+    assert copies.has(old)  # a restore may be about to read it
+    again.need(object(), set(), 0)
+    assert not copies.has(old)
+    assert copies.has(new)
 
 
 def test_a_full_disk_is_told_once_and_harms_nothing(

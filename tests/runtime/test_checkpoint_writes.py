@@ -55,7 +55,9 @@ class Slot:
             checkpoint_id,
             self.job.segments(checkpoint_id, label),
             partial(self.job.shared_segments, checkpoint_id, label),
-            partial(self.job.log_segments, checkpoint_id, label),
+            lambda compression: self.job.log_segments(
+                checkpoint_id, label, compression=compression
+            ),
             SystemClock(),
             1,
             lambda _: is_written.set(),

@@ -38,7 +38,7 @@ class Stage:
             5,
             job.segments(5, "slot-0"),
             partial(job.shared_segments, 5, "slot-0"),
-            partial(job.log_segments, 5, "slot-0"),
+            lambda compression: job.log_segments(5, "slot-0", compression=compression),
             self.clock,
             chains,
             self.written.append,
