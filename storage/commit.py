@@ -184,6 +184,9 @@ def open_from(completed: int, begun_from: int | None) -> int:
 class Spared:
     """The numbers of files that nobody can have deleted, though no checkpoint refers to them.
 
+    But for those to which one did that was released: whoever has let go of a file with a completed
+    checkpoint does not refer to it again, and nobody looks whether it is so.
+
     Each search for orphans spares some, and who cleans beside the owner those that are open since
     some checkpoint was completed: so it is what all of them have spared.
     """
