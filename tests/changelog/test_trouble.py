@@ -122,6 +122,7 @@ def test_one_that_succeeds_after_failures_begins_the_count_anew(
             run.change(lasting(50, seed=number + 10), passes_s=0)
             run.tend_until(lambda: run.numbers("materializations") == [number + 1])  # noqa: B023
             assert run.numbers("materialization_failures") == [0]
+            run.checkpoint()  # the next one builds on what a checkpoint has
     told = [each.getMessage() for each in caplog.records if "not materialized" in each.getMessage()]
     assert len(told) == 3
     assert all("operator 'op' in key groups 0 to 127" in each for each in told)
