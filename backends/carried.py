@@ -162,9 +162,8 @@ class Carried:
 
     def _replay(self, loader: Loader, changes: Iterable[PendingChanges]) -> None:
         """Before anybody walks over the table: a queue of timers has not read it yet."""
-        table = self._store.table(loader.spec)
         for each in changes:
-            _apply(table, loader.changes(each))
+            _apply(self._store.table(loader.spec), loader.changes(each))
 
     def _take_in_changed(self, name: str, changes: PendingChanges, keys: Schema | None) -> None:
         """Have the store keep a table as it was written, with the changes to it."""
