@@ -30,6 +30,8 @@ class _Store(TableStore):
     def __init__(self, inner: TableStore, key_groups: KeyGroupRange) -> None:
         self.inner = inner
         self.key_groups = key_groups
+        self._inner: dict[str, Table] = {}
+        self._tables: dict[str, Table] = {}
 
     def form(self, spec: TableSpec) -> Any:
         return self.inner.form(spec)
@@ -44,8 +46,11 @@ class _Store(TableStore):
         return self.inner.blocks(spec, rows)
 
     def table(self, spec: TableSpec) -> Table:
-        table: Table = self.altered(spec, self.inner.table(spec))
-        return table
+        inner = self.inner.table(spec)
+        if self._inner.get(spec.name) is not inner:  # it is asked for more than once
+            self._inner[spec.name] = inner
+            self._tables[spec.name] = self.altered(spec, inner)
+        return self._tables[spec.name]
 
     def drop_table(self, spec: TableSpec) -> None:
         self.inner.drop_table(spec)
