@@ -70,7 +70,7 @@ def see_through(root: Path, seeds: list[int], request: pytest.FixtureRequest) ->
             check_no_state_is_left(story.state)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_output_is_as_without_faults(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     see_through(tmp_path, [*FEW], request)
 
