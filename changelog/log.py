@@ -202,8 +202,6 @@ class OperatorLog:
         self._restored: list[tuple[TableInfo, Piece]] = []
         self._written: dict[int, Written] = {}
         self.last_seal = 0
-        self.written_bytes = 0
-        """Of all sets that were settled, or were put together in a checkpoint."""
 
     def about_bytes(self, rows: Iterable[tuple[str, int]]) -> float:
         """About how long so many rows of each table will be."""
