@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,6 @@ class Run:
         self.clock.advance(later_ms)
         return self.state.tend()
 
-    def settle(self) -> None:
-        """Tend until what the background does has been taken over."""
-        for _ in range(100):
-            self.tend()
-            if not self.state.metrics().store["log_waiting_bytes"]:
-                return
-
     def snapshot(self, number: int) -> StateSnapshot:
         return self.state.snapshot(number, self.job).result(WAIT_S)
 
@@ -102,11 +96,12 @@ def runs() -> Iterator[list[Run]]:
 
 
 def materialize(run: Run, wanted: float) -> None:
-    for _ in range(300):
+    """Tend until so many are done: the background has time of its own."""
+    for _ in range(WAIT_S * 100):
         run.tend()
         if run.materializations >= wanted:
             return
-        [*run.job.storage.list("")]  # the background has time of its own
+        threading.Event().wait(0.01)
     raise AssertionError(f"{run.materializations} materializations, and {wanted} were to be")
 
 
@@ -163,9 +158,10 @@ def test_a_neutral_checkpoint_leaves_room(job: JobStorage, runs: list[Run]) -> N
     run.tend()
     run.state.snapshot(1, job, neutral=True).result(WAIT_S)
     run.state.notify_checkpoint_complete(1)
-    for _ in range(50):
+    for _ in range(WAIT_S * 100):
         if run.tend():
             return
+        threading.Event().wait(0.01)
     raise AssertionError("there is no room any more")
 
 
@@ -183,7 +179,7 @@ def test_one_that_cannot_even_begin_has_failed_and_no_more(
 
     monkeypatch.setattr(ObjectTableStore, "freeze", fail)
     run.write(0)
-    for _ in range(5):
+    for _ in range(2):  # to begin, and to see what became of it
         run.tend()
     assert run.state.metrics().store["materialization_failures"] >= 1
     monkeypatch.undo()
