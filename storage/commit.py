@@ -244,8 +244,7 @@ def is_orphan(stored: Stored, facts: Facts) -> bool:
     has written or is writing; and names that this version does not know, which are not ours.
     """
     if stored.owner_epoch is not None:
-        newest_dead = facts.epoch - 1 if stored.finished else facts.epoch
-        return stored.owner_epoch <= newest_dead
+        return stored.owner_epoch < facts.epoch  # its own it may be writing at this moment
     if stored.checkpoint_id is None or stored.checkpoint_id in facts.in_flight:
         return False
     if not stored.finished:
