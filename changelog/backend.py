@@ -136,11 +136,12 @@ class ChangelogStateBackend(StateBackend):
 
     def _enter(self, opening: Opening) -> LogPlace | None:
         """Where an operator writes between snapshots, shared with the others of its slot."""
-        if opening.early is None:
+        early, options = opening.early, self.options
+        if early is None:
             return None
-        job, options = opening.early.job, self.options
+        job = early.job
         if not options.compression:
-            options = replace(options, compression=opening.early.compression)
+            options = replace(options, compression=early.compression)
         with self._lock:
             shared = self._shared.get(job.url)
             if shared is None:
@@ -151,7 +152,6 @@ class ChangelogStateBackend(StateBackend):
                     uploader = LogUploader(job, self._storage, options, opening.clock, copies)
                 shared = self._shared[job.url] = _Shared(uploader, copies)
             shared.users += 1
-        early = opening.early
         first = early.first_checkpoint_id
         return LogPlace(job, shared.uploader, first, shared.copies, early.compression)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -298,10 +298,7 @@ class OperatorLog:
     @property
     def size_bytes(self) -> int:
         """How long the log is, as far as that is known."""
-        settled = [piece for _, piece in self._restored]
-        for table in self._tables.values():
-            settled += table.settled
-        return sum(piece.handle.size_bytes for piece in settled) + self.waiting_bytes
+        return sum(piece.handle.size_bytes for piece in self._settled()) + self.waiting_bytes
 
     def pinned_bytes(self, size_of: Callable[[str], int | None]) -> int:
         """How long the files are that pieces are in, with what others have in them.
@@ -309,10 +306,7 @@ class OperatorLog:
         `size_of` answers how long a file is, where that is known.
         """
         ends: dict[str, int] = {}
-        pieces = [piece for _, piece in self._restored]
-        for table in self._tables.values():
-            pieces += table.settled
-        for piece in pieces:
+        for piece in self._settled():
             handle = piece.handle
             if isinstance(handle, FileHandle):
                 known = size_of(handle.file) or 0
@@ -328,10 +322,8 @@ class OperatorLog:
     @property
     def files(self) -> frozenset[str]:
         """The files that settled pieces are in."""
-        pieces = [piece for _, piece in self._restored]
-        for table in self._tables.values():
-            pieces += table.settled
-        return frozenset(each.handle.file for each in pieces if isinstance(each.handle, FileHandle))
+        handles = (piece.handle for piece in self._settled())
+        return frozenset(each.file for each in handles if isinstance(each, FileHandle))
 
     def writer(
         self,
@@ -350,6 +342,12 @@ class OperatorLog:
         ]
         note = partial(self._written.__setitem__, checkpoint_id)
         return LogWriter(tuple(self._restored), views, sorted(boundaries), note, copy)
+
+    def _settled(self) -> Iterator[Piece]:
+        """The pieces that every checkpoint may refer to."""
+        yield from (piece for _, piece in self._restored)
+        for table in self._tables.values():
+            yield from table.settled
 
 
 class LogWriter:

@@ -85,7 +85,7 @@ class LogUploader:
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._closing = threading.Event()
         self._attempts = ThreadPoolExecutor(
-            options.upload_threads * max(options.upload_attempts, 1), "holdfast-log-attempts"
+            options.upload_threads * options.upload_attempts, "holdfast-log-attempts"
         )
         self._files = ThreadPoolExecutor(options.upload_threads, "holdfast-log-files")
         self._collector = threading.Thread(
