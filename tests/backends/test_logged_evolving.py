@@ -144,6 +144,22 @@ _EACH = pytest.mark.parametrize(
 )
 
 
+def check_read(
+    backend: StateBackend,
+    job: JobStorage,
+    snapshot: StateSnapshot,
+    asked: tuple[StateDescriptor, StateDescriptor],
+    expected: dict[int, Any],
+) -> None:
+    """Asked for in the first way, and in the second after one more snapshot."""
+    first, later = asked
+    with opened(backend, snapshot, job=job) as state:
+        assert read(state, first) == expected
+        again = state.snapshot(4, job).result(WAIT_S)
+    with opened(backend, again, job=job) as state:
+        assert read(state, later) == expected
+
+
 @_EACH
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "late"])
 def test_changes_are_migrated(
@@ -160,11 +176,7 @@ def test_changes_are_migrated(
     snapshot = snapshot_of(backend, job, old, put, write)
     if is_late:
         snapshot = carried(backend, job, snapshot)
-    with opened(backend, snapshot, job=job) as state:
-        assert read(state, new) == expected
-        again = state.snapshot(4, job).result(WAIT_S)
-    with opened(backend, again, job=job) as state:
-        assert read(state, new) == expected
+    check_read(backend, job, snapshot, (new, new), expected)
 
 
 @_EACH
@@ -183,11 +195,8 @@ def test_changes_come_under_a_new_name(
     snapshot = snapshot_of(backend, job, old, put, write)
     if is_late:
         snapshot = carried(backend, job, snapshot)
-    with opened(backend, snapshot, job=job) as state:
-        assert read(state, replace(new, name="new", aliases=("s",))) == expected
-        again = state.snapshot(4, job).result(WAIT_S)
-    with opened(backend, again, job=job) as state:
-        assert read(state, replace(new, name="new")) == expected
+    asked = replace(new, name="new", aliases=("s",)), replace(new, name="new")
+    check_read(backend, job, snapshot, asked, expected)
 
 
 def test_changes_of_both_names_come_in_their_order(backend: StateBackend, job: JobStorage) -> None:
