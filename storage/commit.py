@@ -222,6 +222,7 @@ class Stored:
     checkpoint_id: int | None = None
     is_metadata: bool = False
     owner_epoch: int | None = None
+    is_claim: bool = False
     is_shared: bool = False
     size_bytes: int = 0
 
@@ -244,7 +245,9 @@ def is_orphan(stored: Stored, facts: Facts) -> bool:
     has written or is writing; and names that this version does not know, which are not ours.
     """
     if stored.owner_epoch is not None:
-        return stored.owner_epoch < facts.epoch  # its own it may be writing at this moment
+        # Its claim is written; it may be writing another record of its own at this moment.
+        newest_dead = facts.epoch if stored.is_claim and not stored.finished else facts.epoch - 1
+        return stored.owner_epoch <= newest_dead
     if stored.checkpoint_id is None or stored.checkpoint_id in facts.in_flight:
         return False
     if not stored.finished:

@@ -33,7 +33,10 @@ def _describe(name: str, target: str, size_bytes: int) -> Stored:
     finished = name == target
     owner = names.parse_owner(target)
     if owner is not None:
-        return Stored(name, finished, owner_epoch=owner.epoch, size_bytes=size_bytes)
+        is_claim = owner.kind == "claim"
+        return Stored(
+            name, finished, owner_epoch=owner.epoch, is_claim=is_claim, size_bytes=size_bytes
+        )
     found = names.parse_checkpoint_object(target)
     if found is None:
         return Stored(name, finished, size_bytes=size_bytes)
