@@ -61,10 +61,11 @@ class ChangeSet:
         head: SetHead,
         seal: int,
         row_bytes: float,
-        learn: Callable[[float], None],
+        learn: Callable[[int, int], None],
     ) -> None:
         self.number = head.number
         self.seal = seal
+        self.about_rows = taken.rows
         self.upload: Future[Handle] | None = None
         """Of a file of its own, if it was decided to write one."""
         self._store = store
@@ -92,17 +93,18 @@ class ChangeSet:
 
     def _encode(self, recorded: Recorded) -> Encoded:
         changes: list[Change] = []
-        for rows in recorded():
-            kind = Removed if rows.cells is None else Added
-            changes += map(kind, self._store.blocks(self._spec, rows))
+        for some in recorded():
+            kind = Removed if some.cells is None else Added
+            changes += map(kind, self._store.blocks(self._spec, some))
         blocks = [change.block for change in changes if change.block.count]
         data = encode_set(self._head, changes)
-        self._learn(len(data) / max(1, sum(block.count for block in blocks)))
+        rows = sum(block.count for block in blocks)
+        self._learn(rows, len(data))
         return Encoded(
             data,
             min((int(block.group_array[0]) for block in blocks), default=0),
             max((int(block.group_array[-1]) for block in blocks), default=0),
-            sum(block.count for block in blocks),
+            rows,
         )
 
 
@@ -137,10 +139,17 @@ class _TableLog:
     """What is numbered lower is materialized."""
     row_bytes: float = _FIRST_ROW_BYTES
     """About how long a row is, as those were that were encoded last."""
+    encoded_bytes: int = 0
+    """How long all sets were together."""
+    _learning: threading.Lock = field(default_factory=threading.Lock)
 
-    def learn(self, row_bytes: float) -> None:
-        """Rows were so long. Any thread: a lost one does no harm."""
-        self.row_bytes = (self.row_bytes + row_bytes) / 2
+    def learn(self, rows: int, size_bytes: int) -> None:
+        """So many rows were so long. Any thread."""
+        row_bytes = size_bytes / max(1, rows)
+        with self._learning:
+            is_first = not self.encoded_bytes
+            self.row_bytes = row_bytes if is_first else (self.row_bytes + row_bytes) / 2
+            self.encoded_bytes += size_bytes
 
     def settle(self, pieces: Sequence[Piece]) -> None:
         """Go on from what the newest completed checkpoint refers to.
@@ -210,6 +219,10 @@ class OperatorLog:
             table = self._tables.get(name)
             found += count * (_FIRST_ROW_BYTES if table is None else table.row_bytes)
         return found
+
+    def has_met(self, name: str) -> bool:
+        """Whether anything of a table was sealed, so that it comes out how long its rows are."""
+        return name in self._tables
 
     def restore(self, logs: Iterable[LogInfo], handles: Mapping[str, Handle]) -> None:
         """Go on from the logs of a checkpoint, which stay in front of this one."""
@@ -294,6 +307,17 @@ class OperatorLog:
         return len(self._restored) + sum(
             len(table.settled) + len(table.waiting) for table in self._tables.values()
         )
+
+    @property
+    def about_rows(self) -> int:
+        """About how many rows a restore goes through, of what is sealed."""
+        waiting = (each.about_rows for table in self._tables.values() for each in table.waiting)
+        return sum(piece.rows for piece in self._settled()) + sum(waiting)
+
+    @property
+    def encoded_bytes(self) -> int:
+        """How much was logged in all, as it is written; what is in no piece any more counts too."""
+        return sum(table.encoded_bytes for table in self._tables.values())
 
     @property
     def size_bytes(self) -> int:

@@ -236,6 +236,8 @@ class ChangelogSnapshots(Snapshots):
     def metrics(self) -> Mapping[str, float]:
         return {
             "log_bytes": float(self._log.size_bytes),
+            "log_rows": float(self._log.about_rows + self._store.rows),
+            "log_written_bytes": float(self._log.encoded_bytes),
             "log_pieces": float(self._log.pieces),
             "log_waiting_bytes": float(self._log.waiting_bytes),
             "base_bytes": float(self._schedule.base_bytes),
@@ -431,10 +433,15 @@ class ChangelogSnapshots(Snapshots):
             age_s = math.inf if options.persist_interval_s is None else options.persist_interval_s
             is_old = now_s - self._sealed_s >= age_s
             about_bytes = self._log.about_bytes(self._store.rows_by_table())
-            if rows and (is_old or about_bytes >= options.persist_threshold_bytes):
+            is_much = about_bytes >= options.persist_threshold_bytes
+            is_unknown = not all(
+                self._log.has_met(name) for name, count in self._store.rows_by_table() if count
+            )  # a few rows of a new table are written at once, to learn how long they are
+            if rows and (is_old or is_much or is_unknown):
                 self._seal(request(self._next_number, _SharedFiles(place.job)))
             waiting = self._log.waiting()
             is_much = sum(each.about_bytes for each in waiting) >= options.persist_threshold_bytes
+            is_much |= is_unknown
             is_much |= not uploader.has_room  # others have filled it, and wait as well
             if waiting and (is_old or is_much) and now_s >= self._upload_again_s:
                 uploader.submit(waiting, self._next_number)

@@ -10,10 +10,11 @@ import logging
 import queue
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.backends import Segments
 from holdfast.changelog.local_copies import LocalCopies
@@ -205,22 +206,23 @@ class LogUploader:
         """The handles of the contents, from the attempt that is done first."""
         options = self._options
         most = 1 if options.retry_policy == "none" else options.upload_attempts
+        begin = partial(self._storage.begin, self._job, number, compression=options.compression)
         attempts: list[_Attempt] = []
-        while len(attempts) < most:
-            file = self._storage.begin(self._job, number, compression=options.compression)
-            attempt = _Attempt(self._job, file, contents)
-            attempts.append(attempt)
-            attempt.future = self._attempts.submit(attempt.write)
-            is_last = len(attempts) == most
-            winner = self._winner(attempts, None if is_last else options.upload_timeout_s)
-            if winner is not None:
-                for other in attempts:
-                    if other is not winner:
-                        other.lose()
-                return winner.future.result()
-            if attempt.future.done():
-                self._closing.wait(options.next_attempt_delay_s)
-        return attempts[-1].future.result()  # raises what went wrong
+        winner = None
+        try:
+            while winner is None and len(attempts) < most:
+                if attempts and attempts[-1].future.done():
+                    self._closing.wait(options.next_attempt_delay_s)
+                attempt = _Attempt(self._job, begin, contents)
+                attempts.append(attempt)
+                attempt.future = self._attempts.submit(attempt.write)
+                is_last = len(attempts) == most
+                winner = self._winner(attempts, None if is_last else options.upload_timeout_s)
+        finally:
+            for other in attempts:
+                if other is not winner:
+                    other.lose()
+        return (winner or attempts[-1]).future.result()  # raises what went wrong with the last
 
     def _winner(self, attempts: Sequence[_Attempt], patience_s: float | None) -> _Attempt | None:
         """The first attempt that is done well; None if the newest fails, or patience has ended.
@@ -253,9 +255,11 @@ class _Attempt:
 
     future: Future[list[Handle]]
 
-    def __init__(self, job: JobStorage, file: Segments, contents: Sequence[bytes]) -> None:
+    def __init__(
+        self, job: JobStorage, begin: Callable[[], Segments], contents: Sequence[bytes]
+    ) -> None:
         self._job = job
-        self._file = file
+        self._begin = begin
         self._contents = contents
         self._lock = threading.Lock()
         self._has_lost = self._is_written = False
@@ -268,7 +272,7 @@ class _Attempt:
 
     def write(self) -> list[Handle]:
         """Write the file, and answer a handle for each content."""
-        with self._file as writer:
+        with self._begin() as writer:
             for content in self._contents:
                 if self._has_lost:
                     raise Unavailable("another attempt was faster", where=self._job.url)

@@ -30,6 +30,8 @@ def test_the_numbers_are_those_that_are_documented(quick_path: Path) -> None:
         (part,) = parts_of(checkpoint)
         segments = [segment for log in log_of(part).logs for segment in log.segments]
         assert store["log_pieces"] == len(segments)
+        assert store["log_rows"] == sum(segment.rows for segment in segments)
+        assert store["log_written_bytes"] == store["log_bytes"]
         assert store["log_bytes"] == sum(part.handles[each.handle].size_bytes for each in segments)
         assert store["log_waiting_bytes"] == store["materializations"] == store["base_bytes"] == 0
         assert 0 < shared["log_uploaded_bytes"] <= store["log_bytes"]

@@ -87,6 +87,16 @@ class Scripted(StateChangelogStorage):
         return File(job.shared_segments(number, "log", compression=compression), act)
 
 
+class Unopened(Scripted):
+    """The first file cannot even be begun."""
+
+    def begin(self, job: JobStorage, number: int, *, compression: str) -> Segments:
+        if not self.begun:
+            self.begun.append(number)
+            fail()
+        return super().begin(job, number, compression=compression)
+
+
 def fail() -> None:
     raise Unavailable("the storage is away")
 
@@ -193,8 +203,11 @@ def test_the_first_attempt_may_still_win(start: Callable[..., Started]) -> None:
     assert started.files() == {file_of(handle)}
 
 
-def test_a_failed_attempt_is_repeated(start: Callable[..., Started]) -> None:
-    started = start(storage=Scripted(fail, fail), next_attempt_delay_s=0.01)
+@pytest.mark.parametrize("make", [lambda: Scripted(fail, fail), Unopened])
+def test_a_failed_attempt_is_repeated(
+    start: Callable[..., Started], make: Callable[[], StateChangelogStorage]
+) -> None:
+    started = start(storage=make(), next_attempt_delay_s=0.01)
     handle = started.submit(b"data")[0].upload.result(WAIT_S)
     assert started.job.read(handle) == b"data"
     assert started.uploader.numbers.failures == 0
@@ -241,6 +254,7 @@ def test_a_close_gives_up_what_is_on_its_way(start: Callable[..., Started]) -> N
     go_on.set()
     closer.join(WAIT_S)
     assert not closer.is_alive()
+    assert started.files() == set()  # what it has written nobody refers to
 
 
 @pytest.mark.parametrize("compression", ["", "lz4"])
