@@ -51,12 +51,12 @@ def backend_named(name: str, folder: Path | str) -> StateBackend:
 
 
 def share(count: int, name: str) -> int:
-    """How many runs of a search a backend gets: half as many as the first, since most are slower.
+    """How many runs of a search a backend gets: a quarter of the first's, since most are slower.
 
-    To open a database of many tables takes longer than what is done with it. `make soak` gives all
-    of them the same.
+    To open a database of many tables takes longer than what is done with it, and they share all
+    but their tables. `make soak` gives all of them the same.
     """
-    return count if name == TRIED[0] else count // 2
+    return count if name == TRIED[0] else count // 4
 
 
 def turn(number: int) -> str:
