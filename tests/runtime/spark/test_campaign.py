@@ -21,7 +21,7 @@ from tried_storages import TRIED_STORAGES, place_named
 
 pytestmark = pytest.mark.slow
 
-FEW = (1, 6, 7, 8, 9, 10, 11, 12)
+FEW = (6, 7, 8, 9, 10, 11)
 """Each backend and place, and few that kill the driver: to start Spark anew takes long."""
 MANY = range(8, 98)
 LIFE_TIMEOUT_S = 1200
