@@ -68,30 +68,34 @@ class PendingEntries(PendingTable):
         if self.held is not None:
             yield from self.held
             return
-        for source in self.sources:
-            for segment in source.info.segments:
-                if segment.first_group > self.key_groups.last:
-                    continue
-                if segment.last_group < self.key_groups.first:
-                    continue
-                where = f"{self.storage.url}: table {self.info.name!r}"
-                if segment.handle not in source.handles:
-                    raise Corrupt(
-                        "a snapshot does not hold what its attributes say",
-                        where=where,
-                        expected=f"a handle {segment.handle!r}",
-                        found="no such handle",
-                        fix="Restore another checkpoint",
-                    )
-                pieces = self.storage.stream(source.handles[segment.handle])
-                for block in decode_blocks(pieces, where=where):
-                    yield from block.within(self.key_groups.first, self.key_groups.last)
+        where = f"{self.storage.url}: table {self.info.name!r}"
+        first, last = self.key_groups.first, self.key_groups.last
+        wanted = [
+            self._handle(source, segment.handle, where)
+            for source in self.sources
+            for segment in source.info.segments
+            if segment.first_group <= last and segment.last_group >= first
+        ]
+        for pieces in self.storage.stream_all(wanted):
+            for block in decode_blocks(pieces, where=where):
+                yield from block.within(first, last)
 
     def claim(self, spec: TableSpec) -> bool:
         return False
 
     def loaded(self) -> None:
         self.held = None
+
+    def _handle(self, source: _Source, name: str, where: str) -> Handle:
+        if name not in source.handles:
+            raise Corrupt(
+                "a snapshot does not hold what its attributes say",
+                where=where,
+                expected=f"a handle {name!r}",
+                found="no such handle",
+                fix="Restore another checkpoint",
+            )
+        return source.handles[name]
 
     def hold(self) -> None:
         """Keep the blocks in memory: the files may be deleted from now on."""

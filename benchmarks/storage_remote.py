@@ -218,8 +218,8 @@ def _large(scale: Scale, place: _Place) -> Iterator[Result]:
 
 
 def _stream(job: JobStorage, handles: Sequence[Handle]) -> None:
-    for handle in handles:
-        for _ in job.stream(handle):
+    for pieces in job.stream_all(handles):
+        for _ in pieces:
             pass
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.storage.clock import SystemClock
 from holdfast.storage.deadlines import GivenUp, within
 from holdfast.storage.hdfs_errors import NoAnswer
+from holdfast.storage.hdfs_files import OpenFiles
 from holdfast.storage.hdfs_settings import HdfsSettings
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class HdfsClient:
         self._settings = settings
         self.proven: set[str] = set()
         """Directories in which this process and user have done all that commits rest on."""
+        self.files = OpenFiles(_clock)
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._left = 0

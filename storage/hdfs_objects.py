@@ -15,7 +15,7 @@ from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.storage.hdfs_client import HdfsClient, client_of, write_options
-from holdfast.storage.hdfs_errors import Reason, as_error, read_error, trouble_of
+from holdfast.storage.hdfs_errors import NoAnswer, Reason, as_error, read_error, trouble_of
 from holdfast.storage.hdfs_settings import HdfsSettings
 from holdfast.storage.hdfs_writer import HdfsWriter, moving_s
 from holdfast.storage.interface import (
@@ -31,7 +31,7 @@ from holdfast.storage.retries import Retries, Trouble
 from holdfast.storage.unfinished import hidden_name, target_of
 
 if TYPE_CHECKING:
-    from hdfs_native import Client, FileStatus
+    from hdfs_native import Client, FileReader, FileStatus
     from hdfs_native._internal import RawFileWriter
 
 __all__ = ["HdfsObjects"]
@@ -260,20 +260,34 @@ class HdfsObjects:
         return said.reason is Reason.ABSENT
 
     def _read(self, path: str, offset: int, end: int | None) -> bytes:
+        files = self.client.files
+        kept = None if end is None else files.get(path)
+        if kept is not None:
+            try:
+                return self._range(kept, offset, end)
+            except NoAnswer:
+                files.drop(path)
+                raise
+            except Exception:  # noqa: BLE001 - it may be gone, or replaced: opened anew it tells
+                files.drop(path)
         try:
             file = self.client.call(lambda client: client.read(path))
-            size = len(file)
-            stop = size if end is None else min(end, size)
-            if stop <= offset:
-                return b""
-            wanted = stop - offset
-            return self.client.call(
-                lambda _: file.read_range(offset, wanted), more_s=moving_s(wanted)
-            )
+            if end is not None:
+                files.keep(path, file)
+            return self._range(file, offset, end)
         except Exception as error:
+            files.drop(path)
             if not self._is_absence(error):
                 raise
         raise NotFound("no such object", where=self.shown(path))
+
+    def _range(self, file: FileReader, offset: int, end: int | None) -> bytes:
+        size = len(file)
+        stop = size if end is None else min(end, size)
+        if stop <= offset:
+            return b""
+        wanted = stop - offset
+        return self.client.call(lambda _: file.read_range(offset, wanted), more_s=moving_s(wanted))
 
     def _written(self, name: str, path: str, data: bytes) -> HdfsWriter:
         """A writer that has written and closed the hidden file of the object."""
@@ -311,7 +325,10 @@ class HdfsObjects:
                 return _NOT_MOVED[reason]
             return _Moved.YES
 
-        return self._do("finish writing", path, rename)
+        try:
+            return self._do("finish writing", path, rename)
+        finally:
+            self.client.files.drop(path)
 
     def _can_move(self) -> bool:
         """Try what a create needs; clear away the probes, also those of killed processes."""
@@ -364,6 +381,7 @@ class HdfsObjects:
             path = self._path(name)
             check_name(target_of(name) or name)
             there = self._do("delete", path, partial(self._gone, path))
+            self.client.files.drop(path)
         except HoldfastError as error:
             return None, error
         return (path.rpartition("/")[0] if there else None), None

@@ -15,7 +15,12 @@ from holdfast.storage.handles import Handle
 from holdfast.storage.metadata import CheckpointMetadata, decode_metadata
 from holdfast.storage.owner import HELD_VERSION, START_VERSION, JobOwner
 from holdfast.storage.result import JobResult, decode_result
-from holdfast.storage.segment_reader import read_segment, read_segments, stream_segment
+from holdfast.storage.segment_reader import (
+    read_segment,
+    read_segments,
+    stream_segment,
+    stream_segments,
+)
 from holdfast.storage.segment_writer import SegmentWriter
 
 if TYPE_CHECKING:
@@ -88,6 +93,14 @@ class JobStorage:
         Raises as `read` does, at the piece that is harmed.
         """
         return stream_segment(self.storage, self.folder, handle)
+
+    def stream_all(self, handles: Iterable[Handle]) -> Iterator[Iterator[bytes]]:
+        """The pieces of each segment in turn, as `stream` answers them.
+
+        Quicker than one by one, since the next ones are on their way meanwhile. Each is to be read
+        before the next one is asked for: what is left of it is passed over.
+        """
+        return stream_segments(self.storage, self.folder, handles)
 
     def completed(self) -> tuple[int, ...]:
         """The numbers of all completed checkpoints, ascending.

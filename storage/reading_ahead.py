@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -22,12 +22,15 @@ class Task(Generic[_Answer]):
     size_bytes: int
 
 
-def in_turn(tasks: Iterable[Task[_Answer]], *, at_once: int, limit_bytes: int) -> Iterator[_Answer]:
+def in_turn(
+    tasks: Iterable[Task[_Answer]], *, at_once: int, limit_bytes: int
+) -> Generator[_Answer, None, None]:
     """What each call answers, in the order of the tasks; up to `at_once` calls are under way.
 
-    Answers that nobody has taken yet hold at most `limit_bytes`, or are one. What a call raises is
-    raised in its turn, and no later one is answered. When the caller stops early, calls that are
-    under way are waited for, and the threads end.
+    As many again may have been answered while the first of them was not: so one slow call keeps
+    no thread idle. Answers that nobody has taken hold at most `limit_bytes`, or are one. What a
+    call raises is raised in its turn, and no later one is answered. When the caller stops early,
+    calls that are under way are waited for, and the threads end.
     """
     coming = iter(tasks)
     first = [*islice(coming, 2)]
@@ -44,7 +47,7 @@ def in_turn(tasks: Iterable[Task[_Answer]], *, at_once: int, limit_bytes: int) -
         while waiting or following is not None:
             while following is not None and (
                 not waiting
-                or (len(waiting) < at_once and held_bytes + following.size_bytes <= limit_bytes)
+                or (len(waiting) < 2 * at_once and held_bytes + following.size_bytes <= limit_bytes)
             ):
                 call, size_bytes = following.call, following.size_bytes
                 waiting.append((pool.submit(call).result if size_bytes else call, size_bytes))

@@ -6,8 +6,11 @@ Where a storage gains by it, so many blocks are fetched, and checked, before the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import lz4.frame
@@ -26,7 +29,7 @@ from holdfast.storage.reading_ahead import Task, in_turn
 if TYPE_CHECKING:
     from holdfast.storage.interface import CheckpointStorage
 
-__all__ = ["read_segment", "read_segments", "stream_segment"]
+__all__ = ["read_segment", "read_segments", "stream_segment", "stream_segments"]
 
 _Answer = TypeVar("_Answer")
 
@@ -57,12 +60,28 @@ def stream_segment(storage: CheckpointStorage, folder: str, handle: Handle) -> I
 
     Raises as `read_segment` does, at the piece that is harmed.
     """
-    if isinstance(handle, InlineHandle):
-        return iter((handle.data,)) if handle.data else iter(())
-    blocks = _stored_blocks(storage, folder, handle)
-    if not handle.compression:
-        return blocks
-    return _unpack(blocks, handle, _place(storage, folder))
+    for pieces in stream_segments(storage, folder, (handle,)):
+        yield from pieces
+
+
+def stream_segments(
+    storage: CheckpointStorage, folder: str, handles: Iterable[Handle]
+) -> Iterator[Iterator[bytes]]:
+    """The pieces of each segment, in the order of the handles, as `stream_segment` answers them.
+
+    Each is to be read before the next one is asked for: what was not is passed over. Blocks are
+    fetched before their turn, also those of the next segments.
+    """
+    listed = list(handles)
+    blocks = _in_turn(storage, _block_tasks(storage, folder, listed))
+    with closing(blocks):
+        for handle in listed:
+            found = islice(blocks, _blocks_in(handle))
+            pieces: Iterator[bytes] = filter(None, found)
+            if isinstance(handle, FileHandle) and handle.compression:
+                pieces = _unpack(pieces, handle, _place(storage, folder))
+            yield pieces
+            deque(found, 0)
 
 
 def read_segments(
@@ -101,9 +120,11 @@ def _task_of(
     return Task(partial(_read_run, storage, folder, run), size_bytes)
 
 
-def _in_turn(storage: CheckpointStorage, tasks: Iterable[Task[_Answer]]) -> Iterator[_Answer]:
+def _in_turn(
+    storage: CheckpointStorage, tasks: Iterable[Task[_Answer]]
+) -> Generator[_Answer, None, None]:
     at_once = storage.capabilities.ranges_at_once
-    return in_turn(tasks, at_once=at_once, limit_bytes=at_once * CHECKED_BLOCK_BYTES)
+    return in_turn(tasks, at_once=at_once, limit_bytes=2 * at_once * CHECKED_BLOCK_BYTES)
 
 
 def _extends(run: list[FileHandle], handle: FileHandle) -> bool:
@@ -139,20 +160,30 @@ def _checked(stored: memoryview, run: list[FileHandle], place: str) -> Iterator[
             yield bytes(block)
 
 
-def _stored_blocks(storage: CheckpointStorage, folder: str, handle: FileHandle) -> Iterator[bytes]:
-    place = _place(storage, folder)
+def _blocks_in(handle: Handle) -> int:
+    return 1 if isinstance(handle, InlineHandle) else -(-handle.length // CHECKED_BLOCK_BYTES)
 
-    def read(offset: int, length: int) -> bytes:
+
+def _block_tasks(
+    storage: CheckpointStorage, folder: str, handles: Iterable[Handle]
+) -> Iterator[Task[bytes]]:
+    """For each block of each segment what reads and checks it."""
+    at = _place(storage, folder)
+
+    def read(handle: FileHandle, offset: int) -> bytes:
+        length = min(CHECKED_BLOCK_BYTES, handle.length - offset)
         block = _read_file(storage, folder, handle, offset, length)
-        check_block(block, handle, offset=offset, place=place)
+        check_block(block, handle, offset=offset, place=at)
         return block
 
-    def tasks() -> Iterator[Task[bytes]]:
-        for offset in range(0, handle.length, CHECKED_BLOCK_BYTES):
+    for handle in handles:
+        if isinstance(handle, InlineHandle):
+            yield Task(partial(bytes, handle.data), 0)
+            continue
+        for number in range(_blocks_in(handle)):
+            offset = number * CHECKED_BLOCK_BYTES
             length = min(CHECKED_BLOCK_BYTES, handle.length - offset)
-            yield Task(partial(read, offset, length), length)
-
-    return _in_turn(storage, tasks())
+            yield Task(partial(read, handle, offset), length)
 
 
 def _read_file(

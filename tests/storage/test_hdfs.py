@@ -387,3 +387,21 @@ def test_kerberos_reaches_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made["kerberos_keytab"] == "/etc/me.keytab"
     assert made["kerberos_cache"] == "FILE:/tmp/me"
     assert made["config"]["hadoop.security.authentication"] == "kerberos"
+
+
+def test_the_ranges_of_an_object_open_it_once(storage: HdfsCheckpointStorage) -> None:
+    calls = cut(storage).calls
+    storage.write("job/object", b"0123456789")
+    calls.clear()
+    ranges = [storage.read_range("job/object", offset, 2) for offset in range(0, 12, 2)]
+    assert b"".join(ranges) == b"0123456789"
+    assert calls == ["read"]
+
+
+def test_what_was_opened_does_not_outlive_its_object(storage: HdfsCheckpointStorage) -> None:
+    for content in (b"first", b"second"):
+        storage.write("job/object", content)
+        assert storage.read_range("job/object", 0, 100) == content
+    storage.delete(["job/object"])
+    with pytest.raises(NotFound, match="job/object"):
+        storage.read_range("job/object", 0, 100)
