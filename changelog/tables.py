@@ -82,7 +82,8 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         super().__init__(inner)
         self.changes = ValueChanges()
         self._sealed: dict[Any, Any] = {}
-        """Below what is hot, above the inner table, which has the first of it already."""
+        """Below what is hot, above the inner table, which has the first of it already. It stays
+        when that has all of it: what has changed lately is looked for soon."""
         self._left: tuple[Iterator[Any], Iterator[Any]] = iter(()), iter(())
         self._is_ahead = True
         """Whether the inner table may lack what is in memory."""
@@ -172,15 +173,11 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
             self.apply_some(1.0)
             self._put_below()
             self.apply_some(1.0)
+            self._sealed = {}  # somebody may change the inner table now
 
     def apply_some(self, share: float) -> None:
-        sealed = self._sealed
-        if not sealed:
-            return
-        rows = max(round(len(sealed) * share), _LEAST_APPLIED)
+        rows = max(round(len(self._sealed) * share), _LEAST_APPLIED)
         addresses, cells = (list(islice(left, rows)) for left in self._left)
-        if len(addresses) < rows or rows == len(sealed):
-            self._sealed, self._left = {}, (iter(()), iter(()))
         if None in cells:
             self.inner.remove_many(list(compress(addresses, [cell is None for cell in cells])))
             kept = [cell is not None for cell in cells]
