@@ -15,7 +15,8 @@ from holdfast.backends.snapshotter import Snapshots
 from holdfast.backends.tables import TableStore
 from holdfast.changelog.local_copies import CopiesFirst, LocalCopies
 from holdfast.changelog.options import ChangelogOptions
-from holdfast.changelog.snapshots import ChangelogSnapshots, Logging, LogPlace
+from holdfast.changelog.places import Logging, LogPlace
+from holdfast.changelog.snapshots import ChangelogSnapshots
 from holdfast.changelog.storages import load_changelog_storage
 from holdfast.changelog.store import LoggedStore
 from holdfast.changelog.uploading import LogUploader

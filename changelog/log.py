@@ -20,17 +20,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
-from holdfast.backends.changes import Added, Change, Removed, SetHead, encode_set
+from holdfast.backends.changes import SetHead
 from holdfast.backends.logs import LogInfo, LogSegment
 from holdfast.backends.snapshots import Segments, SnapshotFuture, TableInfo
 from holdfast.backends.tables import TableStore
-from holdfast.changelog.recorded import Recorded
+from holdfast.changelog.change_sets import ChangeSet
 from holdfast.changelog.store import TakenChanges
 from holdfast.storage import FileHandle, Handle
 
 __all__ = [
-    "ChangeSet",
-    "Encoded",
     "LogWriter",
     "OperatorLog",
     "Piece",
@@ -39,73 +37,6 @@ __all__ = [
 
 _LOOK_S = 0.05
 _FIRST_ROW_BYTES = 24.0
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A set as bytes, and what is in it."""
-
-    data: bytes
-    first_group: int
-    last_group: int
-    rows: int
-
-
-class ChangeSet:
-    """One set of changes that is in memory. Encoded once, by whichever thread needs it first."""
-
-    def __init__(
-        self,
-        store: TableStore,
-        taken: TakenChanges,
-        head: SetHead,
-        seal: int,
-        row_bytes: float,
-        learn: Callable[[int, int], None],
-    ) -> None:
-        self.number = head.number
-        self.seal = seal
-        self.about_rows = taken.rows
-        self.upload: Future[Handle] | None = None
-        """Of a file of its own, if it was decided to write one."""
-        self._store = store
-        self._spec = taken.spec
-        self._head = head
-        self._about_bytes = round(taken.rows * row_bytes)
-        self._learn = learn
-        self._recorded: Recorded | None = taken.recorded
-        self._encoded: Encoded | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def about_bytes(self) -> int:
-        """How long it is, as far as that is known."""
-        return self._about_bytes if self._encoded is None else len(self._encoded.data)
-
-    def encoded(self) -> Encoded:
-        """The set as bytes. Any thread."""
-        with self._lock:
-            if self._encoded is None:
-                assert self._recorded is not None
-                self._encoded = self._encode(self._recorded)
-                self._recorded = None
-            return self._encoded
-
-    def _encode(self, recorded: Recorded) -> Encoded:
-        changes: list[Change] = []
-        for some in recorded():
-            kind = Removed if some.cells is None else Added
-            changes += map(kind, self._store.blocks(self._spec, some))
-        blocks = [change.block for change in changes if change.block.count]
-        data = encode_set(self._head, changes)
-        rows = sum(block.count for block in blocks)
-        self._learn(rows, len(data))
-        return Encoded(
-            data,
-            min((int(block.group_array[0]) for block in blocks), default=0),
-            max((int(block.group_array[-1]) for block in blocks), default=0),
-            rows,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,22 @@ from functools import partial
 
 import msgspec
 
-from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.logs import BASE_HANDLES, LOGGED_KIND, LoggedAttributes, LogInfo, base_of
 from holdfast.backends.snapshot_worker import SnapshotWorker
 from holdfast.backends.snapshots import (
     ENTRIES_KIND,
     KeyedAttributes,
-    Segments,
     SnapshotFuture,
     SnapshotTarget,
 )
 from holdfast.backends.snapshotter import Restoration, SnapshotRequest, Snapshots, Snapshotter
-from holdfast.changelog.local_copies import LocalCopies
 from holdfast.changelog.log import LogWriter, OperatorLog
 from holdfast.changelog.materializing import Schedule
-from holdfast.changelog.options import ChangelogOptions
+from holdfast.changelog.places import Logging, LogPlace, SharedFiles
 from holdfast.changelog.store import LoggedStore
-from holdfast.changelog.uploading import LogUploader
-from holdfast.storage import Clock, Handle, HoldfastError, JobStorage, StateSnapshot, Unavailable
+from holdfast.storage import Clock, Handle, HoldfastError, StateSnapshot, Unavailable
 
-__all__ = ["ChangelogSnapshots", "LogPlace", "Logging"]
+__all__ = ["ChangelogSnapshots"]
 
 _logger = logging.getLogger(__name__)
 _LOOK_S = 0.05
@@ -38,29 +34,6 @@ _LOOK_ROWS = 10_000
 _PAUSE_S = 1.0
 _APPLIED_SHARE = 0.25
 _Make = Callable[[int, SnapshotTarget], SnapshotRequest]
-
-
-@dataclass(frozen=True, slots=True)
-class Logging:
-    """Whose state is logged, and how; `token` is a word that no other log has."""
-
-    uid: str
-    key_groups: KeyGroupRange
-    max_parallelism: int
-    options: ChangelogOptions
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
-class LogPlace:
-    """Where state is written between checkpoints, and the first number that files may bear."""
-
-    job: JobStorage
-    uploader: LogUploader | None
-    """None where the storage keeps no files."""
-    first_checkpoint_id: int
-    copies: LocalCopies | None = None
-    compression: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +58,6 @@ class _Running:
     number: int
     changed: int
     began_s: float
-
-
-class _SharedFiles:
-    """A target of which every file may be referred to by later checkpoints."""
-
-    def __init__(self, job: JobStorage) -> None:
-        self._job = job
-
-    def segments(
-        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> Segments:
-        return self._job.shared_segments(checkpoint_id, label, compression=compression)
-
-    shared_segments = segments
-    log_segments = segments
 
 
 class ChangelogSnapshots(Snapshots):
@@ -363,7 +321,7 @@ class ChangelogSnapshots(Snapshots):
     def _materialize(self, request: _Make, place: LogPlace, now_s: float) -> None:
         """Begin to write a new base, between checkpoints."""
         number = self._next_number
-        made = replace(request(number, _SharedFiles(place.job)), compression=place.compression)
+        made = replace(request(number, SharedFiles(place.job)), compression=place.compression)
         self._seal(made)
         self._store.apply()
         try:
@@ -438,7 +396,7 @@ class ChangelogSnapshots(Snapshots):
                 self._log.has_met(name) for name, count in self._store.rows_by_table() if count
             )  # a few rows of a new table are written at once, to learn how long they are
             if rows and (is_old or is_much or is_unknown):
-                self._seal(request(self._next_number, _SharedFiles(place.job)))
+                self._seal(request(self._next_number, SharedFiles(place.job)))
             waiting = self._log.waiting()
             is_much = sum(each.about_bytes for each in waiting) >= options.persist_threshold_bytes
             is_much |= is_unknown

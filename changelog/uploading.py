@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.backends import Segments
+from holdfast.changelog.change_sets import ChangeSet
 from holdfast.changelog.local_copies import LocalCopies
-from holdfast.changelog.log import ChangeSet
 from holdfast.changelog.options import ChangelogOptions
 from holdfast.changelog.storages import StateChangelogStorage
 from holdfast.storage import (

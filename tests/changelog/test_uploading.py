@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.backends import Segments
 from holdfast.changelog import ChangelogOptions, StateChangelogStorage
+from holdfast.changelog.change_sets import ChangeSet, Encoded
 from holdfast.changelog.local_copies import LocalCopies
-from holdfast.changelog.log import ChangeSet, Encoded
 from holdfast.changelog.uploading import LogUploader
 from holdfast.storage import (
     Buffer,

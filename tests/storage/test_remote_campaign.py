@@ -135,10 +135,9 @@ def campaign(there: Place, direct: CheckpointStorage, seeds: range) -> None:
         job = direct.job(job_id)
         account.check_kept(job.completed())
         tally["orphans"] += settle(job)
-    expected = ["owns", "committed", "orphans"]
+    assert min(tally[each] for each in ("owns", "committed", "orphans")) >= len(seeds) / 2, tally
     if len(seeds) >= MANY:  # who comes first, and how far, is not the seed's alone
-        expected += ["fenced", "killed"]
-    assert min(tally[each] for each in expected) >= len(seeds) / 2, tally
+        assert min(tally["fenced"], tally["killed"]) >= len(seeds) / 4, tally
     assert tally["gave up"] <= 1 + len(seeds) // 10, tally
 
 
