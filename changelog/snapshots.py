@@ -387,14 +387,12 @@ class ChangelogSnapshots(Snapshots):
             if self._store.rows >= _LOOK_ROWS:
                 self._store.take()
         elif uploader is not None:
-            rows = self._store.rows
+            rows = {name: count for name, count in self._store.rows_by_table() if count}
             age_s = math.inf if options.persist_interval_s is None else options.persist_interval_s
             is_old = now_s - self._sealed_s >= age_s
-            about_bytes = self._log.about_bytes(self._store.rows_by_table())
-            is_much = about_bytes >= options.persist_threshold_bytes
-            is_unknown = not all(
-                self._log.has_met(name) for name, count in self._store.rows_by_table() if count
-            )  # a few rows of a new table are written at once, to learn how long they are
+            is_much = self._log.about_bytes(rows.items()) >= options.persist_threshold_bytes
+            # A few rows of a new table are written at once, to learn how long they are.
+            is_unknown = not all(map(self._log.has_met, rows))
             if rows and (is_old or is_much or is_unknown):
                 self._seal(request(self._next_number, SharedFiles(place.job)))
             waiting = self._log.waiting()

@@ -107,10 +107,11 @@ class HdfsClient:
             return self._client
 
     def _leave(self, client: Client) -> None:
-        """Its connections hang, and would keep every later call waiting."""
+        """Its connections hang, and would keep every later call waiting, its open files too."""
         with self._lock:
             if self._client is client:
                 self._client = None
+                self.files = OpenFiles(_clock)
                 self._left += 1
 
 

@@ -266,7 +266,6 @@ class HdfsObjects:
             try:
                 return self._range(kept, offset, end)
             except NoAnswer:
-                files.drop(path)
                 raise
             except Exception:  # noqa: BLE001 - it may be gone, or replaced: opened anew it tells
                 files.drop(path)

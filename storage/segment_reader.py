@@ -170,8 +170,7 @@ def _block_tasks(
     """For each block of each segment what reads and checks it."""
     at = _place(storage, folder)
 
-    def read(handle: FileHandle, offset: int) -> bytes:
-        length = min(CHECKED_BLOCK_BYTES, handle.length - offset)
+    def read(handle: FileHandle, offset: int, length: int) -> bytes:
         block = _read_file(storage, folder, handle, offset, length)
         check_block(block, handle, offset=offset, place=at)
         return block
@@ -180,10 +179,9 @@ def _block_tasks(
         if isinstance(handle, InlineHandle):
             yield Task(partial(bytes, handle.data), 0)
             continue
-        for number in range(_blocks_in(handle)):
-            offset = number * CHECKED_BLOCK_BYTES
+        for offset in range(0, handle.length, CHECKED_BLOCK_BYTES):
             length = min(CHECKED_BLOCK_BYTES, handle.length - offset)
-            yield Task(partial(read, handle, offset), length)
+            yield Task(partial(read, handle, offset, length), length)
 
 
 def _read_file(
