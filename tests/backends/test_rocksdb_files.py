@@ -53,6 +53,7 @@ from rocksdb_states import (
     rocksdb_in,
 )
 from state_targets import Failing, Gate, files_of
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -256,16 +257,6 @@ def test_links_go_with_their_snapshot_however_it_ends(
             given_up.result(30)
         state.snapshot(6, job).result(30)
         wait_until(lambda: snapshots_here(place) == [])
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Who hears that a snapshot is done is a moment ahead of who cleans up after it."""
-    moment = threading.Event()
-    for _ in range(3_000):
-        if is_so():
-            return
-        moment.wait(0.01)
-    raise AssertionError("it is not so after a long time")
 
 
 def test_nothing_is_left_of_what_was_brought(
