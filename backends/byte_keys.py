@@ -111,22 +111,24 @@ class KeyLayout:
             return key, NO_NAMESPACE, end
         return key, *self.spec.namespaces.read(stored, end)
 
-    def split(self, stored: Sequence[bytes]) -> KeyParts:
+    def split(self, stored: pa.LargeBinaryArray) -> KeyParts:
         """The parts of many keys, as bytes."""
         spec = self.spec
+        prefixes, rest = Column.cut(stored, _GROUP_BYTES)
+        groups = prefixes.view(">u2").ravel().astype(np.uint16)
         if spec.kind is StateKind.VALUE and spec.namespaces is None:
-            return _split_plain(stored)
-        groups = np.frombuffer(b"".join([key[:_GROUP_BYTES] for key in stored]), ">u2")
-        starts: Iterable[int] = [self.start] * len(stored)
+            return KeyParts(groups, rest, None, None)
+        listed = Column.of_arrow(stored).to_list(len(stored))
+        starts: Iterable[int] = [self.start] * len(listed)
         parts: list[Column] = []
         for codec in (spec.keys, spec.namespaces):
             if codec is not None:
-                ends = list(map(codec.end, stored, starts))
-                parts.append(_cut(stored, starts, ends))
+                ends = list(map(codec.end, listed, starts))
+                parts.append(_cut(listed, starts, ends))
                 starts = ends
-        map_keys = self.map_keys_of(stored, starts)
+        map_keys = self.map_keys_of(listed, starts)
         namespaces = parts[1] if spec.namespaces is not None else None
-        return KeyParts(groups.astype(np.uint16), parts[0], namespaces, map_keys)
+        return KeyParts(groups, parts[0], namespaces, map_keys)
 
     def _namespace(self, namespace: Any) -> bytes:
         codec = self.spec.namespaces
@@ -153,9 +155,9 @@ def is_in_order(keys: Sequence[bytes]) -> bool:
     return all(map(le, keys, keys[1:]))
 
 
-def order_of(keys: Sequence[bytes]) -> npt.NDArray[Any]:
+def order_of(keys: Sequence[bytes] | pa.LargeBinaryArray) -> npt.NDArray[Any]:
     """The places of the keys, the least first, equal ones as they came."""
-    column = pa.array(keys, pa.large_binary())
+    column = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.large_binary())
     numbers = _as_numbers(column)
     if numbers is None:
         found: npt.NDArray[Any] = pc.array_sort_indices(column).to_numpy()
@@ -199,20 +201,6 @@ def _prefixed(groups: npt.NDArray[Any], keys: Column, count: int) -> list[bytes]
     rows[:, :_GROUP_BYTES] = prefixes.view(np.uint8).reshape(count, _GROUP_BYTES)
     rows[:, _GROUP_BYTES:] = np.frombuffer(keys.data, np.uint8).reshape(count, keys.width)
     return Column(rows.tobytes(), _GROUP_BYTES + keys.width).to_list(count)
-
-
-def _split_plain(stored: Sequence[bytes]) -> KeyParts:
-    """The parts of keys that are nothing but a key after its key group."""
-    widths = set(map(len, stored))
-    if len(widths) == 1:
-        (width,) = widths
-        raw = np.frombuffer(b"".join(stored), np.uint8).reshape(len(stored), width)
-        groups = np.ascontiguousarray(raw[:, :_GROUP_BYTES]).view(">u2").ravel()
-        keys = Column(raw[:, _GROUP_BYTES:].tobytes(), width - _GROUP_BYTES)
-    else:
-        groups = np.frombuffer(b"".join([key[:_GROUP_BYTES] for key in stored]), ">u2")
-        keys = Column.of([key[_GROUP_BYTES:] for key in stored])
-    return KeyParts(groups.astype(np.uint16), keys, None, None)
 
 
 def _cut(stored: Sequence[bytes], starts: Iterable[int], ends: Iterable[int]) -> Column:

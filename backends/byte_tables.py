@@ -14,21 +14,22 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.backends.byte_files import ByteTableFiles
 from holdfast.backends.byte_keys import (
     WORTH_SORTING,
     KeyLayout,
     group_prefixes,
-    in_places,
     order_of,
     past,
 )
 from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.byte_timer_keys import TimeLayout
 from holdfast.backends.byte_timers import ByteTimerQueue, TimerPages
-from holdfast.backends.columns import join_values, split_values
-from holdfast.backends.entries import NO_VALUES, Block, BlockRows
+from holdfast.backends.columns import join_column, split_values
+from holdfast.backends.entries import NO_VALUES, Block, BlockRows, Column
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.table_files import KeptTable
@@ -259,21 +260,22 @@ class ByteTableStore(TableStore):
         if rows.map_keys is not None:
             assert spec.map_keys is not None
             stored = list(map(add, stored, map(spec.map_keys.encode, rows.map_keys)))
-        order, sizes = order_of(stored), BlockRows()
-        stored = in_places(stored, order)
-        cells = None if rows.cells is None else in_places(rows.cells, order)
-        start = 0
-        while start < len(stored):
-            end = start + sizes.count
-            keys = stored[start:end]
+        column = pa.array(stored, pa.large_binary())
+        order = pa.array(order_of(column))
+        column = column.take(order)
+        cells = None
+        if rows.cells is not None:
+            cells = pa.array(rows.cells, pa.large_binary()).take(order)
+        sizes, start = BlockRows(), 0
+        while start < len(column):
+            keys = column.slice(start, sizes.count)
             if cells is None:
                 block = _removal(layout, keys, has_map_keys=rows.map_keys is not None)
             else:
-                page = list(zip(keys, cells[start:end], strict=True))
-                block = _block(spec, layout, page, None)
+                block = _block(spec, layout, keys, cells.slice(start, sizes.count), None)
             yield block
             start += block.count
-            sizes.learn(block.count, sum(map(len, keys)) + len(block.values))
+            sizes.learn(block.count, _size_bytes(keys) + len(block.values))
 
     def table(self, spec: TableSpec) -> Table:
         table = self._tables.get(spec.name)
@@ -350,44 +352,45 @@ class _FrozenTables(FrozenTables):
     def blocks(self, spec: TableSpec, keep_from_ms: int | None) -> Iterator[Block]:
         rows, first = BlockRows(), b""
         while page := self._frozen.page(spec.name, first, None, rows.count):
-            block = _block(spec, self._layouts[spec.name], page, keep_from_ms)
+            keys, cells = (pa.array(each, pa.large_binary()) for each in zip(*page, strict=True))
+            block = _block(spec, self._layouts[spec.name], keys, cells, keep_from_ms)
             if block.count:
                 yield block
             first = page[-1][0] + b"\x00"
-            size_bytes = sum(map(len, page[0])) + len(block.values) + len(block.keys.data)
-            rows.learn(len(page), size_bytes)
+            rows.learn(len(page), _size_bytes(keys) + len(block.values))
 
     def release(self) -> None:
         self._frozen.release()
 
 
 def _block(
-    spec: TableSpec, layout: KeyLayout, page: Sequence[ByteEntry], keep_from_ms: int | None
+    spec: TableSpec,
+    layout: KeyLayout,
+    stored: pa.LargeBinaryArray,
+    cells: pa.LargeBinaryArray,
+    keep_from_ms: int | None,
 ) -> Block:
-    stamps = None
+    stamps, values = None, Column.of_arrow(cells)
     if spec.stamped:
-        raw = b"".join([cell[: _stamp.size] for _, cell in page])
-        numbers = np.frombuffer(raw, ">i8").astype(np.int64)
+        numbers, values = _unstamped_many(cells)
         if keep_from_ms is not None:
             kept = numbers >= keep_from_ms
-            numbers = numbers[kept]
-            page = [page[row] for row in np.flatnonzero(kept).tolist()]
+            stored, cells = (each.filter(pa.array(kept)) for each in (stored, cells))
+            numbers, values = _unstamped_many(cells)
         stamps = numbers.tobytes()
-    start = _stamp.size if spec.stamped else 0
-    cells = [cell[start:] for _, cell in page] if start else [cell for _, cell in page]
-    parts = layout.split([key for key, _ in page])
+    parts = layout.split(stored)
     return Block(
-        count=len(page),
+        count=len(stored),
         groups=parts.groups.tobytes(),
         keys=parts.keys,
         namespaces=parts.namespaces,
         map_keys=parts.map_keys,
-        values=join_values(spec.values, cells),
+        values=join_column(spec.values, values, len(stored)),
         stamps=stamps,
     )
 
 
-def _removal(layout: KeyLayout, stored: Sequence[bytes], *, has_map_keys: bool) -> Block:
+def _removal(layout: KeyLayout, stored: pa.LargeBinaryArray, *, has_map_keys: bool) -> Block:
     """Rows without values."""
     parts = layout.split(stored)
     return Block(
@@ -399,6 +402,12 @@ def _removal(layout: KeyLayout, stored: Sequence[bytes], *, has_map_keys: bool) 
         values=NO_VALUES,
         stamps=None,
     )
+
+
+def _size_bytes(column: pa.LargeBinaryArray) -> int:
+    """How long the byte strings are together."""
+    total: int = pc.sum(pc.binary_length(column)).as_py()
+    return total
 
 
 def _pages(
@@ -438,3 +447,8 @@ def _stamped(milliseconds: int, cell: bytes) -> bytes:
 
 def _unstamped(cell: bytes) -> tuple[int, bytes]:
     return _stamp.unpack_from(cell)[0], cell[_stamp.size :]
+
+
+def _unstamped_many(cells: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], Column]:
+    stamps, values = Column.cut(cells, _stamp.size)
+    return stamps.view(">i8").ravel().astype(np.int64), values

@@ -27,6 +27,7 @@ __all__ = [
     "decode_values",
     "encode_keys",
     "encode_values",
+    "join_column",
     "join_values",
     "split_values",
 ]
@@ -95,7 +96,18 @@ def join_values(codec: ValueCodec[Any], items: Sequence[bytes]) -> bytes:
     """The column of encoded values."""
     if _is_pickled(codec):
         return msgspec.msgpack.encode(items)
-    return _ARRAY_32.pack(_ARRAY_32_TAG, len(items)) + b"".join(items)
+    return _headed(len(items), b"".join(items))
+
+
+def join_column(codec: ValueCodec[Any], items: Column, count: int) -> bytes:
+    """The column of so many encoded values that lie side by side."""
+    if _is_pickled(codec):
+        return msgspec.msgpack.encode(items.to_list(count))
+    return _headed(count, items.data)
+
+
+def _headed(count: int, items: bytes) -> bytes:
+    return _ARRAY_32.pack(_ARRAY_32_TAG, count) + items
 
 
 def split_values(codec: ValueCodec[Any], data: bytes, where: str) -> list[bytes]:

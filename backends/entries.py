@@ -50,13 +50,24 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     @staticmethod
     def of_arrow(items: pa.LargeBinaryArray) -> Column:
         """The column of an Arrow array without nulls."""
-        offsets = np.frombuffer(items.buffers()[1], np.int64)[
-            items.offset : items.offset + len(items) + 1
-        ]
+        offsets = _offsets(items)
         data = items.buffers()[2]
         start, end = (int(offsets[0]), int(offsets[-1])) if len(items) else (0, 0)
         raw = b"" if data is None else memoryview(data)[start:end].tobytes()
         return Column._make(raw, np.diff(offsets))
+
+    @staticmethod
+    def cut(items: pa.LargeBinaryArray, size: int) -> tuple[npt.NDArray[np.uint8], Column]:
+        """The first bytes of each, so many, as rows of an array; and the column of the rest."""
+        offsets = _offsets(items)
+        data = items.buffers()[2]
+        raw = np.frombuffer(b"" if data is None else data, np.uint8)[: offsets[-1]]
+        places = offsets[:-1, None] + np.arange(size)
+        first = raw[places]
+        is_rest = np.ones(len(raw), np.bool_)
+        is_rest[: offsets[0]] = False
+        is_rest[places] = False
+        return first, Column._make(raw[is_rest].tobytes(), np.diff(offsets) - size)
 
     @staticmethod
     def _make(data: bytes, lengths: npt.NDArray[np.int64]) -> Column:
@@ -96,6 +107,13 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
             kind = f"<u{len(self.lengths) // count}"
             return np.frombuffer(self.lengths, kind).astype(np.int64)
         return np.full(count, self.width, np.int64)
+
+
+def _offsets(items: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
+    """Where each begins in the data, and where the last one ends."""
+    raw = items.buffers()[1]
+    found = np.zeros(1, np.int64) if raw is None else np.frombuffer(raw, np.int64)
+    return found[items.offset : items.offset + len(items) + 1]
 
 
 _LENGTHS = ("<u1", "<u2", "<u4", "<u8")
