@@ -19,6 +19,8 @@ __all__ = ["ListChanges", "MapChanges", "Recorded", "Recorder", "TimerChanges", 
 Recorded = Callable[[], Iterator[Rows]]
 """Answers the rows of what was taken: those that are gone, then those that were added. Any
 thread."""
+_Pairs = tuple[list[Any], list[Any]]
+"""Addresses, and the cell of each."""
 
 
 class Recorder(ABC):
@@ -37,12 +39,13 @@ class Recorder(ABC):
 class ValueChanges(Recorder):
     """The cell of each address that was set; None where it was removed.
 
-    `hot` has the newest. What was there before is put `aside` by whoever has done with it.
+    `hot` has the newest. What was there before is put `aside` by whoever has done with it; what
+    nobody is going to look for is put there at once.
     """
 
     def __init__(self) -> None:
         self.hot: dict[Any, Any] = {}
-        self._aside: list[dict[Any, Any]] = []
+        self._aside: list[dict[Any, Any] | _Pairs] = []
         self._rows_aside = 0
 
     @property
@@ -57,16 +60,18 @@ class ValueChanges(Recorder):
             self._rows_aside += len(before)
         return before
 
+    def note(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
+        """These were set. They are put together in the background, and not in `hot` until then."""
+        self.put_aside()
+        self._aside.append((list(addresses), list(cells)))
+        self._rows_aside += len(addresses)
+
     def take(self) -> Recorded:
         self.put_aside()
         parts, self._aside, self._rows_aside = self._aside, [], 0
 
         def rows() -> Iterator[Rows]:
-            merged = parts[0]
-            if len(parts) > 1:
-                merged = {}
-                for part in parts:
-                    merged.update(part)
+            merged = _merged(parts)
             addresses, cells = list(merged), list(merged.values())
             if None in cells:
                 removed = [address for address, cell in merged.items() if cell is None]
@@ -77,6 +82,17 @@ class ValueChanges(Recorder):
                 yield Rows(addresses, cells=cells)
 
         return rows
+
+
+def _merged(parts: Sequence[dict[Any, Any] | _Pairs]) -> dict[Any, Any]:
+    """The last cell of each address."""
+    match parts:
+        case [dict(only)]:
+            return only
+    merged: dict[Any, Any] = {}
+    for part in parts:
+        merged.update(part if isinstance(part, dict) else zip(*part, strict=True))
+    return merged
 
 
 class ListChanges(Recorder):

@@ -34,6 +34,7 @@ _MANY = 1024
 _SAMPLE = 64
 _WEIGHT = 0.5
 _TOO_FEW, _ENOUGH = 0.4, 0.6
+_SEALS_BETWEEN = 8
 
 
 class LoggedTable(Table, Generic[_T]):
@@ -73,7 +74,8 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
     It gets into the inner table later: when somebody walks over that, or after it was sealed, some
     of it at a time. So a value that changes often is written there once, and a seal takes no time.
     Where whole batches rarely find in memory what they read, to look there is in vain: then the
-    inner table is written at once, unless somebody writes to memory directly.
+    inner table is written at once, unless somebody writes to memory directly. From one seal to the
+    next, now and then, it is found out whether that is still so.
     """
 
     changes: ValueChanges
@@ -90,6 +92,8 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         self._is_written_directly = False
         self._hits = 1.0
         """The share of reads by the batch that memory could answer, lately."""
+        self._seals_behind = 0
+        """How many there were since memory is not ahead."""
 
     @property
     def direct(self) -> ValueChanges | None:  # type: ignore[override]
@@ -114,7 +118,7 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         self.changes.hot[address] = cell
 
     def get_many(self, addresses: Sequence[Any]) -> list[Any]:
-        if len(addresses) >= _MANY and not self._is_written_directly:
+        if len(addresses) >= _MANY and self._is_remembered and not self._is_written_directly:
             self._choose(addresses)
         hot, sealed = self.changes.hot, self._sealed
         if not self._is_ahead or (not hot and not sealed):
@@ -134,7 +138,10 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
     def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
         if not self._is_ahead:
             self.inner.put_many(addresses, cells)
-        self.changes.hot.update(zip(addresses, cells, strict=True))
+        if self._is_remembered:
+            self.changes.hot.update(zip(addresses, cells, strict=True))
+        else:
+            self.changes.note(addresses, cells)
 
     def remove(self, address: Any) -> None:
         if not self._is_ahead:
@@ -166,6 +173,8 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         if self._is_ahead:
             self.apply_some(1.0)
             self._put_below()
+        else:
+            self._seals_behind += 1
         return super().take()
 
     def apply(self) -> None:
@@ -185,6 +194,11 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         if addresses:
             self.inner.put_many(addresses, cells)
 
+    @property
+    def _is_remembered(self) -> bool:
+        """Whether what is set can be looked for, be it to see how often it is found."""
+        return self._is_ahead or self._seals_behind % _SEALS_BETWEEN == 0
+
     def _choose(self, addresses: Sequence[Any]) -> None:
         """Whether to let memory be ahead of the inner table, from a sample of what is read."""
         sample = addresses[:: max(1, len(addresses) // _SAMPLE)]
@@ -193,7 +207,7 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         self._hits += _WEIGHT * (hits - self._hits)
         if self._is_ahead and self._hits < _TOO_FEW:
             self.apply()
-            self._is_ahead = False
+            self._is_ahead, self._seals_behind = False, 1
         elif not self._is_ahead and self._hits > _ENOUGH:
             self._is_ahead = True
 

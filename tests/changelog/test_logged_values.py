@@ -33,7 +33,7 @@ class Pair:
         self.chance = random.Random(seed)
         self.expected: dict[int, int] = {}
         self.logged: dict[Any, Any] = {}
-        self.modes: set[bool] = set()
+        self.modes: set[tuple[bool, bool]] = set()
 
     def addresses(self, keys: list[int]) -> list[Any]:
         return list(self.store.addresses(self.spec, keys, None))
@@ -67,7 +67,7 @@ class Pair:
         for key, cell in zip(keys, self.table.get_many(addresses), strict=True):
             assert self.decoded(cell) == self.expected.get(key)
         assert self.decoded(self.table.get(addresses[0])) == self.expected.get(keys[0])
-        self.modes.add(self.table._is_ahead)
+        self.modes.add((self.table._is_ahead, self.table._is_remembered))
 
     def decoded(self, cell: Any) -> Any:
         return None if cell is None else self.form.decode(cell)
@@ -86,6 +86,7 @@ class Pair:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged_tables, "_MANY", 1)
     monkeypatch.setattr(logged_tables, "_LEAST_APPLIED", 2)
+    monkeypatch.setattr(logged_tables, "_SEALS_BETWEEN", 2)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -102,7 +103,7 @@ def test_it_is_a_dict_and_so_is_its_log(backend: StateBackend, seed: int) -> Non
         )
     )
     assert pair.logged == expected
-    assert pair.modes == {True, False}
+    assert pair.modes == {(True, True), (False, False), (False, True)}
     pair.store.apply()
     inner = cast("ValueTable", pair.store.inner.table(pair.spec))
     found = inner.get_many(list(expected))
