@@ -71,12 +71,16 @@ def blocks_of_rows(spec: TableSpec, rows: Rows, *, max_parallelism: int) -> Iter
         addresses = np.fromiter(addresses, np.int64, len(addresses))
     groups = _groups(spec, addresses, max_parallelism)
     order = np.argsort(groups, kind="stable").astype(np.uint32)
+    cells: _Objects | None = rows.cells
+    kind = _number_of(spec)
+    if cells is not None and kind is not None:
+        cells = np.fromiter(cells, kind, len(cells))
     writer = _BlockWriter(spec, None)
     for start in range(0, len(order), _PIECE_ROWS):
         piece = order[start : start + _PIECE_ROWS]
         map_keys = None if rows.map_keys is None else list(_at(rows.map_keys, piece))
-        cells = None if rows.cells is None else _at(rows.cells, piece)
-        yield from writer.write(groups[piece], None, _at(addresses, piece), map_keys, cells)
+        some = None if cells is None else _at(cells, piece)
+        yield from writer.write(groups[piece], None, _at(addresses, piece), map_keys, some)
 
 
 def rows_of(spec: TableSpec, block: Block) -> Rows:
@@ -120,12 +124,18 @@ def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Objects, _Objects]:
     if spec.kind is StateKind.VALUE and not spec.stamped:
         if spec.namespaces is None:
             addresses = _Column(np.int64 if isinstance(spec.keys, IntKey) else None)
-        if spec.values.is_immutable:  # else cells are bytes, also those of numbers as written
-            values = _Column(_NUMBERS.get(spec.values.describe()["type"]))
+        values = _Column(_number_of(spec))
     for piece in chain((first,), pieces):
         addresses.extend(piece[0])
         values.extend(piece[1])
     return addresses.all(), values.all()
+
+
+def _number_of(spec: TableSpec) -> type[np.generic] | None:
+    """As what the cells of a table fit into an array, if they are plain numbers."""
+    if spec.kind is not StateKind.VALUE or spec.stamped or not spec.values.is_immutable:
+        return None  # if values are not immutable cells are bytes, also those of numbers as written
+    return _NUMBERS.get(spec.values.describe()["type"])
 
 
 _NUMBERS: dict[str, type[np.generic]] = {"int": np.int64, "float": np.float64}

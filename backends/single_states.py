@@ -161,7 +161,10 @@ class DirectValueState(ValueState[_V]):
         self._is_int = self._form.exact is int
 
     def value(self) -> _V | None:
-        found: _V | None = self._entries.hot.get(self._context.key)
+        key = self._context.key
+        found: _V | None = self._entries.hot.get(key)
+        if found is None:
+            found = self._table.get(key)
         return super().value() if found is None else found
 
     def update(self, value: Any) -> None:
