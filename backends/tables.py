@@ -186,6 +186,8 @@ class ValueTable(Table):
 
     direct: HotEntries | None = None
     """Where cells may be read and set directly, if the table can offer that."""
+    noted: HotEntries | None = None
+    """Where who sets a cell directly has to set it as well; nobody reads there."""
 
     @abstractmethod
     def get(self, address: Any) -> Any:

@@ -28,10 +28,10 @@ from holdfast.changelog.recorded import Recorded, TimerChanges
 from holdfast.changelog.tables import (
     LoggedListTable,
     LoggedMapTable,
-    LoggedStampedTable,
     LoggedTable,
     LoggedTimerQueue,
     LoggedValueTable,
+    WrittenThroughTable,
 )
 
 __all__ = ["LoggedStore", "TakenChanges"]
@@ -146,7 +146,8 @@ class LoggedStore(TableStore):
 def _logged(spec: TableSpec, inner: Table) -> LoggedTable[Any]:
     match inner:
         case ValueTable():
-            return LoggedStampedTable(inner) if spec.stamped else LoggedValueTable(inner)
+            is_written_through = spec.stamped or inner.direct is not None
+            return WrittenThroughTable(inner) if is_written_through else LoggedValueTable(inner)
         case ListTable():
             return LoggedListTable(inner)
         case MapTable():

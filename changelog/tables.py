@@ -21,10 +21,10 @@ from holdfast.changelog.recorded import (
 __all__ = [
     "LoggedListTable",
     "LoggedMapTable",
-    "LoggedStampedTable",
     "LoggedTable",
     "LoggedTimerQueue",
     "LoggedValueTable",
+    "WrittenThroughTable",
 ]
 
 _T = TypeVar("_T", bound=Table)
@@ -74,8 +74,8 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
     It gets into the inner table later: when somebody walks over that, or after it was sealed, some
     of it at a time. So a value that changes often is written there once, and a seal takes no time.
     Where whole batches rarely find in memory what they read, to look there is in vain: then the
-    inner table is written at once, unless somebody writes to memory directly. From one seal to the
-    next, now and then, it is found out whether that is still so.
+    inner table is written at once. From one seal to the next, now and then, it is found out whether
+    that is still so.
     """
 
     changes: ValueChanges
@@ -89,20 +89,10 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         self._left: tuple[Iterator[Any], Iterator[Any]] = iter(()), iter(())
         self._is_ahead = True
         """Whether the inner table may lack what is in memory."""
-        self._is_written_directly = False
         self._hits = 1.0
         """The share of reads by the batch that memory could answer, lately."""
         self._seals_behind = 0
         """How many there were since memory is not ahead."""
-
-    @property
-    def direct(self) -> ValueChanges | None:  # type: ignore[override]
-        """Once somebody has asked for it, he may write there."""
-        if self.inner.direct is None:
-            return None
-        self._is_written_directly = True
-        self._is_ahead = True
-        return self.changes
 
     def get(self, address: Any) -> Any:
         if not self._is_ahead:
@@ -118,7 +108,7 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         self.changes.hot[address] = cell
 
     def get_many(self, addresses: Sequence[Any]) -> list[Any]:
-        if len(addresses) >= _MANY and self._is_remembered and not self._is_written_directly:
+        if len(addresses) >= _MANY and self._is_remembered:
             self._choose(addresses)
         hot, sealed = self.changes.hot, self._sealed
         if not self._is_ahead or (not hot and not sealed):
@@ -217,14 +207,20 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         self._left = iter(sealed), iter(sealed.values())
 
 
-class LoggedStampedTable(LoggedTable[ValueTable], ValueTable):
-    """Values with a time to live: their clean-up walks over the inner table all the time."""
+class WrittenThroughTable(LoggedTable[ValueTable], ValueTable):
+    """Values that the inner table has at once.
+
+    Those with a time to live, for whose sake it is walked over all the time; and those of a table
+    that is in memory anyway, and may offer a direct way.
+    """
 
     changes: ValueChanges
 
     def __init__(self, inner: ValueTable) -> None:
         super().__init__(inner)
         self.changes = ValueChanges()
+        self.direct = inner.direct
+        self.noted = self.changes
 
     def get(self, address: Any) -> Any:
         return self.inner.get(address)
@@ -238,7 +234,7 @@ class LoggedStampedTable(LoggedTable[ValueTable], ValueTable):
 
     def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
         self.inner.put_many(addresses, cells)
-        self.changes.hot.update(zip(addresses, cells, strict=True))
+        self.changes.note(addresses, cells)
 
     def remove(self, address: Any) -> None:
         self.inner.remove(address)
