@@ -370,12 +370,14 @@ def _block(
     cells: pa.LargeBinaryArray,
     keep_from_ms: int | None,
 ) -> Block:
-    stamps, values = None, Column.of_arrow(cells)
-    if spec.stamped:
+    stamps = None
+    if not spec.stamped:
+        values = Column.of_arrow(cells)
+    else:
         numbers, values = _unstamped_many(cells)
-        if keep_from_ms is not None:
-            kept = numbers >= keep_from_ms
-            stored, cells = (each.filter(pa.array(kept)) for each in (stored, cells))
+        if keep_from_ms is not None and (numbers < keep_from_ms).any():
+            kept = pa.array(numbers >= keep_from_ms)
+            stored, cells = stored.filter(kept), cells.filter(kept)
             numbers, values = _unstamped_many(cells)
         stamps = numbers.tobytes()
     parts = layout.split(stored)

@@ -20,7 +20,6 @@ from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.single_states import (
     AggregatingState,
     DirectValueState,
-    NotedValueState,
     ReducingState,
     ValueState,
 )
@@ -155,8 +154,14 @@ def make_state(
 ) -> State[Any]:
     """The state that a user works with."""
     match descriptor, table:
+        case ValueStateDescriptor(), ValueTable(direct=entries) if (
+            entries is not None
+            and spec.namespaces is None
+            and context.store.form(spec).exact is not None
+        ):
+            return DirectValueState(context, descriptor, spec, table, entries)
         case ValueStateDescriptor(), ValueTable():
-            return _value_state(context, descriptor, spec, table)
+            return ValueState(context, descriptor, spec, table)
         case ListStateDescriptor(), ListTable():
             return ListState(context, descriptor, spec, table)
         case MapStateDescriptor(), MapTable():
@@ -166,15 +171,3 @@ def make_state(
         case AggregatingStateDescriptor(), ValueTable():
             return AggregatingState(context, descriptor, spec, table)
     raise AssertionError("a table is of the kind that its descriptor asks for")
-
-
-def _value_state(
-    context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: ValueTable
-) -> State[Any]:
-    """Which passes by the table where it may."""
-    entries, is_exact = table.direct, context.store.form(spec).exact is not None
-    if entries is None or not is_exact or spec.namespaces is not None:
-        return ValueState(context, descriptor, spec, table)
-    if table.noted is None:
-        return DirectValueState(context, descriptor, spec, table, entries)
-    return NotedValueState(context, descriptor, spec, table, entries, table.noted)

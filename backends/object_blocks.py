@@ -120,11 +120,9 @@ def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Objects, _Objects]:
     first = next(pieces, None)
     if first is None:
         return [], []  # perhaps nobody has said yet what type the keys have
-    addresses, values = _Column(None), _Column(None)
-    if spec.kind is StateKind.VALUE and not spec.stamped:
-        if spec.namespaces is None:
-            addresses = _Column(np.int64 if isinstance(spec.keys, IntKey) else None)
-        values = _Column(_number_of(spec))
+    addresses, values = _Column(None), _Column(_number_of(spec))
+    if spec.kind is StateKind.VALUE and not spec.stamped and spec.namespaces is None:
+        addresses = _Column(np.int64 if isinstance(spec.keys, IntKey) else None)
     for piece in chain((first,), pieces):
         addresses.extend(piece[0])
         values.extend(piece[1])

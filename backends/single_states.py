@@ -27,7 +27,7 @@ from holdfast.backends.states import KeyContext, State
 from holdfast.backends.tables import HotEntries, TableSpec, ValueTable
 from holdfast.storage.errors import Invalid
 
-__all__ = ["AggregatingState", "DirectValueState", "NotedValueState", "ReducingState", "ValueState"]
+__all__ = ["AggregatingState", "DirectValueState", "ReducingState", "ValueState"]
 
 _V = TypeVar("_V")
 _Keys: TypeAlias = Any
@@ -158,6 +158,7 @@ class DirectValueState(ValueState[_V]):
     ) -> None:
         super().__init__(context, descriptor, spec, table)
         self._entries = entries
+        self._noted = table.noted
         self._is_int = self._form.exact is int
 
     def value(self) -> _V | None:
@@ -173,34 +174,10 @@ class DirectValueState(ValueState[_V]):
             and self._is_int
             and -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF
         ):
-            self._entries.hot[self._context.key] = value
-        else:
-            super().update(value)
-
-
-class NotedValueState(DirectValueState[_V]):
-    """The same where what is set is noted in a second dict."""
-
-    def __init__(
-        self,
-        context: KeyContext,
-        descriptor: StateDescriptor,
-        spec: TableSpec,
-        table: ValueTable,
-        entries: HotEntries,
-        noted: HotEntries,
-    ) -> None:
-        super().__init__(context, descriptor, spec, table, entries)
-        self._noted = noted
-
-    def update(self, value: Any) -> None:
-        if (
-            value.__class__ is int
-            and self._is_int
-            and -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF
-        ):
             key = self._context.key
-            self._entries.hot[key] = self._noted.hot[key] = value
+            self._entries.hot[key] = value
+            if self._noted is not None:
+                self._noted.hot[key] = value
         else:
             super().update(value)
 
