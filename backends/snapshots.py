@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -38,6 +38,7 @@ FILES_KIND = "holdfast.keyed-files/1"
 """The kind of a snapshot that is files of the store."""
 
 _SEGMENT_BYTES = 4 * 1024 * 1024
+_LOOK_S = 0.05
 
 
 class Segments(Protocol):
@@ -150,6 +151,16 @@ class SnapshotFuture(Future[StateSnapshot]):
         """
         if self._given_up.is_set():
             raise CancelledError
+
+    def wait_for(self, other: Future[Any]) -> None:
+        """For the writer: wait until something else is done, well or not.
+
+        Raises:
+            CancelledError: the snapshot was given up in the meantime.
+        """
+        while not other.done():
+            self.check()
+            wait((other,), _LOOK_S)
 
 
 def write_table(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -35,7 +35,6 @@ __all__ = [
     "Written",
 ]
 
-_LOOK_S = 0.05
 _FIRST_ROW_BYTES = 24.0
 
 
@@ -398,18 +397,11 @@ class LogWriter:
 
 def _result(upload: Future[Handle] | None, future: SnapshotFuture) -> Handle | None:
     """What an upload has answered, when it is done; None if there is none, or it has failed."""
-    while upload is not None:
-        future.check()
-        try:
-            return upload.result(_LOOK_S)
-        except TimeoutError:
-            if upload.done():
-                return None
-        except CancelledError:
-            return None
-        except Exception:  # noqa: BLE001 - then it is written here, and that says what is wrong
-            return None
-    return None
+    if upload is None:
+        return None
+    future.wait_for(upload)
+    has_failed = upload.cancelled() or upload.exception() is not None
+    return None if has_failed else upload.result()  # else it is written here, and that says why
 
 
 def _piece(log: str, handle: Handle, sets: Sequence[ChangeSet]) -> Piece:

@@ -441,17 +441,12 @@ def _unknown(_: str) -> None:
 
 def _result(inner: SnapshotFuture, future: SnapshotFuture) -> StateSnapshot:
     """What the inner backend's snapshot answers; it is given up with that for which it is."""
-    while True:
-        try:
-            return inner.result(_LOOK_S)
-        except TimeoutError:
-            if inner.done():
-                raise
-            try:
-                future.check()
-            except CancelledError:
-                inner.cancel()
-                raise
+    try:
+        future.wait_for(inner)
+    except CancelledError:
+        inner.cancel()
+        raise
+    return inner.result()
 
 
 def _never_materialized(uid: str, failures: int, error: BaseException) -> Unavailable:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,12 @@ def test_no_room_for_what_comes_from_other_slots(
         pass
 
 
+def _limit_that_spares(files: int) -> int:
+    """The limit with which so many more can be opened: it is one of their numbers, with gaps."""
+    taken = {int(each.name) for each in Path("/proc/self/fd").iterdir()}
+    return next(islice((number for number in count() if number not in taken), files, None))
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to count open files")
 def test_no_room_for_open_files(place: Path, job: JobStorage, whole: StateSnapshot) -> None:
     backend = rocksdb_in(place)
@@ -214,8 +221,7 @@ def test_no_room_for_open_files(place: Path, job: JobStorage, whole: StateSnapsh
     said = []
     gc.collect()  # files of tests before this one must not be closed in its midst
     for spare in range(2, 80, 2):
-        used = len(list(Path("/proc/self/fd").iterdir()))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_limit_that_spares(spare), hard))
         try:
             with opened(backend, whole, job=job):
                 said.append("")

@@ -2,7 +2,8 @@
 
 import operator
 import random
-from concurrent.futures import CancelledError
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.backends import (
     key_groups_of_slots,
     load_backend,
 )
+from holdfast.backends.snapshots import SnapshotFuture
 from holdfast.storage import (
     Corrupt,
     Invalid,
@@ -38,6 +40,14 @@ DESCRIPTORS = {
     "any": ValueStateDescriptor("any", list[dict[str, int]]),
 }
 Content = dict[Any, tuple[Any, ...]]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadPoolExecutor]:
+    """Threads for what waits, and looks all the time whether it need not any more."""
+    monkeypatch.setattr("holdfast.backends.snapshots._LOOK_S", 0)
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
 
 
 @pytest.fixture
@@ -223,6 +233,23 @@ def test_a_snapshot_can_be_cancelled_while_it_is_written(job: JobStorage) -> Non
     assert list(job.storage.unfinished("")) == []
     with opened(snapshot, job=job) as restored:
         assert content(restored) == expected
+
+
+def test_what_is_done_just_when_a_writer_looks_is_done(patient: ThreadPoolExecutor) -> None:
+    for _ in range(200):
+        other: Future[str] = Future()
+        waiting = patient.submit(SnapshotFuture().wait_for, other)
+        patient.submit(other.set_result, "done")
+        waiting.result(60)
+        assert other.result(0) == "done"
+
+
+def test_a_writer_that_waits_for_something_can_be_stopped(patient: ThreadPoolExecutor) -> None:
+    snapshot, never = SnapshotFuture(), Future[str]()
+    waiting = patient.submit(snapshot.wait_for, never)
+    snapshot.cancel()
+    with pytest.raises(CancelledError):
+        waiting.result(60)
 
 
 def test_closing_gives_up_what_is_on_its_way(job: JobStorage) -> None:
