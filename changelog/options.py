@@ -26,7 +26,7 @@ class ChangelogOptions:
     `periodic-materialize.interval`."""
     max_materialization_failures: int = 3
     """So many in a row are tolerated. Flink's `max-failures-allowed`."""
-    log_ratio: float = 1.0
+    log_ratio: float = 0.5
     """State is materialized as well when the log is longer than so many times its last
     materialization, ..."""
     least_log_bytes: int = 16 * _MIB
