@@ -72,11 +72,11 @@ def test_shared_files_are_there_as_long_as_they_are_needed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 100])
+@pytest.mark.parametrize("first", [0, 50])
 def test_shared_files_are_there_as_long_as_they_are_needed_in_many_sequences(
     quick_path: Path, patch: pytest.MonkeyPatch, first: int
 ) -> None:
-    check(go_through(quick_path, range(first, first + 100), patch), 100)
+    check(go_through(quick_path, range(first, first + 50), patch), 50)
 
 
 @pytest.mark.soak
