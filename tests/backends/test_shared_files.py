@@ -62,7 +62,7 @@ def check(tally: Counter[str], sequences: int) -> None:
     for what in ("rescaled", "neutral", "dropped", "compared", "lost", "orphans"):
         assert tally[what] > 0.5 * sequences, what
     for what in ("rewound", "subsumed", "expired", "declined"):
-        assert tally[what] > 0.05 * sequences, what
+        assert tally[what] > 0.02 * sequences, what
 
 
 def test_shared_files_are_there_as_long_as_they_are_needed(
@@ -72,11 +72,10 @@ def test_shared_files_are_there_as_long_as_they_are_needed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 50])
 def test_shared_files_are_there_as_long_as_they_are_needed_in_many_sequences(
-    quick_path: Path, patch: pytest.MonkeyPatch, first: int
+    quick_path: Path, patch: pytest.MonkeyPatch
 ) -> None:
-    check(go_through(quick_path, range(first, first + 50), patch), 50)
+    check(go_through(quick_path, range(100), patch), 100)
 
 
 @pytest.mark.soak
