@@ -401,7 +401,7 @@ def _result(upload: Future[Handle] | None, future: SnapshotFuture) -> Handle | N
         return None
     future.wait_for(upload)
     has_failed = upload.cancelled() or upload.exception() is not None
-    return None if has_failed else upload.result()  # else it is written here, and that says why
+    return None if has_failed else upload.result()  # what has failed is written here instead
 
 
 def _piece(log: str, handle: Handle, sets: Sequence[ChangeSet]) -> Piece:

@@ -62,7 +62,7 @@ def check(tally: Counter[str], sequences: int) -> None:
     for what in ("rescaled", "neutral", "dropped", "compared", "lost", "orphans"):
         assert tally[what] > 0.5 * sequences, what
     for what in ("rewound", "subsumed", "expired", "declined"):
-        assert tally[what] > 0.02 * sequences, what
+        assert tally[what] > 0.05 * sequences, what
 
 
 def test_shared_files_are_there_as_long_as_they_are_needed(
@@ -75,7 +75,7 @@ def test_shared_files_are_there_as_long_as_they_are_needed(
 def test_shared_files_are_there_as_long_as_they_are_needed_in_many_sequences(
     quick_path: Path, patch: pytest.MonkeyPatch
 ) -> None:
-    check(go_through(quick_path, range(100), patch), 100)
+    check(go_through(quick_path, range(200), patch), 200)
 
 
 @pytest.mark.soak
