@@ -16,6 +16,7 @@ from holdfast.storage.errors import (
     Unavailable,
 )
 from holdfast.storage.filesystem import FileSystemCheckpointStorage
+from holdfast.storage.folder import StateFolder
 from holdfast.storage.handles import FileHandle, Handle, InlineHandle, StateSnapshot
 from holdfast.storage.interface import (
     Buffer,
@@ -32,6 +33,7 @@ from holdfast.storage.owner import JobOwner
 from holdfast.storage.registry import load_storage, registered_storages
 from holdfast.storage.result import JobResult
 from holdfast.storage.s3 import S3CheckpointStorage
+from holdfast.storage.savepoint import SavepointFolder
 from holdfast.storage.segment_writer import SegmentStream, SegmentWriter
 
 __all__ = [
@@ -59,9 +61,11 @@ __all__ = [
     "ObjectWriter",
     "OperatorState",
     "S3CheckpointStorage",
+    "SavepointFolder",
     "SeededEntropy",
     "SegmentStream",
     "SegmentWriter",
+    "StateFolder",
     "StateSnapshot",
     "SystemClock",
     "SystemEntropy",

@@ -38,7 +38,7 @@ does not matter how long the deleting takes, or who takes the job over meanwhile
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -68,6 +68,7 @@ __all__ = [
     "find_leftovers",
     "find_orphans",
     "is_job_folder",
+    "jobs_at",
     "jobs_in",
     "release_held",
 ]
@@ -120,6 +121,31 @@ def jobs_in(storage: CheckpointStorage) -> list[str]:
         if names.parse_owner(rest) is not None:
             found[folder] = None
     return [names.unescape(folder) for folder in found if _is_of_a_job(folder)]
+
+
+def jobs_at(url: str, open_storage: Callable[[str], CheckpointStorage]) -> list[JobStorage]:
+    """Those at a URL: of a storage's root, all of them; of a job's folder, that one.
+
+    Raises:
+        NotFound: there is no job.
+        Invalid: the storage cannot be opened.
+        Unavailable: the storage did not answer.
+    """
+    storage = open_storage(url)
+    if is_job_folder(storage):
+        root, _, folder = url.rstrip("/").rpartition("/")
+        jobs = [names.unescape(folder)]
+        storage = open_storage(root or "/")
+    else:
+        jobs = jobs_in(storage)
+    if not jobs:
+        raise NotFound(
+            "there are no checkpoints of any job",
+            where=url,
+            expected="the root of a storage, with a folder for each job, or the folder of one",
+            fix="Look whether the path is right: it is what the job has as its storage",
+        )
+    return list(map(storage.job, jobs))
 
 
 def find_leftovers(job: JobStorage) -> Found:

@@ -5,22 +5,16 @@ Committing, retention and cleaning need the right to do so: `take_over` answers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.storage import commit, names
 from holdfast.storage.envelope import unseal
 from holdfast.storage.errors import Corrupt, NotFound
-from holdfast.storage.handles import Handle
+from holdfast.storage.folder import StateFolder
 from holdfast.storage.metadata import CheckpointMetadata, decode_metadata
 from holdfast.storage.owner import HELD_VERSION, START_VERSION, JobOwner
 from holdfast.storage.result import JobResult, decode_result
-from holdfast.storage.segment_reader import (
-    read_segment,
-    read_segments,
-    stream_segment,
-    stream_segments,
-)
 from holdfast.storage.segment_writer import SegmentWriter
 
 if TYPE_CHECKING:
@@ -29,21 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["JobStorage"]
 
 
-class JobStorage:
+class JobStorage(StateFolder):
     """The folder of one job in a storage. Light, picklable, safe to use from any thread."""
 
     def __init__(self, storage: CheckpointStorage, job_id: str) -> None:
-        self.storage = storage
+        super().__init__(storage, names.escape(job_id))
         self.job_id = job_id
-        self.folder = names.escape(job_id)
-
-    @property
-    def url(self) -> str:
-        """Where the folder is, for people."""
-        return self.storage.url_of(self.folder)
-
-    def __repr__(self) -> str:
-        return f"JobStorage({self.url!r})"
 
     def segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
@@ -71,36 +56,13 @@ class JobStorage:
         file = names.shared_file(checkpoint_id, label, self.storage.entropy.token())
         return SegmentWriter(self.storage, self.folder, file, compression=compression)
 
-    def read(self, handle: Handle) -> bytes:
-        """The whole segment, checked.
+    def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
+        """A writer for a file of one checkpoint alone, that has one segment: a table.
 
-        Raises:
-            Corrupt: the file is missing, truncated or changed; names it.
-            Unavailable: the storage did not answer.
+        Never inline, unless the storage keeps state in memory only.
         """
-        return read_segment(self.storage, self.folder, handle)
-
-    def read_all(self, handles: Iterable[Handle]) -> Iterator[bytes]:
-        """Each segment, whole and checked, in order; neighbours are fetched together.
-
-        Raises as `read` does, at the segment that is harmed.
-        """
-        return read_segments(self.storage, self.folder, handles)
-
-    def stream(self, handle: Handle) -> Iterator[bytes]:
-        """The segment in pieces, each checked before it is handed out; memory stays bounded.
-
-        Raises as `read` does, at the piece that is harmed.
-        """
-        return stream_segment(self.storage, self.folder, handle)
-
-    def stream_all(self, handles: Iterable[Handle]) -> Iterator[Iterator[bytes]]:
-        """The pieces of each segment in turn, as `stream` answers them.
-
-        Quicker than one by one, since the next ones are on their way meanwhile. Each is to be read
-        before the next one is asked for: what is left of it is passed over.
-        """
-        return stream_segments(self.storage, self.folder, handles)
+        file = names.exclusive_table(checkpoint_id, path, self.storage.entropy.token())
+        return SegmentWriter(self.storage, self.folder, file, inline_limit_bytes=0)
 
     def completed(self) -> tuple[int, ...]:
         """The numbers of all completed checkpoints, ascending.

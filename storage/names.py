@@ -2,11 +2,18 @@
 
     <job>/chk-00000000000000000042/_metadata         the commit point, created once, last
     <job>/chk-00000000000000000042/<label>-<token>   a file that one checkpoint owns
+    <folder>/<uid>/<state>/part-00000-00000.parquet  a part of a table, in a folder of its own
+    <folder>/<uid>/~timers/<name>/event/part-…       timers; <uid>/~operator/<state>/part-…: state
+                                                     without keys
     <job>/shared/00000000000000000042-<label>-<token>   a file that several may use; 42 wrote it
     <job>/owner-00000000000000000007                 a claim: who may commit from now on
     <job>/owner-00000000000000000007.start-<token>   what that owner found when it took over
     <job>/owner-00000000000000000007.result-<token>   that the job has ended, as that owner says
     <job>/owner-00000000000000000007.held-<token>    which checkpoint that owner has restored
+
+    savepoint-<hash of the job>-<token>/_metadata    the commit point of a savepoint, likewise
+    savepoint-<hash of the job>-<token>/<label>-<token>   a file that a slot has written for it
+    savepoint-<hash of the job>-<token>/<uid>/<state>/part-00000-00000.parquet   or a table
 
 Numbers are padded to twenty digits, so that the order of a listing is the order of numbers.
 A legal name is one or more parts joined by `/`; a part is 1 to 200 of the characters
@@ -21,6 +28,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import xxhash
+
 from holdfast.storage.errors import Invalid
 
 __all__ = [
@@ -33,17 +42,26 @@ __all__ = [
     "claim",
     "escape",
     "exclusive_file",
+    "exclusive_table",
     "held",
     "is_legal",
     "metadata",
+    "operator_table",
     "owners_prefix",
     "parse_checkpoint_object",
     "parse_owner",
     "result",
+    "savepoint_file",
+    "savepoint_folder",
+    "savepoint_metadata",
     "shared_file",
     "shared_prefix",
     "start",
+    "state_table",
+    "table_file",
+    "timers_table",
     "unescape",
+    "within",
     "writer_of",
 ]
 
@@ -51,6 +69,7 @@ LEGAL_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 _DIGITS = 20
 _MAX_PART = 200
 _MAX_NAME = 900
+_MAX_TABLE = 120
 _PART = re.compile(rf"(?!\.)[A-Za-z0-9._=~-]{{1,{_MAX_PART}}}")
 _CHECKPOINT_OBJECT = re.compile(rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)")
 _OWNER = re.compile(rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result|held)-([0-9a-f]+))?")
@@ -123,6 +142,11 @@ def unescape(part: str) -> str:
     return raw.decode()
 
 
+def within(folder: str, file: str) -> str:
+    """The name of a file in a folder; the empty folder is the root."""
+    return f"{folder}/{file}" if folder else file
+
+
 def _number(value: int, what: str) -> str:
     if not 0 <= value < 10**_DIGITS:
         raise Invalid(f"{what} is out of range", expected="0 or more", found=str(value))
@@ -147,6 +171,45 @@ def metadata(checkpoint_id: int) -> str:
 def exclusive_file(checkpoint_id: int, label: str, token: str) -> str:
     """A file that this checkpoint alone uses; the token keeps two attempts at it apart."""
     return f"{checkpoint_folder(checkpoint_id)}/{escape(label)}-{token}"
+
+
+def exclusive_table(checkpoint_id: int, path: str, token: str) -> str:
+    """A table that this checkpoint alone uses; the token keeps two attempts at it apart."""
+    return f"{checkpoint_folder(checkpoint_id)}/{token}/{path}"
+
+
+def table_file(uid: str, table: str, part: int, number: int) -> str:
+    """One file of a table of an operator; `part` is whoever writes it, `number` which of its."""
+    return f"{_folder_of(uid)}/{table}/part-{part:05d}-{number:05d}.parquet"
+
+
+def state_table(state: str, other: int = 0) -> str:
+    """The table of a keyed state; `other` is that of the same name in so manyth other types."""
+    return _folder_of(state) + (f"~-{other}" if other else "")
+
+
+def timers_table(name: str, domain: str, other: int = 0) -> str:
+    """The table of timers. No state has a name that is escaped so."""
+    return f"~timers/{_folder_of(name)}/{domain}" + (f"~-{other}" if other else "")
+
+
+def operator_table(state: str, other: int = 0) -> str:
+    """The table of a state without keys."""
+    return f"~operator/{state_table(state, other)}"
+
+
+def _folder_of(text: str) -> str:
+    """A part for any text: escaped, cut where it is too long, and shown by every tool.
+
+    Spark and others pass over what begins with an underscore.
+    """
+    raw = text.encode(errors="surrogatepass")
+    escaped = "".join(map(_escape_byte, raw))
+    if escaped[:1] in (".", "_"):
+        escaped = f"~{ord(escaped[0]):02X}{escaped[1:]}"
+    if 0 < len(escaped) <= _MAX_TABLE:
+        return escaped
+    return f"{escaped[:_MAX_TABLE]}~-{xxhash.xxh3_64_hexdigest(raw)}"
 
 
 def shared_prefix() -> str:
@@ -183,6 +246,21 @@ def result(epoch: int, token: str) -> str:
 def held(epoch: int, token: str) -> str:
     """The record of which checkpoint this owner has restored; the token is the owner's."""
     return f"{claim(epoch)}.held-{token}"
+
+
+def savepoint_folder(job_id: str, token: str) -> str:
+    """The folder of a savepoint: of which job it is, and which of them."""
+    return f"savepoint-{xxhash.xxh3_64_hexdigest(job_id.encode())[:6]}-{token[:12]}"
+
+
+def savepoint_metadata() -> str:
+    """The commit point of a savepoint, within its folder."""
+    return "_metadata"
+
+
+def savepoint_file(label: str, token: str) -> str:
+    """A file of a savepoint, within its folder, in which a writer puts what it likes."""
+    return f"{_folder_of(label)}-{token}"
 
 
 @dataclass(frozen=True, slots=True)

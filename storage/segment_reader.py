@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import lz4.frame
 
+from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, NotFound
 from holdfast.storage.handles import (
     CHECKED_BLOCK_BYTES,
@@ -29,7 +30,13 @@ from holdfast.storage.reading_ahead import Task, in_turn
 if TYPE_CHECKING:
     from holdfast.storage.interface import CheckpointStorage
 
-__all__ = ["read_segment", "read_segments", "stream_segment", "stream_segments"]
+__all__ = [
+    "read_checked_block",
+    "read_segment",
+    "read_segments",
+    "stream_segment",
+    "stream_segments",
+]
 
 _Answer = TypeVar("_Answer")
 
@@ -160,6 +167,23 @@ def _checked(stored: memoryview, run: list[FileHandle], place: str) -> Iterator[
             yield bytes(block)
 
 
+def read_checked_block(
+    storage: CheckpointStorage, folder: str, handle: FileHandle, number: int
+) -> bytes:
+    """One block of the stored bytes, counted from 0, checked; raises as `read_segment` does."""
+    return _read_block(storage, folder, handle, number, _place(storage, folder))
+
+
+def _read_block(
+    storage: CheckpointStorage, folder: str, handle: FileHandle, number: int, place: str
+) -> bytes:
+    offset = number * CHECKED_BLOCK_BYTES
+    length = min(CHECKED_BLOCK_BYTES, handle.length - offset)
+    block = _read_file(storage, folder, handle, offset, length)
+    check_block(block, handle, offset=offset, place=place)
+    return block
+
+
 def _blocks_in(handle: Handle) -> int:
     return 1 if isinstance(handle, InlineHandle) else -(-handle.length // CHECKED_BLOCK_BYTES)
 
@@ -169,26 +193,20 @@ def _block_tasks(
 ) -> Iterator[Task[bytes]]:
     """For each block of each segment what reads and checks it."""
     at = _place(storage, folder)
-
-    def read(handle: FileHandle, offset: int, length: int) -> bytes:
-        block = _read_file(storage, folder, handle, offset, length)
-        check_block(block, handle, offset=offset, place=at)
-        return block
-
     for handle in handles:
         if isinstance(handle, InlineHandle):
             yield Task(partial(bytes, handle.data), 0)
             continue
-        for offset in range(0, handle.length, CHECKED_BLOCK_BYTES):
-            length = min(CHECKED_BLOCK_BYTES, handle.length - offset)
-            yield Task(partial(read, handle, offset, length), length)
+        for number in range(_blocks_in(handle)):
+            length = min(CHECKED_BLOCK_BYTES, handle.length - number * CHECKED_BLOCK_BYTES)
+            yield Task(partial(_read_block, storage, folder, handle, number, at), length)
 
 
 def _read_file(
     storage: CheckpointStorage, folder: str, handle: FileHandle, offset: int, length: int
 ) -> bytes:
     try:
-        return storage.read_range(f"{folder}/{handle.file}", handle.offset + offset, length)
+        return storage.read_range(names.within(folder, handle.file), handle.offset + offset, length)
     except NotFound as error:
         raise Corrupt(
             "a file of a checkpoint is missing",
@@ -235,4 +253,4 @@ def _unpack(stored: Iterator[bytes], handle: FileHandle, place: str) -> Iterator
 
 
 def _place(storage: CheckpointStorage, folder: str) -> str:
-    return storage.url_of(folder)
+    return storage.url_of(folder) if folder else storage.url

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 import lz4.frame
 import xxhash
 
+from holdfast.storage import names
 from holdfast.storage.buffers import flat
 from holdfast.storage.errors import Invalid, TooLarge
 from holdfast.storage.finishing import FinishedOnExit
@@ -131,11 +132,11 @@ class SegmentWriter(FinishedOnExit):
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise Invalid("segment writer is closed", where=f"{self._folder}/{self._file}")
+            raise Invalid("segment writer is closed", where=names.within(self._folder, self._file))
         if self._streaming:
             raise Invalid(
                 "a segment is being streamed",
-                where=f"{self._folder}/{self._file}",
+                where=names.within(self._folder, self._file),
                 fix="End it before the next one begins",
             )
 
@@ -165,7 +166,7 @@ class SegmentWriter(FinishedOnExit):
 
     def _append(self, data: Buffer) -> None:
         if self._writer is None:
-            self._writer = self._storage.writer(f"{self._folder}/{self._file}")
+            self._writer = self._storage.writer(names.within(self._folder, self._file))
         if len(data) >= _BUFFER_BYTES:
             self._flush()
             self._writer.write(data)

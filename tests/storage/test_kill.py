@@ -53,11 +53,11 @@ def nursery(root: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.slow
-def test_killed_writers_leave_exactly_what_they_committed(tmp_path: Path) -> None:
-    job = load_storage(str(tmp_path)).job("job")
+def test_killed_writers_leave_exactly_what_they_committed(quick_path: Path) -> None:
+    job = load_storage(str(quick_path)).job("job")
     expected = Expected()
     killed = orphans = 0
-    with nursery(tmp_path) as process:
+    with nursery(quick_path) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for seed in range(KILLS):

@@ -85,3 +85,34 @@ def test_the_name_of_a_file_says_who_has_written_it() -> None:
     made = (names.exclusive_file, names.shared_file)
     assert [names.writer_of(make(7, "x", "t")) for make in made] == [7, 7]
     assert names.writer_of(names.metadata(7)) == 7
+
+
+ANY_TEXT = st.text(max_size=200) | st.text("_~.-a1F", max_size=5)
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_any_two_names_of_states_are_two_tables_that_every_tool_sees(a: str, b: str) -> None:
+    def tables(name: str) -> list[str]:
+        return [
+            *(names.state_table(name, other) for other in (0, 1, 10)),
+            *(names.operator_table(name, other) for other in (0, 1, 10)),
+            *(names.timers_table(name, domain) for domain in ("event", "processing")),
+        ]
+
+    assert len({*tables(a), *tables(b)}) == (8 if a == b else 16)
+    for table in tables(a):
+        path = names.check_name(names.table_file(b, table, 0, 12))
+        assert not any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
+def test_tables_are_those_of_the_layout() -> None:
+    part = "part-00064-00002.parquet"
+    assert names.table_file("a/b", names.state_table("_x y"), 64, 2) == f"a~2Fb/~5Fx~20y/{part}"
+    assert names.table_file("u", names.timers_table("t", "event"), 64, 2) == (
+        f"u/~timers/t/event/{part}"
+    )
+    assert names.table_file("u", names.operator_table("s", 1), 64, 2) == f"u/~operator/s~-1/{part}"
+    exclusive = names.exclusive_table(42, "u/s/part", "ab")
+    assert exclusive == "chk-00000000000000000042/ab/u/s/part"
+    found = names.parse_checkpoint_object(exclusive)
+    assert found == names.CheckpointObject(42, shared=False, is_metadata=False)
