@@ -31,7 +31,8 @@ from holdfast.backends.operator_states import (
 )
 from holdfast.backends.registry import load_backend, registered_backends
 from holdfast.backends.single_states import AggregatingState, ReducingState, ValueState
-from holdfast.backends.snapshots import Segments, SnapshotFuture, SnapshotTarget
+from holdfast.backends.snapshots import Segments, SnapshotForm, SnapshotFuture, SnapshotTarget
+from holdfast.backends.state_names import state_names
 from holdfast.backends.states import State
 from holdfast.backends.tables import TableStore
 from holdfast.backends.timer_queues import Timer, TimerQueue
@@ -62,6 +63,7 @@ __all__ = [
     "ReducingState",
     "ReducingStateDescriptor",
     "Segments",
+    "SnapshotForm",
     "SnapshotFuture",
     "SnapshotTarget",
     "State",
@@ -81,4 +83,5 @@ __all__ = [
     "key_groups_of_slots",
     "load_backend",
     "registered_backends",
+    "state_names",
 ]

@@ -32,14 +32,18 @@ __all__ = [
     "group_prefixes",
     "in_places",
     "is_in_order",
+    "listed_with_groups",
     "order_of",
     "past",
+    "with_groups",
 ]
 
 WORTH_SORTING = 256
 """So many keys are worked on in order: neighbours are found, and written, together."""
 
 
+_FEW_EQUAL = 16
+"""One key in so many may begin as another does, or they are compared as a whole from the start."""
 _GROUP_BYTES = 2
 _NUMBER_BYTES = 8
 _group = struct.Struct(">H").pack
@@ -92,17 +96,14 @@ class KeyLayout:
         """The address of each of many canonical keys."""
         codec = self.spec.keys
         groups = key_groups(codec.hash_many(keys), len(self._groups))
-        addresses = _prefixed(groups, encode_keys(codec, keys), len(keys))
+        addresses = listed_with_groups(groups, [encode_keys(codec, keys)])
         end = self._namespace(namespace)
         return [address + end for address in addresses] if end else addresses
 
-    def of_block(self, block: Block) -> list[bytes]:
+    def of_block(self, block: Block) -> Column:
         """The address of each row of a block, with its map key if there is one."""
-        found = _prefixed(block.group_array, block.keys, block.count)
-        for column in (block.namespaces, block.map_keys):
-            if column is not None:
-                found = list(map(add, found, column.to_list(block.count)))
-        return found
+        parts = (block.keys, block.namespaces, block.map_keys)
+        return with_groups(block.group_array, [each for each in parts if each is not None])
 
     def read(self, stored: bytes) -> tuple[Any, Any, int]:
         """The key, the namespace, and where the rest begins."""
@@ -158,14 +159,34 @@ def is_in_order(keys: Sequence[bytes]) -> bool:
 def order_of(keys: Sequence[bytes] | pa.LargeBinaryArray) -> npt.NDArray[Any]:
     """The places of the keys, the least first, equal ones as they came."""
     column = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.large_binary())
-    numbers = _as_numbers(column)
+    numbers, is_all = _as_numbers(column)
     if numbers is None:
-        found: npt.NDArray[Any] = pc.array_sort_indices(column).to_numpy()
-        return found
+        return _sorted_by_arrow(column)
     order = np.argsort(numbers)  # four times as fast as the stable one
     ordered = numbers[order]
-    has_equal = (ordered[1:] == ordered[:-1]).any()
-    return np.argsort(numbers, kind="stable") if has_equal else order
+    equal = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if not len(equal):
+        return order
+    if is_all:
+        return np.argsort(numbers, kind="stable")
+    if len(equal) * _FEW_EQUAL > len(keys):
+        return _sorted_by_arrow(column)
+    for first, end in _runs(equal):
+        places = order[first:end].tolist()
+        order[first:end] = sorted(places, key=lambda at: (column[at].as_py(), at))
+    return order
+
+
+def _sorted_by_arrow(column: pa.LargeBinaryArray) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = pc.array_sort_indices(column).to_numpy()
+    return found
+
+
+def _runs(equal: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """From where to where neighbours are equal, by the places of those that equal the next."""
+    ends = np.append(np.flatnonzero(np.diff(equal) > 1), len(equal) - 1)
+    starts = np.append(0, ends[:-1] + 1)
+    return list(zip(equal[starts].tolist(), (equal[ends] + 2).tolist(), strict=True))
 
 
 def in_places(items: Sequence[bytes], places: npt.NDArray[Any]) -> list[Any]:
@@ -174,33 +195,41 @@ def in_places(items: Sequence[bytes], places: npt.NDArray[Any]) -> list[Any]:
     return taken
 
 
-def _as_numbers(column: pa.LargeBinaryArray) -> npt.NDArray[np.uint64] | None:
-    """Numbers in the order of byte strings of one length that differ in few of their bytes."""
+def _as_numbers(
+    column: pa.LargeBinaryArray,
+) -> tuple[npt.NDArray[np.uint64] | None, bool]:
+    """Numbers in the order of byte strings of one length, and whether equal numbers are equal keys.
+
+    They are not where keys differ in more bytes than a number has. None: of several lengths.
+    """
     offsets = np.frombuffer(column.buffers()[1], np.int64)[: len(column) + 1]
     width = int(offsets[1]) if len(column) else 0
     if not width or (np.diff(offsets) != width).any():
-        return None
+        return None, False
     rows = np.frombuffer(column.buffers()[2], np.uint8)[: len(column) * width]
     rows = rows.reshape(len(column), width)
     varying = np.flatnonzero((rows != rows[0]).any(axis=0))
-    if len(varying) > _NUMBER_BYTES:
-        return None
+    used = varying[:_NUMBER_BYTES]
     padded = np.zeros((len(column), _NUMBER_BYTES), np.uint8)
-    padded[:, _NUMBER_BYTES - len(varying) :] = rows[:, varying]
-    return padded.view(">u8").ravel().astype(np.uint64)
+    padded[:, _NUMBER_BYTES - len(used) :] = rows[:, used]
+    return padded.view(">u8").ravel().astype(np.uint64), len(varying) == len(used)
 
 
-def _prefixed(groups: npt.NDArray[Any], keys: Column, count: int) -> list[bytes]:
-    """Each key after its key group."""
-    prefixes = groups.astype(">u2")
-    if not keys.width:
-        raw = prefixes.tobytes()
-        starts = range(0, len(raw), _GROUP_BYTES)
-        return list(map(add, [raw[at : at + _GROUP_BYTES] for at in starts], keys.to_list(count)))
-    rows = np.empty((count, _GROUP_BYTES + keys.width), np.uint8)
-    rows[:, :_GROUP_BYTES] = prefixes.view(np.uint8).reshape(count, _GROUP_BYTES)
-    rows[:, _GROUP_BYTES:] = np.frombuffer(keys.data, np.uint8).reshape(count, keys.width)
-    return Column(rows.tobytes(), _GROUP_BYTES + keys.width).to_list(count)
+def with_groups(groups: npt.NDArray[Any], parts: Sequence[Column]) -> Column:
+    """In each row its key group, and what the parts have there."""
+    prefixes = Column(groups.astype(">u2").tobytes(), _GROUP_BYTES)
+    return Column.beside((prefixes, *parts), len(groups))
+
+
+def listed_with_groups(groups: npt.NDArray[Any], parts: Sequence[Column]) -> list[bytes]:
+    """The same as a list, which is quicker made of lists where lengths differ."""
+    count = len(groups)
+    if all(part.width for part in parts):
+        return with_groups(groups, parts).to_list(count)
+    found = Column(groups.astype(">u2").tobytes(), _GROUP_BYTES).to_list(count)
+    for part in parts:
+        found = list(map(add, found, part.to_list(count)))
+    return found
 
 
 def _cut(stored: Sequence[bytes], starts: Iterable[int], ends: Iterable[int]) -> Column:

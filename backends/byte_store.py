@@ -10,16 +10,32 @@ Everything is called by the one thread that owns the backend, but for `FrozenByt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+import pyarrow as pa
+
+from holdfast.backends.entries import listed
 from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.table_files import ByteFiles
 
-__all__ = ["ByteEntry", "ByteStore", "ByteTable", "FrozenBytes"]
+__all__ = ["ByteColumns", "ByteEntry", "ByteStore", "ByteTable", "FrozenBytes", "in_columns"]
 
 ByteEntry: TypeAlias = tuple[bytes, bytes]
 """A key and its value."""
+
+ByteColumns: TypeAlias = tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]
+"""Keys, and in the same places their values."""
+
+
+def in_columns(entries: Iterable[ByteEntry]) -> ByteColumns:
+    """The same entries in columns."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    for key, value in entries:
+        keys.append(key)
+        values.append(value)
+    return pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary())
 
 
 class ByteTable(ABC):
@@ -32,6 +48,10 @@ class ByteTable(ABC):
     @abstractmethod
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Set a value for each key; of several for one key the last counts."""
+
+    def load_many(self, keys: pa.LargeBinaryArray, values: pa.LargeBinaryArray) -> None:
+        """`put_many`, where a table is filled. Override it where there is a quicker way."""
+        self.put_many(listed(keys), listed(values))
 
     @abstractmethod
     def remove_many(self, keys: Sequence[bytes]) -> None:
@@ -47,6 +67,16 @@ class ByteTable(ABC):
 
         Fewer only where there are no more.
         """
+
+    def walk(self, limit: Callable[[], int]) -> Iterator[ByteColumns]:
+        """All entries in order, page by page; `limit` answers how many the next one has at most.
+
+        Nobody changes the table meanwhile. Override it where there is a quicker way.
+        """
+        first = b""
+        while page := self.page(first, None, limit()):
+            yield in_columns(page)
+            first = page[-1][0] + b"\x00"
 
     def key_page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[bytes]:
         """The keys of `page`. Override it where they come without their values."""

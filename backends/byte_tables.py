@@ -7,7 +7,6 @@ stamped. To append to a list is to write new keys, and reads nothing; a map is r
 from __future__ import annotations
 
 import struct
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import add, itemgetter
 from typing import Any, TypeVar
@@ -25,10 +24,10 @@ from holdfast.backends.byte_keys import (
     order_of,
     past,
 )
-from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
+from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes, in_columns
 from holdfast.backends.byte_timer_keys import TimeLayout
 from holdfast.backends.byte_timers import ByteTimerQueue, TimerPages
-from holdfast.backends.columns import join_column, split_values
+from holdfast.backends.columns import join_column, split_column
 from holdfast.backends.entries import NO_VALUES, Block, BlockRows, Column
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.metrics import StateMetrics
@@ -51,6 +50,8 @@ from holdfast.storage import Invalid
 __all__ = ["ByteTableStore"]
 
 _PAGE_ENTRIES = 1024
+_FIRST_WALKED = 16
+"""So many entries a walk takes at first: they might be long."""
 _element = struct.Struct(">Q").pack
 _USUAL = TimerPages()
 _stamp = struct.Struct(">q")
@@ -91,22 +92,33 @@ class _BytesTable(Table):
         return found
 
     def load(self, block: Block) -> None:
-        cells = split_values(self.spec.values, block.values, f"state {self.spec.name!r}")
-        stamps = block.stamp_array
-        if stamps is not None:
-            cells = list(map(add, map(_stamp.pack, stamps.tolist()), cells))
-        self.entries.put_many(self._keys(block), cells)
+        self.load_together((block,))
+
+    def load_together(self, blocks: Sequence[Block]) -> None:
+        columns = [(self._keys(each), self._cells(each), each.count) for each in blocks]
+        self.entries.load_many(
+            pa.concat_arrays([keys.to_arrow(count) for keys, _, count in columns]),
+            pa.concat_arrays([cells.to_arrow(count) for _, cells, count in columns]),
+        )
 
     def unload(self, block: Block) -> None:
-        for address in self.layout.of_block(block):
+        for address in self.layout.of_block(block).to_list(block.count):
             self.remove(address)
 
     def _entries(self, address: bytes) -> Iterator[ByteEntry]:
         return _pages(self.entries.page, address, past(address), itemgetter(0))
 
-    @abstractmethod
-    def _keys(self, block: Block) -> list[bytes]:
+    def _keys(self, block: Block) -> Column:
         """The key under which each row of the block is kept."""
+        return self.layout.of_block(block)
+
+    def _cells(self, block: Block) -> Column:
+        codec, where = self.spec.values, f"state {self.spec.name!r}"
+        cells = split_column(codec, block.values, block.count, where)
+        stamps = block.stamp_array
+        if stamps is None:
+            return cells
+        return Column.beside((_in_big_endian(stamps), cells), block.count)
 
 
 class _BytesValueTable(_BytesTable, ValueTable):
@@ -131,10 +143,7 @@ class _BytesValueTable(_BytesTable, ValueTable):
         self.entries.remove_many(addresses)
 
     def unload(self, block: Block) -> None:
-        self.entries.remove_many(self.layout.of_block(block))
-
-    def _keys(self, block: Block) -> list[bytes]:
-        return self.layout.of_block(block)
+        self.entries.remove_many(self.layout.of_block(block).to_list(block.count))
 
 
 class _BytesListTable(_BytesTable, ListTable):
@@ -153,15 +162,17 @@ class _BytesListTable(_BytesTable, ListTable):
 
     def extend(self, address: Any, cells: Sequence[Any]) -> None:
         numbers = self._numbers(len(cells))
-        self.entries.put_many([address + number for number in numbers], cells)
+        self.entries.put_many([address + number for number in map(_element, numbers)], cells)
 
-    def _keys(self, block: Block) -> list[bytes]:
-        return list(map(add, self.layout.of_block(block), self._numbers(block.count)))
+    def _keys(self, block: Block) -> Column:
+        numbers = self._numbers(block.count)
+        places = _in_big_endian(np.arange(numbers.start, numbers.stop))
+        return Column.beside((self.layout.of_block(block), places), block.count)
 
-    def _numbers(self, count: int) -> Iterator[bytes]:
+    def _numbers(self, count: int) -> range:
         first = self.next_number
         self.next_number += count
-        return map(_element, range(first, self.next_number))
+        return range(first, self.next_number)
 
 
 class _BytesMapTable(_BytesTable, MapTable):
@@ -190,14 +201,11 @@ class _BytesMapTable(_BytesTable, MapTable):
         if block.map_keys is None:
             super().unload(block)
         else:
-            self.entries.remove_many(self.layout.of_block(block))
+            self.entries.remove_many(self.layout.of_block(block).to_list(block.count))
 
     def _encode(self, map_key: Any) -> bytes:
         assert self.spec.map_keys is not None
         return self.spec.map_keys.encode(map_key)
-
-    def _keys(self, block: Block) -> list[bytes]:
-        return self.layout.of_block(block)
 
 
 _TABLES: dict[StateKind, type[_BytesTable]] = {
@@ -328,6 +336,14 @@ class ByteTableStore(TableStore):
     def settle(self, stop: Callable[[], bool]) -> None:
         """The store of bytes has its own ways."""
 
+    def walk(self, spec: TableSpec) -> Iterator[Block]:
+        self.write_out()
+        rows, layout = BlockRows(_FIRST_WALKED), self._layout(spec)
+        for keys, cells in self._store.table(spec.name).walk(lambda: rows.count):
+            block = _block(spec, layout, keys, cells, None)
+            rows.learn(len(keys), _size_bytes(keys) + len(block.values))
+            yield block
+
     def metrics(self) -> StateMetrics:
         return self._store.metrics()
 
@@ -352,7 +368,7 @@ class _FrozenTables(FrozenTables):
     def blocks(self, spec: TableSpec, keep_from_ms: int | None) -> Iterator[Block]:
         rows, first = BlockRows(), b""
         while page := self._frozen.page(spec.name, first, None, rows.count):
-            keys, cells = (pa.array(each, pa.large_binary()) for each in zip(*page, strict=True))
+            keys, cells = in_columns(page)
             block = _block(spec, self._layouts[spec.name], keys, cells, keep_from_ms)
             if block.count:
                 yield block
@@ -449,6 +465,10 @@ def _stamped(milliseconds: int, cell: bytes) -> bytes:
 
 def _unstamped(cell: bytes) -> tuple[int, bytes]:
     return _stamp.unpack_from(cell)[0], cell[_stamp.size :]
+
+
+def _in_big_endian(numbers: npt.NDArray[np.int64]) -> Column:
+    return Column(numbers.astype(">i8").tobytes(), numbers.itemsize)
 
 
 def _unstamped_many(cells: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], Column]:

@@ -10,10 +10,7 @@ import struct
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from holdfast.backends.byte_keys import KeyLayout
+from holdfast.backends.byte_keys import KeyLayout, listed_with_groups, with_groups
 from holdfast.backends.columns import encode_keys
 from holdfast.backends.entries import Block, Column
 from holdfast.backends.key_groups import key_groups
@@ -62,7 +59,7 @@ class TimeLayout(KeyLayout):
         columns = [encode_keys(self.spec.map_keys, moments), encode_keys(codec, keys)]
         if self.spec.namespaces is not None:
             columns.append(encode_keys(self.spec.namespaces, namespaces))
-        return _joined(groups, columns)
+        return listed_with_groups(groups, columns)
 
     def timer(self, stored: bytes) -> Timer:
         """The timer that is kept under a key."""
@@ -70,25 +67,12 @@ class TimeLayout(KeyLayout):
         (moment,) = _moment.unpack_from(stored, GROUP_BYTES)
         return Timer(moment - _SIGN_64, key, namespace)
 
-    def of_block(self, block: Block) -> list[bytes]:
-        columns = (block.map_keys, block.keys, block.namespaces)
-        return _joined(block.group_array, [column for column in columns if column is not None])
+    def of_block(self, block: Block) -> Column:
+        parts = (block.map_keys, block.keys, block.namespaces)
+        return with_groups(block.group_array, [each for each in parts if each is not None])
 
     def map_keys_of(self, stored: Sequence[bytes], ends: Iterable[int]) -> Column:
         return Column.of([key[GROUP_BYTES : self.start] for key in stored])
-
-
-def _joined(groups: npt.NDArray[Any], columns: Sequence[Column]) -> list[bytes]:
-    """Keys that begin with their key group and go on with what is in the columns."""
-    count, big_endian = len(groups), groups.astype(">u2")
-    if not all(column.width for column in columns):
-        prefixes = Column(big_endian.tobytes(), GROUP_BYTES)
-        listed = [column.to_list(count) for column in (prefixes, *columns)]
-        return list(map(b"".join, zip(*listed, strict=True)))
-    parts = [(big_endian.tobytes(), GROUP_BYTES), *((each.data, each.width) for each in columns)]
-    rows = [np.frombuffer(data, np.uint8).reshape(count, width) for data, width in parts]
-    whole = np.concatenate(rows, axis=1)
-    return Column(whole.tobytes(), whole.shape[1]).to_list(count)
 
 
 def mark_of(stored: bytes) -> bytes:

@@ -125,7 +125,7 @@ class ByteTimerQueue(TimerQueue):
     def load(self, block: Block) -> None:
         self.flush()
         cells = split_values(self._layout.spec.values, block.values, "timers")
-        self._entries.put_many(self._layout.of_block(block), cells)
+        self._entries.put_many(self._layout.of_block(block).to_list(block.count), cells)
         self._groups, self._marks, self._is_read = {}, [], False
 
     def flush(self) -> None:

@@ -6,8 +6,8 @@ undecoded into the next snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import TypeVar
 
 from holdfast.backends.changes import Added, Change
@@ -15,7 +15,7 @@ from holdfast.backends.file_restores import PendingInStore, take_in
 from holdfast.backends.loading import Loader
 from holdfast.backends.logs import PendingChanges
 from holdfast.backends.naming import restoring
-from holdfast.backends.restores import PendingEntries, PendingTable
+from holdfast.backends.restores import PendingOutside, PendingTable
 from holdfast.backends.snapshots import TableInfo
 from holdfast.backends.tables import Table, TableSpec, TableStore
 from holdfast.backends.timer_queues import TimerQueue
@@ -117,23 +117,37 @@ class Carried:
         """
         self._check_whole()
         for name in list(self._changes):
-            with restoring(self._state(name)):
-                while self._changes[name]:
-                    self._take_in_changed(name, self._changes[name][0], keys)
-            del self._changes[name]
+            self.replay(name, keys)
         found: list[PendingTable] = []
         for name, tables in self._tables.items():
             for place, pending in enumerate(tables):
-                if isinstance(pending, PendingEntries):
+                if isinstance(pending, PendingOutside):
                     with restoring(self._state(name)):
                         taken_in = take_in(pending, self._store, keys, place)
                         if taken_in is None:
                             pending.hold()
                     if taken_in is not None:
+                        pending.loaded()
                         tables[place] = taken_in
                     else:
-                        found.append(replace(pending))  # what is loaded meanwhile, it keeps
+                        found.append(copy(pending))  # what is loaded meanwhile, it keeps
         return found
+
+    def replay(self, name: str, keys: Schema | None) -> None:
+        """Have the store keep what there is of this name as it is after all changes.
+
+        Raises:
+            Corrupt: a file is missing or damaged; names it.
+            Unavailable: the storage did not answer.
+        """
+        with restoring(self._state(name)):
+            while self._changes.get(name):
+                self._take_in_changed(name, self._changes[name][0], keys)
+        self._changes.pop(name, None)
+
+    def pending(self, name: str) -> Sequence[PendingTable]:
+        """What there is of this name, where nothing of it has changed since, or is replayed."""
+        return tuple(self._tables.get(name, ()))
 
     def _has(self, name: str) -> bool:
         return name in self._tables or name in self._changes

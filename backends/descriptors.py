@@ -54,7 +54,7 @@ class StateTtlConfig:
 
     It is no part of a snapshot: a restored job's own configuration applies to what it restored.
     Expired entries are removed when they are read, are left out of snapshots if
-    `cleanup_in_snapshot` (of those in the neutral form: files of a backend go as they are), and
+    `cleanup_in_snapshot` (but of those that are files of a backend: they go as they are), and
     `cleanup_entries` of them are looked at in the background with each access to the state (0:
     none).
     """

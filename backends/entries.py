@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.storage.errors import Corrupt
 
@@ -28,6 +29,7 @@ __all__ = [
     "encode_block",
     "frame",
     "frames",
+    "listed",
 ]
 
 
@@ -45,7 +47,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     def of(items: Sequence[bytes]) -> Column:
         """The column of these byte strings."""
         lengths = np.fromiter(map(len, items), np.int64, len(items))
-        return Column._make(b"".join(items), lengths)
+        return Column.of_lengths(b"".join(items), lengths)
 
     @staticmethod
     def of_arrow(items: pa.LargeBinaryArray) -> Column:
@@ -54,7 +56,17 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
         data = items.buffers()[2]
         start, end = (int(offsets[0]), int(offsets[-1])) if len(items) else (0, 0)
         raw = b"" if data is None else memoryview(data)[start:end].tobytes()
-        return Column._make(raw, np.diff(offsets))
+        return Column.of_lengths(raw, np.diff(offsets))
+
+    @staticmethod
+    def beside(parts: Sequence[Column], count: int) -> Column:
+        """In each of so many rows the byte strings that the parts have there, joined."""
+        if all(part.width for part in parts):
+            rows = [np.frombuffer(each.data, np.uint8).reshape(count, each.width) for each in parts]
+            whole = np.concatenate(rows, axis=1)
+            return Column(whole.tobytes(), whole.shape[1])
+        columns = [part.to_arrow(count) for part in parts]
+        return Column.of_arrow(pc.binary_join_element_wise(*columns, _NOTHING))
 
     @staticmethod
     def cut(items: pa.LargeBinaryArray, size: int) -> tuple[npt.NDArray[np.uint8], Column]:
@@ -62,15 +74,22 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
         offsets = _offsets(items)
         data = items.buffers()[2]
         raw = np.frombuffer(b"" if data is None else data, np.uint8)[: offsets[-1]]
+        lengths = np.diff(offsets)
+        if len(items) and (lengths == lengths[0]).all():
+            rows = raw[offsets[0] :].reshape(len(items), lengths[0])
+            return rows[:, :size].copy(), Column.of_lengths(
+                rows[:, size:].tobytes(), lengths - size
+            )
         places = offsets[:-1, None] + np.arange(size)
         first = raw[places]
         is_rest = np.ones(len(raw), np.bool_)
         is_rest[: offsets[0]] = False
         is_rest[places] = False
-        return first, Column._make(raw[is_rest].tobytes(), np.diff(offsets) - size)
+        return first, Column.of_lengths(raw[is_rest].tobytes(), lengths - size)
 
     @staticmethod
-    def _make(data: bytes, lengths: npt.NDArray[np.int64]) -> Column:
+    def of_lengths(data: bytes, lengths: npt.NDArray[np.int64]) -> Column:
+        """The column of byte strings of these lengths that lie one after the other."""
         if len(lengths) == 0:
             return Column(data)
         longest = int(lengths.max())
@@ -82,7 +101,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     def to_arrow(self, count: int) -> pa.LargeBinaryArray:
         """The column as an Arrow array; `count` is the number of rows."""
         offsets = np.zeros(count + 1, np.int64)
-        np.cumsum(self._lengths(count), out=offsets[1:])
+        np.cumsum(self.lengths_of(count), out=offsets[1:])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(pa.large_binary(), count, buffers)
 
@@ -92,21 +111,27 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
         if width:
             listed: list[bytes] = np.frombuffer(data, f"V{width}").tolist()
             return listed
-        offsets = accumulate(self._lengths(count).tolist(), initial=0)
+        offsets = accumulate(self.lengths_of(count).tolist(), initial=0)
         return [data[start:end] for start, end in pairwise(offsets)]
 
     def rows(self, first: int, end: int, count: int) -> Column:
         """The byte strings from number `first` to before `end`, of `count`."""
-        lengths = self._lengths(count)
+        lengths = self.lengths_of(count)
         start = int(lengths[:first].sum(dtype=np.int64))
         stop = start + int(lengths[first:end].sum(dtype=np.int64))
-        return Column._make(self.data[start:stop], lengths[first:end])
+        return Column.of_lengths(self.data[start:stop], lengths[first:end])
 
-    def _lengths(self, count: int) -> npt.NDArray[np.int64]:
+    def lengths_of(self, count: int) -> npt.NDArray[np.int64]:
+        """How long each byte string is, of `count`."""
         if self.lengths:
             kind = f"<u{len(self.lengths) // count}"
             return np.frombuffer(self.lengths, kind).astype(np.int64)
         return np.full(count, self.width, np.int64)
+
+
+def listed(items: pa.LargeBinaryArray) -> list[bytes]:
+    """The byte strings of an Arrow array without nulls."""
+    return Column.of_arrow(items).to_list(len(items))
 
 
 def _offsets(items: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
@@ -116,6 +141,7 @@ def _offsets(items: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
     return found[items.offset : items.offset + len(items) + 1]
 
 
+_NOTHING = pa.scalar(b"", pa.large_binary())
 _LENGTHS = ("<u1", "<u2", "<u4", "<u8")
 NO_VALUES = b""
 """The values of a block whose rows have none."""
@@ -158,6 +184,51 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
             stamps=None if stamps is None else stamps[first:end].tobytes(),
         )
 
+    def taken(self, places: npt.NDArray[np.int64]) -> Block:
+        """The rows with these numbers, in their order."""
+        picked = pa.array(places)
+        parts = [
+            None if each is None else Column.of_arrow(each.to_arrow(self.count).take(picked))
+            for each in (self.keys, self.namespaces, self.map_keys)
+        ]
+        keys = parts[0]
+        assert keys is not None
+        values = self.values
+        if values:
+            items = _raw_items.decode(values)
+            values = msgspec.msgpack.encode([items[place] for place in places.tolist()])
+        stamps = self.stamp_array
+        return Block(
+            count=len(places),
+            groups=self.group_array[places].tobytes(),
+            keys=keys,
+            namespaces=parts[1],
+            map_keys=parts[2],
+            values=values,
+            stamps=None if stamps is None else stamps[places].tobytes(),
+        )
+
+    @staticmethod
+    def joined(blocks: Sequence[Block]) -> Block:
+        """The rows of some blocks of one table, one after the other."""
+        first = blocks[0]
+        keys = _joined([(each.keys, each.count) for each in blocks])
+        assert keys is not None
+        values = first.values
+        if values:
+            items = [item for each in blocks for item in _raw_items.decode(each.values)]
+            values = msgspec.msgpack.encode(items)
+        stamps = [each.stamps for each in blocks if each.stamps is not None]
+        return Block(
+            count=sum(each.count for each in blocks),
+            groups=b"".join([each.groups for each in blocks]),
+            keys=keys,
+            namespaces=_joined([(each.namespaces, each.count) for each in blocks]),
+            map_keys=_joined([(each.map_keys, each.count) for each in blocks]),
+            values=values,
+            stamps=None if first.stamps is None else b"".join(stamps),
+        )
+
     def within(self, first_group: int, last_group: int) -> Iterator[Block]:
         """The rows of these key groups, if there are some."""
         groups = self.group_array
@@ -172,6 +243,11 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     def stamp_array(self) -> npt.NDArray[np.int64] | None:
         """The stamp of each row, if there are stamps."""
         return None if self.stamps is None else np.frombuffer(self.stamps, np.int64)
+
+
+def _joined(columns: Sequence[tuple[Column | None, int]]) -> Column | None:
+    there = [column.to_arrow(count) for column, count in columns if column is not None]
+    return Column.of_arrow(pa.concat_arrays(there)) if there else None
 
 
 class BlockRows:

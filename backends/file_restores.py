@@ -17,7 +17,7 @@ from holdfast.backends.tables import TableSpec, TableStore
 from holdfast.backends.transfers import fetch_file, side_by_side
 from holdfast.backends.type_schema import Schema
 from holdfast.backends.written import is_readable, written_spec
-from holdfast.storage import Corrupt, Handle, Invalid, JobStorage
+from holdfast.storage import Corrupt, Handle, Invalid, StateFolder
 from holdfast.storage.names import is_legal
 
 __all__ = ["FilesRestored", "PendingInStore", "restore_files", "take_in"]
@@ -34,11 +34,7 @@ class PendingInStore(PendingTable):
 
     def blocks(self) -> Iterator[Block]:
         self.store.table(self.spec)
-        frozen = self.store.freeze()
-        try:
-            yield from frozen.blocks(self.spec, None)
-        finally:
-            frozen.release()
+        yield from self.store.walk(self.spec)
 
     def claim(self, spec: TableSpec) -> bool:
         files = self.store.files
@@ -59,7 +55,7 @@ class FilesRestored:
 
 
 def restore_files(
-    snapshots: Sequence[FilesToRestore], store: TableStore, storage: JobStorage
+    snapshots: Sequence[FilesToRestore], store: TableStore, storage: StateFolder
 ) -> FilesRestored:
     """Make the tables of these snapshots in a store that has none yet.
 
@@ -143,12 +139,12 @@ def _able(store: TableStore, snapshots: Sequence[FilesToRestore]) -> TableFiles:
     for each in snapshots:
         if files is None or each.attributes.format != known:
             raise Invalid(
-                "a snapshot is files of another state backend",
+                "a snapshot is files that this version of their state backend cannot open",
                 where=f"operator {each.attributes.uid!r}",
-                expected=f"files of {known}, or entries" if known else "entries",
+                expected=f"files of {known}" if known else "a backend that keeps files",
                 found=f"files of {each.attributes.format}",
-                fix="Restore it with the backend that has written it; a checkpoint that it writes "
-                "with incremental=False, and without a changelog, can be restored with any",
+                fix="Restore it with the version of the backend that has written it; a canonical "
+                "savepoint of it then can be restored with any",
             )
     assert files is not None
     return files

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.keyed import EarlyFiles, KeyedStateBackend, Opening
 from holdfast.backends.tables import TableStore
-from holdfast.storage import Clock, JobStorage, StateSnapshot, SystemClock
+from holdfast.storage import Clock, StateFolder, StateSnapshot, SystemClock
 
 __all__ = ["BackendCapabilities", "StateBackend"]
 
@@ -63,7 +63,7 @@ class StateBackend(ABC):
         max_parallelism: int,
         key_type: Any = None,
         restore: Sequence[StateSnapshot] = (),
-        storage: JobStorage | None = None,
+        storage: StateFolder | None = None,
         clock: Clock | None = None,
         allow_pickle: bool = False,
         early: EarlyFiles | None = None,

@@ -31,6 +31,8 @@ _P1, _P2, _P3, _P4, _P5 = (
 )
 _STRIPE_BYTES = 16
 _STRIPE_WORDS = 4
+_WORD_BYTES = 4
+_MOST_WORDS = 32
 _WORTH_A_BLOCK = 512
 """Below this number of rows, one call a row costs less than NumPy's price for each step."""
 
@@ -60,11 +62,20 @@ def hash_variable(column: pa.Array) -> Hashes:
 
 
 def _hash_block(column: pa.Array) -> Hashes:
-    """NumPy for short values; one by one the long ones, and those at the end of the data."""
+    """NumPy for short values, and for whole words of one length, such as 16 characters.
+
+    One by one the long ones, and short ones at the end of the data.
+    """
+    if len(column) < _WORTH_A_BLOCK:
+        return _hash_each(column)
     _, offsets, data = column.buffers()
     bounds = np.frombuffer(offsets, np.int64, len(column) + 1, column.offset * 8)
     data = np.frombuffer(data or b"", np.uint8)
     starts, lengths = bounds[:-1], np.diff(bounds)
+    words, rest = divmod(int(lengths[0]), _WORD_BYTES)
+    if 0 < words <= _MOST_WORDS and not rest and (lengths == lengths[0]).all():
+        rows = data[bounds[0] : bounds[-1]].view("<u4").reshape(len(column), words)
+        return _hash_words(rows.T.astype(np.uint32, order="C"), int(lengths[0]))
     is_short = (lengths < _STRIPE_BYTES) & (starts <= len(data) - _STRIPE_BYTES)
     if np.count_nonzero(is_short) < _WORTH_A_BLOCK:
         return _hash_each(column)

@@ -25,9 +25,15 @@ from holdfast.backends.kinds import (
 from holdfast.backends.loading import Loader
 from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.naming import restoring
+from holdfast.backends.other_stores import OtherStores
 from holdfast.backends.ownership import OwnedByOneThread
 from holdfast.backends.restores import Restored, read_snapshots
-from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget, TableInfo
+from holdfast.backends.snapshots import (
+    SnapshotForm,
+    SnapshotFuture,
+    SnapshotTarget,
+    TableInfo,
+)
 from holdfast.backends.snapshotter import (
     FrozenTable,
     Restoration,
@@ -42,7 +48,7 @@ from holdfast.backends.tables import NO_NAMESPACE, Table, TableSpec, TableStore
 from holdfast.backends.timer_queues import TimerQueue
 from holdfast.backends.timers import TimerService, timer_queue, timer_specs
 from holdfast.backends.ttl import oldest_alive_ms
-from holdfast.storage import Clock, Handle, Invalid, JobStorage, StateSnapshot
+from holdfast.storage import Clock, Handle, Invalid, JobStorage, StateFolder, StateSnapshot
 
 __all__ = ["EarlyFiles", "KeyedStateBackend", "Opening"]
 
@@ -83,7 +89,7 @@ class Opening:
     max_parallelism: int
     key_type: Any
     restore: Sequence[StateSnapshot]
-    storage: JobStorage | None
+    storage: StateFolder | None
     clock: Clock
     allow_pickle: bool
     early: EarlyFiles | None = None
@@ -128,10 +134,12 @@ class KeyedStateBackend(OwnedByOneThread):
         self._timer_specs: list[TableSpec] = []
         self.store = make_store()
         self._carried = Carried(self.store, self._where)
+        self._others = OtherStores(uid, key_groups, max_parallelism)
         try:
             self._restored = Restoration(opening.restore, self._take_in(restored, opening))
             self._snapshots = make_snapshots(self.store, uid, key_groups, max_parallelism)
         except BaseException:
+            self._others.close()
             self.store.close()
             raise
         self._plain_key: Any = self._keys.plain
@@ -291,13 +299,13 @@ class KeyedStateBackend(OwnedByOneThread):
         target: SnapshotTarget,
         *,
         compression: str = "",
-        neutral: bool = False,
+        form: SnapshotForm = SnapshotForm.OWN,
     ) -> SnapshotFuture:
         """Begin a snapshot of the state as it is now.
 
         The call is the part that processing waits for. The rest is done in the background; the
-        future has the snapshot, and can be cancelled. A snapshot is in the form that the backend
-        prefers; a `neutral` one can be restored with any backend.
+        future has the snapshot, and can be cancelled. The canonical form has a compression of its
+        own. Of a native one nobody need be told what becomes of it.
 
         Raises:
             Invalid: the backend is closed, or the call is another thread's.
@@ -307,7 +315,7 @@ class KeyedStateBackend(OwnedByOneThread):
         """
         self.check_thread()
         return self._snapshots.begin(
-            self._request(checkpoint_id, target, compression=compression, neutral=neutral)
+            self._request(checkpoint_id, target, compression=compression, form=form)
         )
 
     def tend(self) -> bool:
@@ -360,15 +368,20 @@ class KeyedStateBackend(OwnedByOneThread):
     def _release(self) -> None:
         self.key = NoKey("the state backend is closed", where=self._where, fix="Open another one")
         self._snapshots.close()
+        self._others.close()
         self.store.close()
 
     def _take_in(self, restored: Restored, opening: Opening) -> Mapping[str, Handle]:
         """Take over what the snapshots have; answers the handles of files that go on here."""
+        self._carried.add_tables(restored.tables)
         found = FilesRestored()
         if restored.files and opening.storage is not None:
+            format_here = self.store.files and self.store.files.format
+            own = [each for each in restored.files if each.attributes.format == format_here]
+            others = [each for each in restored.files if each.attributes.format != format_here]
             with restoring(self._where):
-                found = restore_files(restored.files, self.store, opening.storage)
-        self._carried.add_tables(restored.tables)
+                found = restore_files(own, self.store, opening.storage)
+                self._carried.add_tables(self._others.restore(others, opening.storage))
         self._carried.add_tables(found.tables)
         self._carried.add_changes(restored.changes)
         return found.handles
@@ -379,7 +392,7 @@ class KeyedStateBackend(OwnedByOneThread):
         target: SnapshotTarget,
         *,
         compression: str = "",
-        neutral: bool = False,
+        form: SnapshotForm = SnapshotForm.OWN,
     ) -> SnapshotRequest:
         return SnapshotRequest(
             checkpoint_id=checkpoint_id,
@@ -389,7 +402,7 @@ class KeyedStateBackend(OwnedByOneThread):
             keys=self._keys.description,
             changed=self._carried.changed,
             compression=compression,
-            neutral=neutral,
+            form=form,
         )
 
     def _content(self) -> SnapshotContent:

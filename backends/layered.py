@@ -27,7 +27,7 @@ class LayeredDict:
     """Entries of any hashable address and any value but None.
 
     One thread, the owner, calls everything but `FrozenDict`'s methods and `fold`, which belong to
-    one background thread.
+    background threads. None reads a view while another one folds.
     """
 
     __slots__ = ("_frozen", "_lock", "_views", "_walk", "hot")

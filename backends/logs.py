@@ -16,7 +16,7 @@ import msgspec
 from holdfast.backends.changes import Added, Change, Removed, SetHead, decode_sets
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.snapshots import ENTRIES_KIND, KeyedAttributes, TableInfo
-from holdfast.storage import Corrupt, Handle, JobStorage, StateSnapshot
+from holdfast.storage import Corrupt, Handle, StateFolder, StateSnapshot
 
 __all__ = [
     "BASE_HANDLES",
@@ -95,7 +95,7 @@ class PendingChanges:
     """What was logged of a table, in the same types, and the job has not asked for yet."""
 
     info: TableInfo
-    storage: JobStorage
+    storage: StateFolder
     key_groups: KeyGroupRange
     sources: list[_Source] = field(default_factory=list)
 

@@ -28,6 +28,7 @@ from holdfast.backends.columns import (
 from holdfast.backends.entries import NO_VALUES, Block, BlockRows
 from holdfast.backends.key_groups import key_groups
 from holdfast.backends.key_scalars import IntKey
+from holdfast.backends.key_text import BytesKey, StrKey
 from holdfast.backends.layered import FrozenDict
 from holdfast.backends.tables import Rows, StateKind, TableSpec
 
@@ -42,8 +43,38 @@ NULL = _Null.NULL
 """The cell of a map's entry whose value is None: a None in a table means absent."""
 
 _PIECE_ROWS = 16 * 1024
-_Objects: TypeAlias = Sequence[Any] | npt.NDArray[Any]
-"""Of plain numbers an array, else a list."""
+
+
+class _OneLength:
+    """Texts that are all of one length, such as ids: they are put in order as numbers are."""
+
+    def __init__(self, kind: pa.DataType, rows: npt.NDArray[Any]) -> None:
+        self._kind = kind
+        self._rows = rows
+
+    @classmethod
+    def of(cls, column: pa.Array) -> _OneLength | None:
+        """The column, if they are; it begins at the beginning of its data."""
+        _, offsets, data = column.buffers()
+        lengths = np.diff(np.frombuffer(offsets, np.int64, len(column) + 1))
+        length = int(lengths[0]) if len(lengths) else 0
+        if not length or (lengths != length).any():
+            return None
+        return cls(column.type, np.frombuffer(data, f"V{length}", len(column)))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, places: slice | npt.NDArray[Any]) -> pa.Array:
+        found = self._rows[places]
+        offsets = np.arange(len(found) + 1, dtype=np.int64) * self._rows.itemsize
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(found.tobytes())]
+        return pa.Array.from_buffers(self._kind, len(found), buffers)
+
+
+_Objects: TypeAlias = Sequence[Any] | npt.NDArray[Any] | pa.Array
+"""Of plain numbers an array, of text that are keys one of Arrow, else a list."""
+_Gathered: TypeAlias = _Objects | _OneLength
 
 
 def blocks_of(
@@ -110,11 +141,11 @@ def _cells_of(spec: TableSpec, block: Block) -> Sequence[Any]:
     return cells
 
 
-def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Objects, _Objects]:
+def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Gathered, _Gathered]:
     """All addresses and all values. By pieces: one call for all would hold the interpreter.
 
-    Plain numbers become arrays while they are at hand. They are put in another order later, and
-    objects all over the memory would be looked for once more.
+    Plain numbers, and keys that are text, become arrays while they are at hand. They are put in
+    another order later, and objects all over the memory would be looked for once more.
     """
     pieces = view.pieces(_PIECE_ROWS)
     first = next(pieces, None)
@@ -122,7 +153,7 @@ def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Objects, _Objects]:
         return [], []  # perhaps nobody has said yet what type the keys have
     addresses, values = _Column(None), _Column(_number_of(spec))
     if spec.kind is StateKind.VALUE and not spec.stamped and spec.namespaces is None:
-        addresses = _Column(np.int64 if isinstance(spec.keys, IntKey) else None)
+        addresses = _Column(_KEYS.get(type(spec.keys)))
     for piece in chain((first,), pieces):
         addresses.extend(piece[0])
         values.extend(piece[1])
@@ -136,39 +167,56 @@ def _number_of(spec: TableSpec) -> type[np.generic] | None:
     return _NUMBERS.get(spec.values.describe()["type"])
 
 
+_Kind: TypeAlias = type[np.generic] | pa.DataType
 _NUMBERS: dict[str, type[np.generic]] = {"int": np.int64, "float": np.float64}
+_KEYS: dict[type, _Kind] = {
+    IntKey: np.int64,
+    StrKey: pa.large_string(),
+    BytesKey: pa.large_binary(),
+}
 
 
 class _Column:
-    """Objects as they come: a list of them, or an array where all are numbers of one type."""
+    """Objects as they come: a list of them, or an array where all are of one plain type."""
 
-    def __init__(self, kind: type[np.generic] | None) -> None:
+    def __init__(self, kind: _Kind | None) -> None:
         self._kind = kind
         self._objects: list[Any] = []
-        self._arrays: list[npt.NDArray[Any]] = []
+        self._arrays: list[Any] = []
 
     def extend(self, piece: list[Any]) -> None:
-        if self._kind is None:
+        kind = self._kind
+        if kind is None:
             self._objects.extend(piece)
+        elif isinstance(kind, pa.DataType):
+            self._arrays.append(pa.array(piece, kind))
         else:
-            self._arrays.append(np.fromiter(piece, self._kind, len(piece)))
+            self._arrays.append(np.fromiter(piece, kind, len(piece)))
 
-    def all(self) -> _Objects:
-        return np.concatenate(self._arrays) if self._arrays else self._objects
+    def all(self) -> _Gathered:
+        if self._kind is None:
+            return self._objects
+        if isinstance(self._kind, pa.DataType):
+            column = pa.concat_arrays(self._arrays)
+            return _OneLength.of(column) or column
+        numbers: npt.NDArray[Any] = np.concatenate(self._arrays)
+        return numbers
 
 
-def _at(column: _Objects | Sequence[Any], places: npt.NDArray[np.uint32]) -> _Objects:
-    if isinstance(column, np.ndarray):
+def _at(column: _Gathered, places: npt.NDArray[np.uint32]) -> _Objects:
+    if isinstance(column, np.ndarray | _OneLength):
         return column[places]
+    if isinstance(column, pa.Array):
+        return column.take(pa.array(places))
     return list(map(column.__getitem__, places.tolist()))
 
 
-def _groups(spec: TableSpec, addresses: _Objects, max_parallelism: int) -> npt.NDArray[np.uint16]:
+def _groups(spec: TableSpec, addresses: _Gathered, max_parallelism: int) -> npt.NDArray[np.uint16]:
     groups = np.empty(len(addresses), np.uint16)
     for start in range(0, len(addresses), _PIECE_ROWS):
         keys = addresses[start : start + _PIECE_ROWS]
-        if isinstance(keys, np.ndarray):
-            hashes = spec.keys.hash_column(pa.array(keys))
+        if isinstance(keys, np.ndarray | pa.Array):
+            hashes = spec.keys.hash_column(pa.array(keys) if isinstance(keys, np.ndarray) else keys)
         else:
             if spec.namespaces is not None:
                 keys = [address[0] for address in keys]

@@ -11,6 +11,7 @@ from holdfast.backends.entries import Block
 from holdfast.backends.kinds import shape_of
 from holdfast.backends.loading import Reading
 from holdfast.backends.metrics import StateMetrics
+from holdfast.backends.operator_canonical import CanonicalState, write_canonical_states
 from holdfast.backends.operator_forms import OperatorForm
 from holdfast.backends.operator_restores import PendingState, read_operator_snapshots
 from holdfast.backends.operator_snapshots import (
@@ -22,8 +23,8 @@ from holdfast.backends.operator_states import BroadcastState, OperatorListState
 from holdfast.backends.ownership import OwnedByOneThread
 from holdfast.backends.redistribution import Mode
 from holdfast.backends.snapshot_worker import SnapshotWorker
-from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
-from holdfast.storage import Invalid, JobStorage, StateSnapshot
+from holdfast.backends.snapshots import SnapshotForm, SnapshotFuture, SnapshotTarget
+from holdfast.storage import Invalid, StateFolder, StateSnapshot
 
 __all__ = ["OperatorStateBackend"]
 
@@ -69,7 +70,7 @@ class OperatorStateBackend(OwnedByOneThread):
         slot: int,
         parallelism: int,
         restore: Sequence[StateSnapshot] = (),
-        storage: JobStorage | None = None,
+        storage: StateFolder | None = None,
         allow_pickle: bool = False,
     ) -> Self:
         """Open operator state, empty or with a slot's part of what the snapshots hold.
@@ -116,12 +117,18 @@ class OperatorStateBackend(OwnedByOneThread):
         return state
 
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str = ""
+        self,
+        checkpoint_id: int,
+        target: SnapshotTarget,
+        *,
+        compression: str = "",
+        form: SnapshotForm = SnapshotForm.OWN,
     ) -> SnapshotFuture:
         """Begin a snapshot of the state as it is now.
 
         The call is the part that processing waits for. The rest is done in the background; the
-        future has the snapshot, and can be cancelled.
+        future has the snapshot, and can be cancelled. Forms are the same but for the canonical one,
+        which has a compression of its own.
 
         Raises:
             Invalid: the backend is closed, or the call is another thread's.
@@ -134,12 +141,21 @@ class OperatorStateBackend(OwnedByOneThread):
         frozen = [each.frozen() for each in self._states.values()]
         carried = [table for each in self._pending.values() for table in each.carried()]
 
+        def write_canonical(future: SnapshotFuture) -> StateSnapshot:
+            states = [
+                CanonicalState(each.table, each.blocks(keys, cells), each.values)
+                for each, keys, cells in frozen
+            ]
+            states += [CanonicalState(table, blocks) for table, blocks in carried]
+            return write_canonical_states(self._place, states, (target, checkpoint_id), future)
+
         def write(future: SnapshotFuture) -> StateSnapshot:
-            tables = [(form.table, form.blocks(keys, cells)) for form, keys, cells in frozen]
+            tables = [(each.table, each.blocks(keys, cells)) for each, keys, cells in frozen]
             with target.segments(checkpoint_id, self.uid, compression=compression) as writer:
                 return write_operator_snapshot(writer, self._place, [*tables, *carried], future)
 
-        return self._worker.submit(write)
+        writes = write_canonical if form is SnapshotForm.CANONICAL else write
+        return self._worker.submit(writes, is_aside=form is not SnapshotForm.OWN)
 
     def metrics(self) -> StateMetrics:
         """How many entries each state has: elements of a list, or entries of a map.

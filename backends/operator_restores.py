@@ -15,8 +15,11 @@ import msgspec
 
 from holdfast.backends.entries import Block, decode_blocks
 from holdfast.backends.naming import restoring
+from holdfast.backends.operator_canonical import typed_state
 from holdfast.backends.operator_snapshots import (
     OPERATOR_KIND,
+    OPERATOR_KINDS,
+    OPERATOR_PARQUET_KIND,
     OperatorAttributes,
     OperatorPlace,
     OperatorTable,
@@ -30,9 +33,10 @@ from holdfast.backends.redistribution import (
     Written,
     shares_of,
 )
-from holdfast.storage import Corrupt, Handle, Invalid, JobStorage, StateSnapshot
+from holdfast.backends.table_parts import read_part
+from holdfast.storage import Corrupt, Handle, Invalid, StateFolder, StateSnapshot
 
-__all__ = ["PendingPiece", "PendingState", "read_operator_snapshots"]
+__all__ = ["PendingPiece", "PendingState", "of_all_slots", "read_operator_snapshots"]
 
 
 @dataclass(slots=True)
@@ -42,8 +46,9 @@ class PendingPiece:
     table: OperatorTable
     slot: int
     handles: dict[str, Handle]
-    storage: JobStorage
+    storage: StateFolder
     place: OperatorPlace
+    is_canonical: bool = False
     held: tuple[int, list[Block]] | None = None
     """The number of the first element that is held, and the blocks from there."""
 
@@ -82,13 +87,20 @@ class PendingPiece:
         with self.naming():
             if handle not in self.handles:
                 raise self._damaged(f"a handle {handle!r}", "no such handle")
-            pieces = self.storage.stream(self.handles[handle])
-            blocks = decode_blocks(pieces, where=self.storage.url)
+            blocks = self._segment(handle)
             for block in _cut(blocks, wanted.start, wanted.stop):
                 count += block.count
                 yield block
             if count != len(wanted):
                 raise self._damaged(f"{len(wanted)} elements more", f"{count}, in {handle!r}")
+
+    def _segment(self, name: str) -> Iterator[Block]:
+        handle = self.handles[name]
+        if not self.is_canonical:
+            return decode_blocks(self.storage.stream(handle), where=self.storage.url)
+        typed = typed_state(self.place.uid, self.slot, self.table)
+        rows = next(each.elements for each in self.table.segments if each.handle == name)
+        return read_part(self.storage, handle, typed, rows=rows, groups=None)
 
     def _damaged(self, expected: str, found: str) -> Corrupt:
         return Corrupt(
@@ -134,8 +146,25 @@ class PendingState:
             yield from self.pieces[extent.piece].blocks(extent.first, extent.end)
 
 
+def of_all_slots(parts: Sequence[StateSnapshot]) -> Sequence[StateSnapshot]:
+    """The parts that a checkpoint has, with empty ones for slots that never asked for such state.
+
+    A checkpoint is complete or there is none: a part that is not there was not written.
+    """
+    if not parts:
+        return ()
+    first = parts[0]
+    there = {part.slot for part in parts}
+    silent = set(range(int(first.attributes.get("parallelism", 0)))) - there
+    empty = {**first.attributes, "states": []}
+    return [
+        *parts,
+        *(StateSnapshot(kind=OPERATOR_KIND, attributes=empty, slot=slot) for slot in silent),
+    ]
+
+
 def read_operator_snapshots(
-    snapshots: Sequence[StateSnapshot], storage: JobStorage | None, place: OperatorPlace
+    snapshots: Sequence[StateSnapshot], storage: StateFolder | None, place: OperatorPlace
 ) -> dict[str, PendingState]:
     """What is this slot's in the snapshots of all old slots; no state is read from storage yet.
 
@@ -158,7 +187,14 @@ def read_operator_snapshots(
     pieces: dict[str, list[PendingPiece]] = {}
     for snapshot, attributes in found:
         for table in attributes.states:
-            piece = PendingPiece(table, _slot_of(snapshot, place), snapshot.handles, storage, place)
+            piece = PendingPiece(
+                table,
+                _slot_of(snapshot, place),
+                snapshot.handles,
+                storage,
+                place,
+                is_canonical=snapshot.kind == OPERATOR_PARQUET_KIND,
+            )
             pieces.setdefault(table.name, []).append(piece)
     written = {name: _written(name, its_pieces, place) for name, its_pieces in pieces.items()}
     shares = shares_of(written, Rescale(old_parallelism, place.parallelism, place.slot))
@@ -169,10 +205,10 @@ def read_operator_snapshots(
 
 
 def _attributes(snapshot: StateSnapshot, place: OperatorPlace) -> OperatorAttributes:
-    if snapshot.kind != OPERATOR_KIND:
+    if snapshot.kind not in OPERATOR_KINDS:
         raise Invalid(
             f"{place} cannot be restored from a snapshot of this kind",
-            expected=OPERATOR_KIND,
+            expected=" or ".join(OPERATOR_KINDS),
             found=snapshot.kind,
         )
     try:
@@ -180,7 +216,7 @@ def _attributes(snapshot: StateSnapshot, place: OperatorPlace) -> OperatorAttrib
     except msgspec.ValidationError as error:
         raise Corrupt(
             f"the attributes of a snapshot for {place} have not the shape of their kind",
-            expected=OPERATOR_KIND,
+            expected=snapshot.kind,
             found=str(error),
         ) from error
     if attributes.uid != place.uid:

@@ -6,7 +6,7 @@ as it is declared now, and what it did not ask for as it was found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -20,15 +20,24 @@ from holdfast.storage import Handle, Invalid, StateSnapshot
 
 __all__ = [
     "OPERATOR_KIND",
+    "OPERATOR_KINDS",
+    "OPERATOR_PARQUET_KIND",
     "OperatorAttributes",
     "OperatorPlace",
     "OperatorSegment",
     "OperatorTable",
+    "operator_snapshot",
     "write_operator_snapshot",
 ]
 
 OPERATOR_KIND = "holdfast.operator-state/1"
 """The kind of a snapshot of operator state."""
+
+OPERATOR_PARQUET_KIND = "holdfast.operator-parquet/1"
+"""The kind of one in the canonical form: typed columns in Parquet files."""
+
+OPERATOR_KINDS = (OPERATOR_KIND, OPERATOR_PARQUET_KIND)
+"""All kinds of snapshots of operator state. Those of the slots of a checkpoint may differ."""
 
 _SEGMENT_BYTES = 4 * 1024 * 1024
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -103,11 +112,18 @@ def write_operator_snapshot(
         segments = tuple(_segments(writer, blocks, table.name, handles, future))
         written.append(msgspec.structs.replace(table, segments=segments))
     future.check()
+    return operator_snapshot(OPERATOR_KIND, place, handles, written)
+
+
+def operator_snapshot(
+    kind: str, place: OperatorPlace, handles: dict[str, Handle], states: Sequence[OperatorTable]
+) -> StateSnapshot:
+    """The snapshot of what was written."""
     attributes = OperatorAttributes(
-        uid=place.uid, parallelism=place.parallelism, states=tuple(written)
+        uid=place.uid, parallelism=place.parallelism, states=tuple(states)
     )
     return StateSnapshot(
-        kind=OPERATOR_KIND,
+        kind=kind,
         handles=handles,
         attributes=msgspec.to_builtins(attributes),
         slot=place.slot,

@@ -9,27 +9,62 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TypeVar
 
 import msgspec
 
+from holdfast.backends.canonical import typed_table
 from holdfast.backends.entries import Block, decode_blocks
 from holdfast.backends.file_snapshots import FilesAttributes
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.logs import LOGGED_KIND, LoggedAttributes, PendingChanges, base_of
-from holdfast.backends.snapshots import ENTRIES_KIND, FILES_KIND, KeyedAttributes, TableInfo
+from holdfast.backends.regrouping import Regrouping, in_order
+from holdfast.backends.snapshots import (
+    ENTRIES_KIND,
+    FILES_KIND,
+    PARQUET_KIND,
+    KeyedAttributes,
+    SegmentInfo,
+    TableInfo,
+)
+from holdfast.backends.table_parts import read_part
 from holdfast.backends.tables import TableSpec
-from holdfast.storage import Corrupt, Handle, Invalid, JobStorage, StateSnapshot
+from holdfast.backends.typed_rows import TypedTable
+from holdfast.storage import Corrupt, Handle, Invalid, StateFolder, StateSnapshot
 
-__all__ = ["FilesToRestore", "PendingEntries", "PendingTable", "Restored", "read_snapshots"]
+__all__ = [
+    "KEYED_KINDS",
+    "FilesToRestore",
+    "PendingEntries",
+    "PendingOutside",
+    "PendingTable",
+    "Restored",
+    "attributes_of",
+    "can_be_regrouped",
+    "has_some_of",
+    "read_snapshots",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One table in one snapshot."""
+    """One table in one snapshot; `typed` says what its files have, if they are Parquet."""
 
     info: TableInfo
     handles: dict[str, Handle]
+    typed: TypedTable | None = None
+
+    def handle(self, segment: SegmentInfo, where: str) -> Handle:
+        if segment.handle not in self.handles:
+            raise Corrupt(
+                "a snapshot does not hold what its attributes say",
+                where=where,
+                expected=f"a handle {segment.handle!r}",
+                found="no such handle",
+                fix="Restore another checkpoint",
+            )
+        return self.handles[segment.handle]
 
 
 class PendingTable(ABC):
@@ -54,31 +89,44 @@ class PendingTable(ABC):
         """All blocks are where they are wanted: it is needed no more."""
 
 
+class PendingOutside(PendingTable):
+    """One that is not in the store that the job goes on with."""
+
+    @abstractmethod
+    def hold(self) -> None:
+        """Have its blocks in memory: where they come from may be gone from now on.
+
+        Raises:
+            Corrupt: a file is missing or damaged; names it.
+            Unavailable: the storage did not answer.
+        """
+
+
 @dataclass(slots=True)
-class PendingEntries(PendingTable):
-    """One that is in storage still, in the neutral form; its blocks are in order of key group."""
+class PendingEntries(PendingOutside):
+    """One that is in storage still, in the neutral form, or the canonical one.
+
+    Its blocks are in order of key group, but for one that is regrouped: it was written with another
+    max parallelism, and only the rows of a block are in that order.
+    """
 
     info: TableInfo
-    storage: JobStorage
+    storage: StateFolder
     key_groups: KeyGroupRange
     sources: list[_Source] = field(default_factory=list)
     held: list[Block] | None = None
+    regrouping: Regrouping | None = None
 
     def blocks(self) -> Iterator[Block]:
         if self.held is not None:
             yield from self.held
             return
-        where = f"{self.storage.url}: table {self.info.name!r}"
-        first, last = self.key_groups.first, self.key_groups.last
-        wanted = [
-            self._handle(source, segment.handle, where)
-            for source in self.sources
-            for segment in source.info.segments
-            if segment.first_group <= last and segment.last_group >= first
-        ]
-        for pieces in self.storage.stream_all(wanted):
-            for block in decode_blocks(pieces, where=where):
-                yield from block.within(first, last)
+        wanted, regrouping = self.key_groups, self.regrouping
+        for block in self._stored():
+            if regrouping is None:
+                yield from block.within(wanted.first, wanted.last)
+            else:
+                yield from regrouping.regrouped(block, wanted)
 
     def claim(self, spec: TableSpec) -> bool:
         return False
@@ -86,21 +134,38 @@ class PendingEntries(PendingTable):
     def loaded(self) -> None:
         self.held = None
 
-    def _handle(self, source: _Source, name: str, where: str) -> Handle:
-        if name not in source.handles:
-            raise Corrupt(
-                "a snapshot does not hold what its attributes say",
-                where=where,
-                expected=f"a handle {name!r}",
-                found="no such handle",
-                fix="Restore another checkpoint",
-            )
-        return source.handles[name]
-
     def hold(self) -> None:
-        """Keep the blocks in memory: the files may be deleted from now on."""
         if self.held is None:
-            self.held = sorted(self.blocks(), key=lambda block: int(block.group_array[0]))
+            blocks = list(self.blocks())
+            if self.regrouping is None:
+                self.held = sorted(blocks, key=lambda block: int(block.group_array[0]))
+            else:  # as they came: a list may go on in the next block, whatever that begins with
+                self.held = in_order(blocks)
+
+    def _stored(self) -> Iterator[Block]:
+        """The blocks that are in storage, those of a kind one after the other."""
+        where = f"{self.storage.url}: table {self.info.name!r}"
+        regrouping, wanted = self.regrouping, self.key_groups
+        groups = None if regrouping else (wanted.first, wanted.last)
+        listed = [
+            (source, segment)
+            for source in self.sources
+            for segment in source.info.segments
+            if regrouping or _has_some(segment, wanted)
+        ]
+        for typed, found in groupby(listed, lambda each: each[0].typed):
+            if typed is None:
+                handles = [source.handle(segment, where) for source, segment in found]
+                for pieces in self.storage.stream_all(handles):
+                    yield from decode_blocks(pieces, where=where)
+                continue
+            for source, segment in found:
+                handle = source.handle(segment, where)
+                yield from read_part(self.storage, handle, typed, rows=segment.rows, groups=groups)
+
+
+def _has_some(segment: SegmentInfo, wanted: KeyGroupRange) -> bool:
+    return segment.first_group <= wanted.last and segment.last_group >= wanted.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +176,11 @@ class FilesToRestore:
     attributes: FilesAttributes
     key_groups: KeyGroupRange
 
+    @property
+    def backend(self) -> str:
+        """The name of the backend that has written them."""
+        return self.attributes.format.partition("/")[0]
+
 
 @dataclass(slots=True)
 class Restored:
@@ -119,15 +189,29 @@ class Restored:
     keys: dict[str, object] | None = None
     """The description of keys."""
     tables: dict[str, list[PendingEntries]] = field(default_factory=dict)
-    """Those in the neutral form, by name."""
+    """Those in the neutral form or the canonical one, by name."""
     files: list[FilesToRestore] = field(default_factory=list)
     changes: dict[str, list[PendingChanges]] = field(default_factory=dict)
     """What has changed in tables since, by name."""
 
 
+def can_be_regrouped(snapshot: StateSnapshot) -> bool:
+    """Whether what it has can be restored at another max parallelism."""
+    return snapshot.key_groups is None or snapshot.kind == PARQUET_KIND
+
+
+def has_some_of(snapshot: StateSnapshot, key_groups: KeyGroupRange, max_parallelism: int) -> bool:
+    """Whether a snapshot of keyed state is needed to restore these key groups."""
+    if snapshot.key_groups is None:
+        return False
+    if can_be_regrouped(snapshot) and snapshot.attributes["max_parallelism"] != max_parallelism:
+        return True
+    return bool(KeyGroupRange(*snapshot.key_groups).intersection(key_groups))
+
+
 def read_snapshots(
     snapshots: Sequence[StateSnapshot],
-    storage: JobStorage | None,
+    storage: StateFolder | None,
     *,
     uid: str,
     key_groups: KeyGroupRange,
@@ -141,6 +225,7 @@ def read_snapshots(
     """
     restored = Restored()
     seen: list[KeyGroupRange] = []
+    wanted = key_groups
     for snapshot in snapshots:
         if storage is None:
             raise Invalid(
@@ -149,10 +234,13 @@ def read_snapshots(
                 fix="Pass storage=",
             )
         reader = _Reader(restored, storage, uid, key_groups, max_parallelism)
-        reader.read(snapshot)
+        attributes = reader.read(snapshot)
         _check_apart(snapshot, seen, uid)
+        if attributes.max_parallelism != max_parallelism:
+            wanted = KeyGroupRange(0, attributes.max_parallelism - 1)
+    _check_alike(snapshots, uid)
     if snapshots:
-        _check_whole(seen, key_groups, uid)
+        _check_whole(seen, wanted, uid)
     return restored
 
 
@@ -161,13 +249,14 @@ class _Reader:
     """Adds to `restored` what a snapshot says."""
 
     restored: Restored
-    storage: JobStorage
+    storage: StateFolder
     uid: str
     key_groups: KeyGroupRange
     max_parallelism: int
 
-    def read(self, snapshot: StateSnapshot) -> None:
-        attributes = _attributes(snapshot, self.uid)
+    def read(self, snapshot: StateSnapshot) -> KeyedAttributes:
+        """Take in a snapshot; answers what it says of itself."""
+        attributes = attributes_of(snapshot, self.uid)
         _check_fit(snapshot, attributes, self.uid, self.max_parallelism)
         self._check_keys(attributes)
         for info in attributes.tables:
@@ -175,7 +264,7 @@ class _Reader:
             if pending is None:
                 pending = PendingEntries(info, self.storage, self.key_groups)
                 self.restored.tables[info.name].append(pending)
-            pending.sources.append(_Source(info, snapshot.handles))
+            pending.sources.append(self._source(snapshot, attributes, info, pending))
         match attributes:
             case FilesAttributes() if snapshot.key_groups is not None:
                 groups = KeyGroupRange(*snapshot.key_groups)
@@ -184,6 +273,22 @@ class _Reader:
             case LoggedAttributes():
                 self.read(base_of(snapshot, attributes))
                 self._read_logs(snapshot, attributes)
+        return attributes
+
+    def _source(
+        self,
+        snapshot: StateSnapshot,
+        attributes: KeyedAttributes,
+        info: TableInfo,
+        pending: PendingEntries,
+    ) -> _Source:
+        typed = None
+        written, keys = attributes.max_parallelism, attributes.keys
+        if snapshot.kind == PARQUET_KIND and info.segments:
+            typed = typed_table(self.uid, written, keys, info)
+            if keys is not None and written != self.max_parallelism:
+                pending.regrouping = Regrouping(keys, self.max_parallelism)
+        return _Source(info, snapshot.handles, typed)
 
     def _read_logs(self, snapshot: StateSnapshot, attributes: LoggedAttributes) -> None:
         types: dict[str, TableInfo] = {}
@@ -225,12 +330,23 @@ def _alike(pending: Sequence[_Pending], info: TableInfo) -> _Pending | None:
 
 _SHAPES: dict[str, type[KeyedAttributes]] = {
     ENTRIES_KIND: KeyedAttributes,
+    PARQUET_KIND: KeyedAttributes,
     FILES_KIND: FilesAttributes,
     LOGGED_KIND: LoggedAttributes,
 }
 
 
-def _attributes(snapshot: StateSnapshot, uid: str) -> KeyedAttributes:
+KEYED_KINDS = frozenset(_SHAPES)
+"""All kinds of snapshots of keyed state."""
+
+
+def attributes_of(snapshot: StateSnapshot, uid: str) -> KeyedAttributes:
+    """What a snapshot of keyed state says of itself.
+
+    Raises:
+        Invalid: it is of another kind.
+        Corrupt: it does not have the shape of its kind.
+    """
     shape = _SHAPES.get(snapshot.kind)
     if shape is None:
         raise Invalid(
@@ -262,12 +378,24 @@ def _check_fit(
             found="key groups {} to {}".format(*snapshot.key_groups),
             fix="Restore another checkpoint",
         )
-    if attributes.max_parallelism != max_parallelism:
+    if attributes.max_parallelism != max_parallelism and snapshot.kind != PARQUET_KIND:
         raise Invalid(
             f"the max parallelism of operator {uid!r} is not that of its snapshot",
             expected=str(attributes.max_parallelism),
             found=str(max_parallelism),
-            fix="It decides to which key group a key belongs: keep it, or restore from a savepoint",
+            fix="It decides to which key group a key belongs: keep it, or restore from a canonical "
+            "savepoint",
+        )
+
+
+def _check_alike(snapshots: Sequence[StateSnapshot], uid: str) -> None:
+    """Make sure that key groups mean the same in all of them."""
+    found = sorted({str(each.attributes.get("max_parallelism")) for each in snapshots})
+    if len(found) > 1:
+        raise Invalid(
+            f"the snapshots of operator {uid!r} differ in max parallelism",
+            expected="the snapshots of all slots of one savepoint",
+            found=" and ".join(found),
         )
 
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from rocksdict import (
@@ -259,19 +260,31 @@ def told(error: Exception, where: str, *, is_brought: bool = False) -> HoldfastE
     return Unavailable("RocksDB could not do its work", where=where, found=text, fix=fix)
 
 
+_SHORT_BYTES = 1024
+_MOST_AT_ONCE = 256
+
+
 def next_entries(iterator: RdictIter, limit: int, most_bytes: int = sys.maxsize) -> list[ByteEntry]:
     """Some entries from where an iterator is; few if they are long, but one if there is one.
 
     The quicker `items` would end at damage, silently.
     """
-    is_at, key, value, step = iterator.valid, iterator.key, iterator.value, iterator.next
+    key, value, step = iterator.key, iterator.value, iterator.next
     entries: list[ByteEntry] = []
-    size_bytes = 0
-    while len(entries) < limit and size_bytes < most_bytes and is_at():
-        entry = (key(), value())
-        size_bytes += len(entry[1])
-        entries.append(entry)
-        step()
+    add = entries.append
+    size_bytes, at_once = 0, 1
+    while len(entries) < limit and size_bytes < most_bytes:
+        first = len(entries)
+        for found in islice(iter(key, None), min(at_once, limit - first)):
+            add((found, value()))
+            step()
+        if len(entries) == first:
+            break
+        taken = sum([len(each) for _, each in entries[first:]])
+        size_bytes += taken
+        # Few at a time until it is known that values are short: one might take a page by itself.
+        is_short = taken <= _SHORT_BYTES * (len(entries) - first)
+        at_once = min(2 * at_once, _MOST_AT_ONCE) if is_short else 1
     iterator.status()
     return entries
 

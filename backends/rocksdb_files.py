@@ -20,8 +20,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, cast
 
+import pyarrow as pa
 from rocksdict import IngestExternalFileOptions, ReadOptions, SstFileWriter, WriteBatch
 
+from holdfast.backends.entries import listed
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.rocksdb_database import Family, RocksDatabase, is_at_end, translated
 from holdfast.backends.rocksdb_memory import SlotMemory
@@ -34,6 +36,8 @@ __all__ = ["RocksFiles"]
 _NOT_NEEDED = ("OPTIONS-", "LOG", "IDENTITY", "LOCK", "rocksdict-config.json")
 """A database opens without these, with options of its own."""
 _LASTING = (".sst", ".blob")
+_CACHED_ENTRIES = 4096
+"""So many objects are made of columns before they are written: the processor's cache holds them."""
 _PIECE_ENTRIES = 16
 """So many entries of another database are in memory at once; more are no quicker."""
 _FILE_PIECES = 64 * 1024
@@ -79,6 +83,19 @@ class RocksFiles(ByteFiles):
         if family is None:
             family = self.families[table] = self.database.create(self._free_name(table))
         return family
+
+    def take_in(
+        self, family: Family, keys: pa.LargeBinaryArray, values: pa.LargeBinaryArray
+    ) -> None:
+        """Add entries to a family as a file; the keys ascend, and each is there once."""
+        path = self._new("loaded")
+        writer = SstFileWriter(self._options.family)
+        writer.open(str(path))
+        for first in range(0, len(keys), _CACHED_ENTRIES):
+            some = (each.slice(first, _CACHED_ENTRIES) for each in (keys, values))
+            deque(map(writer.__setitem__, *map(listed, some)), 0)
+        writer.finish()
+        family.table.ingest_external_file([str(path)], _moving())
 
     def drop(self, table: str) -> None:
         """Remove a table, if there is one."""

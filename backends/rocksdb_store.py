@@ -10,14 +10,22 @@ from itertools import accumulate, islice
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from rocksdict import RdictIter, ReadOptions, WriteBatch
 
 from holdfast.backends.byte_keys import WORTH_SORTING, in_places, is_in_order, order_of
-from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
+from holdfast.backends.byte_store import (
+    ByteColumns,
+    ByteEntry,
+    ByteStore,
+    ByteTable,
+    FrozenBytes,
+    in_columns,
+)
 from holdfast.backends.metrics import StateMetrics
 from holdfast.backends.rocksdb_database import (
     Family,
-    RocksDatabase,
     is_at_end,
     next_entries,
     next_keys,
@@ -29,11 +37,15 @@ from holdfast.backends.rocksdb_memory import SlotMemory
 from holdfast.backends.rocksdb_metrics import rocks_metrics
 from holdfast.backends.rocksdb_options import RocksOptions
 from holdfast.backends.working_directory import WorkingDirectory
+from holdfast.storage import Unavailable
 
 __all__ = ["RocksStore"]
 
 _BATCH_ENTRIES = 32 * 1024
 """So many are written at once: between two writes others get memory, and the interpreter."""
+
+_WORTH_A_FILE = 32 * 1024
+"""So many entries that fill a table are written as a file of their own, past the write buffer."""
 
 _FIRST_WALKED, _MOST_WALKED = 16, 256
 """So many entries a walk takes at first, and at most, at once: they might be long."""
@@ -73,7 +85,7 @@ class RocksStore(ByteStore):
         family = self._rocks.family_of(name)
         table = self._tables.get(name)
         if table is None or table.family is not family:
-            table = self._tables[name] = _RocksTable(name, self._rocks.database, family)
+            table = self._tables[name] = _RocksTable(name, self._rocks, family)
         return table
 
     def drop(self, name: str) -> None:
@@ -98,10 +110,11 @@ class RocksStore(ByteStore):
 class _RocksTable(ByteTable):
     """One column family."""
 
-    def __init__(self, name: str, database: RocksDatabase, family: Family) -> None:
+    def __init__(self, name: str, files: RocksFiles, family: Family) -> None:
         self.family = family
+        self._files = files
         self._rocks = family.table
-        self._database = database
+        self._database = files.database
         self._where = f"table {name!r}"
 
     def get(self, key: bytes) -> bytes | None:
@@ -141,6 +154,19 @@ class _RocksTable(ByteTable):
             deque(map(batch.put, keys[piece], values[piece]), 0)
             self._write(batch)
 
+    def load_many(self, keys: pa.LargeBinaryArray, values: pa.LargeBinaryArray) -> None:
+        if len(keys) < _WORTH_A_FILE:
+            super().load_many(keys, values)
+            return
+        if not _ascend(keys):
+            order = pa.array(order_of(keys))
+            keys, values = (each.take(order) for each in (keys, values))
+            if not _ascend(keys):
+                super().load_many(keys, values)  # a file has each key once
+                return
+        with translated(self._where):
+            self._files.take_in(self.family, keys, values)
+
     def remove_many(self, keys: Sequence[bytes]) -> None:
         ordered = sorted(set(keys))
         for piece in _pieces(self._database.batch_bytes, ordered):
@@ -162,6 +188,30 @@ class _RocksTable(ByteTable):
 
     def key_page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[bytes]:
         return self._scan(first, end, partial(next_keys, limit=limit))
+
+    def walk(self, limit: Callable[[], int]) -> Iterator[ByteColumns]:
+        options = ReadOptions()
+        cast(Any, options).fill_cache(False)  # what is read once; the stubs take no argument
+        unseen = b""
+        with translated(self._where):
+            entries = iter(cast(Any, self._rocks).items(read_opt=options))
+        while True:
+            with translated(self._where):
+                keys, values = in_columns(islice(entries, limit()))
+            if not len(keys):
+                break
+            yield keys, values
+            unseen = keys[-1].as_py() + b"\x00"
+        with translated(self._where):
+            if not is_at_end(self.family, unseen, options):
+                raise Unavailable(
+                    "not all entries of a table could be read",
+                    where=self._where,
+                    expected="the last entry",
+                    found=f"more behind {unseen.hex()}, where reading ended",
+                    fix="Read it again; see that this machine has files to open, and that its disk "
+                    "can be read",
+                )
 
     def _scan(
         self, first: bytes, end: bytes | None, taken: Callable[[RdictIter], list[_T]]
@@ -220,6 +270,11 @@ class _RocksTable(ByteTable):
         if not batch.is_empty():
             with translated(self._where):
                 self._database.write(batch, self.family)
+
+
+def _ascend(keys: pa.LargeBinaryArray) -> bool:
+    """Whether each key is greater than the one before."""
+    return bool(pc.all(pc.less(keys[:-1], keys[1:])).as_py())
 
 
 def _pieces(most_bytes: int, *columns: Sequence[bytes]) -> Iterator[slice]:

@@ -1,7 +1,11 @@
-"""The background thread of a backend: writes its snapshots, one after the other."""
+"""The background threads of a backend: one writes what checkpoints need, one after the other.
+
+Another one writes savepoints: their place may be slow, and no checkpoint waits for it.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
@@ -16,32 +20,38 @@ class SnapshotWorker:
 
     def __init__(self, uid: str) -> None:
         self._uid = uid
-        self._thread: ThreadPoolExecutor | None = None
+        self._threads: dict[bool, ThreadPoolExecutor] = {}
         self._waiting: list[SnapshotFuture] = []
+        self._ending = threading.Lock()
+        """Held while anything follows a snapshot; meanwhile none is written."""
 
     def submit(
         self,
         write: Callable[[SnapshotFuture], StateSnapshot],
         ended: Callable[[Callable[[], bool]], None] | None = None,
+        *,
+        is_aside: bool = False,
     ) -> SnapshotFuture:
         """Leave `write` to the background; it asks its future whether it was given up.
 
-        `ended` is called there once the future is done, however it ended; it is given a function
-        that says whether another snapshot is waiting.
+        It comes after what was submitted before and is as much aside as this. `ended` is called
+        there once the future is done, however it ended; it is given a function that says whether
+        another snapshot is waiting, or being written. None is written while `ended` runs.
         """
         future = SnapshotFuture()
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, f"snapshots of {self._uid}")
+        if is_aside not in self._threads:
+            what = "savepoints" if is_aside else "snapshots"
+            self._threads[is_aside] = ThreadPoolExecutor(1, f"{what} of {self._uid}")
         self._waiting.append(future)
-        self._thread.submit(self._run, future, write, ended)
+        self._threads[is_aside].submit(self._run, future, write, ended)
         return future
 
     def close(self) -> None:
         """Give up what is on its way, and wait until nothing is touched any more."""
         for future in list(self._waiting):
             future.cancel()
-        if self._thread is not None:
-            self._thread.shutdown(wait=True)
+        for thread in self._threads.values():
+            thread.shutdown(wait=True)
 
     def _run(
         self,
@@ -49,6 +59,8 @@ class SnapshotWorker:
         write: Callable[[SnapshotFuture], StateSnapshot],
         ended: Callable[[Callable[[], bool]], None] | None,
     ) -> None:
+        with self._ending:
+            pass  # who ends sees that this one waits, and is quick
         try:
             if future.set_running_or_notify_cancel():
                 future.set_result(write(future))
@@ -59,4 +71,5 @@ class SnapshotWorker:
         finally:
             self._waiting.remove(future)
         if ended is not None:
-            ended(lambda: bool(self._waiting))
+            with self._ending:
+                ended(lambda: bool(self._waiting))

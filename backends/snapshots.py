@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future, wait
+from enum import Enum
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -22,9 +23,11 @@ from holdfast.storage import Buffer, Handle, SegmentStream, StateSnapshot
 __all__ = [
     "ENTRIES_KIND",
     "FILES_KIND",
+    "PARQUET_KIND",
     "KeyedAttributes",
     "SegmentInfo",
     "Segments",
+    "SnapshotForm",
     "SnapshotFuture",
     "SnapshotTarget",
     "TableInfo",
@@ -37,8 +40,25 @@ ENTRIES_KIND = "holdfast.keyed-entries/1"
 FILES_KIND = "holdfast.keyed-files/1"
 """The kind of a snapshot that is files of the store."""
 
+PARQUET_KIND = "holdfast.keyed-parquet/1"
+"""The kind of a snapshot in the canonical form: typed columns in Parquet files."""
+
 _SEGMENT_BYTES = 4 * 1024 * 1024
 _LOOK_S = 0.05
+
+
+class SnapshotForm(Enum):
+    """What a snapshot is written as."""
+
+    OWN = "own"
+    """As the backend prefers; it may refer to files of earlier snapshots."""
+    NATIVE = "native"
+    """Likewise, but all of it anew: refers to nothing, and no later snapshot refers to it."""
+    NEUTRAL = "neutral"
+    """As entries that any backend can be restored from; refers to nothing."""
+    CANONICAL = "canonical"
+    """As Parquet files, one folder a state, that any backend can be restored from, at any max
+    parallelism, and that any tool reads (docs/savepoint-format.md); refers to nothing."""
 
 
 class Segments(Protocol):
@@ -88,6 +108,14 @@ class SnapshotTarget(Protocol):
         It may be one file for all writers of a slot: they count once the slot has acknowledged the
         checkpoint. So a later one may refer to them when this one is known to be completed, and
         writes them again before that. Any thread.
+        """
+        ...
+
+    def table_file(self, checkpoint_id: int, path: str) -> Segments:
+        """Begin the file of this name, for one segment, which it alone is: a Parquet file.
+
+        The name is legal, and within the folder that belongs to this checkpoint or savepoint; no
+        two writers ask for the same. It counts after a normal exit. Any thread, several at once.
         """
         ...
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.backends.canonical import CanonicalTable, CanonicalWriter
 from holdfast.backends.entries import Block
 from holdfast.backends.file_snapshots import (
     ConfirmedFiles,
@@ -30,6 +31,7 @@ from holdfast.backends.snapshots import (
     FILES_KIND,
     KeyedAttributes,
     Segments,
+    SnapshotForm,
     SnapshotFuture,
     SnapshotTarget,
     TableInfo,
@@ -47,7 +49,11 @@ __all__ = [
     "Snapshots",
     "Snapshotter",
     "info_of",
+    "write_blocks",
 ]
+
+
+_OWN_FORMS = (SnapshotForm.OWN, SnapshotForm.NATIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +104,14 @@ class SnapshotRequest:
     changed: int
     """How much of what was asked for so far is otherwise than the restored snapshots have it."""
     compression: str
-    neutral: bool
-    """In the form that any backend can be restored from."""
+    form: SnapshotForm = SnapshotForm.OWN
+    begun_from: int | None = None
+    """What the snapshot is to say of files that later ones may refer to; see `StateSnapshot`."""
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether no checkpoint waits for it, nor for what is written before it."""
+        return self.form is not SnapshotForm.OWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +161,11 @@ class Snapshots(ABC):
         """Give up what is on its way, and wait until nothing is touched any more."""
 
 
+_WriteEntries = Callable[
+    [SnapshotRequest, SnapshotContent, FrozenTables, SnapshotFuture], StateSnapshot
+]
+
+
 class Snapshotter(Snapshots):
     """Writes all tables of the store."""
 
@@ -168,17 +185,15 @@ class Snapshotter(Snapshots):
 
     def begin(self, request: SnapshotRequest) -> SnapshotFuture:
         base = self._confirmed.begin(request.checkpoint_id)
+        if request.form is SnapshotForm.NATIVE:
+            base = {}
         content = request.content()
         files = self._store.files
-        if files is not None and files.is_preferred and not request.neutral:
+        if files is not None and files.is_preferred and request.form in _OWN_FORMS:
             return self._begin_files(request, content, files, base)
-        frozen = self._store.freeze()
-
-        def ended(stop: Callable[[], bool]) -> None:
-            frozen.release()
-            self._store.settle(stop)
-
-        return self._worker.submit(partial(self._write_entries, request, content, frozen), ended)
+        is_canonical = request.form is SnapshotForm.CANONICAL
+        write = self._write_canonical if is_canonical else self._write_entries
+        return self._begin_entries(request, content, write)
 
     def build_on(self, restored: Restoration) -> None:
         self._confirmed = ConfirmedFiles(restored.files)
@@ -191,6 +206,18 @@ class Snapshotter(Snapshots):
 
     def close(self) -> None:
         self._worker.close()
+
+    def _begin_entries(
+        self, request: SnapshotRequest, content: SnapshotContent, write: _WriteEntries
+    ) -> SnapshotFuture:
+        frozen = self._store.freeze()
+
+        def ended(stop: Callable[[], bool]) -> None:
+            frozen.release()
+            self._store.settle(stop)
+
+        writes = partial(write, request, content, frozen)
+        return self._worker.submit(writes, ended, is_aside=request.is_aside)
 
     def _begin_files(
         self,
@@ -208,7 +235,7 @@ class Snapshotter(Snapshots):
             there.frozen.release()
             self._store.settle(stop)
 
-        return self._worker.submit(write, ended)
+        return self._worker.submit(write, ended, is_aside=request.is_aside)
 
     def _write_entries(
         self,
@@ -223,9 +250,32 @@ class Snapshotter(Snapshots):
                 for table in content.tables
             ]
             tables += [(pending.info, pending.blocks) for pending in content.pending]
-            handles, infos = _write_blocks(writer, tables, future)
+            handles, infos = write_blocks(writer, tables, future)
             future.check()
-        return self._snapshot(ENTRIES_KIND, handles, self._attributes(request, infos))
+        return self._snapshot(ENTRIES_KIND, handles, self._attributes(request, infos), request)
+
+    def _write_canonical(
+        self,
+        request: SnapshotRequest,
+        content: SnapshotContent,
+        frozen: FrozenTables,
+        future: SnapshotFuture,
+    ) -> StateSnapshot:
+        tables = []
+        for table in content.tables:
+            blocks = partial(frozen.blocks, table.spec, table.keep_from_ms)
+            tables.append(CanonicalTable.of(table.spec, table.info, blocks))
+        tables += [CanonicalTable(pending.info, pending.blocks) for pending in content.pending]
+        writer = CanonicalWriter(
+            uid=self._uid,
+            key_groups=self._key_groups,
+            max_parallelism=self._max_parallelism,
+            keys=request.keys,
+            target=request.target,
+            checkpoint_id=request.checkpoint_id,
+        )
+        written = writer.write(tables, future)
+        return msgspec.structs.replace(written, begun_from=request.begun_from)
 
     def _write_files(
         self,
@@ -239,14 +289,15 @@ class Snapshotter(Snapshots):
         number, compression = request.checkpoint_id, request.compression
         with self._segments(request) as writer:
             beside = [(pending.info, pending.blocks) for pending in content.pending]
-            handles, infos = _write_blocks(writer, beside, future)
+            handles, infos = write_blocks(writer, beside, future)
             shared = partial(
                 request.target.shared_segments, number, self._uid, compression=compression
             )
             upload = Upload(writer, shared, future.check)
             written = write_files(there.frozen.files, base, upload)
             future.check()
-        self._confirmed.written(number, written.lasting)
+        if request.form is SnapshotForm.OWN:
+            self._confirmed.written(number, written.lasting)
         handles |= {handle_name(file): handle for file, handle in written.handles.items()}
         attributes = FilesAttributes(
             **msgspec.structs.asdict(self._attributes(request, infos)),
@@ -256,7 +307,7 @@ class Snapshotter(Snapshots):
                 for table in content.tables
             ),
         )
-        return self._snapshot(FILES_KIND, handles, attributes)
+        return self._snapshot(FILES_KIND, handles, attributes, request)
 
     def _segments(self, request: SnapshotRequest) -> Segments:
         return request.target.segments(
@@ -274,17 +325,22 @@ class Snapshotter(Snapshots):
         )
 
     def _snapshot(
-        self, kind: str, handles: dict[str, Handle], attributes: KeyedAttributes
+        self,
+        kind: str,
+        handles: dict[str, Handle],
+        attributes: KeyedAttributes,
+        request: SnapshotRequest,
     ) -> StateSnapshot:
         return StateSnapshot(
             kind=kind,
             handles=handles,
             attributes=msgspec.to_builtins(attributes),
             key_groups=(self._key_groups.first, self._key_groups.last),
+            begun_from=request.begun_from,
         )
 
 
-def _write_blocks(
+def write_blocks(
     writer: Segments,
     tables: Sequence[tuple[TableInfo, Callable[[], Iterator[Block]]]],
     future: SnapshotFuture,

@@ -60,7 +60,8 @@ class KeptTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class FrozenFiles(ABC):
     """Files that are together what all tables were at one moment.
 
-    One background thread reads them, while the owner goes on; they do not change.
+    One background thread reads them, while the owner goes on; they do not change. There may be
+    several at once, each with a thread.
     """
 
     files: Sequence[StoreFile]

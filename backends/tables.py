@@ -167,6 +167,11 @@ class Table(ABC):
         A list that begins in one block may go on in the next.
         """
 
+    def load_together(self, blocks: Sequence[Block]) -> None:
+        """`load` some blocks, in their order; override it where that is quicker at once."""
+        for block in blocks:
+            self.load(block)
+
     @abstractmethod
     def unload(self, block: Block) -> None:
         """Remove what the rows of a block name, which have no values; see `Rows`."""
@@ -253,7 +258,8 @@ class MapTable(Table):
 class FrozenTables(ABC):
     """The tables as they were at one moment.
 
-    One background thread reads it, while the owner goes on; what it reads does not change.
+    One background thread reads it, while the owner goes on; what it reads does not change. Beside
+    it another one may read what was frozen at another moment.
     """
 
     @abstractmethod
@@ -355,12 +361,24 @@ class TableStore(ABC):
         Several may be held at once, and are released in any order.
         """
 
+    def walk(self, spec: TableSpec) -> Iterator[Block]:
+        """The entries of one table as `FrozenTables.blocks` has them.
+
+        For who does nothing else with the table until the last block; override it where that
+        spares something.
+        """
+        frozen = self.freeze()
+        try:
+            yield from frozen.blocks(spec, None)
+        finally:
+            frozen.release()
+
     @abstractmethod
     def settle(self, stop: Callable[[], bool]) -> None:
         """Do what is better done in the background, and is no change for the owner, who goes on.
 
-        Called by the thread that reads frozen tables, after it has released some; others may be
-        held still. Gives up soon when `stop` says so.
+        Called by a thread that has read frozen tables, after it has released them. Others may be
+        held still, but are not read meanwhile. Gives up soon when `stop` says so.
         """
 
     def metrics(self) -> StateMetrics:

@@ -10,7 +10,7 @@ from threading import Event
 from typing import TypeVar
 
 from holdfast.backends.snapshots import Segments
-from holdfast.storage import Handle, JobStorage, Unavailable
+from holdfast.storage import Handle, StateFolder, Unavailable
 
 __all__ = ["Check", "fetch_file", "send_file", "side_by_side"]
 
@@ -66,7 +66,7 @@ def send_file(path: Path, segments: Segments, check: Check) -> Handle:
     return segment.handle
 
 
-def fetch_file(storage: JobStorage, handle: Handle, path: Path, check: Check) -> None:
+def fetch_file(storage: StateFolder, handle: Handle, path: Path, check: Check) -> None:
     """Bring a segment to this machine, checked, as a new file.
 
     Raises:

@@ -18,7 +18,7 @@ from holdfast.backends.type_schema import Schema
 from holdfast.backends.value_codec import ValueCodec
 from holdfast.storage import Corrupt
 
-__all__ = ["is_readable", "written_spec"]
+__all__ = ["is_readable", "is_written", "written_spec"]
 
 _KINDS: Mapping[str, StateKind] = {
     "value": StateKind.VALUE,
@@ -71,6 +71,11 @@ class _WrittenValues(ValueCodec[bytes]):
 def is_readable(info: TableInfo) -> bool:
     """Whether it is a table of a kind that there is."""
     return info.kind in _KINDS
+
+
+def is_written(spec: TableSpec) -> bool:
+    """Whether it is that of a table as it was written, whose values nobody has looked at."""
+    return isinstance(spec.values, _WrittenValues)
 
 
 def written_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:

@@ -13,6 +13,7 @@ from holdfast.backends.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.scenes import churn, content, files, keyed, memory, taken
 from holdfast.storage import Corrupt, FileHandle, Invalid, JobStorage, StateSnapshot
@@ -192,7 +193,7 @@ def _damage(place: Place, what: str, damage: Callable[[Path, bytes], object]) ->
             churn(state, list(range(-40, 40)), 1500)
             expected = content(state)
             snapshot = taken(state, job)
-            neutral = taken(state, job, 2, neutral=True)
+            neutral = taken(state, job, 2, form=SnapshotForm.NEUTRAL)
         for name in sorted(_files_of(snapshot)):
             _damage_file(place, Path(folder) / name, what, damage, (job, snapshot, expected))
         (name,) = _files_of(neutral)

@@ -18,7 +18,7 @@ from holdfast.backends.interface import StateBackend
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_group, key_groups_of_slots
 from holdfast.backends.keyed import EarlyFiles, KeyedStateBackend
-from holdfast.backends.snapshots import SnapshotFuture, SnapshotTarget
+from holdfast.backends.snapshots import SnapshotForm, SnapshotFuture, SnapshotTarget
 from holdfast.backends.tables import NO_NAMESPACE
 from holdfast.backends.testing.model import ModelTimer
 from holdfast.backends.testing.subjects import Account, Action, KeyKind, Subject
@@ -73,6 +73,11 @@ class Gate:
         """As `JobStorage.log_segments`, once the gate is open."""
         self._pass()
         return self.job.log_segments(checkpoint_id, label, compression=compression)
+
+    def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
+        """As `JobStorage.table_file`, once the gate is open."""
+        self._pass()
+        return self.job.table_file(checkpoint_id, path)
 
     def _pass(self) -> None:
         if not self.opened.wait(_PATIENCE_S):
@@ -163,11 +168,11 @@ class Fleet:
             )
 
     def begin(
-        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str, neutral: bool
+        self, checkpoint_id: int, target: SnapshotTarget, *, compression: str, form: SnapshotForm
     ) -> list[SnapshotFuture]:
         """Begin a snapshot in every slot."""
         return [
-            slot.snapshot(checkpoint_id, target, compression=compression, neutral=neutral)
+            slot.snapshot(checkpoint_id, target, compression=compression, form=form)
             for slot in self.slots
         ]
 

@@ -15,6 +15,7 @@ from holdfast.backends.descriptors import (
     TtlUpdateType,
     ValueStateDescriptor,
 )
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.scenes import keyed, memory, taken
 from holdfast.storage import ManualClock
@@ -229,7 +230,7 @@ class TimeToLiveClauses:
                     value.put_many([number], [number])
                     seen.add(number)
                     clock.advance(_TTL_MS - 1)
-                snapshot = taken(state, job, neutral=True)
+                snapshot = taken(state, job, form=SnapshotForm.NEUTRAL)
             with keyed(opened(place), snapshot, job=job, clock=clock) as state:
                 state.get_state(ValueStateDescriptor("v", int))
                 same(sorted(state.keys("v")), expected, "keys after the restore")

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.backends.interface import StateBackend
-from holdfast.backends.snapshots import SnapshotFuture
+from holdfast.backends.snapshots import SnapshotForm, SnapshotFuture
 from holdfast.backends.testing.comparing import (
     DOMAINS,
     compare_fired,
@@ -219,20 +219,20 @@ class StateBackendMachine(RuleBasedStateMachine):
     @rule(
         gated=st.booleans(),
         compression=st.sampled_from(("", "lz4")),
-        neutral=st.sampled_from((0, 0, 1)),
+        form=st.sampled_from((SnapshotForm.OWN, SnapshotForm.OWN, *SnapshotForm)),
     )
     @precondition(lambda self: len(self.flights) < _IN_FLIGHT)
-    def begin_snapshot(self, *, gated: bool, compression: str, neutral: int) -> None:
+    def begin_snapshot(self, *, gated: bool, compression: str, form: SnapshotForm) -> None:
         """Begin a snapshot; while its gate is shut, nothing of it is written."""
         gate = Gate(self.settings.job)
         if not gated:
             gate.opened.set()
         if self.base is not None:  # as barriers tell it
             self.fleet.completed(self.base)
-        futures = self.fleet.begin(
-            self.next_number, gate, compression=compression, neutral=bool(neutral)
+        futures = self.fleet.begin(self.next_number, gate, compression=compression, form=form)
+        cleans = (
+            form is not SnapshotForm.OWN or not self.settings.backend.capabilities.own_snapshots
         )
-        cleans = bool(neutral) or not self.settings.backend.capabilities.own_snapshots
         snapshot = self.model.snapshot(cleans=cleans)
         self.flights.append(_Flight(self.next_number, gate, futures, snapshot, self.base))
         self.next_number += 1
@@ -289,7 +289,7 @@ class StateBackendMachine(RuleBasedStateMachine):
         while self.flights:
             self._complete(self.flights.pop(0))
         self.let_time_pass(earlier_ms)
-        self.begin_snapshot(gated=False, compression="", neutral=0)
+        self.begin_snapshot(gated=False, compression="", form=SnapshotForm.OWN)
         number = self.flights[0].number
         self._complete(self.flights.pop(0))
         self._drop()

@@ -8,6 +8,7 @@ from holdfast.backends.descriptors import ValueStateDescriptor
 from holdfast.backends.interface import StateBackend
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.registry import load_backend
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.samples import KEYS
 from holdfast.backends.testing.scenes import (
@@ -33,6 +34,7 @@ __all__ = ["ExchangeClauses", "RestoreClauses"]
 _KEYS = list(range(300))
 _TOTAL = ValueStateDescriptor("total", int)
 _NEUTRAL = "hashmap"
+_MOVING = (SnapshotForm.NEUTRAL, SnapshotForm.CANONICAL)
 
 
 class RestoreClauses:
@@ -176,15 +178,17 @@ class RestoreClauses:
 
 
 class ExchangeClauses:
-    """Snapshots are in a neutral form: what one backend wrote, every other one reads."""
+    """Neutral and canonical snapshots: what one backend wrote, every other one reads."""
 
     def test_another_backend_reads_its_snapshots(self, place: Place) -> None:
         """State and timers move to another backend as they are."""
-        _move(opened(place), load_backend(_NEUTRAL))
+        for form in _MOVING:
+            _move(opened(place), load_backend(_NEUTRAL), form)
 
     def test_it_reads_snapshots_of_another_backend(self, place: Place) -> None:
         """State and timers come from another backend as they are."""
-        _move(load_backend(_NEUTRAL), opened(place))
+        for form in _MOVING:
+            _move(load_backend(_NEUTRAL), opened(place), form)
 
     def test_keys_of_every_type_move(self, place: Place) -> None:
         """There and back, with the same hash: else they end up in the wrong slot."""
@@ -192,7 +196,8 @@ class ExchangeClauses:
         for name, sample in KEYS.items():
             job, keys = memory(), list(sample.instances)
             snapshots: list[StateSnapshot] = []
-            for number, (backend, parallelism) in enumerate(((mine, 2), (other, 3), (mine, 1))):
+            turns = ((mine, 2, _MOVING[0]), (other, 3, _MOVING[1]), (mine, 1, _MOVING[1]))
+            for number, (backend, parallelism, form) in enumerate(turns):
                 taken_now = []
                 for key_groups in slots(parallelism):
                     with keyed(
@@ -210,7 +215,7 @@ class ExchangeClauses:
                             found = value.get_many(owned).to_pylist()
                             same(found, list(map(keys.index, owned)), f"{what}: their values")
                         value.put_many(owned, list(map(keys.index, owned)))
-                        taken_now.append(taken(state, job, number, neutral=True))
+                        taken_now.append(taken(state, job, number, form=form))
                 snapshots = taken_now
 
     def test_snapshots_come_from_several_backends(self, place: Place) -> None:
@@ -229,7 +234,7 @@ class ExchangeClauses:
             same(content(state), expected, f"state of key groups {ALL} of {MAX_PARALLELISM}")
 
 
-def _move(source: StateBackend, target: StateBackend) -> None:
+def _move(source: StateBackend, target: StateBackend, form: SnapshotForm) -> None:
     job = memory()
     with keyed(source) as state:
         churn(state, _KEYS, 3000)
@@ -238,11 +243,11 @@ def _move(source: StateBackend, target: StateBackend) -> None:
             state.set_current_key(key)
             timers.register_event_time_timer(-key)
         expected = content(state)
-        snapshot = taken(state, job, neutral=True)
+        snapshot = taken(state, job, form=form)
     _is_restored(target, snapshot, job, expected)
     with keyed(target, snapshot, job=job) as state:
         content(state)
-        back = taken(state, job, 2, neutral=True)
+        back = taken(state, job, 2, form=form)
     _is_restored(source, back, job, expected)
 
 

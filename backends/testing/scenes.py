@@ -22,6 +22,7 @@ from holdfast.backends.descriptors import (
 from holdfast.backends.interface import StateBackend
 from holdfast.backends.key_groups import KeyGroupRange, key_groups_of_slots
 from holdfast.backends.keyed import KeyedStateBackend
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.storage import (
     Clock,
     FileSystemCheckpointStorage,
@@ -131,10 +132,14 @@ def files() -> Iterator[tuple[JobStorage, str]]:
 
 
 def taken(
-    state: KeyedStateBackend, job: JobStorage, number: int = 1, *, neutral: bool = False
+    state: KeyedStateBackend,
+    job: JobStorage,
+    number: int = 1,
+    *,
+    form: SnapshotForm = SnapshotForm.OWN,
 ) -> StateSnapshot:
     """A snapshot, when it is done."""
-    return state.snapshot(number, job, neutral=neutral).result(WAIT_S)
+    return state.snapshot(number, job, form=form).result(WAIT_S)
 
 
 def keys_of(state: KeyedStateBackend, keys: Sequence[Any]) -> list[Any]:
@@ -232,6 +237,11 @@ class Gate:
         """As the job's, after the gate was opened."""
         self._pass()
         return self.job.log_segments(checkpoint_id, label, compression=compression)
+
+    def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
+        """As the job's, after the gate was opened."""
+        self._pass()
+        return self.job.table_file(checkpoint_id, path)
 
     def _pass(self) -> None:
         self.entered.set()

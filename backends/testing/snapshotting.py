@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.backends.descriptors import ValueStateDescriptor
 from holdfast.backends.registry import load_backend
-from holdfast.backends.snapshots import ENTRIES_KIND
+from holdfast.backends.snapshots import ENTRIES_KIND, PARQUET_KIND, SnapshotForm
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.scenes import (
     STATES,
@@ -55,8 +55,11 @@ class SnapshotClauses:
                     same(content(state), expected, f"state at the barrier, by {name} keys")
 
     def test_many_snapshots_may_be_under_way(self, place: Place) -> None:
-        """Each is the state at its own barrier, though the first has not been written yet."""
-        job = memory()
+        """Each is the state at its own barrier, though the first has not been written yet.
+
+        Of checkpoints and of savepoints, which are written at once by two threads.
+        """
+        job, forms = memory(), (SnapshotForm.OWN, SnapshotForm.CANONICAL, SnapshotForm.NATIVE)
         expected = []
         with keyed(opened(place)) as state, Gate(job) as gate:
             churn(state, _INTS, 300)
@@ -64,7 +67,7 @@ class SnapshotClauses:
             for number in range(6):
                 churn(state, _INTS, 200, number)
                 expected.append(content(state))
-                futures.append(state.snapshot(number, gate))
+                futures.append(state.snapshot(number, gate, form=forms[number % 3]))
             churn(state, _INTS, 200, "after")
             after = content(state)
             gate.open.set()
@@ -120,14 +123,18 @@ class SnapshotClauses:
             shared_segments = segments
             log_segments = segments
 
+            def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
+                raise Corrupt(f"no table for {checkpoint_id} {path}")
+
         with keyed(opened(place)) as state:
             churn(state, _INTS, 300)
             expected = content(state)
-            failing = state.snapshot(1, Failing())
-            with owed(Corrupt, "a snapshot whose target fails"):
-                failing.result(WAIT_S)
+            for form in SnapshotForm:
+                failing = state.snapshot(1, Failing(), form=form)
+                with owed(Corrupt, "a snapshot whose target fails"):
+                    failing.result(WAIT_S)
+                same(content(state), expected, "state after a snapshot failed")
             snapshot = taken(state, job, 2)
-            same(content(state), expected, "state after a snapshot failed")
         with keyed(opened(place), snapshot, job=job) as state:
             same(content(state), expected, "the snapshot after the one that failed")
 
@@ -164,14 +171,19 @@ class SnapshotClauses:
                 same(found, (key_groups.first, key_groups.last), "the key groups of a snapshot")
 
     def test_a_snapshot_is_in_the_form_that_is_told(self, place: Place) -> None:
-        """Neutral where that is asked for; else as the backend declares."""
+        """Neutral or canonical where that is asked for; else as the backend declares.
+
+        A native one is in its own form or in the neutral one, whichever has all that there is.
+        """
         job, backend = memory(), opened(place)
         with keyed(backend, key_type=int) as state:
             churn(state, _INTS, 100)
-            for neutral in (True, False):
-                is_neutral = taken(state, job, neutral=neutral).kind == ENTRIES_KIND
-                expected = neutral or not backend.capabilities.own_snapshots
-                same(is_neutral, expected, f"a snapshot is neutral, asked for as {neutral}")
+            for form in SnapshotForm:
+                kind = taken(state, job, form=form).kind
+                own = backend.capabilities.own_snapshots and form is SnapshotForm.OWN
+                same(kind == PARQUET_KIND, form is SnapshotForm.CANONICAL, f"asked for as {form}")
+                if form is not SnapshotForm.NATIVE:
+                    same(kind not in (ENTRIES_KIND, PARQUET_KIND), own, f"asked for as {form}")
 
     def test_notifications_are_taken(self, place: Place) -> None:
         """Of any checkpoint, in any order, known or not: the driver may be late, or restarted."""

@@ -174,6 +174,19 @@ def test_many_values_of_every_length(rows: int, lengths: tuple[int, int], seed: 
     assert hash_variable(column[rows // 3 :]).tolist() == expected[rows // 3 :]
 
 
+@pytest.mark.parametrize("length", [*range(1, 41), 124, 128, 132, 256])
+def test_a_column_of_values_of_one_length(length: int) -> None:
+    values = [
+        row.tobytes() for row in np.random.default_rng(length).integers(0, 256, (900, length), "u1")
+    ]
+    expected = list(map(hash_bytes, values))
+    column = pa.array(values, pa.large_binary())
+    assert hash_variable(column).tolist() == expected
+    assert hash_variable(column[7:-1]).tolist() == expected[7:-1]
+    longer = pa.array([*values, b"x" * (length + 4)], pa.large_binary())
+    assert hash_variable(longer).tolist()[:-1] == expected
+
+
 @pytest.mark.parametrize("words", range(1, 14))
 @pytest.mark.parametrize("rows", [0, 1, 700, BLOCK_ROWS + 1])
 def test_rows_of_every_width(words: int, rows: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from holdfast.backends import KeyedStateBackend, StateBackend, ValueStateDescriptor, load_backend
 from holdfast.backends.changes import Change
 from holdfast.backends.logs import PendingChanges
-from holdfast.backends.snapshots import FILES_KIND
+from holdfast.backends.snapshots import FILES_KIND, SnapshotForm
 from holdfast.storage import (
     Corrupt,
     FileHandle,
@@ -146,7 +146,7 @@ def test_what_was_claimed_is_not_passed_off_as_whole(
                 lambda: state.timers("others"),
                 lambda: state.get_state(ValueStateDescriptor("new", int)),
                 lambda: state.snapshot(3, job),
-                lambda: state.snapshot(4, job, neutral=True),
+                lambda: state.snapshot(4, job, form=SnapshotForm.NEUTRAL),
             ):
                 with pytest.raises(Corrupt, match="state 'list' of operator 'op' cannot be rest"):
                     call()

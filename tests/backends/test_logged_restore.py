@@ -11,7 +11,7 @@ from msgspec import structs
 
 from holdfast.backends import KeyGroupRange, StateBackend, load_backend
 from holdfast.backends.logs import LOGGED_KIND
-from holdfast.backends.snapshots import ENTRIES_KIND
+from holdfast.backends.snapshots import ENTRIES_KIND, SnapshotForm
 from holdfast.storage import (
     Corrupt,
     FileHandle,
@@ -97,7 +97,7 @@ def test_what_nobody_asks_for_is_carried_on_with_its_changes(
                 state.get_state(descriptor, namespace_type=namespace_type)
         native = state.snapshot(3, job).result(WAIT_S)
         job.storage.delete(f"{job.folder}/{name}" for name in files_of(snapshot))
-        neutral = state.snapshot(4, job, neutral=True).result(WAIT_S)
+        neutral = state.snapshot(4, job, form=SnapshotForm.NEUTRAL).result(WAIT_S)
         assert content(state) == expected
     assert neutral.kind == ENTRIES_KIND
     for carried, reader in ((native, backend), (neutral, load_backend("hashmap"))):

@@ -18,6 +18,7 @@ from holdfast.backends import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.storage import Corrupt, JobStorage, StateSnapshot, load_storage
 
 ALL, LOW, HIGH = KeyGroupRange(0, 127), KeyGroupRange(0, 63), KeyGroupRange(64, 127)
@@ -141,7 +142,7 @@ def test_a_snapshot_that_lacks_a_handle_is_corrupt(backend: StateBackend, job: J
     with opened(backend, job) as keyed:
         keyed.set_current_key(1)
         keyed.get_state(ValueStateDescriptor("v", int)).update(1)
-        snapshot = keyed.snapshot(1, job, neutral=True).result(30)
+        snapshot = keyed.snapshot(1, job, form=SnapshotForm.NEUTRAL).result(30)
     with opened(backend, job, structs.replace(snapshot, handles={})) as keyed:
         with pytest.raises(Corrupt, match=r"state 'v' of operator 'op' cannot.*a handle 'v/0'"):
             keyed.get_state(ValueStateDescriptor("v", int))

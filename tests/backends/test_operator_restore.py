@@ -196,7 +196,10 @@ def test_the_snapshots_of_all_slots_are_needed(job: JobStorage) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda it: msgspec.structs.replace(it, kind="x/9"), r"'op'.*operator-state/1, found x/9"),
+        (
+            lambda it: msgspec.structs.replace(it, kind="x/9"),
+            r"'op'.*operator-parquet/1, found x/9",
+        ),
         (lambda it: changed(it, states=5), r"attributes.*'op'.*Expected `array`"),
         (lambda it: changed(it, parallelism=0), r"attributes.*parallelism"),
         (lambda it: msgspec.structs.replace(it, slot=None), "does not say of which slot"),

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.backends import load_backend
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.backends.snapshots import FILES_KIND
+from holdfast.backends.snapshots import FILES_KIND, SnapshotForm
 from holdfast.storage import Corrupt, FileHandle, JobStorage, StateSnapshot, load_storage
 from rocksdb_states import LIST, LOW, VALUE, Content, content, files_below, fill, opened, rocksdb_in
 from state_targets import Gate, files_of
@@ -48,7 +48,7 @@ def test_it_is_files_from_the_first_snapshot_on(
         first = state.snapshot(2, job).result(30)
         job.storage.delete(f"{job.folder}/{name}" for name in files_of(entries))
         second = state.snapshot(3, job).result(30)
-        neutral = state.snapshot(4, job, neutral=True).result(30)
+        neutral = state.snapshot(4, job, form=SnapshotForm.NEUTRAL).result(30)
         assert content(state) == expected
     for each in (first, second):
         assert each.kind == FILES_KIND
@@ -64,7 +64,7 @@ def test_it_is_asked_for_while_a_snapshot_waits(
     expected = content_of(entries, job)
     gate = Gate(job)
     with opened(rocksdb, entries, job=job) as state:
-        futures = [state.snapshot(2, gate), state.snapshot(3, gate, neutral=True)]
+        futures = [state.snapshot(2, gate), state.snapshot(3, gate, form=SnapshotForm.NEUTRAL)]
         assert content(state) == expected
         elements = state.get_state(LIST)
         state.set_current_key(0)

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from holdfast.backends.file_snapshots import FilesAttributes, handle_name
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.storage import (
     Corrupt,
     FileHandle,
@@ -42,11 +43,11 @@ from rocksdb_states import (
     rocksdb_in,
 )
 from state_targets import Gate
-from tried_backends import backend_named
 
 pytestmark = pytest.mark.slow
 
 _DISK_BYTES = 16 << 20
+NEUTRAL = SnapshotForm.NEUTRAL
 _SIZE_LIMIT_BYTES = 64 << 10
 _SOON_S = 20.0
 
@@ -246,7 +247,7 @@ def test_a_working_directory_that_is_gone(
         uses: dict[str, Callable[[], object]] = {
             "write": lambda: [values.put_many(range(9_000), [b"x" * 1_000] * 9_000) for _ in "abc"],
             "snapshot": lambda: state.snapshot(2, job).result(30),
-            "neutral snapshot": lambda: state.snapshot(2, job, neutral=True).result(30),
+            "neutral snapshot": lambda: state.snapshot(2, job, form=NEUTRAL).result(30),
         }
         if use in uses:
             with pytest.raises(
@@ -444,27 +445,6 @@ def test_a_file_in_storage_that_is_damaged(
     assert files_below(place) == []
     with opened(rocksdb_in(place), whole, job=job) as state:
         assert content(state) == before
-
-
-@pytest.mark.parametrize("other", ["hashmap", "sqlite"])
-def test_files_of_another_backend(
-    place: Path, job: JobStorage, whole: StateSnapshot, other: str, quick_path: Path
-) -> None:
-    backend = backend_named(other, quick_path / "other")
-    says = "files of another state backend.*'op'.*expected entries, found files of rocksdb/1"
-    with (
-        pytest.raises(Invalid, match=f"{says}.*incremental=False"),
-        opened(backend, whole, job=job),
-    ):
-        pass
-    with opened(rocksdb_in(place), whole, job=job) as state:
-        expected = content(state)
-        neutral = state.snapshot(2, job, neutral=True).result(30)
-    with opened(backend, neutral, job=job) as state:
-        assert content(state) == expected
-        back = state.snapshot(3, job).result(30)
-    with opened(rocksdb_in(place), back, job=job) as state:
-        assert content(state) == expected
 
 
 LOOKING = """

@@ -27,7 +27,7 @@ from holdfast.backends.file_snapshots import ConfirmedFiles
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.rocksdb_files import RocksFiles
 from holdfast.backends.rocksdb_memory import SlotMemory
-from holdfast.backends.snapshots import FILES_KIND
+from holdfast.backends.snapshots import FILES_KIND, SnapshotForm
 from holdfast.backends.transfers import Check, side_by_side
 from holdfast.storage import (
     Corrupt,
@@ -108,9 +108,9 @@ def writers(snapshot: StateSnapshot) -> set[int | None]:
 
 
 @pytest.mark.usefixtures("every_file_is_shared")
-@pytest.mark.parametrize("neutral", [False, True])
+@pytest.mark.parametrize("form", SnapshotForm)
 def test_what_was_restored_is_built_on_until_a_newer_one_is_complete(
-    rocksdb: RocksDBStateBackend, job: JobStorage, *, neutral: bool
+    rocksdb: RocksDBStateBackend, job: JobStorage, form: SnapshotForm
 ) -> None:
     with opened(rocksdb) as backend:
         fill(backend)
@@ -118,8 +118,8 @@ def test_what_was_restored_is_built_on_until_a_newer_one_is_complete(
     with opened(rocksdb, first, job=job) as backend:
         backend.build_on_restored()
         backend.notify_checkpoint_complete(1)  # as a barrier says
-        second = backend.snapshot(2, job, neutral=neutral).result(30)
-        assert writers(second) == ({2} if neutral else {1, 2})
+        second = backend.snapshot(2, job, form=form).result(30)
+        assert writers(second) == ({1, 2} if form is SnapshotForm.OWN else {2})
         backend.notify_checkpoint_complete(2)
         third = backend.snapshot(3, job).result(30)
     assert writers(third) <= writers(second) | {3}
@@ -388,14 +388,15 @@ def test_files_and_entries_come_together(rocksdb: RocksDBStateBackend, job: JobS
     parts = []
     for number, key_groups in enumerate((LOW, HIGH)):
         with opened(rocksdb, whole, job=job, key_groups=key_groups) as state:
-            parts.append(state.snapshot(2, job, neutral=number == 0).result(30))
+            form = SnapshotForm.OWN if number else SnapshotForm.NEUTRAL
+            parts.append(state.snapshot(2, job, form=form).result(30))
     with opened(rocksdb, *parts, job=job) as state:
         carried = state.snapshot(3, job).result(30)
     for restored in (parts, [carried]):
         with opened(rocksdb, *restored, job=job) as state:
             both = state.snapshot(4, job).result(30)
             assert content(state) == expected
-            neutral = state.snapshot(5, job, neutral=True).result(30)
+            neutral = state.snapshot(5, job, form=SnapshotForm.NEUTRAL).result(30)
         for each in (both, neutral):
             with opened(rocksdb, each, job=job) as state:
                 assert content(state) == expected

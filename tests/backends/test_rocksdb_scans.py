@@ -19,6 +19,7 @@ from holdfast.backends.key_groups import key_group
 from holdfast.backends.rocksdb_database import Family
 from holdfast.backends.rocksdb_files import RocksFiles
 from holdfast.backends.rocksdb_store import _pieces
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.storage import JobStorage, StateSnapshot, Unavailable, load_storage
 from rocksdb_states import HIGH, LOW, VALUE, fill, opened, rocksdb_in
 
@@ -151,7 +152,10 @@ def test_no_scan_holds_more_than_a_few_long_values(quick_path: Path, job: JobSto
         keys: list[int] = []
         assert grown_bytes(lambda: keys.extend(state.keys("value"))) < LONG_BYTES
         assert sorted(keys) == list(range(LONG))
-        assert grown_bytes(lambda: state.snapshot(3, job, neutral=True).result(30)) < A_FEW_BYTES
+        assert (
+            grown_bytes(lambda: state.snapshot(3, job, form=SnapshotForm.NEUTRAL).result(30))
+            < A_FEW_BYTES
+        )
         absent = [-1 - number for number in range(LONG)]
         assert grown_bytes(lambda: values.get_many(absent)) < A_FEW_BYTES
         state.set_current_key(0)

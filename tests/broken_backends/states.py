@@ -128,7 +128,7 @@ class NamesNoKeyGroups(Keyed):
         return future
 
 
-@breaks("a_snapshot_is_in_the_form_that_is_told", says="asked for as True")
+@breaks("a_snapshot_is_in_the_form_that_is_told", says="asked for as SnapshotForm")
 class HasAFormOfItsOwn(Keyed):
     def snapshot(
         self, checkpoint_id: int, target: SnapshotTarget, **options: Any

@@ -1,0 +1,240 @@
+"""What a snapshot has, as tables: which there are, by what it says of itself; nothing is read.
+
+For tools that look at state without the job that it is of. `table_reading` reads the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.backends.file_snapshots import FilesAttributes
+from holdfast.backends.logs import LoggedAttributes, base_of
+from holdfast.backends.operator_snapshots import OPERATOR_KINDS, OperatorAttributes, OperatorTable
+from holdfast.backends.redistribution import Mode
+from holdfast.backends.restores import KEYED_KINDS, attributes_of
+from holdfast.backends.snapshots import KeyedAttributes, TableInfo
+from holdfast.backends.type_schema import Schema
+from holdfast.storage import Corrupt, Handle, Invalid, StateSnapshot
+
+__all__ = [
+    "KeyedDescription",
+    "KeyedTable",
+    "OperatorDescription",
+    "UnkeyedTable",
+    "describe_keyed",
+    "describe_operator_state",
+    "operator_attributes",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedTable:
+    """A table of keyed state, over all slots.
+
+    There are several of one name where some slots had asked for a state by its new types, and
+    others had not asked for it yet: `other` counts them.
+    """
+
+    info: TableInfo
+    """How it is written, without segments."""
+    other: int
+    rows: int | None
+    """How many rows there are: values, elements of lists, entries of maps, timers. None: nobody
+    knows without reading it."""
+    size_bytes: int | None
+    """What it takes in storage, where it does not share files with others."""
+
+    @property
+    def name(self) -> str:
+        """The name of the state; timers are `_timers/<name>/event` or `processing`."""
+        return self.info.name
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedDescription:
+    """The keyed state of an operator, as the snapshots of all slots describe it."""
+
+    uid: str
+    max_parallelism: int
+    keys: Schema | None
+    """The type of keys; None if no slot had any."""
+    tables: tuple[KeyedTable, ...]
+    """In order of their names."""
+
+    def named(self, name: str) -> tuple[KeyedTable, ...]:
+        """The tables of this name."""
+        return tuple(table for table in self.tables if table.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class UnkeyedTable:
+    """A state without keys, or one of several pieces of it in other types, over all slots."""
+
+    name: str
+    mode: Mode
+    map_keys: Schema | None
+    values: Schema
+    rows: int
+    size_bytes: int
+
+    @property
+    def as_written(self) -> OperatorTable:
+        """As a part of a snapshot describes it, without segments."""
+        return OperatorTable(
+            name=self.name, mode=self.mode, map_keys=self.map_keys, values=self.values
+        )
+
+    @property
+    def as_unordered(self) -> TableInfo:
+        """To count rows by: not as a list, since the place of an element may change."""
+        return TableInfo(name=self.name, kind="value", map_keys=self.map_keys, values=self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDescription:
+    """The state without keys of an operator, as the snapshots of all slots describe it."""
+
+    uid: str
+    parallelism: int
+    tables: tuple[UnkeyedTable, ...]
+    """In order of their names."""
+
+
+def describe_keyed(uid: str, parts: Iterable[StateSnapshot]) -> KeyedDescription | None:
+    """What the parts of an operator say of its keyed state; None if none of them has such.
+
+    Raises:
+        Corrupt: a part does not have the shape of its kind.
+        Invalid: the parts do not fit each other, or are another operator's.
+    """
+    found = _Keyed(uid)
+    for part in parts:
+        if part.kind in KEYED_KINDS:
+            found.add(part)
+    return found.described()
+
+
+def describe_operator_state(uid: str, parts: Iterable[StateSnapshot]) -> OperatorDescription | None:
+    """Likewise of its state without keys.
+
+    Raises:
+        Corrupt: a part does not have the shape of its kind.
+    """
+    listed: dict[tuple[Any, ...], UnkeyedTable] = {}
+    parallelism = None
+    for part in parts:
+        if part.kind not in OPERATOR_KINDS:
+            continue
+        attributes = operator_attributes(uid, part)
+        parallelism = attributes.parallelism
+        for table in attributes.states:
+            key = (table.name, table.mode.value, str(table.map_keys), str(table.values))
+            rows, size_bytes = table.elements, _size_bytes(_handles_of(table), part.handles)
+            there = listed.get(key)
+            listed[key] = UnkeyedTable(
+                table.name,
+                table.mode,
+                table.map_keys,
+                table.values,
+                rows + (there.rows if there else 0),
+                size_bytes + (there.size_bytes if there else 0),
+            )
+    if parallelism is None:
+        return None
+    return OperatorDescription(uid, parallelism, tuple(listed[key] for key in sorted(listed)))
+
+
+class _Keyed:
+    """Gathers what the parts of one operator say."""
+
+    def __init__(self, uid: str) -> None:
+        self._uid = uid
+        self._infos: list[TableInfo] = []
+        self._rows: list[int | None] = []
+        self._size_bytes: list[int | None] = []
+        self._keys: Schema | None = None
+        self._max_parallelism: int | None = None
+
+    def add(self, part: StateSnapshot) -> None:
+        """Take in what a part says."""
+        attributes = attributes_of(part, self._uid)
+        if self._max_parallelism not in (None, attributes.max_parallelism):
+            raise Invalid(
+                f"the snapshots of operator {self._uid!r} differ in max parallelism",
+                expected=str(self._max_parallelism),
+                found=str(attributes.max_parallelism),
+            )
+        self._max_parallelism = attributes.max_parallelism
+        self._keys = attributes.keys or self._keys
+        self._add_tables(part, attributes)
+
+    def described(self) -> KeyedDescription | None:
+        """What they say together."""
+        if self._max_parallelism is None:
+            return None
+        tables = []
+        order = sorted(range(len(self._infos)), key=lambda place: self._infos[place].name)
+        names: list[str] = []
+        for place in order:
+            info = self._infos[place]
+            tables.append(
+                KeyedTable(info, names.count(info.name), self._rows[place], self._size_bytes[place])
+            )
+            names.append(info.name)
+        return KeyedDescription(self._uid, self._max_parallelism, self._keys, tuple(tables))
+
+    def _add_tables(self, part: StateSnapshot, attributes: KeyedAttributes) -> None:
+        for info in attributes.tables:
+            handles = [segment.handle for segment in info.segments]
+            self._add(info, info.rows, _size_bytes(handles, part.handles))
+        match attributes:
+            case FilesAttributes():
+                for kept in attributes.files:
+                    self._add(kept.info, None, None)
+            case LoggedAttributes():
+                base = base_of(part, attributes)
+                self._add_tables(base, attributes_of(base, self._uid))
+                for log in attributes.logs:
+                    self._add(log.info, None if log.segments else 0, None if log.segments else 0)
+
+    def _add(self, info: TableInfo, rows: int | None, size_bytes: int | None) -> None:
+        place = next((at for at, each in enumerate(self._infos) if each.is_alike(info)), None)
+        if place is None:
+            self._infos.append(msgspec.structs.replace(info, segments=()))
+            self._rows.append(rows)
+            self._size_bytes.append(size_bytes)
+            return
+        self._rows[place] = _sum(self._rows[place], rows)
+        self._size_bytes[place] = _sum(self._size_bytes[place], size_bytes)
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
+
+
+def _handles_of(table: OperatorTable) -> Iterator[str]:
+    return (segment.handle for segment in table.segments)
+
+
+def _size_bytes(names: Iterable[str], handles: dict[str, Handle]) -> int:
+    return sum(handles[name].size_bytes for name in names if name in handles)
+
+
+def operator_attributes(uid: str, part: StateSnapshot) -> OperatorAttributes:
+    """What a snapshot of state without keys says of itself.
+
+    Raises:
+        Corrupt: it does not have the shape of its kind.
+    """
+    try:
+        return msgspec.convert(part.attributes, OperatorAttributes)
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"the attributes of a snapshot of operator {uid!r} have not the shape of their kind",
+            expected=part.kind,
+            found=str(error),
+        ) from error

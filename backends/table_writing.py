@@ -1,0 +1,193 @@
+"""Writing tables that are read somewhere as a snapshot of keyed state, in any form, without a job.
+
+The neutral form and the canonical one are written block by block. For files of a store a store is
+opened, filled and closed; its backend says how much memory that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.backends.canonical import CanonicalTable, CanonicalWriter
+from holdfast.backends.entries import Block
+from holdfast.backends.interface import StateBackend
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.snapshots import (
+    ENTRIES_KIND,
+    KeyedAttributes,
+    SnapshotForm,
+    SnapshotFuture,
+    SnapshotTarget,
+    TableInfo,
+)
+from holdfast.backends.snapshotter import (
+    FrozenTable,
+    SnapshotContent,
+    SnapshotRequest,
+    Snapshotter,
+    write_blocks,
+)
+from holdfast.backends.tables import Table
+from holdfast.backends.type_schema import Schema
+from holdfast.backends.written import written_spec
+from holdfast.storage import Handle, Invalid, StateSnapshot
+
+__all__ = ["KeyedWriter", "TableToWrite", "check_holds", "load_in_bulk"]
+
+_BULK_ROWS = 128 * 1024
+_BULK_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TableToWrite:
+    """A table, and its rows by ascending key group; see `CanonicalTable` for `whole`."""
+
+    info: TableInfo
+    blocks: Callable[[], Iterator[Block]]
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedWriter:
+    """Writes the keyed state of an operator in some key groups.
+
+    `backend` is the one that is to restore it, or None for any: then it is canonical.
+    """
+
+    uid: str
+    key_groups: KeyGroupRange
+    max_parallelism: int
+    keys: Schema | None
+    target: SnapshotTarget
+    backend: StateBackend | None
+    checkpoint_id: int
+    compression: str = ""
+
+    def write(self, tables: Sequence[TableToWrite]) -> StateSnapshot:
+        """Write the tables; the snapshot counts at once.
+
+        Raises:
+            Invalid: the backend cannot hold a table.
+            Corrupt: a row is not what its table is described with.
+            Unavailable: the storage failed, or this machine lacks what it takes.
+        """
+        if self.backend is None:
+            return self._canonical(tables)
+        if self.backend.capabilities.own_snapshots:
+            return self._files(self.backend, tables)
+        return self._entries(tables)
+
+    def _canonical(self, tables: Sequence[TableToWrite]) -> StateSnapshot:
+        writer = CanonicalWriter(
+            uid=self.uid,
+            key_groups=self.key_groups,
+            max_parallelism=self.max_parallelism,
+            keys=self.keys,
+            target=self.target,
+            checkpoint_id=self.checkpoint_id,
+        )
+        listed = [CanonicalTable(each.info, each.blocks, whole=each.whole) for each in tables]
+        return writer.write(listed, SnapshotFuture())
+
+    def _entries(self, tables: Sequence[TableToWrite]) -> StateSnapshot:
+        with self.target.segments(
+            self.checkpoint_id, self.uid, compression=self.compression
+        ) as segments:
+            handles, infos = write_blocks(
+                segments, [(each.info, each.blocks) for each in tables], SnapshotFuture()
+            )
+        return self._snapshot(handles, infos)
+
+    def _files(self, backend: StateBackend, tables: Sequence[TableToWrite]) -> StateSnapshot:
+        store = backend.open_store(self.uid, self.key_groups, self.max_parallelism)
+        try:
+            frozen = []
+            for number, each in enumerate(tables):
+                spec = written_spec(f"_written/{number}/{each.info.name}", each.info, self.keys)
+                load_in_bulk(store.table(spec), each.blocks())
+                frozen.append(FrozenTable(spec, each.info))
+            snapshots = Snapshotter(store, self.uid, self.key_groups, self.max_parallelism)
+            request = SnapshotRequest(
+                checkpoint_id=self.checkpoint_id,
+                target=self.target,
+                content=lambda: SnapshotContent(frozen, ()),
+                infos=dict,
+                keys=self.keys,
+                changed=0,
+                compression=self.compression,
+                form=SnapshotForm.NATIVE,
+            )
+            try:
+                return snapshots.begin(request).result()
+            finally:
+                snapshots.close()
+        finally:
+            store.close()
+
+    def _snapshot(self, handles: dict[str, Handle], infos: tuple[TableInfo, ...]) -> StateSnapshot:
+        attributes = KeyedAttributes(
+            uid=self.uid, max_parallelism=self.max_parallelism, keys=self.keys, tables=infos
+        )
+        return StateSnapshot(
+            kind=ENTRIES_KIND,
+            handles=handles,
+            attributes=msgspec.to_builtins(attributes),
+            key_groups=(self.key_groups.first, self.key_groups.last),
+        )
+
+
+def load_in_bulk(table: Table, blocks: Iterable[Block]) -> None:
+    """Load blocks that ascend by key group, many at once: whole key groups, where they are short.
+
+    So a store that sorts what it is given at once gets what lies side by side in it.
+    """
+    waiting: list[Block] = []
+    rows = size_bytes = 0
+    for block in blocks:
+        if not block.count:
+            continue
+        if rows >= _BULK_ROWS or size_bytes >= _BULK_BYTES:
+            begun = int(block.group_array[0])
+            is_new = begun != int(waiting[-1].group_array[-1])
+            if is_new or rows >= 4 * _BULK_ROWS or size_bytes >= 4 * _BULK_BYTES:
+                table.load_together(waiting)
+                waiting, rows, size_bytes = [], 0, 0
+        waiting.append(block)
+        rows += block.count
+        size_bytes += len(block.keys.data) + len(block.values)
+    if waiting:
+        table.load_together(waiting)
+
+
+def check_holds(
+    backend: StateBackend,
+    uid: str,
+    max_parallelism: int,
+    keys: Schema | None,
+    infos: Iterable[TableInfo],
+) -> None:
+    """Make sure that a backend can hold such tables.
+
+    Raises:
+        Invalid: it cannot hold one; names it.
+        Unavailable: this machine lacks what the backend takes.
+    """
+    store = backend.open_store(uid, KeyGroupRange(0, max_parallelism - 1), max_parallelism)
+    try:
+        for number, info in enumerate(infos):
+            try:
+                store.table(written_spec(f"_tried/{number}/{info.name}", info, keys))
+            except Invalid as error:
+                raise Invalid(
+                    f"the backend cannot hold state {info.name!r} of operator {uid!r}: "
+                    f"{error.what}",
+                    where=error.where,
+                    expected=error.expected,
+                    found=error.found,
+                    fix=error.fix or "Convert it to another backend, or to the canonical format",
+                ) from error
+    finally:
+        store.close()
