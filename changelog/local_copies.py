@@ -22,7 +22,7 @@ from holdfast.storage import (
     FileSystemCheckpointStorage,
     Handle,
     HoldfastError,
-    JobStorage,
+    StateFolder,
     names,
 )
 
@@ -117,11 +117,11 @@ class LocalCopies:
         )
 
 
-class CopiesFirst(JobStorage):
-    """A job's folder of which some segments may be near."""
+class CopiesFirst(StateFolder):
+    """A folder with state of which some segments may be near."""
 
-    def __init__(self, job: JobStorage, copies: LocalCopies) -> None:
-        super().__init__(job.storage, job.job_id)
+    def __init__(self, folder: StateFolder, copies: LocalCopies) -> None:
+        super().__init__(folder.storage, folder.folder)
         self._copies = copies
 
     def read_all(self, handles: Iterable[Handle]) -> Iterator[bytes]:

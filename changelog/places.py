@@ -50,3 +50,6 @@ class SharedFiles:
 
     shared_segments = segments
     log_segments = segments
+
+    def table_file(self, checkpoint_id: int, path: str) -> Segments:
+        return self._job.table_file(checkpoint_id, path)

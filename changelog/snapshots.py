@@ -15,7 +15,9 @@ from holdfast.backends.logs import BASE_HANDLES, LOGGED_KIND, LoggedAttributes, 
 from holdfast.backends.snapshot_worker import SnapshotWorker
 from holdfast.backends.snapshots import (
     ENTRIES_KIND,
+    PARQUET_KIND,
     KeyedAttributes,
+    SnapshotForm,
     SnapshotFuture,
     SnapshotTarget,
 )
@@ -92,8 +94,8 @@ class ChangelogSnapshots(Snapshots):
         """The base of each checkpoint on its way."""
         self._whole: dict[int, tuple[SnapshotFuture, int, int]] = {}
         """The checkpoints on their way that make a base: its seal, and what was changed by then."""
-        self._neutral: set[int] = set()
-        """Those on their way that are neutral."""
+        self._logless: set[int] = set()
+        """Those on their way that have no log: neutral ones, and those of savepoints."""
         self._confirmed: _Base | None = self._base
         """The newest base that a completed checkpoint has."""
         self._running: _Running | None = None
@@ -106,8 +108,8 @@ class ChangelogSnapshots(Snapshots):
         number = request.checkpoint_id
         self._next_number = max(self._next_number, number + 1)
         self._look_after()
-        if request.neutral:
-            return self._begin_neutral(request)
+        if request.form is not SnapshotForm.OWN:
+            return self._begin_without_log(request)
         if self._base is not None and request.changed != self._base.changed:
             self._base = None
         self._seal(request)
@@ -128,6 +130,8 @@ class ChangelogSnapshots(Snapshots):
         if len(restored.snapshots) != 1:
             return
         (snapshot,) = restored.snapshots
+        if snapshot.kind == PARQUET_KIND:
+            return  # a savepoint is nobody's base
         if snapshot.key_groups != (self._what.key_groups.first, self._what.key_groups.last):
             return
         base = snapshot
@@ -158,12 +162,12 @@ class ChangelogSnapshots(Snapshots):
             self._confirmed = base
             if base.number is not None:
                 self._inner.completed(base.number)
-        if checkpoint_id in self._neutral:  # what bases are in, and build on, may be deleted now
+        if checkpoint_id in self._logless:  # what bases are in, and build on, may be deleted now
             self._base = self._confirmed = None
             self._give_up_running()
             self._inner.aborted(checkpoint_id)  # as which it may know a materialization
             self._inner.completed(checkpoint_id)
-        self._neutral = {number for number in self._neutral if number > checkpoint_id}
+        self._logless = {number for number in self._logless if number > checkpoint_id}
         for kept in (self._carried, self._whole):
             for number in [number for number in kept if number <= checkpoint_id]:
                 del kept[number]
@@ -171,7 +175,7 @@ class ChangelogSnapshots(Snapshots):
     def aborted(self, checkpoint_id: int) -> None:
         self._log.aborted(checkpoint_id)
         self._carried.pop(checkpoint_id, None)
-        self._neutral.discard(checkpoint_id)
+        self._logless.discard(checkpoint_id)
         if self._whole.pop(checkpoint_id, None) is not None:
             self._inner.aborted(checkpoint_id)
             self._forget_what_is_whole()
@@ -286,19 +290,13 @@ class ChangelogSnapshots(Snapshots):
         if self._base is None and self._whole:
             self._log.truncate(min(seal for _, seal, _ in self._whole.values()))
 
-    def _begin_neutral(self, request: SnapshotRequest) -> SnapshotFuture:
+    def _begin_without_log(self, request: SnapshotRequest) -> SnapshotFuture:
         """All that there is, in a form without a log, to which nothing can be added later."""
         self._store.apply()
-        whole = self._inner.begin(request)
-        self._neutral.add(request.checkpoint_id)
-        if self._place is None:
-            return whole
-        begun_from = self._place.first_checkpoint_id  # none of what was written is in it
-
-        def write(future: SnapshotFuture) -> StateSnapshot:
-            return msgspec.structs.replace(_result(whole, future), begun_from=begun_from)
-
-        return self._worker.submit(write)
+        self._logless.add(request.checkpoint_id)
+        if self._place is not None:  # none of what was written is in it
+            request = replace(request, begun_from=self._place.first_checkpoint_id)
+        return self._inner.begin(request)
 
     def _write(
         self,

@@ -18,6 +18,7 @@ from holdfast.backends import (
 )
 from holdfast.backends.logs import BASE_HANDLES
 from holdfast.backends.object_tables import ObjectTableStore, ObjectValueTable
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.backends.tables import Table, TableSpec, TableStore
 from holdfast.changelog import ChangelogStateBackend
 from holdfast.storage import (
@@ -156,7 +157,7 @@ def test_a_neutral_checkpoint_leaves_room(job: JobStorage, runs: list[Run]) -> N
     runs.append(run)
     run.write(0, 2_000)
     run.tend()
-    run.state.snapshot(1, job, neutral=True).result(WAIT_S)
+    run.state.snapshot(1, job, form=SnapshotForm.NEUTRAL).result(WAIT_S)
     run.state.notify_checkpoint_complete(1)
     for _ in range(WAIT_S * 100):
         if run.tend():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.backends import file_snapshots
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import CheckpointMetadata, JobStorage, load_storage
 from logged_jobs import Begun, LoggedRun, lasting
@@ -80,7 +81,8 @@ def test_any_order_of_beginnings_and_ends(
                 run.change(more)
                 done += more
                 if chance.random() < 0.5 and len(under_way) < 4:
-                    under_way.append(run.begin(neutral=chance.random() < 0.2))
+                    form = chance.choice([SnapshotForm.OWN] * 4 + [SnapshotForm.NEUTRAL])
+                    under_way.append(run.begin(form=form))
                 if chance.random() < 0.1 and under_way:
                     run.give_up(under_way.pop(0))
                 if chance.random() < 0.4 and under_way:

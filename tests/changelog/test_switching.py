@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.backends import StateBackend, load_backend
+from holdfast.backends import StateBackend
 from holdfast.backends.logs import LOGGED_KIND
 from holdfast.backends.snapshots import ENTRIES_KIND, FILES_KIND
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
-from holdfast.storage import Invalid, JobStorage, load_storage
+from holdfast.storage import JobStorage, load_storage
 from logged_jobs import LoggedRun, lasting, log_of, parts_of
 from logged_steps import modelled
 from tried_backends import BUSY_LOG, PLAIN, backend_named
@@ -106,6 +106,8 @@ def test_it_is_switched_off(job: JobStorage, plain: Plain, name: str) -> None:
         pytest.param("hashmap", "sqlite", marks=pytest.mark.slow),
         pytest.param("sqlite", "rocksdb", marks=pytest.mark.slow),
         pytest.param("sqlite", "hashmap", marks=pytest.mark.slow),
+        pytest.param("rocksdb", "hashmap", marks=pytest.mark.slow),
+        pytest.param("rocksdb", "sqlite", marks=pytest.mark.slow),
     ],
 )
 def test_the_backend_below_is_changed(
@@ -116,7 +118,8 @@ def test_the_backend_below_is_changed(
         run.tend_until(lambda: run.numbers("materializations") >= [1])
         run.change(LATER)
         checkpoint = run.checkpoint()
-    assert log_of(parts_of(checkpoint)[0]).base_kind == ENTRIES_KIND
+    kind = FILES_KIND if old == "rocksdb" else ENTRIES_KIND
+    assert log_of(parts_of(checkpoint)[0]).base_kind == kind
     backend = ChangelogStateBackend(plain(new), BUSY_LOG) if is_logged else plain(new)
     with LoggedRun(job, backend, restored=checkpoint) as run:
         run.change(LAST)
@@ -124,27 +127,6 @@ def test_the_backend_below_is_changed(
         assert run.content() == modelled([*BEFORE, *LATER, *LAST])
     with LoggedRun(job, backend, restored=again) as run:
         assert run.content() == modelled([*BEFORE, *LATER, *LAST])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_logged", [True, False], ids=["logged", "plain"])
-def test_files_of_another_backend_are_refused_with_a_way_on(
-    quick_path: Path, job: JobStorage, plain: Plain, *, is_logged: bool
-) -> None:
-    with LoggedRun(job, ChangelogStateBackend(plain("rocksdb"), BUSY_LOG)) as run:
-        run.change(BEFORE)
-        run.tend_until(lambda: run.numbers("materializations") >= [1])
-        checkpoint = run.checkpoint()
-    backend = ChangelogStateBackend(plain("hashmap"), BUSY_LOG) if is_logged else plain("hashmap")
-    with pytest.raises(Invalid, match="rocksdb") as caught:
-        LoggedRun(job, backend, restored=checkpoint)
-    assert "incremental=False, and without a changelog, can be restored" in caught.value.fix
-    entries = load_backend("rocksdb", incremental=False, directories=[str(quick_path / "state")])
-    with LoggedRun(job, entries, restored=checkpoint) as run:
-        run.change(LATER)
-        between = run.checkpoint()
-    with LoggedRun(job, backend, restored=between) as run:
-        assert run.content() == modelled([*BEFORE, *LATER])
 
 
 @INNER
