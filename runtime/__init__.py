@@ -47,7 +47,8 @@ if TYPE_CHECKING:
         TwoPhaseCommitSink,
         WriterContext,
     )
-    from holdfast.runtime.spark import StreamEnvironment
+    from holdfast.runtime.snapshots import checkpoint_history, read_state
+    from holdfast.runtime.spark import SavepointWriter, StreamEnvironment, register_formats
     from holdfast.runtime.stream import DataStream, GeneratedUidWarning, KeyedStream
 else:
     __getattr__ = _lazy_exports(
@@ -87,7 +88,11 @@ else:
             "SinkWriter": "holdfast.runtime.sinks",
             "TwoPhaseCommitSink": "holdfast.runtime.sinks",
             "WriterContext": "holdfast.runtime.sinks",
+            "checkpoint_history": "holdfast.runtime.snapshots",
+            "read_state": "holdfast.runtime.snapshots",
+            "SavepointWriter": "holdfast.runtime.spark",
             "StreamEnvironment": "holdfast.runtime.spark",
+            "register_formats": "holdfast.runtime.spark",
             "DataStream": "holdfast.runtime.stream",
             "GeneratedUidWarning": "holdfast.runtime.stream",
             "KeyedStream": "holdfast.runtime.stream",
@@ -125,6 +130,7 @@ __all__ = [
     "ProcessFunction",
     "RestartStrategy",
     "RuntimeContext",
+    "SavepointWriter",
     "Sink",
     "SinkWriter",
     "StreamEnvironment",
@@ -133,4 +139,7 @@ __all__ = [
     "TwoPhaseCommitSink",
     "UserCodeFailed",
     "WriterContext",
+    "checkpoint_history",
+    "read_state",
+    "register_formats",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-__all__ = ["cast_to", "has_dictionary", "is_text", "listed", "nullable", "united"]
+__all__ = ["cast_to", "has_dictionary", "is_text", "listed", "nullable", "parts_of", "united"]
 
 _LISTS = (
     pa.types.is_list,
@@ -34,13 +34,13 @@ def has_dictionary(kind: pa.DataType) -> bool:
     if isinstance(kind, pa.ExtensionType):
         return has_dictionary(kind.storage_type)
     return bool(
-        pa.types.is_dictionary(kind) or any(has_dictionary(part.type) for part in _parts(kind))
+        pa.types.is_dictionary(kind) or any(has_dictionary(part.type) for part in parts_of(kind))
     )
 
 
 def nullable(kind: pa.DataType) -> pa.DataType:
     """The type such that all parts of its values may be null."""
-    parts = [field.with_type(nullable(field.type)).with_nullable(True) for field in _parts(kind)]
+    parts = [field.with_type(nullable(field.type)).with_nullable(True) for field in parts_of(kind)]
     if pa.types.is_struct(kind):
         return pa.struct(parts)
     if pa.types.is_map(kind):
@@ -88,7 +88,7 @@ def _united(mine: pa.Field, its: pa.Field) -> pa.Field | None:
     return mine.with_nullable(mine.nullable or its.nullable)
 
 
-def _parts(kind: pa.DataType) -> list[pa.Field]:
+def parts_of(kind: pa.DataType) -> list[pa.Field]:
     """The fields that values of the type are made of."""
     if pa.types.is_struct(kind) or pa.types.is_union(kind):
         return [kind.field(place) for place in range(kind.num_fields)]

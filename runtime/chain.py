@@ -77,6 +77,7 @@ class Chain:
         self.has_ended = False
         self.rows = 0
         self._can_take = True
+        self._suspended_by: int | None = None
         self._channels = channels
         self._gate = Gate(len(channels))
         self._routers = routers
@@ -103,7 +104,17 @@ class Chain:
     @property
     def has_room(self) -> bool:
         """Whether its state may change, and those that it emits to can take what it emits."""
-        return self._can_take and all(router.has_room for router in self._routers.values())
+        may_change = self._can_take and self._suspended_by is None
+        return may_change and all(router.has_room for router in self._routers.values())
+
+    def suspend(self, checkpoint_id: int) -> None:
+        """Do nothing more: the job is to end with this savepoint."""
+        self._suspended_by = checkpoint_id
+
+    def resume(self, checkpoint_id: int) -> None:
+        """Go on, if it was this savepoint: it has failed."""
+        if self._suspended_by == checkpoint_id:
+            self._suspended_by = None
 
     def tend(self) -> None:
         """Let operators do what is due for their state."""

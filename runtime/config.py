@@ -45,6 +45,8 @@ class CheckpointConfig:
     One that fails, or is interrupted (Ctrl-C), leaves them in any case."""
     final_checkpoint: bool = True
     """Take a checkpoint after bounded sources have ended, so that sinks commit the last rows."""
+    savepoint_dir: str | None = None
+    """Where savepoints go that name no directory: a path or a URL. None: what the session says."""
     compression: str = ""
     """How state is packed: "lz4", or "" for not at all."""
 
@@ -64,6 +66,12 @@ class CheckpointConfig:
         check_count(self.retained, name="retained", least=1)
         if self.deletes_per_s is not None:
             check_number(self.deletes_per_s, name="deletes_per_s", least=1)
+        if self.savepoint_dir is not None and not _is_text(self.savepoint_dir):
+            raise Invalid(
+                "savepoint_dir is not a directory",
+                expected="a path or a URL, or None",
+                found=repr(self.savepoint_dir),
+            )
         check_switch(self.final_checkpoint, name="final_checkpoint")
         _ = (self.interval_ms, self.timeout_ms)
         if self.min_pause_ms and self.max_concurrent > 1:
@@ -90,3 +98,7 @@ class CheckpointConfig:
     def min_pause_ms(self) -> int:
         """The pause in milliseconds."""
         return duration_ms(self.min_pause, name="min_pause")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())

@@ -7,6 +7,7 @@ elements for other slots go to outlets, and the driver is somebody who is told t
 from __future__ import annotations
 
 import logging
+import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,8 @@ import msgspec
 from holdfast.backends import StateBackend, key_groups_of_slots
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.elements import Barrier
+from holdfast.runtime.checkpoint import SavepointFormat
+from holdfast.runtime.elements import Barrier, SavepointMark
 from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
 from holdfast.runtime.gauges import Gauges
 from holdfast.runtime.metrics import SlotMetrics
@@ -53,7 +55,9 @@ from holdfast.storage import (
     Fenced,
     HoldfastError,
     JobStorage,
+    SavepointFolder,
     SegmentWriter,
+    StateFolder,
     StateSnapshot,
 )
 
@@ -83,7 +87,7 @@ class SlotAssignment:
     backend: StateBackend
     job: JobStorage
     restored: Mapping[str, Sequence[StateSnapshot]] = field(default_factory=dict)
-    restored_from: JobStorage | None = None
+    restored_from: StateFolder | None = None
     """Where the restored state is, if not in the job's own folder."""
     allow_pickle: bool = False
     compression: str = ""
@@ -122,6 +126,7 @@ class Slot:
         self._completed: int | None = None
         """The newest checkpoint that the slot knows to be complete."""
         self._acknowledging = ThreadPoolExecutor(1, f"acknowledgements of {number}")
+        self._acknowledging_savepoints = ThreadPoolExecutor(1, f"savepoints of {number}")
         self._has_said_finished = False
         self._is_done = False
         self._lost: HoldfastError | None = None
@@ -194,7 +199,8 @@ class Slot:
         for checkpoint in self._checkpoints.values():
             checkpoint.give_up()
         failures = [failure for chain in reversed(self.chains) for failure in chain.close()]
-        self._acknowledging.shutdown(wait=True, cancel_futures=True)
+        for acknowledging in (self._acknowledging, self._acknowledging_savepoints):
+            acknowledging.shutdown(wait=True, cancel_futures=True)
         for checkpoint in self._checkpoints.values():
             checkpoint.abort()
         return failures
@@ -312,57 +318,72 @@ class Slot:
         """
         if barrier.completed is not None:
             self._complete(barrier.completed)
-        self._checkpoint(barrier.checkpoint_id)
+        self._checkpoint(barrier)
 
-    def _checkpoint(self, checkpoint_id: int) -> SlotCheckpoint:
-        there = self._checkpoints.get(checkpoint_id)
-        if there is None:
-            given, label = self._assignment, f"slot-{self._number}"
-            compression = given.compression
+    def _checkpoint(self, barrier: Barrier) -> None:
+        """Be ready to write what a barrier asks for."""
+        if barrier.checkpoint_id not in self._checkpoints:
+            begun = self._begin(barrier.checkpoint_id, barrier.savepoint)
+            self._checkpoints[barrier.checkpoint_id] = begun
+            if barrier.checkpoint_id in self._given_up:
+                begun.give_up()
 
-            def begin(how: Callable[..., SegmentWriter]) -> Callable[[], SegmentWriter]:
-                return partial(how, checkpoint_id, label, compression=compression)
+    def _begin(self, checkpoint_id: int, mark: SavepointMark | None) -> SlotCheckpoint:
+        given, label = self._assignment, f"slot-{self._number}"
+        compression = given.compression
+        place: JobStorage | SavepointFolder = given.job
+        if mark is not None:
+            place = pickle.loads(mark.folder)
 
-            def begin_log(asked: str) -> SegmentWriter:
-                return given.job.log_segments(
-                    checkpoint_id, label, compression=asked or compression
-                )
+        def begin(how: Callable[..., SegmentWriter]) -> Callable[[], SegmentWriter]:
+            return partial(how, checkpoint_id, label, compression=compression)
 
-            there = self._checkpoints[checkpoint_id] = SlotCheckpoint(
-                checkpoint_id,
-                begin(given.job.segments)(),
-                begin(given.job.shared_segments),
-                begin_log,
-                self._clock,
-                len(self.chains),
-                self._written,
-            )
-            if checkpoint_id in self._given_up:
-                there.give_up()
-        return there
+        def begin_log(asked: str) -> SegmentWriter:
+            return place.log_segments(checkpoint_id, label, compression=asked or compression)
+
+        return SlotCheckpoint(
+            checkpoint_id,
+            begin(place.segments)(),
+            begin(place.shared_segments),
+            begin_log,
+            partial(place.table_file, checkpoint_id),
+            self._clock,
+            len(self.chains),
+            self._written,
+            savepoint=None if mark is None else SavepointFormat(mark.format),
+            ends_job=mark is not None and mark.ends_job,
+        )
 
     def _take_snapshot(self, chain: Chain, checkpoint_id: int) -> None:
-        checkpoint = self._checkpoint(checkpoint_id)
+        checkpoint = self._checkpoints[checkpoint_id]
+        form = checkpoint.savepoint
         checkpoint.take(
             [
-                (spec.uid, partial(operator.snapshot, checkpoint_id, checkpoint))
+                (spec.uid, partial(operator.snapshot, checkpoint_id, checkpoint, savepoint=form))
                 for spec, operator in zip(chain.plan.operators, chain.operators, strict=True)
             ]
         )
+        if checkpoint.ends_job and not checkpoint.is_given_up:
+            chain.suspend(checkpoint_id)
 
     def _written(self, checkpoint: SlotCheckpoint) -> None:
-        self._acknowledging.submit(self._acknowledge, checkpoint)
+        is_aside = checkpoint.savepoint is not None  # its place may be slow
+        acknowledging = self._acknowledging_savepoints if is_aside else self._acknowledging
+        acknowledging.submit(self._acknowledge, checkpoint)
 
     def _acknowledge(self, checkpoint: SlotCheckpoint) -> None:
         slot, number = self._number, checkpoint.checkpoint_id
         try:
             part = checkpoint.finish()
         except CancelledError:
+            checkpoint.is_over = True
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver counts it
+            checkpoint.is_over = True
             reason = "".join(traceback.format_exception_only(error)).strip()
             self._answer(Decline(checkpoint_id=number, slot=slot, reason=reason))
             return
+        checkpoint.is_over = True
         self._answer(
             Acknowledge(
                 checkpoint_id=number, slot=slot, parts=part.parts, statistics=part.statistics
@@ -400,6 +421,7 @@ class Slot:
         else:
             checkpoint.give_up()
         for chain in self.chains:
+            chain.resume(checkpoint_id)
             chain.aborted(checkpoint_id)
 
     def _complete(self, checkpoint_id: int) -> None:
@@ -416,10 +438,11 @@ class Slot:
             chain.completed(checkpoint_id)
 
     def _forget(self, completed: int) -> None:
-        """What came before a completed checkpoint is of no interest any more."""
+        """What came before a completed checkpoint is of no interest any more, but a savepoint."""
         self._given_up = {number for number in self._given_up if number > completed}
-        for number in [number for number in self._checkpoints if number <= completed]:
-            del self._checkpoints[number]
+        for number, checkpoint in list(self._checkpoints.items()):
+            if number <= completed and (checkpoint.savepoint is None or checkpoint.is_over):
+                del self._checkpoints[number]
 
 
 def _called_off(cancel: Cancel) -> Fenced:

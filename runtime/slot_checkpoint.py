@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.backends import Segments
-from holdfast.runtime.checkpoint import SlotStatistics
+from holdfast.runtime.checkpoint import SavepointFormat, SlotStatistics
 from holdfast.storage import (
     Buffer,
     Clock,
@@ -78,10 +78,18 @@ class SlotCheckpoint:
     begin_log: Callable[[str], SegmentWriter]
     """Begins the file for logs, compressed as is asked for, or as the slot's; called at most once,
     by any thread."""
+    begin_table: Callable[[str], SegmentWriter]
+    """Begins the file of this name that has one table. Any thread."""
     clock: Clock
     chains_left: int
     on_written: Callable[[SlotCheckpoint], None]
     """Called once, by any thread, when nothing is missing but `finish`."""
+    savepoint: SavepointFormat | None = None
+    """In which format, if it is a savepoint."""
+    ends_job: bool = False
+    """Whether it is a savepoint, and nothing is processed after it."""
+    is_over: bool = False
+    """Whether the driver was answered, or will not be."""
     _began_s: float = 0.0
     _aligned_s: float = 0.0
     _sync_s: float = 0.0
@@ -135,6 +143,17 @@ class SlotCheckpoint:
             if self._log is None:
                 self._log = self.begin_log(compression)
             return _OneFile(self._log)
+
+    def table_file(self, checkpoint_id: int, path: str) -> Segments:
+        """A file of its own, for a table of an operator, which closes it; see `SnapshotTarget`.
+
+        Raises:
+            CancelledError: the checkpoint was given up, and nobody would refer to the file.
+        """
+        self._check_mine(checkpoint_id)
+        if self.is_given_up:
+            raise CancelledError
+        return self.begin_table(path)
 
     def take(
         self, snapshots: Sequence[tuple[str, Callable[[], Sequence[Future[StateSnapshot]]]]]

@@ -12,6 +12,11 @@ from holdfast.runtime.checkpoint.commands import (
     Trigger,
 )
 from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
+from holdfast.runtime.checkpoint.orders import (
+    SavepointFormat,
+    SavepointOrder,
+    SavepointPurpose,
+)
 from holdfast.runtime.checkpoint.statistics import (
     CheckpointCounts,
     CheckpointHistory,
@@ -35,6 +40,9 @@ __all__ = [
     "FailJob",
     "Notify",
     "Retain",
+    "SavepointFormat",
+    "SavepointOrder",
+    "SavepointPurpose",
     "SlotStatistics",
     "Store",
     "Trigger",

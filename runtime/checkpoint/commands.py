@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from holdfast.runtime.checkpoint.orders import SavepointOrder
 from holdfast.storage import StateSnapshot
 
 __all__ = [
@@ -28,6 +29,7 @@ class Trigger(Enum):
     PERIODIC = "periodic"
     REQUESTED = "requested"
     FINAL = "final"
+    SAVEPOINT = "savepoint"
 
 
 class AbortReason(Enum):
@@ -64,7 +66,10 @@ class Begin:
     trigger: Trigger
     base: int | None
     """The newest checkpoint in the job's folder that is complete by now. Slots may build on it, or
-    on one that is complete later; `Retain` keeps what they may refer to."""
+    on one that is complete later; `Retain` keeps what they may refer to. A savepoint builds on
+    nothing."""
+    savepoint: SavepointOrder | None = None
+    """If it is a savepoint: whose, and where it goes."""
 
     @property
     def is_final(self) -> bool:
@@ -76,7 +81,8 @@ class Begin:
 class Store:
     """Commit `_metadata`; answer with `stored` or `store_failed` once that is decided.
 
-    There is one at a time. One that is stored is above all that were stored before.
+    There is one at a time, beside savepoints with which the job goes on. One that is stored is
+    above all that were stored before, but for such a savepoint.
     """
 
     checkpoint_id: int
@@ -86,6 +92,8 @@ class Store:
     """What each operator left, by uid; its parts in the order of slots."""
     sources: Mapping[str, StateSnapshot]
     """The position of each source, by uid."""
+    savepoint: SavepointOrder | None = None
+    """If it is a savepoint: whose, and where it is."""
 
     @property
     def is_final(self) -> bool:
@@ -118,6 +126,8 @@ class Abort:
     checkpoint_id: int
     reason: AbortReason
     detail: str = ""
+    savepoint: SavepointOrder | None = None
+    """If it is a savepoint: whose; nothing of it shall be left."""
 
 
 @dataclass(frozen=True, slots=True)

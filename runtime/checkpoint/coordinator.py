@@ -3,6 +3,11 @@
     Begin ─▶ every slot and source answers ─▶ Store ─▶ stored ─▶ Notify, Abort of older ones, Retain
       └── declined, expired, failed ─▶ Abort ◀── store_failed ┘
 
+A savepoint is begun as a checkpoint is, when somebody asks for it, whatever else is under way. With
+one beside which the job goes on nobody is notified: no checkpoint builds on it or is obsolete by
+it, no restart goes back to it, and that it fails is no failure of the job. One that ends the job is
+the last of its checkpoints, as the final one is.
+
 Pure: no threads, no input or output, no clock. The driver tells it what has happened, one thing
 at a time, and carries out the commands that it answers, in their order.
 """
@@ -19,13 +24,15 @@ from holdfast.runtime.checkpoint.commands import (
     FailJob,
     Notify,
     Retain,
+    Store,
     Trigger,
 )
+from holdfast.runtime.checkpoint.orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.checkpoint.pending import PendingCheckpoint
 from holdfast.runtime.checkpoint.schedule import CheckpointSchedule
 from holdfast.runtime.checkpoint.statistics import CheckpointHistory, SlotStatistics
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.storage import Invalid, StateSnapshot
+from holdfast.storage import Invalid, StateSnapshot, Unavailable
 
 __all__ = ["CheckpointCoordinator"]
 
@@ -65,6 +72,9 @@ class CheckpointCoordinator:
         self._pending: dict[int, PendingCheckpoint] = {}
         self._storing: int | None = None
         self._failures = 0
+        self._suspending: SavepointOrder | None = None
+        """For which no checkpoint begins: one that ends the job, or its checkpoints."""
+        self._has_stopped = self._is_to_be_cancelled = False
         self._is_shut_down = False
 
     @property
@@ -79,8 +89,19 @@ class CheckpointCoordinator:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the final checkpoint is complete; nothing begins after it."""
-        return self._schedule.is_finished
+        """Whether the final checkpoint, or a savepoint that ends the job, is complete."""
+        return self._schedule.is_finished or self._has_stopped
+
+    @property
+    def is_to_be_cancelled(self) -> bool:
+        """Whether a savepoint is complete after which the job was to be cancelled."""
+        return self._is_to_be_cancelled
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether `drained` is waited for."""
+        order = self._suspending
+        return order is not None and order.purpose is SavepointPurpose.DRAIN
 
     @property
     def is_shut_down(self) -> bool:
@@ -99,7 +120,7 @@ class CheckpointCoordinator:
         times = [
             pending.begun.triggered_ms + self._timeout_ms
             for pending in self._pending.values()
-            if pending.checkpoint_id != self._storing
+            if not pending.is_storing
         ]
         wanted = self._schedule.next()
         if wanted is not None and self._has_room:
@@ -195,15 +216,21 @@ class CheckpointCoordinator:
         """
         pending = self._end_storing(now_ms, checkpoint_id)
         del self._pending[checkpoint_id]
-        self._completed = checkpoint_id
         self._history.completed(checkpoint_id, self._now_ms)
+        if pending.is_aside:
+            self._is_to_be_cancelled |= pending.begun.savepoint is self._suspending
+            return self._proceed([])
+        self._completed = checkpoint_id
         if self._is_shut_down:
             return ()
-        self._schedule.ended(pending.begun.trigger, self._now_ms, is_complete=True)
+        if pending.begun.savepoint is not None:
+            self._has_stopped = True
+        else:
+            self._schedule.ended(pending.begun.trigger, self._now_ms, is_complete=True)
         self._failures = 0
         commands: list[Command] = [Notify(checkpoint_id)]
         for older in tuple(self._pending.values()):
-            if older.checkpoint_id < checkpoint_id:
+            if older.checkpoint_id < checkpoint_id and not older.is_aside:
                 detail = f"checkpoint {checkpoint_id} was completed before it"
                 commands += self._abort(older, AbortReason.SUBSUMED, detail)
         commands.append(Retain(self._needed_since(checkpoint_id)))
@@ -225,6 +252,37 @@ class CheckpointCoordinator:
         self._pass_time(now_ms)
         self._schedule.request(self._now_ms)
         return self._proceed([])
+
+    def request_savepoint(self, now_ms: int, order: SavepointOrder) -> Sequence[Command]:
+        """Somebody asks for a savepoint: begin it now, beside all that is under way.
+
+        One that is to end the job, or its checkpoints, suspends those; if it fails they go on.
+        One with a drain is begun by `drained`, and if it fails so does the job: there is no way
+        back for what was flushed.
+
+        Raises:
+            Unavailable: it would not be completed, or not be the last word; says why.
+        """
+        self._pass_time(now_ms)
+        self._check_open_for_savepoints(order)
+        if order.purpose is not SavepointPurpose.KEEP_RUNNING:
+            self._suspending = order
+            self._schedule.suspend()
+        if order.purpose is SavepointPurpose.DRAIN:
+            return ()
+        return [self._begin(Trigger.SAVEPOINT, order)]
+
+    def drained(self, now_ms: int) -> Sequence[Command]:
+        """All that the sources had given is processed and flushed: begin the savepoint of that.
+
+        Raises:
+            Invalid: nobody has asked for such a savepoint.
+        """
+        self._pass_time(now_ms)
+        order = self._suspending
+        if order is None or order.purpose is not SavepointPurpose.DRAIN:
+            raise Invalid("the job was drained, and nobody has asked for that")
+        return () if self._is_shut_down else [self._begin(Trigger.SAVEPOINT, order)]
 
     def request_final(self, now_ms: int) -> Sequence[Command]:
         """All input has ended and is processed: take the final checkpoint, and no other.
@@ -273,33 +331,60 @@ class CheckpointCoordinator:
 
     def _may_abort(self, pending: PendingCheckpoint) -> bool:
         """Whether it is still there, and not with the storage, where it may be complete already."""
-        return pending.checkpoint_id in self._pending and pending.checkpoint_id != self._storing
+        return pending.checkpoint_id in self._pending and not pending.is_storing
 
     def _end_storing(self, now_ms: int, checkpoint_id: int) -> PendingCheckpoint:
         self._pass_time(now_ms)
-        if checkpoint_id != self._storing:
+        pending = self._pending.get(checkpoint_id)
+        if pending is None or not pending.is_storing:
+            storing = [number for number, each in self._pending.items() if each.is_storing]
             raise Invalid(
                 "an answer is about a checkpoint that is not being stored",
-                expected="none" if self._storing is None else f"checkpoint {self._storing}",
+                expected="none" if not storing else f"checkpoint {', '.join(map(str, storing))}",
                 found=f"checkpoint {checkpoint_id}",
             )
-        self._storing = None
-        return self._pending[checkpoint_id]
+        pending.is_storing = False
+        if self._storing == checkpoint_id:
+            self._storing = None
+        return pending
+
+    def _check_open_for_savepoints(self, order: SavepointOrder) -> None:
+        found = ""
+        if self._is_shut_down:
+            found = "this attempt of the job is over"
+        elif self._schedule.is_ending:
+            found = "all its input has ended, and it is about to finish"
+        elif self._suspending is not None:
+            found = f"another savepoint is on its way, to {self._suspending.purpose.value} the job"
+        if found:
+            raise Unavailable(
+                "no savepoint can be taken now",
+                where=order.folder.url,
+                expected="a job that runs, and is to go on",
+                found=found,
+            )
 
     def _needed_since(self, completed: int) -> int:
         """The oldest checkpoint whose files one under way may refer to; else the one completed.
 
         Where there was none to build on at the trigger, a slot may build on any completed since.
         """
-        bases = (pending.begun.base for pending in self._pending.values())
+        bases = (
+            pending.begun.base
+            for pending in self._pending.values()
+            if pending.begun.savepoint is None
+        )
         return min((self._first_id if base is None else base for base in bases), default=completed)
 
     def _abort(self, pending: PendingCheckpoint, reason: AbortReason, detail: str) -> list[Command]:
         """Give one up, and the job if that was one failure too many."""
         checkpoint_id = pending.checkpoint_id
         del self._pending[checkpoint_id]
-        abort = Abort(checkpoint_id=checkpoint_id, reason=reason, detail=detail)
+        order = pending.begun.savepoint
+        abort = Abort(checkpoint_id=checkpoint_id, reason=reason, detail=detail, savepoint=order)
         self._history.aborted(abort, self._now_ms)
+        if order is not None:
+            return [abort, *self._give_up_order(order, f"{reason.value}: {detail}")]
         self._schedule.ended(pending.begun.trigger, self._now_ms, is_complete=False)
         self._failures += reason.counts
         tolerable = self._config.tolerable_failures
@@ -311,11 +396,22 @@ class CheckpointCoordinator:
         )
         return [abort, *self._shut_down("the job fails"), FailJob(explained)]
 
+    def _give_up_order(self, order: SavepointOrder, why: str) -> list[Command]:
+        """Go on without a savepoint, if there is a way on."""
+        if order is not self._suspending or self._is_shut_down:
+            return []
+        self._suspending = None
+        self._schedule.resume(self._now_ms)
+        if order.purpose is not SavepointPurpose.DRAIN:
+            return []
+        explained = f"the job was drained, and the savepoint at its end was not completed ({why})"
+        return [*self._shut_down("the job fails"), FailJob(explained)]
+
     def _shut_down(self, detail: str) -> list[Command]:
         self._is_shut_down = True
         commands: list[Command] = []
         for pending in tuple(self._pending.values()):
-            if pending.checkpoint_id != self._storing:
+            if not pending.is_storing:
                 commands += self._abort(pending, AbortReason.SHUTDOWN, detail)
         return commands
 
@@ -331,27 +427,35 @@ class CheckpointCoordinator:
         """Store what is ready and begin what is wanted, as far as there is room for it."""
         if self._is_shut_down:
             return commands
-        ready = next((each for each in self._pending.values() if each.is_ready), None)
-        if ready is not None and self._storing is None:
-            self._storing = ready.checkpoint_id
-            self._history.storing(ready.checkpoint_id)
-            commands.append(ready.store())
+        for pending in self._pending.values():
+            may_store = pending.is_ready and not pending.is_storing
+            if may_store and (pending.is_aside or self._storing is None):
+                commands.append(self._store(pending))
         wanted = self._schedule.next()
         if wanted is not None and wanted[0] <= self._now_ms and self._has_room:
             commands.append(self._begin(wanted[1]))
         return commands
 
-    def _begin(self, trigger: Trigger) -> Begin:
+    def _store(self, pending: PendingCheckpoint) -> Store:
+        pending.is_storing = True
+        if not pending.is_aside:
+            self._storing = pending.checkpoint_id
+        self._history.storing(pending.checkpoint_id)
+        return pending.store()
+
+    def _begin(self, trigger: Trigger, order: SavepointOrder | None = None) -> Begin:
         begun = Begin(
             checkpoint_id=self._next_id,
             triggered_ms=self._now_ms,
             trigger=trigger,
             base=self._completed,
+            savepoint=order,
         )
         self._next_id += 1
         self._pending[begun.checkpoint_id] = PendingCheckpoint(
             begun, slots=self._slots, sources=self._sources
         )
-        self._schedule.begun(trigger, self._now_ms)
+        if order is None:
+            self._schedule.begun(trigger, self._now_ms)
         self._history.begun(begun)
         return begun

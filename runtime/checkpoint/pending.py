@@ -22,6 +22,8 @@ class PendingCheckpoint:
         self.begun = begun
         self.slots: dict[int, SlotStatistics] = {}
         self.size_bytes = self.written_bytes = 0
+        self.is_storing = False
+        """Whether it is with the storage, where it may be complete already."""
         self._parts: dict[int, dict[str, tuple[StateSnapshot, ...]]] = {}
         self._positions: dict[str, StateSnapshot] = {}
         self._missing_slots = set(range(slots))
@@ -36,6 +38,15 @@ class PendingCheckpoint:
     def is_ready(self) -> bool:
         """Whether all slots and sources have answered."""
         return not self._missing_slots and not self._missing_sources
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is a savepoint with which the job goes on.
+
+        What is complete after it does not make it obsolete, nor it what came before.
+        """
+        order = self.begun.savepoint
+        return order is not None and not order.ends_job
 
     def acknowledge(
         self,
@@ -61,7 +72,10 @@ class PendingCheckpoint:
 
     def _weigh(self, part: StateSnapshot) -> None:
         self.size_bytes += part.size_bytes
-        self.written_bytes += part.written_bytes(self.checkpoint_id)
+        is_all_new = self.begun.savepoint is not None
+        self.written_bytes += (
+            part.size_bytes if is_all_new else part.written_bytes(self.checkpoint_id)
+        )
 
     def missing(self) -> str:
         """Who has not answered, in words."""
@@ -85,4 +99,5 @@ class PendingCheckpoint:
             trigger=self.begun.trigger,
             operators=dict(sorted(operators.items())),
             sources=dict(sorted(self._positions.items())),
+            savepoint=self.begun.savepoint,
         )

@@ -34,6 +34,12 @@ class CheckpointSchedule:
         self._requested_ms: int | None = None
         self._final = _Final.NOT_WANTED
         self._final_ms = now_ms
+        self._is_suspended = False
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the final checkpoint is wanted, or is there: the job ends by itself."""
+        return self._final is not _Final.NOT_WANTED
 
     @property
     def is_finished(self) -> bool:
@@ -42,6 +48,8 @@ class CheckpointSchedule:
 
     def next(self) -> tuple[int, Trigger] | None:
         """When the next one is wanted, as far as is known now; None if none is."""
+        if self._is_suspended:
+            return None
         if self._final is not _Final.NOT_WANTED:
             is_wanted = self._final is _Final.WANTED
             return (self._final_ms, Trigger.FINAL) if is_wanted else None
@@ -60,6 +68,16 @@ class CheckpointSchedule:
         if self._final is _Final.NOT_WANTED:
             self._final = _Final.WANTED
             self._final_ms = now_ms
+
+    def suspend(self) -> None:
+        """Want none until `resume`."""
+        self._is_suspended = True
+
+    def resume(self, now_ms: int) -> None:
+        """Want them again; the interval begins now."""
+        if self._is_suspended:
+            self._is_suspended = False
+            self._due_ms = self._next_due_ms(now_ms)
 
     def begun(self, trigger: Trigger, now_ms: int) -> None:
         """One has begun."""

@@ -64,6 +64,8 @@ class CheckpointStatistics:
     """The slots that have answered."""
     reason: AbortReason | None = None
     detail: str = ""
+    savepoint: str | None = None
+    """Where it is, if it is a savepoint."""
 
     @property
     def duration_ms(self) -> int | None:
@@ -73,7 +75,10 @@ class CheckpointStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointCounts:
-    """How many there have been; `failed` are those aborts that `tolerable_failures` counts."""
+    """How many there have been, savepoints among them.
+
+    `failed` are those aborts that say that something does not work.
+    """
 
     begun: int = 0
     completed: int = 0
@@ -95,6 +100,8 @@ class CheckpointOverview:
     recent: tuple[CheckpointStatistics, ...]
     """Those under way and the last ten of the others, in ascending order."""
     last_completed: CheckpointStatistics | None
+    last_savepoint: CheckpointStatistics | None
+    """The last one that was completed; no checkpoint."""
     last_failed: CheckpointStatistics | None
 
 
@@ -106,6 +113,7 @@ class CheckpointHistory:
         self._running: dict[int, CheckpointStatistics] = {}
         self._ended: deque[CheckpointStatistics] = deque(maxlen=_KEPT)
         self._last_completed: CheckpointStatistics | None = None
+        self._last_savepoint: CheckpointStatistics | None = None
         self._last_failed: CheckpointStatistics | None = None
 
     def overview(self) -> CheckpointOverview:
@@ -115,6 +123,7 @@ class CheckpointHistory:
             counts=self._counts,
             recent=tuple(sorted(known, key=lambda each: each.checkpoint_id)),
             last_completed=self._last_completed,
+            last_savepoint=self._last_savepoint,
             last_failed=self._last_failed,
         )
 
@@ -124,6 +133,7 @@ class CheckpointHistory:
             checkpoint_id=begun.checkpoint_id,
             trigger=begun.trigger,
             triggered_ms=begun.triggered_ms,
+            savepoint=None if begun.savepoint is None else begun.savepoint.folder.url,
         )
         self._counts = replace(self._counts, begun=self._counts.begun + 1)
 
@@ -154,7 +164,10 @@ class CheckpointHistory:
         ended = replace(known, status=CheckpointStatus.COMPLETED, ended_ms=now_ms)
         self._counts = replace(self._counts, completed=self._counts.completed + 1)
         self._ended.append(ended)
-        self._last_completed = ended
+        if ended.savepoint is None:
+            self._last_completed = ended
+        else:
+            self._last_savepoint = ended
 
     def aborted(self, abort: Abort, now_ms: int) -> None:
         """It was given up."""

@@ -1,27 +1,44 @@
-"""`holdfast checkpoints`: see what is there, and clean up what nobody needs."""
+"""`holdfast checkpoints`: see what there is, have one taken, and clean up what nobody needs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast.runtime.cli.cleaning import Cleaning
+from holdfast.runtime.cli.groups import ListsByDefault
+from holdfast.runtime.cli.history import show_history, take_checkpoint
+from holdfast.runtime.cli.jobs import JobArgument, JsonOption
 from holdfast.runtime.cli.listing import list_checkpoints
 from holdfast.runtime.cli.places import find_jobs
+from holdfast.runtime.cli.running import look
+from holdfast.runtime.control import runs_named
+from holdfast.runtime.durations import duration_ms
+from holdfast.storage import Invalid, NotFound
 
 __all__ = ["commands"]
 
+
 commands = typer.Typer(
-    help="See the checkpoints of jobs, and clean up after them.", no_args_is_help=True
+    help="See the checkpoints of jobs, have one taken, and clean up after them. With a JOB or PATH "
+    "and nothing else it is `list`.",
+    no_args_is_help=True,
+    cls=ListsByDefault,
 )
 
-_Path = Annotated[
+_ABOUT_PATHS = (
+    "The root of a storage, with a folder for each job, or the folder of one job: "
+    "a path, or a URL such as `s3://bucket/checkpoints/orders`."
+)
+_Path = Annotated[str, typer.Argument(metavar="PATH", help=_ABOUT_PATHS, show_default=False)]
+_Target = Annotated[
     str,
     typer.Argument(
-        metavar="PATH",
-        help="The root of a storage, with a folder for each job, or the folder of one job: "
-        "a path, or a URL such as `s3://bucket/checkpoints/orders`.",
+        metavar="JOB|PATH",
+        help=f"The name or the run id of a running job; or a place: {_ABOUT_PATHS[0].lower()}"
+        f"{_ABOUT_PATHS[1:]} A folder beside you that is called as a job is `./orders`.",
         show_default=False,
     ),
 ]
@@ -35,7 +52,6 @@ _Options = Annotated[
         show_default=False,
     ),
 ]
-_Json = Annotated[bool, typer.Option("--json", help="Write one JSON document and no table.")]
 _DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
 ]
@@ -47,17 +63,55 @@ _TakeOver = Annotated[
         "**Only for jobs that are stopped**: a run that still lives is fenced by this, and ends.",
     ),
 ]
+_Timeout = Annotated[
+    str, typer.Option("--timeout", metavar="DURATION", help="How long to wait for it.")
+]
 
 
 @commands.command("list")
-def _list(path: _Path, *, options: _Options = None, as_json: _Json = False) -> None:
-    """Show the completed checkpoints of each job.
+def _list(target: _Target, *, options: _Options = None, as_json: JsonOption = False) -> None:
+    """Show the checkpoints of a running job, or those that are completed at a place.
 
-    What a run can be restored from, by execute(restore=...), is the folder in the last column.
+    A running job is asked: it tells of those under way, of the last ones that have ended, and why
+    some failed. A place is read: what a run can be restored from, by `holdfast run -s` or
+    execute(restore=...), is the folder in the last column.
+
+    For example:
+
+        holdfast checkpoints orders
+
+        holdfast checkpoints s3://bucket/checkpoints --json
 
     Exit codes: 0 done; 1 a job could not be read, or there is none; 2 wrong arguments.
     """
-    raise typer.Exit(list_checkpoints(find_jobs(path, options or ()), as_json=as_json))
+    if _is_job(target):
+        if options:
+            raise Invalid(
+                "options are for a storage, and this is a running job, which is asked itself",
+                where=f"job {target!r}",
+                found=" ".join(f"-D{option}" for option in options),
+                fix="Leave them out, or name the place of its checkpoints",
+            )
+        show_history(target, as_json=as_json)
+        return
+    raise typer.Exit(list_checkpoints(find_jobs(target, options or ()), as_json=as_json))
+
+
+@commands.command("trigger")
+def _trigger(job: JobArgument, *, timeout: _Timeout = "10min", as_json: JsonOption = False) -> None:
+    """Have a running job take a checkpoint now, and wait until it is complete.
+
+    It is the job's own, as those that it takes by itself: `retained` says how long it stays.
+
+    For example:
+
+        holdfast checkpoints trigger orders --timeout 2min
+
+    Exit codes: 0 it is complete; 1 it was given up, or not complete in time, or there is no such
+    job, or several; 2 wrong arguments.
+    """
+    timeout_s = duration_ms(timeout, name="--timeout", least_ms=1) / 1000
+    take_checkpoint(job, timeout_s=timeout_s, as_json=as_json)
 
 
 @commands.command("clean")
@@ -67,7 +121,7 @@ def _clean(
     options: _Options = None,
     dry_run: _DryRun = False,
     take_over: _TakeOver = False,
-    as_json: _Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete what killed runs and given-up checkpoints have left, and nobody needs.
 
@@ -84,3 +138,22 @@ def _clean(
     place = find_jobs(path, options or ())
     cleaning = Cleaning(place, dry_run=dry_run, take_over=take_over, as_json=as_json)
     raise typer.Exit(cleaning.run())
+
+
+def _is_job(target: str) -> bool:
+    """Whether somebody means a running job, and not a place.
+
+    Raises:
+        NotFound: it is the name of neither.
+    """
+    if "/" in target or target.startswith((".", "~")):
+        return False
+    if runs_named(target, look().found):
+        return True
+    if Path(target).exists():
+        return False
+    raise NotFound(
+        f"{target!r} is no running job of yours, and no folder",
+        expected="JOB, as `holdfast list` shows it, or PATH, the root of a storage or the folder "
+        "of a job",
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TextColumn
 
 from holdfast.runtime.cli.output import INTERRUPTED, bytes_for_people, say, show, show_json, table
 from holdfast.runtime.cli.places import Place
@@ -111,7 +111,11 @@ class Cleaning:
 
     def _delete(self, cleaned: _Cleaned, batches: Iterator[int], wanted: int) -> None:
         console = Console(stderr=True)
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        name = TextColumn("{task.description}", markup=False)
+        columns = (name, *Progress.get_default_columns()[1:])
+        with Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        ) as progress:
             task = progress.add_task(f"job {cleaned.job.job_id!r}", total=wanted)
             for deleted in batches:
                 cleaned.deleted += deleted

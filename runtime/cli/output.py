@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +17,8 @@ __all__ = ["INTERRUPTED", "bytes_for_people", "moment", "say", "show", "show_jso
 INTERRUPTED = 130
 """The exit code of who was stopped by Ctrl-C, as shells have it."""
 _STEP = 1024
+_WIDE = 10_000
+"""Columns of what is no terminal: a program that reads tables wants each row in one line."""
 
 
 def say(line: str) -> None:
@@ -23,19 +27,33 @@ def say(line: str) -> None:
 
 
 def show(what: Table | str) -> None:
-    """A result, for people."""
-    Console(soft_wrap=isinstance(what, str)).print(Text(what) if isinstance(what, str) else what)
+    """A result, for people; a table is as wide as the terminal, or where there is none as it is."""
+    console = Console(soft_wrap=isinstance(what, str))
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDE
+    console.print(Text(what) if isinstance(what, str) else what)
 
 
 def show_json(document: Any) -> None:
-    """A result, for programs: one JSON document."""
-    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    Console(soft_wrap=True, highlight=False, markup=False).print(text)
+    """A result, for programs: one JSON document, as it is. Rich would put emojis into it."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+class _Plain(Table):
+    """Cells that are texts have no markup."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """As of any table."""
+        plain = (Text(cell) if isinstance(cell, str) else cell for cell in cells)
+        super().add_row(*plain, **options)
 
 
 def table(title: str, *columns: str) -> Table:
-    """An empty table; columns whose names begin with `#` hold numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold")
+    """An empty table; columns whose names begin with `#` hold numbers.
+
+    Title and cells are shown as they are: a name of the user's may look like markup.
+    """
+    made = _Plain(title=Text(title, style="bold") if title else None, title_justify="left")
     for column in columns:
         made.add_column(
             column.removeprefix("#"),

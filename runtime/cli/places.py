@@ -12,11 +12,15 @@ from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from holdfast.storage import CheckpointStorage, Invalid, JobStorage, NotFound, load_storage, names
-from holdfast.storage.cleaning import is_job_folder, jobs_in
+from holdfast.storage import CheckpointStorage, Invalid, JobStorage, load_storage
+from holdfast.storage.cleaning import jobs_at
 from holdfast.storage.registry import storage_factory
 
 __all__ = ["Place", "find_jobs", "storage_options"]
+
+
+_OF_NO_DIRECTORY = {"storage_options", "allow_unsafe_commit"}
+"""What file systems have, and a local one refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +42,18 @@ def find_jobs(path: str, options: Iterable[str]) -> Place:
         NotFound: there is no job.
         Unavailable: the storage did not answer.
     """
+    options = tuple(options)
     url = path if "://" in path else str(Path(path).expanduser().absolute())
-    storage = _opened(url, options)
-    if is_job_folder(storage):
-        root, _, folder = url.rstrip("/").rpartition("/")
-        jobs = [names.unescape(folder)]
-        storage = _opened(root or "/", options)
-    else:
-        jobs = jobs_in(storage)
-    if not jobs:
-        raise NotFound(
-            "there are no checkpoints of any job",
-            where=url,
-            expected="the root of a storage, with a folder for each job, or the folder of one",
-            fix="Look whether the path is right: it is what the job has as its storage",
-        )
-    return Place(url, tuple(map(storage.job, jobs)))
+    return Place(url, tuple(jobs_at(url, lambda place: _opened(place, options))))
 
 
-def storage_options(url: str, options: Iterable[str]) -> dict[str, Any]:
+def storage_options(url: str, options: Iterable[str], beside: Iterable[str] = ()) -> dict[str, Any]:
     """The options of the storage for this URL, out of `key=value`: each of the type that it has.
 
     A text stands for itself where the option is one, and else for what JSON or a bare word would
     be. Where an option may be a text or a number or a truth value, it is one of the latter if it
-    reads as such. Options that the storage does not know are texts: it refuses them itself.
+    reads as such. Options that the storage does not know are texts: it refuses them itself. But
+    where a command has URLs `beside` this one, what only their storages know is left to them.
 
     Raises:
         Invalid: one is given twice, or without a value, or its text stands for no value of it.
@@ -77,7 +69,18 @@ def storage_options(url: str, options: Iterable[str]) -> dict[str, Any]:
             raise Invalid(f"option {key!r} is given twice", found=f"-D{option}")
         given[key] = text
     kinds = _kinds(storage_factory(url))
-    return {key: _value(key, text, kinds.get(key, str)) for key, text in given.items()}
+    own, others = _known(url), set().union(*map(_known, beside))
+    return {
+        key: _value(key, text, kinds.get(key, str))
+        for key, text in given.items()
+        if key in own or key not in others
+    }
+
+
+def _known(url: str) -> set[str]:
+    """The options that the storage of a URL can be given."""
+    is_local = "://" not in url or url.startswith("file:")
+    return set(_kinds(storage_factory(url))) - (_OF_NO_DIRECTORY if is_local else set())
 
 
 def _opened(url: str, options: Iterable[str]) -> CheckpointStorage:

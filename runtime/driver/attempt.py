@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
 from holdfast.runtime.checkpoint import (
@@ -26,6 +25,8 @@ from holdfast.runtime.checkpoint import (
     FailJob,
     Notify,
     Retain,
+    SavepointOrder,
+    SavepointPurpose,
     Store,
 )
 from holdfast.runtime.config import CheckpointConfig
@@ -35,6 +36,7 @@ from holdfast.runtime.driver.events import (
     CheckpointWanted,
     CutFailed,
     EventQueue,
+    SavepointWanted,
     SlotLost,
     SlotsEnded,
     SourceCut,
@@ -43,6 +45,17 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.feed import Feed, SlotLink, Source
+from holdfast.runtime.driver.outcomes import (
+    Cancelled,
+    Outcome,
+    Phase,
+    Succeeded,
+    Unsuccessful,
+    failure_in,
+    first_line_of,
+    has_died,
+)
+from holdfast.runtime.driver.savepoints import given_up
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
     Acknowledge,
@@ -60,59 +73,14 @@ from holdfast.runtime.network import (
     ToDriver,
     ToSlot,
 )
-from holdfast.storage import Clock, HoldfastError
+from holdfast.storage import Clock, HoldfastError, Unavailable
 
-__all__ = [
-    "Attempt",
-    "AttemptParts",
-    "Cancelled",
-    "Deployment",
-    "Outcome",
-    "Phase",
-    "Succeeded",
-    "Unsuccessful",
-]
+__all__ = ["Attempt", "AttemptParts", "Deployment"]
 
 _DEPLOY_TIMEOUT_S = 120.0
 _HEARTBEAT_TIMEOUT_S = 30.0
 _FINISH_TIMEOUT_S = 60.0
 _LONGEST_WAIT_S = 0.5
-
-
-class Phase(Enum):
-    """What an attempt is doing."""
-
-    DEPLOYING = "deploying"
-    """Slots are being started."""
-    OPENING = "opening"
-    """Slots restore their state."""
-    RUNNING = "running"
-    FINISHING = "finishing"
-    """All slots have finished, and are being told that this is all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Succeeded:
-    """All sources have ended, and all that they gave is processed and committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """Somebody wanted the job to stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unsuccessful:
-    """The attempt has failed; `is_fatal`: so would another one."""
-
-    reason: str
-    details: str = ""
-    is_fatal: bool = False
-    uid: str | None = None
-    """The operator or source in which it happened, if it is one."""
-
-
-Outcome = Succeeded | Cancelled | Unsuccessful
 
 
 class Deployment(Protocol):
@@ -145,6 +113,8 @@ class AttemptParts:
     """Commits a checkpoint in the background; tells `Stored` or `StoreFailed`."""
     retain: Callable[[int], None]
     """Deletes older checkpoints in the background, but none from this number on."""
+    discard: Callable[[SavepointOrder, int], None]
+    """Deletes in the background what there is of a savepoint that has failed, of this number."""
     on_phase: Callable[[Phase], None]
     clock: Clock
 
@@ -224,7 +194,9 @@ class Attempt:
         try:
             return self._parts.deploy(self._events)
         except Exception as error:  # noqa: BLE001 - Spark raises many kinds, and may be back soon
-            self._fail(f"the slots cannot be started: {_said(error)}", traceback.format_exc())
+            self._fail(
+                f"the slots cannot be started: {first_line_of(error)}", traceback.format_exc()
+            )
             return None
 
     def _now_ms(self) -> int:
@@ -268,7 +240,7 @@ class Attempt:
             case Finished(slot):
                 self._slot_has_finished(slot)
             case Failed():
-                self._outcome = self._outcome or _failure(event)
+                self._outcome = self._outcome or failure_in(event)
                 self._is_symptom = event.uid is None
             case SlotLost(slot, reason):
                 self._lose(slot, reason)
@@ -279,6 +251,8 @@ class Attempt:
                 self._is_symptom = True
             case CancelWanted():
                 self._outcome = Cancelled()
+            case SavepointWanted(order):
+                self._begin_savepoint(order)
             case _:
                 self._checkpoint_event(event)
 
@@ -304,8 +278,8 @@ class Attempt:
                 commands = coordinator.trigger_failed(
                     now_ms, number, reason=f"the position of source {uid!r}: {reason}"
                 )
-            case Stored(metadata):
-                commands = coordinator.stored(now_ms, metadata.checkpoint_id)
+            case Stored():
+                commands = self._stored(coordinator, event)
             case StoreFailed(number, reason, is_fatal):
                 if is_fatal:
                     self._fail(reason, is_fatal=True)
@@ -315,12 +289,18 @@ class Attempt:
                 commands = coordinator.request(now_ms)
         self._carry_out(commands)
 
+    def _stored(self, coordinator: CheckpointCoordinator, event: Stored) -> Sequence[Command]:
+        commands = coordinator.stored(self._now_ms(), event.checkpoint_id)
+        if event.order is not None:  # its history can be looked at by now
+            event.order.complete()
+        return commands
+
     def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
             match command:
-                case Begin(checkpoint_id=number, base=base):
+                case Begin(checkpoint_id=number, base=base, savepoint=order):
                     for feed in self._feeds.values():
-                        feed.cut(number, base)
+                        feed.cut(number, base, order)
                 case Store():
                     self._parts.store(command, self._events)
                 case Notify(number):
@@ -328,11 +308,51 @@ class Attempt:
                 case Retain(since):
                     self._parts.retain(since)
                 case Abort(checkpoint_id=number):
+                    self._give_up_savepoint(command)
                     self._tell_all(CheckpointAborted(number))
                 case FailJob(reason):
                     self._fail(reason)
-        if self._coordinator is not None and self._coordinator.is_finished:
+        if self._coordinator is not None:
+            self._see_to_the_end(self._coordinator)
+
+    def _see_to_the_end(self, coordinator: CheckpointCoordinator) -> None:
+        if coordinator.is_finished:
             self._finish()
+        if coordinator.is_to_be_cancelled:
+            self._outcome = self._outcome or Cancelled()
+
+    def _begin_savepoint(self, order: SavepointOrder) -> None:
+        coordinator = self._coordinator
+        if coordinator is None or self._phase is not Phase.RUNNING:
+            order.fail(
+                Unavailable(
+                    "no savepoint can be taken now",
+                    where=order.folder.url,
+                    expected="a job that runs",
+                    found=f"one that is {self._phase.value}",
+                    fix="Try again in a moment",
+                )
+            )
+            return
+        try:
+            commands = coordinator.request_savepoint(self._now_ms(), order)
+        except HoldfastError as error:
+            order.fail(error)
+            return
+        if order.purpose is SavepointPurpose.DRAIN:
+            for feed in self._feeds.values():
+                feed.drain()
+        self._carry_out(commands)
+
+    def _give_up_savepoint(self, abort: Abort) -> None:
+        order = abort.savepoint
+        if order is None:
+            return
+        self._parts.discard(order, abort.checkpoint_id)
+        order.fail(given_up(order, f"{abort.reason.value}: {abort.detail}"))
+        if order.ends_job:
+            for feed in self._feeds.values():
+                feed.release()
 
     def _register(self, event: Register) -> None:
         if event.holdfast_version != self._parts.version:
@@ -380,13 +400,16 @@ class Attempt:
                 self._fail(f"source {uid!r} failed: {error}", uid=uid)
             except Exception as error:  # noqa: BLE001 - Spark raises many kinds
                 told = traceback.format_exc()
-                self._fail(f"source {uid!r} failed: {_said(error)}", told, uid=uid)
+                self._fail(f"source {uid!r} failed: {first_line_of(error)}", told, uid=uid)
 
     def _slot_has_finished(self, slot: int) -> None:
+        is_news = slot not in self._finished
         self._finished.add(slot)
-        if len(self._finished) < self._parts.slots or self._coordinator is None:
+        if len(self._finished) < self._parts.slots or self._coordinator is None or not is_news:
             return
-        if self._parts.config.final_checkpoint:
+        if self._coordinator.is_draining:
+            self._carry_out(self._coordinator.drained(self._now_ms()))
+        elif self._parts.config.final_checkpoint:
             self._carry_out(self._coordinator.request_final(self._now_ms()))
         else:
             self._finish()
@@ -403,7 +426,7 @@ class Attempt:
         else:
             # What a slot has said of its own failure is already told: it came before.
             self._fail("slots have ended before the job", error or "")
-            self._is_symptom = _has_died(error)
+            self._is_symptom = has_died(error)
 
     def _tell_all(self, message: ToSlot) -> None:
         if self._outcome is not None:
@@ -412,6 +435,8 @@ class Attempt:
             try:
                 link.call(message)
             except HoldfastError as error:
+                if self._phase is Phase.FINISHING and isinstance(message, CheckpointAborted):
+                    continue  # it has ended as it was told to, and what it wrote with it
                 self._lose(slot, str(error))
                 return
 
@@ -433,12 +458,12 @@ class Attempt:
         """The outcome with its cause: who misses a slot says so before Spark says why."""
         if not isinstance(outcome, Unsuccessful) or outcome.is_fatal or not self._is_symptom:
             return outcome
-        has_died = _has_died(outcome.details)
+        is_dead = has_died(outcome.details)
         while (event := self._events.next(0)) is not None:
             if isinstance(event, Failed) and event.uid is not None:
-                return _failure(event)
-            has_died = has_died or (isinstance(event, SlotsEnded) and _has_died(event.error))
-        if not has_died:
+                return failure_in(event)
+            is_dead = is_dead or (isinstance(event, SlotsEnded) and has_died(event.error))
+        if not is_dead:
             return outcome
         gone = [
             f"slot {slot} (process {self._registered[slot].pid} on {self._registered[slot].host})"
@@ -471,20 +496,3 @@ class Attempt:
             self._links[slot].call(Cancel("the attempt is over"))
         except HoldfastError:
             self._silent.add(slot)  # the cluster stops it
-
-
-def _failure(event: Failed) -> Unsuccessful:
-    where = f"operator {event.uid!r}" if event.uid else f"slot {event.slot}"
-    prefix = "" if event.uid and event.uid in event.summary else f"{where} failed: "
-    return Unsuccessful(f"{prefix}{event.summary}", event.traceback, event.is_fatal, event.uid)
-
-
-def _said(error: Exception) -> str:
-    """In one line: errors of Spark come with the stack of the JVM."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else repr(error)
-
-
-def _has_died(error: str | None) -> bool:
-    """Whether Spark says that a process of Python is gone."""
-    return error is not None and "Python worker exited unexpectedly" in error

@@ -11,11 +11,17 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.runtime.driver.restoring import OpenStorage, RestorePoint, storage_at
+from holdfast.runtime.driver.claimed_savepoint import ClaimedSavepoint
+from holdfast.runtime.driver.restoring import (
+    OpenStorage,
+    RestorePoint,
+    savepoint_folder,
+    storage_at,
+)
 from holdfast.storage import (
     CheckpointStorage,
     Corrupt,
@@ -31,7 +37,9 @@ from holdfast.storage.sweeping import BATCH_OBJECTS
 
 __all__ = [
     "CLAIM",
+    "CLAIM_PROPERTIES",
     "NO_CLAIM",
+    "Claimed",
     "ClaimedCheckpoint",
     "claim",
     "claimed_before",
@@ -42,6 +50,9 @@ __all__ = [
 CLAIM = "claim"
 NO_CLAIM = "no-claim"
 _PROPERTY = "claimed"
+_SAVEPOINTS = "claimed_savepoints"
+CLAIM_PROPERTIES = (_PROPERTY, _SAVEPOINTS)
+"""Properties of a checkpoint that say what its job has claimed."""
 
 _logger = logging.getLogger(__name__)
 
@@ -134,14 +145,20 @@ class ClaimedCheckpoint:
         return deleted
 
 
-def claim(point: RestorePoint) -> ClaimedCheckpoint:
-    """Take over the checkpoint of another job: whoever runs that is fenced.
+Claimed: TypeAlias = ClaimedCheckpoint | ClaimedSavepoint
+"""What is this job's to delete though it lies elsewhere."""
+
+
+def claim(point: RestorePoint) -> Claimed:
+    """Take over the checkpoint of another job: whoever runs that is fenced. Or a savepoint.
 
     Raises:
         NotFound: the other job has just deleted it.
         Corrupt, Fenced, Invalid, Unavailable: as `JobStorage.take_over`.
     """
-    other, number = point.job, point.metadata.checkpoint_id
+    other, number = point.folder, point.metadata.checkpoint_id
+    if not isinstance(other, JobStorage):
+        return ClaimedSavepoint(other)
     owner = other.take_over()
     if number not in owner.completed:
         raise NotFound(
@@ -154,17 +171,21 @@ def claim(point: RestorePoint) -> ClaimedCheckpoint:
     return ClaimedCheckpoint(other, number, owner.epoch, owner)
 
 
-def claims_as_properties(claims: Iterable[ClaimedCheckpoint]) -> dict[str, Any]:
+def claims_as_properties(claims: Iterable[Claimed]) -> dict[str, Any]:
     """What a document of the job says of these, for `claimed_before`; nothing if none is there."""
-    records = [record for each in claims if (record := each.record()) is not None]
-    return {_PROPERTY: records} if records else {}
+    records: dict[str, list[Any]] = {}
+    for each in claims:
+        kind = _SAVEPOINTS if isinstance(each, ClaimedSavepoint) else _PROPERTY
+        if (record := each.record()) is not None:
+            records.setdefault(kind, []).append(record)
+    return {**records}
 
 
 def claimed_before(
     properties: Mapping[str, Any],
     mine: CheckpointStorage,
     open_storage: OpenStorage = load_storage,
-) -> tuple[ClaimedCheckpoint, ...]:
+) -> tuple[Claimed, ...]:
     """What an earlier run had claimed and not deleted, as a document of the job says.
 
     `open_storage` is as for `storage_at`.
@@ -175,14 +196,15 @@ def claimed_before(
     """
     try:
         records = msgspec.convert(properties.get(_PROPERTY, []), list[_Record])
+        savepoints = msgspec.convert(properties.get(_SAVEPOINTS, []), list[str])
     except msgspec.ValidationError as error:
         raise Corrupt(
             "it is said that checkpoints of other jobs were claimed, and not which",
             expected="storage, job, checkpoint and epoch of each",
-            found=f"{properties[_PROPERTY]!r} ({error})",
+            found=f"{properties.get(_PROPERTY)!r}, {properties.get(_SAVEPOINTS)!r} ({error})",
             fix="Restore another checkpoint",
         ) from error
-    return tuple(
+    checkpoints = (
         ClaimedCheckpoint(
             storage_at(record.storage, mine, open_storage).job(record.job),
             record.checkpoint,
@@ -190,9 +212,11 @@ def claimed_before(
         )
         for record in records
     )
+    folders = (savepoint_folder(url, mine, open_storage) for url in savepoints)
+    return (*checkpoints, *map(ClaimedSavepoint, folders))
 
 
-def delete_claimed(claims: Iterable[ClaimedCheckpoint]) -> tuple[ClaimedCheckpoint, ...]:
+def delete_claimed(claims: Iterable[Claimed]) -> tuple[Claimed, ...]:
     """Delete these now; answers those that are still owed. What is another's by now is left."""
     left = []
     for each in claims:

@@ -6,11 +6,11 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.runtime.checkpoint import CheckpointHistory
+from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder
 from holdfast.runtime.driver.failures import Failure
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.errors import JobFailed
-from holdfast.storage import Invalid, JobResult, NotFound
+from holdfast.storage import Invalid, JobResult, NotFound, Unavailable
 
 __all__ = ["EndedRun"]
 
@@ -43,6 +43,12 @@ class EndedRun:
     @property
     def note(self) -> str:
         """Why nothing is run, and how it could be."""
+        savepoint = self._result.properties.get("savepoint")
+        if savepoint is not None:
+            return (
+                f"{self._how}, with a savepoint, and nothing was run. To go on from that, pass "
+                f"restore={str(savepoint)!r}"
+            )
         return (
             f"{self._how}, and nothing was run. To run it afresh, leave out restore, or take "
             "another name"
@@ -65,6 +71,16 @@ class EndedRun:
 
     def request_checkpoint(self) -> None:
         """There is nothing to take one of."""
+
+    def order_savepoint(self, order: SavepointOrder) -> None:
+        """There is nothing to take one of."""
+        order.fail(
+            Unavailable(
+                "no savepoint can be taken of a job that has ended",
+                where=order.folder.url,
+                found=self._how,
+            )
+        )
 
     def collected(self, uid: str) -> dict[str, bytes]:
         """They went with the driver to which they were given.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
+from holdfast.runtime.checkpoint import SavepointOrder
 from holdfast.runtime.network.messages import (
     Acknowledge,
     Decline,
@@ -22,6 +23,7 @@ __all__ = [
     "CheckpointWanted",
     "CutFailed",
     "EventQueue",
+    "SavepointWanted",
     "SlotLost",
     "SlotsEnded",
     "SourceCut",
@@ -76,9 +78,15 @@ class SourceFailed:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A checkpoint is completed."""
+    """A checkpoint is completed; if it is a savepoint, by this order."""
 
     metadata: CheckpointMetadata
+    order: SavepointOrder | None = None
+
+    @property
+    def checkpoint_id(self) -> int:
+        """Its number."""
+        return self.metadata.checkpoint_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,13 @@ class CheckpointWanted:
     """Somebody wants a checkpoint now."""
 
 
+@dataclass(frozen=True, slots=True)
+class SavepointWanted:
+    """Somebody wants a savepoint now; the order is told what becomes of it."""
+
+    order: SavepointOrder
+
+
 AttemptEvent: TypeAlias = (
     Register
     | Ready
@@ -116,6 +131,7 @@ AttemptEvent: TypeAlias = (
     | StoreFailed
     | CancelWanted
     | CheckpointWanted
+    | SavepointWanted
 )
 
 

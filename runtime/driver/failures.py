@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.runtime.driver.attempt import Unsuccessful
+from holdfast.runtime.driver.outcomes import Unsuccessful
 from holdfast.runtime.errors import JobFailed
 
 __all__ = ["Failure", "failure_of", "job_failed"]

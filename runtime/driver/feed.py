@@ -6,10 +6,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
+from holdfast.runtime.checkpoint import SavepointOrder
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
+from holdfast.runtime.elements import SavepointMark
 from holdfast.runtime.network.messages import (
     Admit,
     EndSource,
@@ -19,7 +21,7 @@ from holdfast.runtime.network.messages import (
     ToSlot,
 )
 from holdfast.runtime.staging import Winner
-from holdfast.storage import Fenced, StateSnapshot, Unavailable
+from holdfast.storage import Fenced, SavepointFolder, StateSnapshot, Unavailable
 
 __all__ = ["Feed", "SlotLink", "Source"]
 
@@ -57,12 +59,20 @@ class Source(ABC):
         """Where the source has got to. Called between two admitted batches; must be quick."""
 
     @abstractmethod
-    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
+    def store(
+        self,
+        position: Any,
+        checkpoint_id: int,
+        *,
+        completed: int | None,
+        savepoint: SavepointFolder | None = None,
+    ) -> StateSnapshot:
         """Put a position into storage. Called in the background, in order of checkpoints.
 
         `completed` is the newest checkpoint in the job's folder that is known to be complete. The
         position may refer to files that this has, beside those that are written for it; others may
-        be deleted at any time.
+        be deleted at any time. That of a `savepoint` refers to files in its folder alone, and no
+        later one refers to these; another thread calls for it, beside those of checkpoints.
         """
 
     @abstractmethod
@@ -94,7 +104,11 @@ class Feed:
         self._sequence = 0
         self._is_over = False
         self._is_broken = False
+        self._may_feed = threading.Event()
+        self._may_feed.set()
+        self._has_drained = False
         self._cuts = ThreadPoolExecutor(1, f"barriers of {source.uid}")
+        self._saves = ThreadPoolExecutor(1, f"savepoints of {source.uid}")
         self.rows = 0
         self.batches = 0
         self.has_ended = False
@@ -103,6 +117,11 @@ class Feed:
     def is_over(self) -> bool:
         """Whether the attempt is over: the source shall stop."""
         return self._is_over
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing but barriers may be commanded for now: who does has to wait."""
+        return not self._may_feed.is_set()
 
     def await_room(self, limit_bytes: int) -> None:
         """Wait until no slot has more than this of the source to process.
@@ -162,26 +181,64 @@ class Feed:
             self.has_ended = True
 
     def fail(self, summary: str, details: str, *, is_fatal: bool = False) -> None:
-        """Say that the source cannot go on."""
-        if not self._is_over:
-            self._events.put(SourceFailed(self._source.uid, summary, details, is_fatal))
+        """Say that the source cannot go on.
 
-    def cut(self, checkpoint_id: int, completed: int | None) -> None:
+        Nothing follows from that once it was drained: it is not to go on, and slots have told so
+        whoever was just pushing.
+        """
+        if not self._has_drained:
+            self._fail(summary, details, is_fatal=is_fatal)
+
+    def cut(
+        self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None = None
+    ) -> None:
         """Have a barrier injected, in the background, as soon as no batch is being admitted.
 
-        `completed` is the newest checkpoint that is known to be complete, see `Barrier`.
+        `completed` is the newest checkpoint that is known to be complete, see `Barrier`. After that
+        of a savepoint that ends the job nothing is fed, unless `release` is called.
         """
-        self._cuts.submit(self._cut, checkpoint_id, completed)
+        self._cuts.submit(self._cut, checkpoint_id, completed, savepoint)
+
+    def drain(self) -> None:
+        """Say that no rows follow, in the background, wherever the source is by then.
+
+        Its position is not that of its end: whoever goes on from it reads what follows.
+        """
+        self._cuts.submit(self._drain)
+
+    def release(self) -> None:
+        """Feed again: the savepoint that was to end the job has failed."""
+        self._may_feed.set()
 
     def close(self) -> None:
         """The attempt is over: whoever feeds is stopped by an error at its next step."""
         self._is_over = True
-        self._cuts.shutdown(wait=False, cancel_futures=True)
+        self._may_feed.set()
+        for threads in (self._cuts, self._saves):
+            threads.shutdown(wait=False, cancel_futures=True)
 
-    def _cut(self, checkpoint_id: int, completed: int | None) -> None:
+    def _drain(self) -> None:
+        try:
+            with self._turn(is_barrier=True) as sequence:
+                self._hold()
+                self._has_drained = True
+                if not self.has_ended:
+                    for slot in self._slots:
+                        slot.call(EndSource(source=self._source.uid, sequence=sequence))
+        except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
+            self._fail(f"it could not be ended: {error}", "")
+
+    def _cut(
+        self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None
+    ) -> None:
         uid = self._source.uid
         try:
-            with self._turn() as sequence:
+            mark = None if savepoint is None else _mark_of(savepoint)
+            with self._turn(is_barrier=True) as sequence:
+                if savepoint is not None and savepoint.ends_job:
+                    self._hold()
+                    if savepoint.is_decided:  # it has failed already, and `release` was called
+                        self.release()
                 for slot in self._slots:
                     slot.call(
                         InjectBarrier(
@@ -189,23 +246,63 @@ class Feed:
                             sequence=sequence,
                             checkpoint_id=checkpoint_id,
                             completed=completed,
+                            savepoint=mark,
                         )
                     )
                 position = self._source.position()
         except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
-            self.fail(f"a barrier could not be sent: {error}", "")
+            self._fail(f"a barrier could not be sent: {error}", "")
             return
+        if savepoint is None:
+            self._store(position, checkpoint_id, completed)
+        else:  # its place may be slow, and no barrier waits for that
+            with suppress(RuntimeError):  # the attempt is over
+                self._saves.submit(
+                    self._store, position, checkpoint_id, completed, savepoint.folder
+                )
+
+    def _store(
+        self,
+        position: Any,
+        checkpoint_id: int,
+        completed: int | None,
+        folder: SavepointFolder | None = None,
+    ) -> None:
+        uid = self._source.uid
         try:
-            stored = self._source.store(position, checkpoint_id, completed=completed)
-        except Exception as error:  # noqa: BLE001 - likewise: the checkpoint would wait for nothing
+            stored = self._source.store(
+                position, checkpoint_id, completed=completed, savepoint=folder
+            )
+        except Exception as error:  # noqa: BLE001 - nobody else learns of it, and all would wait
             self._events.put(CutFailed(checkpoint_id, uid, str(error) or repr(error)))
         else:
             self._events.put(SourceCut(checkpoint_id, uid, stored))
 
+    def _fail(self, summary: str, details: str, *, is_fatal: bool = False) -> None:
+        if not self._is_over:
+            self._events.put(SourceFailed(self._source.uid, summary, details, is_fatal))
+
+    def _hold(self) -> None:
+        """Let nobody feed. In one's turn."""
+        self._may_feed.clear()
+        if self._is_over:  # who has said so may have done it just before
+            self._may_feed.set()
+
+    def _await_turn(self, *, is_barrier: bool) -> None:
+        """Return with the lock, when nobody else commands and this command may be."""
+        while True:
+            if not is_barrier:
+                self._may_feed.wait()
+            self._lock.acquire()
+            if is_barrier or self._may_feed.is_set():
+                return
+            self._lock.release()  # held in the meantime
+
     @contextmanager
-    def _turn(self) -> Iterator[int]:
+    def _turn(self, *, is_barrier: bool = False) -> Iterator[int]:
         """The number of the source's next command, while nobody else commands."""
-        with self._lock:
+        self._await_turn(is_barrier=is_barrier)
+        try:
             self._check_going_on()
             if self._is_broken:
                 raise Unavailable(
@@ -217,9 +314,16 @@ class Feed:
             self._sequence += 1
             yield self._sequence
             self._is_broken = False
+        finally:
+            self._lock.release()
 
     def _check_going_on(self) -> None:
         if self._is_over:
             raise Fenced(
                 "the attempt that a source feeds is over", where=f"source {self._source.uid!r}"
             )
+
+
+def _mark_of(order: SavepointOrder) -> SavepointMark:
+    """What barriers say of it: the same by all channels, or they would not be of one checkpoint."""
+    return SavepointMark(order.packed, order.format.value, order.ends_job)

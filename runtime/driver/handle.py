@@ -7,10 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.runtime.checkpoint import CheckpointOverview
+from holdfast.runtime.checkpoint import CheckpointOverview, SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.failures import Failure
 from holdfast.runtime.driver.run import JobRun, JobStatus
+from holdfast.runtime.driver.savepoints import SavepointPlaces
 from holdfast.runtime.errors import NotEnded
 from holdfast.runtime.sinks import collected_table
 from holdfast.storage import Invalid, JobStorage
@@ -27,10 +28,12 @@ class JobHandle:
         job: JobStorage,
         collecting: Mapping[str, pa.Schema],
         notes: tuple[str, ...],
+        savepoints: SavepointPlaces | None = None,
     ) -> None:
         self._run = run
         self._job = job
         self._collecting = collecting
+        self._savepoints = savepoints or SavepointPlaces()
         self.notes = notes
         """What the job has to say about how it was started."""
 
@@ -96,6 +99,79 @@ class JobHandle:
     def trigger_checkpoint(self) -> None:
         """Have a checkpoint taken as soon as those under way leave room."""
         self._run.request_checkpoint()
+
+    def trigger_savepoint(
+        self,
+        directory: str | None = None,
+        *,
+        format: str = "canonical",  # noqa: A002 - Flink's word
+    ) -> str:
+        """Take a savepoint while the job runs on; returns when it is complete, with its URL.
+
+        It is a folder of its own in the directory, by default `CheckpointConfig.savepoint_dir`, and
+        has all that it needs: it may be moved, and nothing ever deletes it. It is not what the job
+        goes back to after a failure, and sinks commit nothing because of it.
+
+        Raises:
+            Invalid: there is no directory, or nothing can be kept there.
+            Unavailable: it could not be completed, and nothing is left of it: says why. The job
+                runs on.
+        """
+        return self._take(self._order(directory, format, SavepointPurpose.KEEP_RUNNING))
+
+    def stop_with_savepoint(
+        self,
+        directory: str | None = None,
+        *,
+        drain: bool = False,
+        format: str = "canonical",  # noqa: A002 - Flink's word
+    ) -> str:
+        """End the job with a savepoint, to go on from that later; returns its URL at the end.
+
+        Sources stop where they are, and sinks commit all that they wrote before. The job has then
+        finished, and leaves no checkpoints. Timers that are not due, and windows that are open, are
+        in the savepoint. With `drain` event time goes to its end before, so that they all fire: do
+        so when nobody is to go on from there.
+
+        Raises:
+            Invalid: as `trigger_savepoint`.
+            Unavailable: the savepoint could not be completed: the job runs on, or after a drain
+                goes back to its last checkpoint. Or it is complete, and the job has failed while it
+                was ending; says where it is.
+        """
+        purpose = SavepointPurpose.DRAIN if drain else SavepointPurpose.STOP
+        order = self._order(directory, format, purpose)
+        path = self._take(order)
+        order.ended.result()
+        self._run.ended.wait()
+        return path
+
+    def cancel_with_savepoint(
+        self,
+        directory: str | None = None,
+        *,
+        format: str = "canonical",  # noqa: A002 - Flink's word
+    ) -> str:
+        """Take a savepoint, and cancel the job when it is complete; returns its URL at the end.
+
+        No checkpoint is completed in between. Sinks do not commit what they wrote since the last
+        checkpoint: whoever restores the savepoint does. See `stop_with_savepoint`, which does all
+        of that at once.
+
+        Raises:
+            Invalid, Unavailable: as `trigger_savepoint`; then the job runs on.
+        """
+        path = self._take(self._order(directory, format, SavepointPurpose.CANCEL))
+        self._run.ended.wait()
+        return path
+
+    def _order(self, directory: str | None, form: str, purpose: SavepointPurpose) -> SavepointOrder:
+        return self._savepoints.order(self._job, directory, form, purpose)
+
+    def _take(self, order: SavepointOrder) -> str:
+        self._run.order_savepoint(order)
+        order.outcome.result()
+        return order.folder.url
 
     def checkpoints(self) -> CheckpointOverview:
         """What became of the checkpoints of this run."""

@@ -7,13 +7,16 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from holdfast.runtime.checkpoint import Store
-from holdfast.runtime.driver.claiming import ClaimedCheckpoint, claims_as_properties
+from holdfast.runtime.checkpoint import SavepointOrder, Store
+from holdfast.runtime.driver.claiming import Claimed, claims_as_properties
 from holdfast.runtime.driver.events import EventQueue, Stored, StoreFailed
+from holdfast.runtime.driver.restoring import SAVED_AT, RestorePoint
+from holdfast.runtime.driver.savepoint_keeper import SavepointKeeper
 from holdfast.runtime.driver.sweeping import BackgroundSweeper
 from holdfast.storage import (
     CheckpointMetadata,
@@ -27,6 +30,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.commit import open_from
+from holdfast.storage.savepoint import SAVEPOINT
 
 __all__ = ["CheckpointKeeper"]
 
@@ -46,7 +50,8 @@ class CheckpointKeeper:
     not keep a checkpoint waiting.
 
     `last` is the newest checkpoint that this run has completed, `decided` what became of the one
-    that was the last to be stored.
+    that was the last to be stored, and `point` is where to go on from: `last`, or the savepoint
+    that this stands for. Savepoints beside which the job goes on are in `decided_aside`.
     """
 
     def __init__(
@@ -59,7 +64,7 @@ class CheckpointKeeper:
         max_parallelism: int,
         clock: Clock,
         deletes_per_s: float | None = None,
-        claimed: tuple[ClaimedCheckpoint, ...] = (),
+        claimed: tuple[Claimed, ...] = (),
     ) -> None:
         self._job = job
         self._owner = owner
@@ -73,9 +78,12 @@ class CheckpointKeeper:
             owner.sweeper, *claimed, most_per_s=deletes_per_s, clock=clock
         )
         self._gives_up = threading.Event()
+        self._savepoints = SavepointKeeper(self._gives_up)
         self._next_id = owner.next_checkpoint_id
         self.last: CheckpointMetadata | None = None
+        self.point: RestorePoint | None = None
         self.decided: Stored | StoreFailed | None = None
+        self.decided_aside: dict[int, Stored | StoreFailed] = {}
         self._newest = self._next_id - 1
         """The number of the last one that was completed, or where this attempt began."""
         self.trouble = ""
@@ -102,6 +110,13 @@ class CheckpointKeeper:
         """Whether any is the job's: its own, or one that was claimed and is not deleted yet."""
         return not all(each.is_gone for each in self._claimed) or bool(self._owner.completed)
 
+    def what_became_of(self, checkpoint_id: int) -> Stored | StoreFailed | None:
+        """How the last one that was to be stored was decided, or a savepoint since `clean`."""
+        for decided in (self.decided, *self.decided_aside.values()):
+            if decided is not None and decided.checkpoint_id == checkpoint_id:
+                return decided
+        return None
+
     def skip_to(self, checkpoint_id: int) -> None:
         """Do not use numbers below this one."""
         self._next_id = max(self._next_id, checkpoint_id)
@@ -116,8 +131,15 @@ class CheckpointKeeper:
         self._owner.check()
 
     def store(self, command: Store, events: EventQueue) -> None:
-        """Commit a checkpoint in the background; the queue learns how it went."""
-        self._thread.submit(self._store, command, events)
+        """Commit a checkpoint in the background; the queue learns how it went.
+
+        And who has ordered it, if it is a savepoint.
+        """
+        order = command.savepoint
+        if order is None or order.ends_job:
+            self._thread.submit(self._store, command, events)
+        else:
+            self._savepoints.submit(partial(self._store_aside, order, command, events))
 
     def retain(self, since: int) -> None:
         """Have older checkpoints deleted in the background, but none from this number on.
@@ -127,6 +149,11 @@ class CheckpointKeeper:
         """
         self._thread.submit(self._retain, since)
 
+    def discard(self, order: SavepointOrder, checkpoint_id: int) -> None:
+        """Have deleted in the background what there is of a savepoint that has failed."""
+        if not order.is_needed:
+            self._savepoints.discard(order, checkpoint_id)
+
     def give_up(self) -> None:
         """Do not wait any longer for a storage that does not answer."""
         self._gives_up.set()
@@ -134,6 +161,7 @@ class CheckpointKeeper:
     def settle(self) -> None:
         """Return when it is decided what became of every checkpoint that was to be stored."""
         self._thread.submit(lambda: None).result()
+        self._savepoints.settle()
 
     def finish_deleting(self) -> None:
         """Return when all is deleted that was to be.
@@ -152,6 +180,8 @@ class CheckpointKeeper:
         void as well, and goes with the next call; so does what could not be deleted.
         """
         self._newest, self._leftovers_to = self.next_checkpoint_id - 1, 0
+        self.decided_aside.clear()
+        self._savepoints.ended()
         self._thread.submit(self._retain_at_last)
         self._thread.submit(self._clean, self.next_checkpoint_id)
 
@@ -185,27 +215,64 @@ class CheckpointKeeper:
     def close(self) -> None:
         """Wait for what is being done; of what is to be deleted, only for a moment."""
         self._thread.shutdown(wait=True)
+        self._savepoints.close()
         self._sweeper.close()
 
     def _store(self, command: Store, events: EventQueue) -> None:
-        decided = self._decide(command)
+        decided, order = self._decide(command), command.savepoint
         if isinstance(decided, Stored):
             self.last, self._has_too_many = decided.metadata, True
+            if order is not None:
+                order.is_stored = True
         self.decided = decided
         events.put(decided)
         if isinstance(decided, Stored):
             self._clean_between(decided.metadata)
+            self._savepoints.passed(decided.metadata.checkpoint_id)
 
-    def _decide(self, command: Store) -> Stored | StoreFailed:
-        """Commit, again and again until it is decided: it may be complete for all who read."""
+    def _store_aside(self, order: SavepointOrder, command: Store, events: EventQueue) -> None:
+        decided: Stored | StoreFailed
+        if order.is_decided:
+            return  # its attempt is over, and nobody waits for it any more
         try:
             metadata = self._document(command)
-            what = f"checkpoint {command.checkpoint_id}"
-            return Stored(self._insist(lambda: self._owner.commit(metadata), what))
-        except Fenced as error:
-            return StoreFailed(command.checkpoint_id, str(error), is_fatal=True)
+            self._savepoints.commit(order, metadata)
+            decided = Stored(metadata, order)
+            order.is_stored = True
+        except Exception as error:  # noqa: BLE001 - who waits for it learns of it only here
+            reason = str(error) or repr(error)
+            decided = StoreFailed(command.checkpoint_id, reason, is_fatal=False)
+        self.decided_aside[command.checkpoint_id] = decided
+        events.put(decided)
+
+    def _decide(self, command: Store) -> Stored | StoreFailed:
+        """Commit, again and again until it is decided: it may be complete for all who read.
+
+        A savepoint that ends the job is committed as one first, then in the job's folder: by that
+        nobody else can have taken over, and whoever comes later goes on from the savepoint.
+        """
+        order, what = command.savepoint, f"checkpoint {command.checkpoint_id}"
+        try:
+            metadata = own = self._document(command)
+            if order is not None:
+                self._owner.check()
+                self._savepoints.commit(order, metadata)
+                own = self._standing_for(metadata, order)
+                order.is_needed = True  # also if it never gets to be known whether it is
+            stored = self._insist(lambda: self._owner.commit(own), what)
+        except Unavailable as error:  # nobody waits for it any longer, and it may be complete
+            return StoreFailed(command.checkpoint_id, str(error), is_fatal=False)
         except Exception as error:  # noqa: BLE001 - who waits for the commit learns of it only here
-            return StoreFailed(command.checkpoint_id, str(error) or repr(error), is_fatal=False)
+            is_fatal = isinstance(error, Fenced)
+            if (
+                order is not None and not is_fatal
+            ):  # who fences may have found it, and go on from it
+                order.is_needed = False
+            return StoreFailed(command.checkpoint_id, str(error) or repr(error), is_fatal=is_fatal)
+        self.point = RestorePoint(stored, self._job)
+        if order is not None:
+            self.point = RestorePoint(metadata, order.folder)
+        return Stored(stored, order)
 
     def _insist(self, act: Callable[[], _T], what: str, most: float = math.inf) -> _T:
         """Do it again while the storage does not answer.
@@ -288,9 +355,11 @@ class CheckpointKeeper:
         self._sweeper.wake()
 
     def _document(self, command: Store) -> CheckpointMetadata:
+        order = command.savepoint
         return CheckpointMetadata(
             job_id=self._job.job_id,
             checkpoint_id=command.checkpoint_id,
+            kind="checkpoint" if order is None else SAVEPOINT,
             triggered_ms=command.triggered_ms,
             completed_ms=self._clock.now_ms(),
             operators={
@@ -304,6 +373,23 @@ class CheckpointKeeper:
             sources=dict(command.sources),
             properties={
                 "trigger": command.trigger.value,
-                **claims_as_properties(self._claimed),
+                **(
+                    claims_as_properties(self._claimed)
+                    if order is None
+                    else {"format": order.format.value, "purpose": order.purpose.value}
+                ),
             },
+        )
+
+    def _standing_for(
+        self, savepoint: CheckpointMetadata, order: SavepointOrder
+    ) -> CheckpointMetadata:
+        """What is in the job's folder in a checkpoint's place: it says where the savepoint is."""
+        properties = {
+            "trigger": savepoint.properties["trigger"],
+            SAVED_AT: order.folder.url,
+            **claims_as_properties(self._claimed),
+        }
+        return msgspec.structs.replace(
+            savepoint, kind="checkpoint", operators={}, sources={}, properties=properties
         )

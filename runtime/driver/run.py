@@ -6,61 +6,52 @@ import logging
 import threading
 import traceback
 from collections import deque
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from holdfast.backends import StateBackend
 from holdfast.runtime.checkpoint import (
     Abort,
     AbortReason,
     CheckpointHistory,
     CheckpointStatus,
 )
-from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.driver.attempt import (
-    Attempt,
-    AttemptParts,
+from holdfast.runtime.checkpoint.orders import SavepointOrder
+from holdfast.runtime.driver.attempt import Attempt, AttemptParts
+from holdfast.runtime.driver.events import (
+    CancelWanted,
+    CheckpointWanted,
+    EventQueue,
+    SavepointWanted,
+    Stored,
+)
+from holdfast.runtime.driver.failures import Failure, failure_of, job_failed
+from holdfast.runtime.driver.feed import Source
+from holdfast.runtime.driver.outcomes import (
     Cancelled,
-    Deployment,
     Outcome,
     Phase,
     Succeeded,
     Unsuccessful,
 )
-from holdfast.runtime.driver.events import (
-    CancelWanted,
-    CheckpointWanted,
-    EventQueue,
-    Stored,
-)
-from holdfast.runtime.driver.failures import Failure, failure_of, job_failed
-from holdfast.runtime.driver.feed import Source
-from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
+from holdfast.runtime.driver.savepoints import (
+    SavepointOrders,
+    ended_otherwise,
+    never_decided,
+)
 from holdfast.runtime.driver.shared_history import SharedHistory
 from holdfast.runtime.errors import JobFailed
 from holdfast.runtime.network import Collect, Credentials, DriverServer, SlotClient, ToDriver
-from holdfast.runtime.plan import EdgePlan, JobPlan
-from holdfast.runtime.restarts import RestartDecider, RestartStrategy
+from holdfast.runtime.restarts import RestartDecider
 from holdfast.runtime.slot_process import SlotLaunch
-from holdfast.storage import (
-    Clock,
-    Entropy,
-    Fenced,
-    HoldfastError,
-    JobResult,
-    JobStorage,
-    StateSnapshot,
-    Unavailable,
-)
+from holdfast.storage import Fenced, HoldfastError, JobResult, Unavailable
 
-__all__ = ["Cluster", "JobRun", "JobStatus", "RunParts", "SourceOpening", "SourcePlan"]
+__all__ = ["JobRun", "JobStatus"]
 
 _logger = logging.getLogger(__name__)
 _KEPT_FAILURES = 100
@@ -82,65 +73,6 @@ class JobStatus(Enum):
         return self in (JobStatus.FINISHED, JobStatus.CANCELLED, JobStatus.FAILED)
 
 
-class Cluster(Protocol):
-    """What runs slots."""
-
-    driver_host: str
-    """The interface of this machine that slots can reach the driver at."""
-
-    def deploy(self, launch: SlotLaunch, events: EventQueue) -> Deployment:
-        """Start all slots of an attempt; tell `SlotsEnded` when they have ended."""
-        ...
-
-    def close(self) -> None:
-        """Let others have what slots ran on: the job has ended."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceOpening:
-    """What a source is opened with, for one attempt."""
-
-    uid: str
-    edges: tuple[EdgePlan, ...]
-    plan: JobPlan
-    credentials: Credentials
-    job: JobStorage
-    restored: StateSnapshot | None
-    restored_from: JobStorage
-    clock: Clock
-
-
-class SourcePlan(Protocol):
-    """A source as the job was planned: opened anew for each attempt."""
-
-    def open(self, opening: SourceOpening) -> Source:
-        """The source at its restored position, not yet started.
-
-        Raises:
-            HoldfastError: the position is of another kind, or cannot be read.
-        """
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunParts:
-    """What a run is made of."""
-
-    plan: JobPlan
-    sources: Mapping[str, SourcePlan]
-    config: CheckpointConfig
-    restart: RestartStrategy
-    backend: StateBackend
-    job: JobStorage
-    keeper: CheckpointKeeper
-    restore: RestorePoint | None
-    allow_pickle: bool
-    cluster: Cluster
-    clock: Clock
-    entropy: Entropy
-
-
 class JobRun:
     """`run` is called once, by a thread of its own; the rest by any."""
 
@@ -150,6 +82,11 @@ class JobRun:
         self._cancel = threading.Event()
         self._is_interrupted = False
         self._events: EventQueue | None = None
+        self._orders = SavepointOrders()
+        self._given: list[SavepointOrder] = []
+        """What the last attempt was ordered."""
+        self._stopped_at: str | None = None
+        """Where the savepoint is with which the job was stopped."""
         self._attempt: Attempt | None = None
         self._token = parts.entropy.token() + parts.entropy.token()
         self._collected: dict[str, dict[str, bytes]] = {}
@@ -168,6 +105,7 @@ class JobRun:
         except Exception as error:  # noqa: BLE001 - whoever waits for the job is told
             self._end(JobStatus.FAILED, JobFailed(f"the job cannot be run: {error}"), error)
         finally:
+            self._answer([*self._given, *self._orders.end()])
             self._parts.keeper.close()
             self._parts.cluster.close()
             self.ended.set()
@@ -190,6 +128,10 @@ class JobRun:
         events = self._events
         if events is not None:
             events.put(CheckpointWanted())
+
+    def order_savepoint(self, order: SavepointOrder) -> None:
+        """Have a savepoint taken now; the order is told what becomes of it."""
+        self._orders.add(order)
 
     @property
     def failures(self) -> tuple[Failure, ...]:
@@ -231,17 +173,23 @@ class JobRun:
         self._parts.keeper.clean()  # what an earlier driver has left
         while True:
             outcome = self._try(server)
+            self._given = self._orders.end()
             failure, delay_ms = None, None
             if isinstance(outcome, Unsuccessful) and not self._cancel.is_set():
                 failure = self._failed(outcome)
                 delay_ms = self._delay_ms(decider, outcome, failure)
             self._settle()
+            self._answer(self._given, outcome)
+            if any(each.is_complete and each.cancels_job for each in self._given):
+                self._cancel.set()  # whatever has happened since
             if not isinstance(outcome, Succeeded):
                 self._parts.keeper.clean()
             if self._cancel.is_set() and not isinstance(outcome, Succeeded):
                 outcome = Cancelled()
             if not isinstance(outcome, Unsuccessful):
                 self._end_well(outcome)
+                for order in self._given:
+                    order.end()
                 return
             if delay_ms is None:
                 assert failure is not None
@@ -320,6 +268,7 @@ class JobRun:
             return attempt.handle(message)
 
         server.serve(self.attempts, handle)
+        self._orders.begin(lambda order: events.put(SavepointWanted(order)))
         if self._cancel.is_set():
             events.put(CancelWanted())
         try:
@@ -335,8 +284,7 @@ class JobRun:
         # A run that was taken for dead may never get to a commit that would tell it so: what it
         # restores from may be deleted by now.
         parts.keeper.check()
-        last = parts.keeper.last
-        point = parts.restore if last is None else RestorePoint(last, parts.job)
+        point: RestorePoint | None = parts.keeper.point or parts.restore
         credentials = Credentials(token=self._token, attempt=self.attempts)
         first_checkpoint_id = parts.keeper.next_checkpoint_id
         launch = SlotLaunch(
@@ -346,7 +294,7 @@ class JobRun:
             backend=parts.backend,
             job=parts.job,
             restored={} if point is None else point.operators(parts.plan),
-            restored_from=None if point is None else point.job,
+            restored_from=None if point is None else point.folder,
             allow_pickle=parts.allow_pickle,
             compression=parts.config.compression,
             first_checkpoint_id=first_checkpoint_id,
@@ -366,6 +314,7 @@ class JobRun:
             link=lambda address: SlotClient(address, credentials),
             store=parts.keeper.store,
             retain=parts.keeper.retain,
+            discard=parts.keeper.discard,
             on_phase=self._entered,
             clock=parts.clock,
         )
@@ -385,7 +334,7 @@ class JobRun:
                     credentials=credentials,
                     job=parts.job,
                     restored=None if point is None else point.source(uid),
-                    restored_from=parts.job if point is None else point.job,
+                    restored_from=parts.job if point is None else point.folder,
                     clock=parts.clock,
                 )
                 sources[uid] = plan.open(opening)
@@ -393,19 +342,32 @@ class JobRun:
             opened.pop_all()
         return sources
 
+    def _answer(self, orders: list[SavepointOrder], outcome: Outcome | None = None) -> None:
+        """Tell those who wait for a savepoint that there will be none; nothing is left of it."""
+        why = outcome.reason if isinstance(outcome, Unsuccessful) else "it has ended"
+        for order in orders:
+            if order.is_stored:
+                order.complete()
+            if order.has_ended_job and isinstance(outcome, Succeeded):
+                self._stopped_at = order.folder.url
+            elif order.is_decided:
+                order.end(ended_otherwise(order, why))
+            elif order.fail(never_decided(order, why)):
+                self._parts.keeper.discard(order, 0)
+
     def _complete_history(self) -> None:
         """A commit may be decided when its attempt is over, and listens no more."""
-        decided, now_ms = self._parts.keeper.decided, self._parts.clock.now_ms()
+        keeper, now_ms = self._parts.keeper, self._parts.clock.now_ms()
         for each in self.history.overview().recent:
-            if each.status is not CheckpointStatus.STORING or decided is None:
-                continue
             number, ended_ms = each.checkpoint_id, max(now_ms, each.triggered_ms)
+            if each.status is not CheckpointStatus.STORING:
+                continue
+            decided = keeper.what_became_of(number)
             if isinstance(decided, Stored):
                 self.history.completed(number, ended_ms)
-            else:
-                abort = Abort(
-                    checkpoint_id=number, reason=AbortReason.FINALIZE, detail=decided.reason
-                )
+            elif decided is not None or each.savepoint is not None:  # nobody waits for its place
+                detail = "its place did not answer in time" if decided is None else decided.reason
+                abort = Abort(checkpoint_id=number, reason=AbortReason.FINALIZE, detail=detail)
                 self.history.aborted(abort, ended_ms)
 
     def _entered(self, phase: Phase) -> None:
@@ -434,6 +396,7 @@ class JobRun:
             holdfast_version=version("holdfast"),
             properties={
                 "attempts": self.attempts,
+                **({} if self._stopped_at is None else {"savepoint": self._stopped_at}),
                 "last_checkpoint": None if keeper.last is None else keeper.last.checkpoint_id,
             },
         )

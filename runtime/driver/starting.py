@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from holdfast.runtime.driver.claimed_savepoint import ClaimedSavepoint
 from holdfast.runtime.driver.claiming import (
     CLAIM,
     NO_CLAIM,
-    ClaimedCheckpoint,
+    Claimed,
     claim,
     claimed_before,
     delete_claimed,
@@ -35,7 +36,7 @@ from holdfast.storage import (
 __all__ = ["Beginning", "begin"]
 
 _logger = logging.getLogger(__name__)
-_ClaimedBy = Callable[[JobResult | CheckpointMetadata], tuple[ClaimedCheckpoint, ...]]
+_ClaimedBy = Callable[[JobResult | CheckpointMetadata], tuple[Claimed, ...]]
 """What a document of the job says of checkpoints of others."""
 
 
@@ -45,7 +46,7 @@ class Beginning:
 
     owner: JobOwner
     point: RestorePoint | None
-    claimed: tuple[ClaimedCheckpoint, ...] = ()
+    claimed: tuple[Claimed, ...] = ()
     """Other jobs' checkpoints that are this job's to delete, now or since an earlier run."""
 
     @property
@@ -94,7 +95,7 @@ def begin(
     """
     _check_claim_mode(claim_mode, restore)
 
-    def claimed_by(said: JobResult | CheckpointMetadata) -> tuple[ClaimedCheckpoint, ...]:
+    def claimed_by(said: JobResult | CheckpointMetadata) -> tuple[Claimed, ...]:
         return claimed_before(said.properties, job.storage, open_storage)
 
     if restore == LATEST:
@@ -120,11 +121,11 @@ def begin(
     if point is None:
         return Beginning(owner, None, owed)
     point = _seen_as_own(point, owner, job, claim_mode)
-    own = point.number_in(job)
-    if own is not None:
-        owner.hold(point.metadata)
+    named = point.named_by or point
+    if (own := named.number_in(job)) is not None:
+        owner.hold(named.metadata)
         owner.rewind(own)
-        owed += claimed_by(point.metadata)
+        owed += claimed_by(named.metadata)
     elif claim_mode == CLAIM:  # and what its job has claimed: nobody else goes on with that
         before = claimed_by(point.metadata)
         owed += (_claim(owner, point), *before)
@@ -151,13 +152,6 @@ def _check_claim(job: JobStorage, point: RestorePoint | None, claim_mode: str | 
         return
     if claim_mode == NO_CLAIM and point.number_in(job) is not None:
         raise _is_own(str(point))
-    if claim_mode == CLAIM and point.metadata.kind != "checkpoint":
-        raise Invalid(
-            f"{point} cannot be claimed",
-            expected="a checkpoint that a job has taken for itself",
-            found=f"a {point.metadata.kind}, which is whose asked for it",
-            fix=f"Leave out claim_mode, or pass {NO_CLAIM!r}",
-        )
 
 
 def _is_own(what: str) -> Invalid:
@@ -173,21 +167,24 @@ def _seen_as_own(
     point: RestorePoint, owner: JobOwner, job: JobStorage, claim_mode: str | None
 ) -> RestorePoint:
     """The job's own checkpoint, if a path of which no storage can know it leads to its folder."""
-    is_own = point.number_in(job) is None and owner.is_in(point.job)
+    folder = point.folder
+    if not isinstance(folder, JobStorage):
+        return point
+    is_own = point.number_in(job) is None and owner.is_in(folder)
     if is_own and claim_mode == NO_CLAIM:
         raise _is_own(str(point))
     return RestorePoint(point.metadata, job) if is_own else point
 
 
-def _claim(owner: JobOwner, point: RestorePoint) -> ClaimedCheckpoint:
+def _claim(owner: JobOwner, point: RestorePoint) -> Claimed:
     claimed = claim(point)
     owner.check()  # somebody may have taken this job over while the other one was claimed
     return claimed
 
 
-def _newest_of_each(claims: tuple[ClaimedCheckpoint, ...]) -> tuple[ClaimedCheckpoint, ...]:
+def _newest_of_each(claims: tuple[Claimed, ...]) -> tuple[Claimed, ...]:
     """Of those that are of the same checkpoint the newest: it has fenced the others."""
-    newest: dict[str, ClaimedCheckpoint] = {}
+    newest: dict[str, Claimed] = {}
     for each in claims:
         if str(each) not in newest or each.epoch > newest[str(each)].epoch:
             newest[str(each)] = each
@@ -221,7 +218,7 @@ def _clear(job: JobStorage, ended: JobResult, claimed_by: _ClaimedBy) -> None:
 
 def _delete_claimed_of_ended(
     job: JobStorage, claimed_by: _ClaimedBy, *, but: RestorePoint | None
-) -> tuple[ClaimedCheckpoint, ...]:
+) -> tuple[Claimed, ...]:
     """Delete what a job had claimed that has ended and is opened again; answers what is left.
 
     What is restored now is left alone, and not among these. That the record cannot be read does
@@ -236,15 +233,18 @@ def _delete_claimed_of_ended(
         return ()
 
 
-def _is_of(claimed: ClaimedCheckpoint, point: RestorePoint) -> bool:
+def _is_of(claimed: Claimed, point: RestorePoint) -> bool:
     """Whether this is the checkpoint that is restored, or may be: there may be two paths to it.
 
     Claims bear tokens, so the same records are in the same folder, or in a copy of it.
     """
+    folder = point.folder
+    if isinstance(claimed, ClaimedSavepoint) or not isinstance(folder, JobStorage):
+        return isinstance(claimed, ClaimedSavepoint) and claimed.is_same(folder, point.metadata)
     if point.number_in(claimed.job) == claimed.checkpoint_id:
         return True
     is_like = (claimed.job.job_id, claimed.checkpoint_id) == (
-        point.job.job_id,
+        folder.job_id,
         point.metadata.checkpoint_id,
     )
-    return is_like and claimed.job.owner_records() == point.job.owner_records()
+    return is_like and claimed.job.owner_records() == folder.owner_records()

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.runtime.checkpoint.statistics import SlotStatistics
+from holdfast.runtime.elements import SavepointMark
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.staging import PushKey, Winner
 from holdfast.storage import StateSnapshot
@@ -75,12 +76,13 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True, tag="admit"):
 
 
 class InjectBarrier(msgspec.Struct, frozen=True, kw_only=True, tag="inject_barrier"):
-    """Cut the source here: `Staging.barrier`. `completed` is that of the `Barrier`."""
+    """Cut the source here: `Staging.barrier`. `completed` and `savepoint` are the `Barrier`'s."""
 
     source: str
     sequence: int
     checkpoint_id: int
     completed: int | None
+    savepoint: SavepointMark | None = None
 
 
 class IdleSource(msgspec.Struct, frozen=True, kw_only=True, tag="idle_source"):

@@ -54,7 +54,7 @@ def obey_source(staging: Staging, command: SourceCommand) -> bool:
                 watermark=admit.watermark,
             )
         case InjectBarrier() as inject:
-            barrier = Barrier(inject.checkpoint_id, inject.completed)
+            barrier = Barrier(inject.checkpoint_id, inject.completed, inject.savepoint)
             return staging.barrier(inject.source, inject.sequence, barrier)
         case IdleSource(source=source, sequence=sequence):
             return staging.idle(source, sequence)

@@ -16,54 +16,18 @@ from pyarrow import flight
 
 from holdfast.runtime.channel import Closed
 from holdfast.runtime.staging import Superseded
-from holdfast.storage import (
-    Corrupt,
-    Fenced,
-    HoldfastError,
-    Invalid,
-    NotFound,
-    Taken,
-    TooLarge,
-    Unavailable,
-)
+from holdfast.runtime.told_errors import ToldError, tell_error, told_error, told_kinds
+from holdfast.storage import HoldfastError, Invalid, Unavailable
 
 __all__ = ["from_transport", "from_wire", "raising_house_errors", "raising_wire_errors", "to_wire"]
 
-_KINDS: dict[str, type[HoldfastError]] = {
-    kind.__name__: kind
-    for kind in (
-        Closed,
-        Corrupt,
-        Fenced,
-        HoldfastError,
-        Invalid,
-        NotFound,
-        Superseded,
-        Taken,
-        TooLarge,
-        Unavailable,
-    )
-}
-
-
-class _Error(msgspec.Struct):
-    kind: str
-    what: str
-    where: str
-    expected: str
-    found: str
-    fix: str
-
-
-_decoder = msgspec.msgpack.Decoder(_Error)
+_KINDS = told_kinds(Closed, Superseded)
+_decoder = msgspec.msgpack.Decoder(ToldError)
 
 
 def to_wire(error: HoldfastError, *, is_stranger: bool = False) -> Exception:
     """The error as one that a Flight server raises; to a stranger it says `unauthenticated`."""
-    known = next(kind for kind in type(error).__mro__ if kind in _KINDS.values())
-    data = msgspec.msgpack.encode(
-        _Error(known.__name__, error.what, error.where, error.expected, error.found, error.fix)
-    )
+    data = msgspec.msgpack.encode(tell_error(error, _KINDS))
     kind = flight.FlightUnauthenticatedError if is_stranger else flight.FlightServerError
     wired: Exception = kind(str(error), data)
     return wired
@@ -78,9 +42,7 @@ def from_wire(error: Exception) -> HoldfastError | None:
         sent = _decoder.decode(data)
     except msgspec.MsgspecError:
         return None
-    return _KINDS.get(sent.kind, HoldfastError)(
-        sent.what, where=sent.where, expected=sent.expected, found=sent.found, fix=sent.fix
-    )
+    return told_error(sent, _KINDS)
 
 
 def from_transport(error: Exception, *, where: str) -> HoldfastError:

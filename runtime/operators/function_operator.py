@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from holdfast.backends import SnapshotTarget
+from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.runtime.operators.function_state import FunctionContext, FunctionState
 from holdfast.runtime.operators.operator import Operator, OperatorContext
@@ -52,9 +53,13 @@ class FunctionOperator(Operator):
         return self.state.tend()
 
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget
+        self,
+        checkpoint_id: int,
+        target: SnapshotTarget,
+        *,
+        savepoint: SavepointFormat | None = None,
     ) -> Sequence[Future[StateSnapshot]]:
-        return self.state.snapshot(checkpoint_id, target)
+        return self.state.snapshot(checkpoint_id, target, savepoint=savepoint)
 
     def completed(self, checkpoint_id: int) -> None:
         self.state.completed(checkpoint_id)

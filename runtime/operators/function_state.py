@@ -12,7 +12,6 @@ from holdfast.backends import (
     BroadcastState,
     EarlyFiles,
     KeyedStateBackend,
-    KeyGroupRange,
     ListState,
     ListStateDescriptor,
     MapState,
@@ -21,20 +20,29 @@ from holdfast.backends import (
     OperatorStateBackend,
     ReducingState,
     ReducingStateDescriptor,
+    SnapshotForm,
     SnapshotTarget,
     StateDescriptor,
     StateMetrics,
     ValueState,
     ValueStateDescriptor,
 )
-from holdfast.backends.operator_snapshots import OPERATOR_KIND
+from holdfast.backends.operator_restores import of_all_slots
+from holdfast.backends.operator_snapshots import OPERATOR_KINDS
+from holdfast.backends.restores import has_some_of
+from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.runtime.operators.operator import OperatorContext
 from holdfast.storage import Invalid, StateSnapshot
 
-__all__ = ["FunctionContext", "FunctionState"]
+__all__ = ["FunctionContext", "FunctionState", "form_of"]
 
 _D = TypeVar("_D", bound=StateDescriptor)
+
+
+def form_of(savepoint: SavepointFormat | None) -> SnapshotForm:
+    """In which form a snapshot is taken, for a checkpoint or a savepoint."""
+    return SnapshotForm.OWN if savepoint is None else SnapshotForm(savepoint.value)
 
 
 class FunctionState:
@@ -57,17 +65,22 @@ class FunctionState:
             uid=context.uid,
             slot=context.slot,
             parallelism=context.parallelism,
-            restore=_of_all_slots(other),
+            restore=of_all_slots(other),
             storage=context.restored_storage,
             allow_pickle=context.allow_pickle,
         )
         if key_type is not None:
+            mine = [
+                part
+                for part in keyed
+                if has_some_of(part, context.key_groups, context.max_parallelism)
+            ]
             self.keyed = context.backend.open(
                 uid=context.uid,
                 key_groups=context.key_groups,
                 max_parallelism=context.max_parallelism,
                 key_type=key_type,
-                restore=[part for part in keyed if _overlaps(part, context.key_groups)],
+                restore=mine or keyed,  # if all parts are of other slots, the backend refuses them
                 storage=context.restored_storage,
                 clock=context.clock,
                 allow_pickle=context.allow_pickle,
@@ -83,14 +96,19 @@ class FunctionState:
         return self._operator
 
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget
+        self,
+        checkpoint_id: int,
+        target: SnapshotTarget,
+        *,
+        savepoint: SavepointFormat | None = None,
     ) -> Sequence[Future[StateSnapshot]]:
         """Begin snapshots of both, of operator state only if there may be any."""
+        form = form_of(savepoint)
         futures: list[Future[StateSnapshot]] = []
         if self.keyed is not None:
-            futures.append(self.keyed.snapshot(checkpoint_id, target))
+            futures.append(self.keyed.snapshot(checkpoint_id, target, form=form))
         if self._is_operator_state_used:
-            futures.append(self._operator.snapshot(checkpoint_id, target))
+            futures.append(self._operator.snapshot(checkpoint_id, target, form=form))
         return futures
 
     def tend(self) -> bool:
@@ -125,16 +143,10 @@ class FunctionState:
             self._operator.close()
 
 
-def _overlaps(part: StateSnapshot, key_groups: KeyGroupRange) -> bool:
-    return part.key_groups is not None and bool(
-        KeyGroupRange(*part.key_groups).intersection(key_groups)
-    )
-
-
 def _check_kinds(
     uid: str, keyed: Sequence[StateSnapshot], other: Sequence[StateSnapshot], *, has_keys: bool
 ) -> None:
-    strange = sorted({part.kind for part in other} - {OPERATOR_KIND})
+    strange = sorted({part.kind for part in other} - {*OPERATOR_KINDS})
     if strange or (keyed and not has_keys):
         raise Invalid(
             f"operator {uid!r} cannot take the state that the checkpoint has for it",
@@ -142,23 +154,6 @@ def _check_kinds(
             found=", ".join(strange) or "keyed state, of an operator that has no keys now",
             fix="Give the operator another uid, or make it again what it was",
         )
-
-
-def _of_all_slots(parts: Sequence[StateSnapshot]) -> Sequence[StateSnapshot]:
-    """The parts, with empty ones for slots that never asked for operator state.
-
-    A checkpoint is complete or there is none: a part that is not there was not written.
-    """
-    if not parts:
-        return ()
-    first = parts[0]
-    there = {part.slot for part in parts}
-    silent = set(range(int(first.attributes.get("parallelism", 0)))) - there
-    empty = {**first.attributes, "states": []}
-    return [
-        *parts,
-        *(StateSnapshot(kind=OPERATOR_KIND, attributes=empty, slot=slot) for slot in silent),
-    ]
 
 
 class FunctionContext:

@@ -17,8 +17,9 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 
 from holdfast.backends import KeyGroupRange, SnapshotTarget, StateBackend
+from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.metrics import OperatorMetrics
-from holdfast.storage import Clock, JobStorage, StateSnapshot
+from holdfast.storage import Clock, JobStorage, StateFolder, StateSnapshot
 
 __all__ = ["Collector", "Operator", "OperatorContext", "OperatorSpec", "Output"]
 
@@ -76,7 +77,7 @@ class OperatorContext:
     backend: StateBackend
     restored: Sequence[StateSnapshot] = ()
     """What all slots of the checkpoint have left of this operator, keyed state and other."""
-    restored_from: JobStorage | None = None
+    restored_from: StateFolder | None = None
     """The folder that `restored` is in; None: the job's own."""
     allow_pickle: bool = False
     first_checkpoint_id: int
@@ -89,8 +90,8 @@ class OperatorContext:
     collector: Collector
 
     @property
-    def restored_storage(self) -> JobStorage:
-        """The folder that `restored` is read from. Another job's, perhaps; never write there."""
+    def restored_storage(self) -> StateFolder:
+        """The folder that `restored` is read from, perhaps not the job's; never write there."""
         return self.restored_from or self.job
 
     @property
@@ -148,9 +149,18 @@ class Operator(ABC):
         """Before the snapshot: emit what belongs before the barrier."""
 
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget
+        self,
+        checkpoint_id: int,
+        target: SnapshotTarget,
+        *,
+        savepoint: SavepointFormat | None = None,
     ) -> Sequence[Future[StateSnapshot]]:
-        """Begin a snapshot of all state; the call is what processing waits for."""
+        """Begin a snapshot of all state; the call is what processing waits for.
+
+        That of a `savepoint` is in this format, refers to nothing that was written before, and no
+        later one builds on it. Who wants to know that it is complete is not told, unless the job
+        ends with it.
+        """
         return ()
 
     def completed(self, checkpoint_id: int) -> None:

@@ -34,8 +34,10 @@ from holdfast.backends import (
     SnapshotTarget,
 )
 from holdfast.runtime.arrow_types import listed
+from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.elements import EVENT_TIME
 from holdfast.runtime.metrics import OperatorMetrics
+from holdfast.runtime.operators.function_state import form_of
 from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.runtime.operators.user_code import unpickled
 from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
@@ -129,12 +131,16 @@ class SinkOperator(Operator):
         self._pending += [(checkpoint_id, each) for each in self._opened().prepare(checkpoint_id)]
 
     def snapshot(
-        self, checkpoint_id: int, target: SnapshotTarget
+        self,
+        checkpoint_id: int,
+        target: SnapshotTarget,
+        *,
+        savepoint: SavepointFormat | None = None,
     ) -> Sequence[Future[StateSnapshot]]:
         """All that is pending: what was just prepared, and what no notification came for."""
         assert self._backend is not None
         self._state.update(self._pending)
-        return [self._backend.snapshot(checkpoint_id, target)]
+        return [self._backend.snapshot(checkpoint_id, target, form=form_of(savepoint))]
 
     def completed(self, checkpoint_id: int) -> None:
         """Commit all that was prepared for this checkpoint and those before it.

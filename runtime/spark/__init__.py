@@ -1,5 +1,24 @@
-"""The part of the runtime that is on Spark, and the only one that imports it."""
+"""The part of the runtime that is on Spark, and the only one that imports it.
 
-from holdfast.runtime.spark.environment import StreamEnvironment
+Nothing is imported before it is asked for: what Spark's own processes load to read state is little.
+"""
 
-__all__ = ["StreamEnvironment"]
+from typing import TYPE_CHECKING
+
+from holdfast.runtime.lazy import lazy_exports as _lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.runtime.spark.data_sources import register_formats
+    from holdfast.runtime.spark.environment import StreamEnvironment
+    from holdfast.runtime.spark.savepoint_writer import SavepointWriter
+else:
+    __getattr__ = _lazy_exports(
+        __name__,
+        {
+            "register_formats": "holdfast.runtime.spark.data_sources",
+            "StreamEnvironment": "holdfast.runtime.spark.environment",
+            "SavepointWriter": "holdfast.runtime.spark.savepoint_writer",
+        },
+    )
+
+__all__ = ["SavepointWriter", "StreamEnvironment", "register_formats"]

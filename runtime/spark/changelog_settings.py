@@ -1,25 +1,19 @@
-"""Whether a job's changes are logged, and how: what the code says, or else the session.
+"""Whether a job's changes are logged, and how: what the code says, or else options.
 
-A session says it under Flink's names, each behind `spark.holdfast.`, such as
-`spark.holdfast.state.changelog.enabled`.
+Options have Flink's names, such as `state.changelog.enabled`.
 """
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from holdfast.backends import StateBackend
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
-from holdfast.changelog.settings import changelog_options, is_of_changelog
+from holdfast.changelog.settings import changelog_options
+from holdfast.runtime.command_line import COMMAND_LINE
 from holdfast.storage import Invalid
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 __all__ = ["check_changelog", "with_changelog"]
-
-_PREFIX = "spark.holdfast."
 
 
 def check_changelog(changelog: object, backend: StateBackend) -> None:
@@ -31,7 +25,7 @@ def check_changelog(changelog: object, backend: StateBackend) -> None:
     if not isinstance(changelog, bool | ChangelogOptions | None):
         raise Invalid(
             "changelog is of another kind",
-            expected="True, False, ChangelogOptions, or None for what the session says",
+            expected="True, False, ChangelogOptions, or None for what options say",
             found=repr(changelog),
         )
     if isinstance(backend, ChangelogStateBackend) and changelog is not None:
@@ -44,48 +38,54 @@ def check_changelog(changelog: object, backend: StateBackend) -> None:
 
 
 def with_changelog(
-    backend: StateBackend, *, changelog: bool | ChangelogOptions | None, spark: SparkSession
+    backend: StateBackend,
+    *,
+    changelog: bool | ChangelogOptions | None,
+    line: Mapping[str, str],
+    session: Mapping[str, str],
 ) -> StateBackend:
     """The backend, with its changes logged if that is said.
 
-    Of the session is asked only what the code does not say: how, if that says True, and all if it
-    says nothing.
+    Of options is asked only what the code does not say: how, if that says True, and all if it says
+    nothing. Those of the command line go before those of the session, and must not contradict the
+    code.
 
     Raises:
-        Invalid: the session has a setting for Holdfast that it does not know, or a value that
-            cannot be.
+        Invalid: they do; or options have no meaning beside each other.
     """
+    if line:
+        _check_line(backend, changelog=changelog, line=line)
     if changelog is False or isinstance(backend, ChangelogStateBackend):
         return backend
     if isinstance(changelog, ChangelogOptions):
         return ChangelogStateBackend(backend, changelog)
-    try:
-        options = changelog_options(_settings(spark), enabled=changelog)
-    except Invalid as error:
-        raise Invalid(
-            error.what,
-            where=f"the session's settings, without {_PREFIX}",
-            expected=error.expected,
-            found=error.found,
-            fix=error.fix,
-        ) from error
+    options = changelog_options({**session, **line}, enabled=changelog)
     return backend if options is None else ChangelogStateBackend(backend, options)
 
 
-def _settings(spark: SparkSession) -> dict[str, str]:
-    """What the session says to Holdfast, by names without the prefix."""
-    settings = {
-        name.removeprefix(_PREFIX): value
-        for name, value in spark.conf.getAll.items()
-        if name.startswith(_PREFIX)
-    }
-    for name in settings:
-        if not is_of_changelog(name):
-            near = get_close_matches(name, ["state.changelog.enabled"], cutoff=0.5)
-            raise Invalid(
-                f"there is no setting {_PREFIX}{name}",
-                where="the session's settings",
-                expected=f"{_PREFIX}{near[0] if near else 'state.changelog...'}",
-                fix="Take it out, or mend its name: docs/changelog.md has those that there are",
-            )
-    return settings
+def _check_line(
+    backend: StateBackend,
+    *,
+    changelog: bool | ChangelogOptions | None,
+    line: Mapping[str, str],
+) -> None:
+    """Refuse options of the command line that could not be honoured."""
+    if isinstance(backend, ChangelogStateBackend):
+        said, is_same = f"backend={backend!r}", False
+    elif changelog is None:
+        return
+    else:
+        said = f"changelog={changelog!r}"
+        is_on = line.get("state.changelog.enabled", "true").strip().lower() == "true"
+        if isinstance(changelog, ChangelogOptions):
+            is_same = is_on and changelog_options(line, enabled=True) == changelog
+        else:
+            is_same = is_on is changelog
+    if not is_same:
+        raise Invalid(
+            f"the program and {COMMAND_LINE} do not agree about the changelog",
+            where=COMMAND_LINE,
+            expected=f"what the program says: {said}",
+            found=", ".join(f"{key}={text}" for key, text in line.items()),
+            fix="Leave it out of one of them",
+        )

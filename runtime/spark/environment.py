@@ -18,27 +18,32 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.backends import StateBackend, default_max_parallelism, load_backend
-from holdfast.backends.key_groups import check_parallelism
+from holdfast.backends import StateBackend
 from holdfast.changelog import ChangelogOptions
+from holdfast.runtime.command_line import command_line
 from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.control import run_folders
+from holdfast.runtime.control.endpoint import open_endpoint
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.promises import what_is_missing
 from holdfast.runtime.driver.restoring import RestorePoint, check_fit
-from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourcePlan
+from holdfast.runtime.driver.run import JobRun, JobStatus
+from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
+from holdfast.runtime.driver.savepoints import SavepointPlaces
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.graph import Graph, Input, Node
 from holdfast.runtime.job_graph import JobGraph, StartedGraph
 from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.plan import JobPlan, plan_job
-from holdfast.runtime.restarts import RestartStrategy, default_restart
-from holdfast.runtime.settings import check_switch
+from holdfast.runtime.restarts import RestartStrategy
 from holdfast.runtime.sinks import CollectSink
-from holdfast.runtime.spark.changelog_settings import check_changelog, with_changelog
+from holdfast.runtime.spark.arguments import CodeArguments, choose_all, parallelism_of
+from holdfast.runtime.spark.choices import Restoring, choose_restoring
 from holdfast.runtime.spark.cluster import SparkCluster
+from holdfast.runtime.spark.data_sources import register_formats
 from holdfast.runtime.spark.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.progress import follow
 from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
@@ -48,6 +53,7 @@ from holdfast.runtime.spark.session import (
     check_session,
     make_session,
 )
+from holdfast.runtime.spark.session_settings import session_settings
 from holdfast.runtime.spark.storage_settings import storage_of
 from holdfast.runtime.spark.supported import check_supported
 from holdfast.runtime.spark.travel import check_travels
@@ -71,20 +77,27 @@ class StreamEnvironment:
 
     Args:
         spark: the session that reads sources and runs slots; None makes one on this machine.
-        parallelism: how many slots there are. A session needs so many task slots and one more.
+        parallelism: how many slots there are, by default 2. A session needs so many task slots
+            and one more.
         max_parallelism: how many key groups there are; a job that is restored keeps it. None: a
             number that leaves room to grow, as Flink chooses it.
-        backend: where live state is kept: a registered name, or a `StateBackend`.
+        backend: where live state is kept: a registered name, by default `hashmap`, or a
+            `StateBackend`.
         changelog: whether its changes are logged, so that a checkpoint costs what has changed and
-            not what there is; `ChangelogOptions` say how. True leaves that to the session, and None
-            all of it: `spark.holdfast.state.changelog.enabled`, and others of Flink's names. It can
-            be switched on or off when a job is restored.
-        storage: where checkpoints are kept: a URL, a registered name, or a `CheckpointStorage`.
+            not what there is; `ChangelogOptions` say how. True leaves that to options, and None
+            all of it. It can be switched on or off when a job is restored.
+        storage: where checkpoints are kept: a URL, a registered name, by default `memory`, or a
+            `CheckpointStorage`.
         checkpointing: how checkpoints are taken; a duration is an interval. None: only the final
             one of a job whose sources end.
         restart: what happens after a failure. None: as Flink, exponential delay with checkpoints,
             and no restart without.
         allow_pickle: let state that was pickled be read; whoever can write it can run any code.
+        endpoint: whether commands of the same user on this machine can reach the job while it
+            runs: `holdfast list`, `cancel` and others. By default they can.
+
+    What is None is said by options, if anybody does: of the command line (`holdfast run -D`), or
+    else of the session (`spark.holdfast.` and Flink's name of it); see docs/command-line.md.
 
     One environment may start several jobs. Each is what was written since the last one was started;
     streams that were made before are that one's, and can be used no more.
@@ -97,39 +110,42 @@ class StreamEnvironment:
         self,
         spark: SparkSession | None = None,
         *,
-        parallelism: int = 2,
+        parallelism: int | None = None,
         max_parallelism: int | None = None,
-        backend: str | StateBackend = "hashmap",
+        backend: str | StateBackend | None = None,
         changelog: bool | ChangelogOptions | None = None,
-        storage: str | CheckpointStorage = "memory",
+        storage: str | CheckpointStorage | None = None,
         checkpointing: CheckpointConfig | Duration | None = None,
         restart: RestartStrategy | None = None,
-        allow_pickle: bool = False,
+        allow_pickle: bool | None = None,
+        endpoint: bool | None = None,
     ) -> None:
-        if max_parallelism is None:
-            max_parallelism = default_max_parallelism(parallelism)
-        check_parallelism(parallelism, max_parallelism)
-        self.parallelism, self.max_parallelism = parallelism, max_parallelism
-        self.backend = load_backend(backend) if isinstance(backend, str) else backend
-        self.storage = storage_of(storage, spark) if isinstance(storage, str) else storage
-        _check_kind(self.backend, StateBackend, "backend", 'a registered name such as "hashmap"')
-        _check_kind(self.storage, CheckpointStorage, "storage", "a path, a URL, a registered name")
-        check_changelog(changelog, self.backend)
-        if restart is not None:
-            _check_kind(
-                restart, RestartStrategy, "restart", "such as FixedDelayRestart(attempts=3)"
-            )
-        check_switch(allow_pickle, name="allow_pickle")
-        if spark is not None:
-            check_classic(spark)
-        if checkpointing is not None and not isinstance(checkpointing, CheckpointConfig):
-            checkpointing = CheckpointConfig(interval=checkpointing)
-        self.checkpointing = checkpointing or CheckpointConfig()
-        is_checkpointing = self.checkpointing.interval is not None
-        self.restart = restart or default_restart(is_checkpointing=is_checkpointing)
-        self.allow_pickle = allow_pickle
-        self.spark = make_session(parallelism) if spark is None else spark
-        self.backend = with_changelog(self.backend, changelog=changelog, spark=self.spark)
+        code = CodeArguments(
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            backend=backend,
+            changelog=changelog,
+            storage=storage,
+            checkpointing=checkpointing,
+            restart=restart,
+            allow_pickle=allow_pickle,
+            endpoint=endpoint,
+        )
+        self._line = command_line()
+        if spark is None:
+            spark = make_session(parallelism_of(code, self._line.settings))
+        check_classic(spark)
+        self.spark, self._session = spark, session_settings(spark)
+        chosen = choose_all(code, line=self._line.settings, session=self._session, spark=spark)
+        self.parallelism, self.max_parallelism = chosen.parallelism, chosen.max_parallelism
+        self.backend, self.storage = chosen.backend, chosen.storage
+        self.checkpointing, self.restart = chosen.checkpointing, chosen.restart
+        self.allow_pickle, self.endpoint = chosen.allow_pickle, chosen.endpoint
+        self._line.has_environment = True
+        register_formats(spark)
+        self._savepoints = SavepointPlaces(
+            self.checkpointing.savepoint_dir, partial(storage_of, spark=spark)
+        )
         self._builder = _JobBuilder(JobGraph())
 
     def from_stream(
@@ -162,7 +178,7 @@ class StreamEnvironment:
         *,
         restore: str | None = None,
         claim_mode: str | None = None,
-        allow_dropped_state: bool = False,
+        allow_non_restored_state: bool = False,
     ) -> JobStatus:
         """`execute_async`, and wait for the end; on a terminal, say how it goes.
 
@@ -174,7 +190,10 @@ class StreamEnvironment:
             KeyboardInterrupt: it was interrupted, and has stopped.
         """
         job = self.execute_async(
-            name, restore=restore, claim_mode=claim_mode, allow_dropped_state=allow_dropped_state
+            name,
+            restore=restore,
+            claim_mode=claim_mode,
+            allow_non_restored_state=allow_non_restored_state,
         )
         try:
             follow(job)
@@ -189,7 +208,7 @@ class StreamEnvironment:
         *,
         restore: str | None = None,
         claim_mode: str | None = None,
-        allow_dropped_state: bool = False,
+        allow_non_restored_state: bool = False,
     ) -> JobHandle:
         """Start the job that was written, under a name that is its own in its storage.
 
@@ -198,17 +217,17 @@ class StreamEnvironment:
             restore: "latest" goes on from the job's newest checkpoint, or begins if there is none;
                 a job that has ended is not run again: its handle says so at once, and so does a
                 note. The path or URL of a checkpoint's folder goes on from that one; newer ones of
-                the same job are deleted then. It is read with the options of the environment's
-                storage, if it lies in the same bucket, HDFS or server; else with what the session
-                says of such places. None begins anew, also a job that has ended, and is refused if
-                it has left checkpoints.
+                the same job are deleted then. A savepoint's folder goes on from that. It is read
+                with the options of the environment's storage, if it lies in the same bucket, HDFS
+                or server; else with what the session says of such places. None begins anew, also a
+                job that has ended, and is refused if it has left checkpoints.
             claim_mode: whose another job's checkpoint is that is restored. "no-claim", the default:
                 it stays that job's, which may delete it once this one has completed a checkpoint;
                 nothing of this job refers to it. "claim": this job's, as the oldest of those that
                 it retains; it deletes it when its turn has come, and a run of the other job that
                 still lives is fenced. A job's own checkpoints are its own: "no-claim" is refused.
-            allow_dropped_state: go on although state of operators is dropped that the job does not
-                have any more.
+            allow_non_restored_state: go on although state of operators is dropped that the job does
+                not have any more.
 
         Raises:
             Invalid: the job cannot run like this; nothing was started or changed.
@@ -216,6 +235,18 @@ class StreamEnvironment:
             Corrupt: the checkpoint is damaged; names the file.
             Unavailable: the storage does not answer.
         """
+        self._line.check_start(name)
+        restoring = choose_restoring(
+            Restoring(restore, claim_mode, allow_non_restored_state),
+            line=self._line.settings,
+            session=self._session,
+        )
+        handle = self._started(name, restoring)
+        self._line.started(name)
+        self._builder.graph, self._builder = StartedGraph(name), _JobBuilder(JobGraph())
+        return handle
+
+    def _started(self, name: str, restoring: Restoring) -> JobHandle:
         graph = self._builder.graph
         plan = plan_job(
             graph,
@@ -230,16 +261,18 @@ class StreamEnvironment:
         check_travels(plan, self.backend, self.storage)
 
         def check(point: RestorePoint) -> None:
-            check_fit(point, plan, sources, allow_dropped_state=allow_dropped_state)
+            check_fit(
+                point, plan, sources, allow_non_restored_state=restoring.allow_non_restored_state
+            )
 
         facts = check_session(self.spark, self.parallelism, name)
         with ExitStack() as undone:
             undone.callback(facts.hold.release)
             beginning = begin(
                 job,
-                restore,
+                restoring.restore,
                 check,
-                claim_mode=claim_mode,
+                claim_mode=restoring.claim_mode,
                 open_storage=partial(storage_of, spark=self.spark),
             )
             if isinstance(beginning, JobResult):
@@ -247,11 +280,33 @@ class StreamEnvironment:
             else:
                 run = self._job_run(plan, sources, job, beginning, facts)
                 missing = what_is_missing(self.storage.url, self.storage.capabilities)
-                handle = JobHandle(run, job, _collecting(plan), (*beginning.notes, *missing))
-                threading.Thread(target=run.run, name=f"holdfast-job-{name}", daemon=True).start()
+                notes = (*filter(None, (restoring.note,)), *beginning.notes, *missing)
+                handle = JobHandle(run, job, _collecting(plan), notes, self._savepoints)
+                self._start(run, handle, job)
                 undone.pop_all()
-        self._builder.graph, self._builder = StartedGraph(name), _JobBuilder(JobGraph())
         return handle
+
+    def _start(self, run: JobRun, handle: JobHandle, job: JobStorage) -> None:
+        endpoint = None
+        if self.endpoint:
+            endpoint = open_endpoint(
+                handle,
+                storage=job.url,
+                folders=run_folders(),
+                clock=SystemClock(),
+                entropy=SystemEntropy(),
+            )
+
+        def see_through() -> None:
+            try:
+                run.run()
+            finally:
+                if endpoint is not None:
+                    endpoint.close()
+
+        threading.Thread(
+            target=see_through, name=f"holdfast-job-{handle.job_id}", daemon=True
+        ).start()
 
     def _job_run(
         self,
@@ -261,6 +316,18 @@ class StreamEnvironment:
         beginning: Beginning,
         facts: SessionFacts,
     ) -> JobRun:
+        keeper = CheckpointKeeper(
+            job,
+            beginning.owner,
+            retained=self.checkpointing.retained,
+            parallelism=plan.parallelism,
+            max_parallelism=plan.max_parallelism,
+            clock=SystemClock(),
+            deletes_per_s=self.checkpointing.deletes_per_s,
+            claimed=beginning.claimed,
+        )
+        if beginning.point is not None and beginning.point.is_savepoint:
+            keeper.skip_to(beginning.point.metadata.checkpoint_id + 1)  # numbers go on, as in Flink
         return JobRun(
             RunParts(
                 plan=plan,
@@ -269,16 +336,7 @@ class StreamEnvironment:
                 restart=self.restart,
                 backend=self.backend,
                 job=job,
-                keeper=CheckpointKeeper(
-                    job,
-                    beginning.owner,
-                    retained=self.checkpointing.retained,
-                    parallelism=plan.parallelism,
-                    max_parallelism=plan.max_parallelism,
-                    clock=SystemClock(),
-                    deletes_per_s=self.checkpointing.deletes_per_s,
-                    claimed=beginning.claimed,
-                ),
+                keeper=keeper,
                 restore=beginning.point,
                 allow_pickle=self.allow_pickle,
                 cluster=SparkCluster(
@@ -370,15 +428,6 @@ class _JobBuilder:
                 found="".join(traceback.format_exception_only(error)).strip(),
                 fix="Make such things (locks, connections, sessions) in its method open",
             ) from error
-
-
-def _check_kind(value: object, kind: type, name: str, others: str) -> None:
-    if not isinstance(value, kind):
-        raise Invalid(
-            f"{name} is of another kind",
-            expected=f"a {kind.__name__}, {others}",
-            found=repr(value),
-        )
 
 
 def _ended(result: JobResult, job: JobStorage, plan: JobPlan) -> JobHandle:

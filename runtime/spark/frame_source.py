@@ -12,7 +12,7 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from holdfast.runtime.driver.feed import Feed, Source
-from holdfast.runtime.driver.run import SourceOpening
+from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.spark.frames import check_classic
 from holdfast.runtime.spark.positions import FRAME_KIND, FramePosition, read_position
 from holdfast.runtime.spark.push import Pushed
@@ -21,7 +21,7 @@ from holdfast.runtime.spark.source_parts import BACKLOG_BYTES, counted, pusher
 from holdfast.runtime.spark.splits import Division
 from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
-from holdfast.storage import Fenced, Invalid, StateSnapshot, SystemEntropy
+from holdfast.storage import Fenced, Invalid, SavepointFolder, StateSnapshot, SystemEntropy
 
 __all__ = ["FrameSourcePlan", "check_batch"]
 
@@ -88,7 +88,14 @@ class _FrameSource(Source):
     def position(self) -> FramePosition:
         return self._position
 
-    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
+    def store(
+        self,
+        position: Any,
+        checkpoint_id: int,
+        *,
+        completed: int | None,
+        savepoint: SavepointFolder | None = None,
+    ) -> StateSnapshot:
         return StateSnapshot(kind=FRAME_KIND, attributes=msgspec.to_builtins(position))
 
     def stop(self) -> None:

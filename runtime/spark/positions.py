@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.storage import Corrupt, Handle, Invalid, JobStorage, StateSnapshot
+from holdfast.storage import (
+    Corrupt,
+    Handle,
+    Invalid,
+    JobStorage,
+    SavepointFolder,
+    StateSnapshot,
+)
 
 __all__ = [
     "FRAME_KIND",
@@ -85,22 +92,36 @@ class LogKeeper:
     """Of those that may be complete one day, by number."""
 
     def keep(
-        self, checkpoint_id: int, files: Mapping[str, bytes], *, completed: int | None
+        self,
+        checkpoint_id: int,
+        files: Mapping[str, bytes],
+        *,
+        completed: int | None,
+        savepoint: SavepointFolder | None = None,
     ) -> dict[str, Handle]:
         """Handles of all these files; only those are written that the completed one does not have.
+
+        For a savepoint all of them are, into its folder; any thread may ask for that.
 
         Raises:
             Unavailable: the storage failed.
         """
+        if savepoint is not None:
+            with savepoint.segments(checkpoint_id, self._label) as writer:
+                return {name: writer.add(data) for name, data in files.items()}
         self._build_on(completed)
         handles = {name: self.base[name] for name in files if name in self.base}
         new = {name: data for name, data in files.items() if name not in handles}
         if new:
-            with self.job.shared_segments(checkpoint_id, f"source-{self.uid}"[:100]) as writer:
+            with self.job.shared_segments(checkpoint_id, self._label) as writer:
                 written = {name: writer.add(data) for name, data in new.items()}
             handles |= written
         self._kept[checkpoint_id] = handles
         return handles
+
+    @property
+    def _label(self) -> str:
+        return f"source-{self.uid}"[:100]
 
     def _build_on(self, completed: int | None) -> None:
         if completed is not None:

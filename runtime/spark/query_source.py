@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.runtime.driver.feed import Feed, Source
-from holdfast.runtime.driver.run import SourceOpening
+from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.spark.frames import check_classic, check_rewindable
 from holdfast.runtime.spark.idleness import Idleness
 from holdfast.runtime.spark.positions import QUERY_KIND, LogKeeper, QueryPosition, read_position
@@ -33,7 +33,14 @@ from holdfast.runtime.spark.source_parts import (
 )
 from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
-from holdfast.storage import Fenced, HoldfastError, Invalid, StateSnapshot, Unavailable
+from holdfast.storage import (
+    Fenced,
+    HoldfastError,
+    Invalid,
+    SavepointFolder,
+    StateSnapshot,
+    Unavailable,
+)
 
 __all__ = ["QuerySourcePlan", "check_streaming", "summary_of"]
 
@@ -96,7 +103,14 @@ class _QuerySource(Source):
     def position(self) -> QueryPosition:
         return self._position
 
-    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
+    def store(
+        self,
+        position: Any,
+        checkpoint_id: int,
+        *,
+        completed: int | None,
+        savepoint: SavepointFolder | None = None,
+    ) -> StateSnapshot:
         files: dict[str, bytes] = {}
         if not position.has_ended:
             if position.batch is None:
@@ -104,7 +118,9 @@ class _QuerySource(Source):
             files = self._log_files(position.batch)
         return StateSnapshot(
             kind=QUERY_KIND,
-            handles=self._keeper.keep(checkpoint_id, files, completed=completed),
+            handles=self._keeper.keep(
+                checkpoint_id, files, completed=completed, savepoint=savepoint
+            ),
             attributes=msgspec.to_builtins(position),
         )
 

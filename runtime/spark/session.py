@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from holdfast.runtime.spark.live_jobs import LIVE_JOBS, SlotHold
 from holdfast.storage import Invalid
 
-__all__ = ["SessionFacts", "check_classic", "check_session", "make_session"]
+__all__ = ["SessionFacts", "check_classic", "check_session", "make_session", "on_this_machine"]
 
 _CORES_FOR_SOURCES = 2
 _LOOPBACK = "127.0.0.1"
@@ -40,17 +40,27 @@ def make_session(parallelism: int) -> SparkSession:
     there = SparkSession.getActiveSession()
     if there is not None:
         return there
+    return (
+        on_this_machine(f"local[{parallelism + _CORES_FOR_SOURCES}]")
+        .appName("holdfast")
+        .config("spark.sql.shuffle.partitions", str(_CORES_FOR_SOURCES))
+        .getOrCreate()
+    )
+
+
+def on_this_machine(master: str) -> SparkSession.Builder:
+    """What makes a session at a master that begins processes on this machine only.
+
+    Its workers are this Python: another one may not have Holdfast. Nobody else can reach it.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     return (
-        SparkSession.builder.master(f"local[{parallelism + _CORES_FOR_SOURCES}]")
-        .appName("holdfast")
+        SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", _LOOPBACK)
         .config("spark.driver.host", _LOOPBACK)
-        .config("spark.sql.shuffle.partitions", str(_CORES_FOR_SOURCES))
-        .getOrCreate()
     )
 
 

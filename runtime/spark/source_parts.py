@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.runtime.driver.run import SourceOpening
+from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.spark.push import Pushed, Pusher
 from holdfast.runtime.stream import SourceWatermark
 from holdfast.storage import Fenced

@@ -18,7 +18,7 @@ from holdfast.storage.s3a import s3a_options
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["storage_of"]
+__all__ = ["storage_from", "storage_of"]
 
 
 def _of_hdfs(_: str, conf: Mapping[str, str]) -> Mapping[str, Any]:
@@ -44,8 +44,20 @@ def storage_of(text: str, spark: SparkSession | None) -> CheckpointStorage:
     Raises:
         Invalid: as `load_storage`, or the session is not one that can carry a job.
     """
-    options_of = _OPTIONS.get(text.partition("://")[0])
-    if options_of is None or spark is None:
+    if spark is None or text.partition("://")[0] not in _OPTIONS:
         return load_storage(text)
     check_classic(spark)
-    return load_storage(text, **options_of(text, spark.conf.getAll))
+    return storage_from(text, spark.conf.getAll, {})
+
+
+def storage_from(
+    text: str, conf: Mapping[str, str], options: Mapping[str, Any]
+) -> CheckpointStorage:
+    """The same with what these settings of a session say; `options` count before them.
+
+    Raises:
+        Invalid: as `load_storage`.
+    """
+    options_of = _OPTIONS.get(text.partition("://")[0])
+    said = {} if options_of is None else options_of(text, conf)
+    return load_storage(text, **{**said, **options})

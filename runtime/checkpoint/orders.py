@@ -1,0 +1,110 @@
+"""What somebody asks for who wants a savepoint, and how they learn what became of it."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+
+from holdfast.storage import HoldfastError, SavepointFolder
+
+__all__ = ["SavepointFormat", "SavepointOrder", "SavepointPurpose"]
+
+
+class SavepointFormat(Enum):
+    """In which form state is written."""
+
+    CANONICAL = "canonical"
+    """As Parquet, which any backend can be restored from and any tool reads."""
+    NATIVE = "native"
+    """As the job's backend writes it for checkpoints, all of it anew."""
+
+
+class SavepointPurpose(Enum):
+    """What follows when a savepoint is complete."""
+
+    KEEP_RUNNING = "keep running"
+    """Nothing: the job goes on, and its sinks commit with its checkpoints as ever."""
+    CANCEL = "cancel"
+    """The job is cancelled, and completes no checkpoint in between: nothing is committed that the
+    savepoint does not have."""
+    STOP = "stop"
+    """The job ends, where its sources are. Its sinks commit what they wrote before."""
+    DRAIN = "drain"
+    """The same, after its sources have been ended, and all that waited for that is flushed."""
+
+    @property
+    def ends_job(self) -> bool:
+        """Whether the job ends with it, by itself."""
+        return self in (SavepointPurpose.STOP, SavepointPurpose.DRAIN)
+
+
+@dataclass(eq=False)
+class SavepointOrder:
+    """One savepoint that is asked for. The first who says what became of it is believed."""
+
+    folder: SavepointFolder
+    format: SavepointFormat
+    purpose: SavepointPurpose = SavepointPurpose.KEEP_RUNNING
+    outcome: Future[None] = field(default_factory=Future)
+    """Done when the savepoint is complete, or will never be."""
+    ended: Future[None] = field(default_factory=Future)
+    """Of one that ends the job and is complete: done when the job has ended, or goes on after all.
+    """
+    is_stored: bool = False
+    """Whether it is there, whole, and those who wait are about to be told."""
+    is_needed: bool = False
+    """Whether the job may go on from it one day: then nobody may delete it but who knows."""
+    packed: bytes = field(init=False, repr=False)
+    """The folder as it travels to slots."""
+
+    def __post_init__(self) -> None:
+        self.packed = pickle.dumps(self.folder)
+
+    @property
+    def ends_job(self) -> bool:
+        """Whether the job ends with it, by itself."""
+        return self.purpose.ends_job
+
+    @property
+    def cancels_job(self) -> bool:
+        """Whether the job is cancelled when it is complete."""
+        return self.purpose is SavepointPurpose.CANCEL
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is there, whole."""
+        return self.outcome.done() and self.outcome.exception() is None
+
+    @property
+    def has_ended_job(self) -> bool:
+        """Whether it is complete, and the job ends with it, or fails while it does."""
+        return self.is_complete and self.ends_job
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is known what became of it."""
+        return self.outcome.done()
+
+    def complete(self) -> None:
+        """It is there, whole."""
+        with suppress(InvalidStateError):
+            self.outcome.set_result(None)
+
+    def end(self, error: HoldfastError | None = None) -> None:
+        """The job has ended after it, or has not."""
+        with suppress(InvalidStateError):
+            if error is None:
+                self.ended.set_result(None)
+            else:
+                self.ended.set_exception(error)
+
+    def fail(self, error: HoldfastError) -> bool:
+        """It will never be; False if something else was said before."""
+        try:
+            self.outcome.set_exception(error)
+        except InvalidStateError:
+            return False
+        return True

@@ -1,0 +1,173 @@
+"""`holdfast list` and `holdfast cancel`: the jobs that run, and the end of one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.runtime.cli.output import moment, say, show, show_json, table
+from holdfast.runtime.cli.running import going_on, look, one_run, whole_path
+from holdfast.runtime.control import FoundRun, JobClient
+from holdfast.storage import HoldfastError, NotFound
+
+__all__ = ["FormatOption", "JobArgument", "JsonOption", "cancel_job", "list_jobs"]
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="The name of a running job, or its run id, or the first four or more characters of "
+        "that: `holdfast list` shows both.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document and no table.")]
+
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="The format of the savepoint: `canonical`, which any tool and any backend reads, and "
+        "which it has by default, or `native`, as the job's backend writes it for checkpoints.",
+        show_default=False,
+    ),
+]
+
+_LIST_PATIENCE_S = 3.0
+"""A list is not held up by a driver that is stuck."""
+
+
+def list_jobs(*, as_json: JsonOption = False) -> None:
+    """Show your jobs that run on this machine, and how they are.
+
+    Each driver is asked. RUN tells two jobs of one name apart; other commands take it in the place
+    of the name.
+
+    For example:
+
+        holdfast list
+
+        holdfast list --json | jq '.jobs[] | select(.status != "running")'
+
+    Exit codes: 0 done, also if no job runs; 1 a driver does not answer, or a folder of running jobs
+    is not to be trusted; 2 wrong arguments.
+    """
+    runs = look()
+    jobs = [job for job in map(_described, runs.found) if job is not None]
+    troubles = [str(trouble) for trouble in runs.troubles]
+    if as_json:
+        show_json({"jobs": jobs, "troubles": troubles})
+    else:
+        _show(jobs)
+        for trouble in troubles:
+            say(trouble)
+    if troubles or any("error" in job for job in jobs):
+        raise typer.Exit(1)
+
+
+def cancel_job(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[DIR] JOB",
+            help="The job, as `holdfast list` shows it. With -s before it the directory for the "
+            "savepoint, unless it goes where the job's savepoints go by default.",
+            show_default=False,
+        ),
+    ],
+    *,
+    with_savepoint: Annotated[
+        bool, typer.Option("-s", "--with-savepoint", help="Take a savepoint first, in DIR.")
+    ] = False,
+    form: FormatOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a running job, and wait until it has ended.
+
+    It stops without a last checkpoint. By default its checkpoints are deleted then, as Flink does;
+    CheckpointConfig(on_cancel="retain") in the program keeps them, to go on from.
+
+    With -s a savepoint is taken first, to go on from; if that fails, the job runs on. What sinks
+    wrote since the last checkpoint is not committed before the savepoint is restored: `holdfast
+    stop` does all at once.
+
+    Ctrl-C stops the waiting and not the cancelling.
+
+    For example:
+
+        holdfast cancel orders
+
+        holdfast cancel -s s3://bucket/savepoints orders
+
+        holdfast cancel 3f9c
+
+    Exit codes: 0 it was cancelled; 1 there is no such job, or several, or it ended in another way
+    first, or the savepoint failed, or its driver does not answer; 2 wrong arguments; 130 you did
+    not wait for the end.
+    """
+    *directories, job = names
+    if len(directories) > with_savepoint:
+        raise typer.BadParameter("a directory needs -s, and there is one job at most")
+    if form is not None and not with_savepoint:
+        raise typer.BadParameter("--format is of a savepoint: it needs -s")
+    run = one_run(job)
+    client, name = JobClient(run), run.registration.job
+    document = {"job": name, "run": run.registration.run}
+    with going_on(f"job {name!r} is being cancelled"):
+        if with_savepoint:
+            directory = whole_path(directories[0]) if directories else None
+            taken = client.cancel_with_savepoint(directory, form)
+            status, document["savepoint"] = taken.status, taken.path
+        else:
+            status = client.cancel().status
+    if as_json:
+        show_json(document | {"status": status})
+    else:
+        how = "was cancelled" if status == "cancelled" else f"had {status} before"
+        show(f"job {name!r} {how}")
+        if with_savepoint:
+            show(f"its savepoint: {document['savepoint']}")
+    if status != "cancelled":
+        raise typer.Exit(1)
+
+
+def _described(run: FoundRun) -> dict[str, Any] | None:
+    """What the driver says of itself; None if it has just ended."""
+    try:
+        report = JobClient(run, silence_s=_LIST_PATIENCE_S).describe()
+    except NotFound:
+        return None
+    except HoldfastError as error:
+        known: dict[str, Any] = msgspec.to_builtins(run.registration)
+        del known["token"], known["version"]
+        return known | {"status": None, "error": str(error)}
+    plain: dict[str, Any] = msgspec.to_builtins(report)
+    return plain
+
+
+def _show(jobs: list[dict[str, Any]]) -> None:
+    if not jobs:
+        show("no job of yours runs on this machine")
+        return
+    columns = ("run", "job", "status", "started (UTC)", "#attempt", "#checkpoints", "#process")
+    lines = table("", *columns, "checkpoints in")
+    for job in jobs:
+        is_known = "error" not in job
+        lines.add_row(
+            job["run"][:8],
+            job["job"],
+            job["status"] or "no answer",
+            moment(job["started_ms"]),
+            str(job["attempts"]) if is_known else "",
+            str(job["counts"]["completed"]) if is_known else "",
+            str(job["pid"]),
+            job["storage"],
+        )
+    show(lines)
+    for job in jobs:
+        trouble = job.get("error") or job.get("trouble")
+        if trouble:
+            say(f"job {job['job']!r}: {trouble}")

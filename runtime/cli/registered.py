@@ -1,0 +1,152 @@
+"""`holdfast backends`: what is registered, what it can do, and why something cannot be used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import EntryPoint
+from tempfile import gettempdir
+from typing import Any
+
+import msgspec
+import typer
+
+from holdfast.runtime.cli.jobs import JsonOption
+from holdfast.runtime.cli.output import say, show, show_json, table
+from holdfast.storage import Invalid, load_storage
+from holdfast.storage.plugins import load
+from holdfast.storage.registry import registered_storages
+
+__all__ = ["Part", "list_parts"]
+
+_PATHS = ("file", "filesystem")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    title: str
+    entries: Callable[[], Mapping[str, EntryPoint]]
+    tried: Callable[[str, Callable[..., Any]], Mapping[str, Any]]
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One name that is registered."""
+
+    name: str
+    target: str
+    """What the entry point names."""
+    distribution: str
+    purpose: str = ""
+    capabilities: Mapping[str, Any] | None = None
+    unknown: str = ""
+    """Why it is not known what it can; empty if it is."""
+    error: str = ""
+    """Why it cannot be used; empty if it can."""
+
+
+def list_parts(*, as_json: JsonOption = False) -> None:
+    """Show the state backends, checkpoint storages and changelog storages that are registered.
+
+    Those of plug-ins too, each with what it can do. What cannot be loaded says why, and what to
+    install. A name is what StreamEnvironment(backend=..., storage=...) and options take.
+
+    For example:
+
+        holdfast backends
+
+        holdfast backends --json | jq '.state_backends[].name'
+
+    Exit codes: 0 all that is registered can be loaded; 1 something cannot; 2 wrong arguments.
+    """
+    kinds = _kinds()
+    found = {name: _parts(kind) for name, kind in kinds.items()}
+    if as_json:
+        show_json(msgspec.to_builtins(found))
+    else:
+        for name, parts in found.items():
+            _show(kinds[name].title, parts)
+    if any(part.error for parts in found.values() for part in parts):
+        raise typer.Exit(1)
+
+
+def _parts(kind: _Kind) -> list[Part]:
+    return [_part(entry, kind) for _, entry in sorted(kind.entries().items())]
+
+
+def _part(entry: EntryPoint, kind: _Kind) -> Part:
+    known: dict[str, Any] = {
+        "name": entry.name,
+        "target": entry.value,
+        "distribution": "" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}",
+    }
+    try:
+        factory = load(entry, "it")
+        known["purpose"] = (inspect.getdoc(factory) or "").partition("\n")[0]
+        known |= kind.tried(entry.name, factory)
+    except Invalid as error:
+        known["error"] = str(error)
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
+        known["error"] = f"it cannot be made: {error!r}"
+    return Part(**known)
+
+
+def _tried_storage(name: str, factory: Callable[..., Any]) -> Mapping[str, Any]:
+    """What a storage of an imaginary place declares: a storage asks nobody before it is used."""
+    url = inspect.signature(factory).parameters.get("url")
+    options = {}
+    if url is not None and url.default is url.empty:
+        options["url"] = gettempdir() if name in _PATHS else f"{name}://somewhere/checkpoints"
+    try:
+        return {"capabilities": asdict(load_storage(name, **options).capabilities)}
+    except Invalid as error:
+        if "pip install" in error.fix:
+            raise
+        return {"unknown": str(error)}  # the place is not real, and it can tell
+
+
+def _kinds() -> Mapping[str, _Kind]:
+    """Backends are loaded here: other commands do without them, and are faster by a second."""
+    from holdfast.backends import load_backend, registered_backends  # noqa: PLC0415
+    from holdfast.changelog.storages import (  # noqa: PLC0415
+        load_changelog_storage,
+        registered_changelog_storages,
+    )
+
+    def tried_backend(name: str, _: Callable[..., Any]) -> Mapping[str, Any]:
+        return {"capabilities": asdict(load_backend(name).capabilities)}
+
+    def tried_log(name: str, _: Callable[..., Any]) -> Mapping[str, Any]:
+        load_changelog_storage(name)
+        return {"capabilities": {}}
+
+    return {
+        "state_backends": _Kind("state backends", registered_backends, tried_backend),
+        "checkpoint_storages": _Kind("checkpoint storages", registered_storages, _tried_storage),
+        "changelog_storages": _Kind("changelog storages", registered_changelog_storages, tried_log),
+    }
+
+
+def _show(title: str, parts: list[Part]) -> None:
+    lines = table(title, "name", "what it is", "what it can", "from")
+    for part in parts:
+        lines.add_row(
+            part.name,
+            "cannot be used" if part.error else part.purpose,
+            "depends on the place"
+            if part.unknown
+            else ", ".join(map(_ability, (part.capabilities or {}).items())),
+            part.distribution,
+        )
+    show(lines)
+    for part in parts:
+        if part.error:
+            say(f"{part.name}: {part.error}")
+
+
+def _ability(item: tuple[str, Any]) -> str:
+    name, value = item
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"not {words}"
+    return f"{words}: {value}"

@@ -1,0 +1,157 @@
+"""`holdfast run`: a program that starts a job, with options and a place to begin from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.runtime.cli.program import run_program
+from holdfast.runtime.cli.running import whole_path
+from holdfast.storage import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.runtime.command_line import CommandLine
+
+__all__ = ["read_options", "run_app"]
+
+_LATEST = "latest"
+_WHERE = "the command line"
+_PATH = "execution.state-recovery.path"
+_CLAIM_MODE = "execution.state-recovery.claim-mode"
+_IGNORE = "execution.state-recovery.ignore-unclaimed-state"
+
+_App = Annotated[
+    Path,
+    typer.Argument(
+        metavar="APP",
+        help="A Python program that makes a StreamEnvironment and executes a job.",
+        show_default=False,
+    ),
+]
+_Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ARG", help="The program's own arguments.", show_default=False),
+]
+_Restore = Annotated[
+    str | None,
+    typer.Option(
+        "-s",
+        "--from-savepoint",
+        metavar="PATH",
+        help="The folder of a checkpoint or savepoint to restore the job from, or `latest`; "
+        "whatever the program says of restore.",
+        show_default=False,
+    ),
+]
+_ClaimMode = Annotated[
+    str | None,
+    typer.Option(
+        "--claim-mode",
+        metavar="NO_CLAIM|CLAIM",
+        help="Whose the checkpoint of another job is that is restored.",
+        show_default=False,
+    ),
+]
+_AllowNonRestored = Annotated[
+    bool,
+    typer.Option(
+        "-n",
+        "--allow-non-restored-state",
+        help="Go on although state of operators is dropped that the job does not have any more.",
+    ),
+]
+_Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-D",
+        metavar="KEY=VALUE",
+        help="An option of the job, under Flink's name; again for more. Who lists processes sees "
+        "it: leave keys and passwords to the environment.",
+        show_default=False,
+    ),
+]
+
+
+def run_app(
+    app: _App,
+    arguments: _Arguments = None,
+    *,
+    restore: _Restore = None,
+    claim_mode: _ClaimMode = None,
+    allow_non_restored: _AllowNonRestored = False,
+    options: _Options = None,
+) -> None:
+    """Run a Python program that starts a job, as python APP.py would, with options.
+
+    Options stand for arguments that the program leaves out of its StreamEnvironment, and of
+    CheckpointConfig. They go before the session's (spark.holdfast.*). One that contradicts what the
+    program says, or that there is not, is refused: docs/command-line.md has all.
+
+    -s is about this one start, and goes before what the program says: restore="latest" may stay in
+    it.
+
+    For example:
+
+        holdfast run orders.py
+
+        holdfast run -Dstate.backend.type=rocksdb -Dparallelism.default=8 orders.py --day 5
+
+        holdfast run -s s3://bucket/checkpoints/orders/chk-00000000000000000042 orders.py
+
+    Exit codes: those of the program; 1 if it raised, if an option is refused, or if none was used,
+    since it made no environment; 2 wrong arguments; 130 stopped by Ctrl-C.
+    """
+    # Options know of backends, which other commands do without: they are faster by a second.
+    from holdfast.runtime.command_line import CommandLine, running_with  # noqa: PLC0415
+
+    given = read_options(options or ())
+    named = {
+        _PATH: restore if restore in (None, _LATEST) else whole_path(restore),
+        _CLAIM_MODE: claim_mode,
+        _IGNORE: "true" if allow_non_restored else None,
+    }
+    for key, text in named.items():
+        if text is not None and key in given:
+            raise Invalid(
+                f"option {key!r} is given twice", where=_WHERE, found=f"-D{key}={given[key]}"
+            )
+    given |= {key: text for key, text in named.items() if text is not None}
+    with running_with(CommandLine(given)) as line:
+        run_program(app, arguments or ())
+        _check_used(line, given, app)
+
+
+def read_options(options: Iterable[str]) -> dict[str, str]:
+    """The texts of `key=value`, by key.
+
+    Raises:
+        Invalid: one is given twice, or without a value.
+    """
+    given: dict[str, str] = {}
+    for option in options:
+        key, is_set, text = option.partition("=")
+        if not is_set or not key:
+            raise Invalid("this is no option", expected="-Dkey=value", found=f"-D{option}")
+        if key in given:
+            raise Invalid(f"option {key!r} is given twice", where=_WHERE, found=f"-D{option}")
+        given[key] = text
+    return given
+
+
+def _check_used(line: CommandLine, given: dict[str, str], app: Path) -> None:
+    """Say so if nothing came of what was asked for."""
+    if given and not line.has_environment:
+        raise Invalid(
+            "the program has ended, and made no StreamEnvironment: the options had no effect",
+            where=str(app),
+            found=", ".join(f"{key}={text}" for key, text in given.items()),
+        )
+    if _PATH in given and not line.has_job:
+        raise Invalid(
+            "the program has ended, and started no job: nothing was restored",
+            where=str(app),
+            found=given[_PATH],
+        )

@@ -1,0 +1,47 @@
+"""The running jobs of this user, as commands look for them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.runtime.cli.output import say
+from holdfast.runtime.control import FoundRun, Runs, chosen_run, find_runs, run_folders
+from holdfast.storage import SystemClock
+
+__all__ = ["going_on", "look", "one_run", "whole_path"]
+
+
+def look() -> Runs:
+    """What runs, with what could not be used; drivers that were killed are forgotten."""
+    return find_runs(run_folders(), host=socket.gethostname(), clock=SystemClock())
+
+
+def one_run(job: str) -> FoundRun:
+    """The run that a job's name, or the beginning of a run id, stands for.
+
+    Raises:
+        NotFound: none.
+        Invalid: several.
+    """
+    runs = look()
+    for trouble in runs.troubles:
+        say(f"passed over: {trouble}")
+    return chosen_run(job, runs.found)
+
+
+def whole_path(path: str) -> str:
+    """A path or URL as somebody means it who is in another folder."""
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+@contextmanager
+def going_on(what: str) -> Iterator[None]:
+    """Who interrupts the waiting is told that `what` goes on: it cannot be called back."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"{what} all the same; `holdfast list` and `holdfast checkpoints` show how it goes")
+        raise

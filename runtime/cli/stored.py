@@ -1,0 +1,310 @@
+"""`holdfast savepoint inspect`, `show`, `diff` and `validate`: what is in stored snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from holdfast.runtime import snapshots
+from holdfast.runtime.cli.jobs import JsonOption
+from holdfast.runtime.cli.output import bytes_for_people, moment, say, show, show_json, table
+from holdfast.runtime.cli.places import storage_options
+from holdfast.storage import CheckpointStorage, load_storage
+
+__all__ = [
+    "OptionsOption",
+    "PathArgument",
+    "diff_snapshots",
+    "inspect_snapshot",
+    "opened",
+    "opener",
+    "show_state",
+    "validate_snapshot",
+]
+
+_ABOUT_PATHS = (
+    "The folder of a savepoint, or of a checkpoint: a path, or a URL such as "
+    "`s3://bucket/savepoints/savepoint-7c41a9-0f3a2b9c1d5e` or "
+    "`hdfs://nn/checkpoints/orders/chk-00000000000000000042`."
+)
+PathArgument = Annotated[str, typer.Argument(metavar="PATH", help=_ABOUT_PATHS, show_default=False)]
+OptionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-D",
+        metavar="KEY=VALUE",
+        help="An option of the storage, such as `-Dendpoint=http://host:9000`; again for more. Who "
+        "lists processes sees it: leave keys and passwords to the environment.",
+        show_default=False,
+    ),
+]
+
+
+def opener(options: list[str] | None, *paths: str) -> Callable[[str], CheckpointStorage]:
+    """What opens the storage of a URL, with the options of a command that names these paths.
+
+    Each storage gets those of them that it knows, and what none of them knows, which it refuses.
+    """
+    beside = list(map(snapshots.whole_url, paths))
+
+    def open_storage(url: str) -> CheckpointStorage:
+        return load_storage(url, **storage_options(url, options or (), beside))
+
+    return open_storage
+
+
+def opened(path: str, options: list[str] | None, *paths: str) -> snapshots.StoredSnapshot:
+    """The snapshot at a path; raises as `find_snapshot`. `paths` are as of `opener`."""
+    return snapshots.find_snapshot(path, opener(options, *paths))
+
+
+def inspect_snapshot(
+    path: PathArgument,
+    *,
+    options: OptionsOption = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Read no state, only what the snapshot says of itself: then it is not known how "
+            "evenly rows lie, and not of all states how many there are.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what is in a checkpoint or savepoint: operators, states, types, entries, bytes, skew.
+
+    Of any backend, with a changelog or without. SKEW is how many times the rows of the mean key
+    group the fullest one has, and behind the stroke likewise of slots: 1.0 is even.
+
+    For example:
+
+        holdfast savepoint inspect s3://bucket/savepoints/savepoint-7c41a9-0f3a2b9c1d5e
+
+        holdfast savepoint inspect PATH --json | jq '.operators[].states[] | {name, rows}'
+
+    Exit codes: 0 done; 1 there is none, or it is damaged; 2 wrong arguments; 130 Ctrl-C.
+    """
+    snapshot = opened(path, options)
+    with _reading("reading state") as tell:
+        found = snapshots.inspect(snapshot, is_quick=quick, tell=tell)
+    if as_json:
+        show_json(msgspec.to_builtins(found))
+    else:
+        _show_inspected(found)
+
+
+def show_state(
+    path: PathArgument,
+    *,
+    operator: Annotated[
+        str | None,
+        typer.Option("--operator", metavar="UID", help="Of which operator; if there are several."),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", metavar="NAME", help="Which state; if there are several."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="`keyed` or `operator`, where a state with keys and one without have one name.",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Only rows of this key: as text, or as JSON."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, metavar="N", help="At most so many rows; 0 for all.")
+    ] = 20,
+    options: OptionsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show entries of a state, in the columns of docs/savepoint-format.md.
+
+    With --key only the key's group is read. Timers are the states `_timers/NAME/event` and
+    `processing`. Pickles are not opened.
+
+    For example:
+
+        holdfast savepoint show PATH --operator spend --state total --key ada
+
+        holdfast savepoint show PATH --operator spend --state total --limit 0 --json
+
+    Exit codes: 0 done, also if there are no such entries; 1 there is no such state, or it is
+    damaged; 2 wrong arguments; 130 Ctrl-C.
+    """
+    snapshot = opened(path, options)
+    uid = snapshots.the_operator(snapshot, operator)
+    name, its_kind = snapshots.the_state(snapshot, uid, state, kind)
+    rows = snapshots.rows_of(snapshot, uid, (name, its_kind), key)
+    listed = list(islice(rows, limit) if limit else rows)
+    is_all = not limit or next(rows, None) is None
+    if as_json:
+        show_json(
+            {"operator": uid, "state": name, "kind": its_kind, "rows": listed, "is_all": is_all}
+        )
+        return
+    if not listed:
+        show(f"state {name!r} of operator {uid!r} has no such rows")
+        return
+    columns = list(dict.fromkeys(column for row in listed for column in row))
+    lines = table(f"state {name!r} of operator {uid!r}", *columns)
+    for row in listed:
+        lines.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    show(lines)
+    if not is_all:
+        say(f"there are more: --limit {limit}")
+
+
+def diff_snapshots(
+    a: Annotated[str, typer.Argument(metavar="A", help=_ABOUT_PATHS, show_default=False)],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    *,
+    options: OptionsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell whether two snapshots have the same entries, as sets, and which states differ.
+
+    Backends, formats and parallelism may be different: what counts is what is in them. Positions of
+    sources are not compared.
+
+    For example:
+
+        holdfast savepoint diff before after && echo the same
+
+    Exit codes: 0 the same; 1 not the same, or one is none or is damaged; 2 wrong arguments;
+    130 Ctrl-C.
+    """
+    with _reading("comparing") as tell:
+        both = opened(a, options, a, b), opened(b, options, a, b)
+        compared = snapshots.compare(*both, tell)
+    if as_json:
+        show_json({"equal": compared.are_equal, **msgspec.to_builtins(compared)})
+    else:
+        _show_compared(compared)
+    if not compared.are_equal:
+        raise typer.Exit(1)
+
+
+def validate_snapshot(
+    path: PathArgument, *, options: OptionsOption = None, as_json: JsonOption = False
+) -> None:
+    """Read all of a checkpoint or savepoint, and tell all that is wrong with it.
+
+    Every file is there and every byte is as it was written; every row can be decoded, and each key
+    is in the key group that it belongs to. What it finds, a restore would find, or worse, would
+    not.
+
+    For example:
+
+        holdfast savepoint validate /backups/savepoint-7c41a9-0f3a2b9c1d5e
+
+    Exit codes: 0 it is whole; 1 it is not, or there is none; 2 wrong arguments; 130 Ctrl-C.
+    """
+    with _reading("reading") as tell:
+        validated = snapshots.validate(opened(path, options), tell)
+    if as_json:
+        show_json({"whole": not validated.findings, **msgspec.to_builtins(validated)})
+    else:
+        _show_validated(validated)
+    if validated.findings:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[Callable[[int], None]]:
+    """What is told of rows that are read; shows their number on a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:,.0f} rows"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        yield partial(progress.advance, progress.add_task(what, total=None))
+
+
+def _show_inspected(found: snapshots.InspectedSnapshot) -> None:
+    show(
+        f"{found.kind} {found.checkpoint} of job {found.job!r}, completed "
+        f"{moment(found.completed_ms)} UTC: {bytes_for_people(found.size_bytes)} in "
+        f"{found.files} files"
+    )
+    for operator in found.operators:
+        _show_operator(operator)
+    if found.sources:
+        show(f"positions of sources: {', '.join(map(repr, found.sources))}")
+
+
+def _show_operator(operator: snapshots.InspectedOperator) -> None:
+    title = (
+        f"operator {operator.uid!r}: parallelism {operator.parallelism}, max parallelism "
+        f"{operator.max_parallelism}, {bytes_for_people(operator.size_bytes)}"
+    )
+    columns = ("state", "kind", "key", "value", "#entries", "#bytes", "#skew")
+    lines = table(title, *columns)
+    for state in operator.states:
+        cells = (
+            state.name,
+            state.kind + (" (ttl)" if state.ttl else ""),
+            ", ".join(filter(None, (state.key, state.namespace, state.map_key))),
+            state.value or "",
+            "" if state.rows is None else f"{state.rows:,}",
+            "" if state.size_bytes is None else bytes_for_people(state.size_bytes),
+            _skew(state),
+        )
+        lines.add_row(*map(Text, cells))
+    show(lines)
+
+
+def _skew(state: snapshots.InspectedState) -> str:
+    return "" if state.skew is None else f"{state.skew.of_mean:.2f} / {state.skew.slot_of_mean:.2f}"
+
+
+def _show_compared(compared: snapshots.ComparedSnapshots) -> None:
+    columns = ("operator", "state", "status", "#entries A", "#entries B")
+    lines = table("", *columns, "#only A", "#only B", "#changed", "for example")
+    for each in compared.states:
+        lines.add_row(
+            Text(each.uid),
+            Text(each.state + (" (without keys)" if each.kind == "operator" else "")),
+            each.status,
+            *(f"{number:,}" for number in (each.rows_a, each.rows_b)),
+            *(f"{number:,}" for number in (each.only_a, each.only_b, each.changed)),
+            Text("; ".join(each.examples)),
+        )
+    show(lines)
+    show("the same entries" if compared.are_equal else "not the same entries")
+
+
+def _show_validated(validated: snapshots.Validated) -> None:
+    for finding in validated.findings:
+        show(f"{finding.what}: {finding.trouble}")
+    read = (
+        f"{validated.rows:,} rows in {bytes_for_people(validated.size_bytes)}, "
+        f"{validated.files} files"
+    )
+    if validated.findings:
+        show(f"not whole: {len(validated.findings)} findings; read {read}")
+    else:
+        show(f"whole: {read}")
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,223 @@
+"""Which jobs run: each has a file in a per-user folder, and beside it the socket of its endpoint.
+
+```
+<folder>/<run>.json     who and where, and the secret; mode 0600
+<folder>/<run>.sock     the socket that the driver listens on
+```
+The file appears whole, and after the socket is listened on; it goes before that ends. So a socket
+at which nobody listens belongs to a driver that was killed: whoever finds it removes both. That
+needs no number of a process, which another process may have by now.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from holdfast.runtime.control.folder import check_folder
+from holdfast.storage import Clock, Corrupt, HoldfastError, Invalid, Unavailable
+
+__all__ = ["FoundRun", "Registration", "Runs", "find_runs", "register", "socket_path", "unregister"]
+
+_VERSION = 1
+_LIMIT_BYTES = 1 << 16
+_PATIENCE_S = 2.0
+_BEGINNING_MS = 60_000
+"""A driver that has made its socket registers within this time, or was killed."""
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """One running job, as its driver registers it. How it is doing, the driver is asked."""
+
+    version: int = _VERSION
+    job: str
+    run: str
+    """What tells this run from others: also the name of its files."""
+    pid: int
+    host: str
+    token: str
+    storage: str
+    """The folder of its checkpoints."""
+    started_ms: int
+    holdfast_version: str
+
+    def __repr__(self) -> str:
+        """Without the secret: this ends up in logs."""
+        return f"Registration(job={self.job!r}, run={self.run!r}, pid={self.pid})"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """A run whose driver listens."""
+
+    registration: Registration
+    socket: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What a look into the folders has shown."""
+
+    found: tuple[FoundRun, ...]
+    """By job and start."""
+    troubles: tuple[HoldfastError, ...]
+    """What could not be used, and was passed over."""
+
+
+def socket_path(folder: Path, run: str) -> Path:
+    """Where the endpoint of a run listens."""
+    return folder / f"{run}.sock"
+
+
+def register(folder: Path, registration: Registration) -> None:
+    """Let others find a run, whose endpoint listens already.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    fresh = folder / f"{registration.run}.tmp"
+    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(msgspec.json.encode(registration))
+    fresh.rename(_entry_path(folder, registration.run))
+
+
+def unregister(folder: Path, run: str) -> None:
+    """Nobody finds the run any more. A second time is nothing."""
+    for path in (_entry_path(folder, run), socket_path(folder, run), folder / f"{run}.tmp"):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def find_runs(folders: Iterable[Path], *, host: str, clock: Clock) -> Runs:
+    """The runs whose drivers listen; what drivers that were killed have left is removed.
+
+    Folders that are not there are passed over; those that others could use are not looked into, and
+    are among the troubles.
+    """
+    found: list[FoundRun] = []
+    troubles: list[HoldfastError] = []
+    for folder in folders:
+        if not os.path.lexists(folder):
+            continue
+        try:
+            check_folder(folder)
+            names = sorted(path.name for path in folder.iterdir())
+        except HoldfastError as error:
+            troubles.append(error)
+            continue
+        except OSError as error:
+            troubles.append(
+                Unavailable("a folder cannot be read", where=str(folder), found=str(error))
+            )
+            continue
+        for name in names:
+            if name.endswith(".json"):
+                _look(folder, name.removesuffix(".json"), host, found, troubles)
+        _remove_unregistered(folder, set(names), clock)
+    found.sort(key=lambda each: (each.registration.job, each.registration.started_ms))
+    return Runs(tuple(found), tuple(troubles))
+
+
+def _look(
+    folder: Path, run: str, host: str, found: list[FoundRun], troubles: list[HoldfastError]
+) -> None:
+    path = socket_path(folder, run)
+    try:
+        registration = _read(_entry_path(folder, run))
+    except FileNotFoundError:
+        return  # it has just ended
+    except HoldfastError as error:
+        if _listens(path):
+            troubles.append(error)
+        else:
+            unregister(folder, run)
+        return
+    if _listens(path):
+        found.append(FoundRun(registration, path))
+    elif registration.host == host:  # of another machine's sockets nothing can be said from here
+        unregister(folder, run)
+
+
+def _read(path: Path) -> Registration:
+    """What a driver has registered.
+
+    Raises:
+        FileNotFoundError: it is not there any more.
+        Invalid: it is of a newer version, or others may read or have written it.
+        Corrupt: it is damaged.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Invalid("the file of a running job cannot be read", where=str(path)) from error
+    with os.fdopen(file, "rb") as stream:
+        status = os.fstat(file)
+        mode = stat.S_IMODE(status.st_mode)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or mode & 0o077:
+            raise Invalid(
+                "the file of a running job is not this user's alone",
+                where=str(path),
+                expected=f"a file of user {os.getuid()} with mode 0600",
+                found=f"user {status.st_uid}, mode {mode:04o}",
+                fix="Remove it; its job runs on, and can be reached only by its own program",
+            )
+        data = stream.read(_LIMIT_BYTES + 1)
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version == _VERSION:
+            return msgspec.json.decode(data, type=Registration)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(
+            "the file of a running job is damaged", where=str(path), found=str(error)
+        ) from error
+    raise Invalid(
+        "a running job has registered in another way than this Holdfast knows",
+        where=str(path),
+        expected=f"version {_VERSION}",
+        found=f"version {version}",
+        fix="Use the holdfast command of the installation that runs the job",
+    )
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+
+
+def _listens(path: Path) -> bool:
+    """Whether somebody listens there. Who is too busy to answer does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_PATIENCE_S)
+        try:
+            connection.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True
+    return True
+
+
+def _remove_unregistered(folder: Path, names: set[str], clock: Clock) -> None:
+    """Sockets and unfinished files of drivers that were killed before they had registered."""
+    for name in names:
+        run, dot, kind = name.rpartition(".")
+        if not dot or kind not in ("sock", "tmp") or f"{run}.json" in names:
+            continue
+        path = folder / name
+        with suppress(OSError):
+            age_ms = clock.now_ms() - path.lstat().st_mtime_ns // 1_000_000
+            if age_ms > _BEGINNING_MS and not _listens(socket_path(folder, run)):
+                path.unlink(missing_ok=True)
+
+
+def _entry_path(folder: Path, run: str) -> Path:
+    return folder / f"{run}.json"

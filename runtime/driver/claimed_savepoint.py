@@ -1,0 +1,93 @@
+"""A savepoint that a job has claimed: it is deleted when newer checkpoints make it obsolete."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+
+from holdfast.storage import (
+    CheckpointMetadata,
+    Corrupt,
+    Invalid,
+    NotFound,
+    SavepointFolder,
+    StateFolder,
+)
+
+__all__ = ["ClaimedSavepoint"]
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass
+class ClaimedSavepoint:
+    """Counted as the oldest of the job's own checkpoints; see `ClaimedCheckpoint`.
+
+    A savepoint belongs to nobody else, so nobody has to be fenced, and what is claimed is just the
+    duty to delete it: the files that it names, and no others that may be in its folder.
+    """
+
+    folder: SavepointFolder
+    epoch: int = 0
+    _metadata: CheckpointMetadata | None = None
+    _done: int = 0
+    _is_released: bool = False
+    _is_gone: threading.Event = field(default_factory=threading.Event)
+
+    def __str__(self) -> str:
+        return f"the savepoint at {self.folder.url}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is deleted: nobody has to remember it."""
+        return self._is_gone.is_set()
+
+    @property
+    def owes(self) -> bool:
+        """Whether it is to be deleted, and not deleted yet."""
+        return self._is_released and not self.is_gone
+
+    def release(self) -> None:
+        """Have it deleted by `step`: the job has enough checkpoints of its own, or ends."""
+        self._is_released = True
+
+    def record(self) -> str | None:
+        """What a document of the job says of it; None if it is not there any more."""
+        return None if self.is_gone else self.folder.url
+
+    def is_same(self, folder: StateFolder, metadata: CheckpointMetadata) -> bool:
+        """Whether this is a savepoint that is about to be restored, by whatever path, or its copy.
+
+        Raises:
+            Corrupt, Invalid: it is not a savepoint any more.
+            Unavailable: the storage did not answer.
+        """
+        if self.folder.is_alike(folder):
+            return True
+        try:
+            return self.folder.read_metadata() == metadata
+        except NotFound:
+            return False
+
+    def step(self, most: int) -> int:
+        """Do the next part of deleting it; see `Sweeps`.
+
+        Raises:
+            Unavailable: the storage did not answer.
+        """
+        if self._metadata is None:
+            try:
+                self._metadata = self.folder.read_metadata()
+            except NotFound:
+                self._is_gone.set()
+                return 0
+            except (Corrupt, Invalid) as error:
+                _logger.warning("%s was claimed, and stays as it is: %s", self, error)
+                self._is_gone.set()
+                return 0
+        deleted = self.folder.delete_some(self._metadata, self._done, most)
+        self._done += deleted
+        if not deleted:
+            self._is_gone.set()
+        return deleted

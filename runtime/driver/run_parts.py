@@ -1,0 +1,81 @@
+"""What a run of a job is made of, and what its sources are opened with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.backends import StateBackend
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.attempt import Deployment
+from holdfast.runtime.driver.events import EventQueue
+from holdfast.runtime.driver.feed import Source
+from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.network import Credentials
+from holdfast.runtime.plan import EdgePlan, JobPlan
+from holdfast.runtime.restarts import RestartStrategy
+from holdfast.runtime.slot_process import SlotLaunch
+from holdfast.storage import Clock, Entropy, JobStorage, StateFolder, StateSnapshot
+
+__all__ = ["Cluster", "RunParts", "SourceOpening", "SourcePlan"]
+
+
+class Cluster(Protocol):
+    """What runs slots."""
+
+    driver_host: str
+    """The interface of this machine that slots can reach the driver at."""
+
+    def deploy(self, launch: SlotLaunch, events: EventQueue) -> Deployment:
+        """Start all slots of an attempt; tell `SlotsEnded` when they have ended."""
+        ...
+
+    def close(self) -> None:
+        """Let others have what slots ran on: the job has ended."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOpening:
+    """What a source is opened with, for one attempt."""
+
+    uid: str
+    edges: tuple[EdgePlan, ...]
+    plan: JobPlan
+    credentials: Credentials
+    job: JobStorage
+    restored: StateSnapshot | None
+    restored_from: StateFolder
+    clock: Clock
+
+
+class SourcePlan(Protocol):
+    """A source as the job was planned: opened anew for each attempt."""
+
+    def open(self, opening: SourceOpening) -> Source:
+        """The source at its restored position, not yet started.
+
+        Raises:
+            HoldfastError: the position is of another kind, or cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """What a run is made of."""
+
+    plan: JobPlan
+    sources: Mapping[str, SourcePlan]
+    config: CheckpointConfig
+    restart: RestartStrategy
+    backend: StateBackend
+    job: JobStorage
+    keeper: CheckpointKeeper
+    restore: RestorePoint | None
+    allow_pickle: bool
+    cluster: Cluster
+    clock: Clock
+    entropy: Entropy

@@ -1,0 +1,258 @@
+"""Two snapshots side by side: whether they have the same entries, and which they do not share.
+
+First sums are compared, which takes little. Only where those differ the rows themselves are, a few
+key groups at a time, so that memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.backends.entries import Block
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.redistribution import Mode
+from holdfast.backends.regrouping import Regrouping, in_order
+from holdfast.backends.row_sums import RowCounter, RowSums
+from holdfast.backends.stored_tables import KeyedTable
+from holdfast.backends.typed_keys import KeyForm
+from holdfast.backends.typed_rows import Positions
+from holdfast.backends.typed_values import ValueForm, is_plain
+from holdfast.runtime.snapshots.finding import StoredSnapshot
+
+__all__ = ["ComparedSnapshots", "ComparedState", "compare"]
+
+_ROWS_AT_ONCE = 200_000
+_EXAMPLES = 3
+_KEYED, _OPERATOR = "keyed", "operator"
+_State = tuple[str, str]
+"""The name of a state, and its kind."""
+_RowId = tuple[bytes, bytes, bytes, int]
+_RowValue = tuple[Any, Any]
+
+
+class ComparedState(msgspec.Struct, frozen=True):
+    """A state of both, or of one.
+
+    `status` is `equal`, `different`, `types differ`, `only in A` or `only in B`. Rows that one has
+    alone are by key, namespace, and map key or place in the list; `changed` have another value.
+    """
+
+    uid: str
+    state: str
+    kind: str
+    """`keyed` or `operator`; a state with keys and one without may have one name."""
+    status: str
+    rows_a: int = 0
+    rows_b: int = 0
+    only_a: int = 0
+    only_b: int = 0
+    changed: int = 0
+    examples: tuple[str, ...] = ()
+    """Some keys with what differs."""
+
+
+class ComparedSnapshots(msgspec.Struct, frozen=True):
+    """All states of both."""
+
+    a: str
+    b: str
+    states: tuple[ComparedState, ...]
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether both have the same entries."""
+        return all(state.status == "equal" for state in self.states)
+
+
+def compare(a: StoredSnapshot, b: StoredSnapshot, tell: Callable[[int], None]) -> ComparedSnapshots:
+    """Compare all state, as sets of entries; `tell` is told of rows as they are read.
+
+    Raises:
+        Corrupt: one is damaged; names what.
+        Unavailable: a storage did not answer.
+    """
+    states: list[ComparedState] = []
+    uids = sorted({*a.metadata.operators, *b.metadata.operators})
+    for uid in uids:
+        sides = [_Side(each, uid, tell) for each in (a, b)]
+        there = sorted({*sides[0].states, *sides[1].states})
+        states += [_compared(uid, state, *sides) for state in there]
+    return ComparedSnapshots(a.path, b.path, tuple(states))
+
+
+class _Side:
+    """The state of an operator in one of the two."""
+
+    def __init__(self, snapshot: StoredSnapshot, uid: str, tell: Callable[[int], None]) -> None:
+        has = uid in snapshot.metadata.operators
+        self.reader = snapshot.keyed(uid) if has else None
+        self.unkeyed = snapshot.unkeyed(uid) if has else None
+        self.tell = tell
+        self.keyed: dict[str, list[KeyedTable]] = {}
+        if self.reader is not None:
+            for table in self.reader.description.tables:
+                self.keyed.setdefault(table.name, []).append(table)
+        unkeyed = () if self.unkeyed is None else self.unkeyed.tables()
+        self.broadcast = {table.name for table in unkeyed if table.mode is Mode.BROADCAST}
+        self.states = {(name, _KEYED) for name in self.keyed}
+        self.states |= {(table.name, _OPERATOR) for table in unkeyed}
+        self._sums: dict[str, RowSums] | None = None
+
+    def sums(self, state: _State) -> RowSums:
+        """Of all rows of a state."""
+        name, kind = state
+        if kind == _KEYED:
+            if self._sums is None:
+                self._sums = self._of_all_keyed()
+            return self._sums[name]
+        found = list(self._of_slots(name))
+        if name in self.broadcast:
+            found = list(dict.fromkeys(found))  # each slot has a copy, however many slots there are
+        return sum(found, RowSums())
+
+    def types(self, state: _State) -> list[Any]:
+        """What a state is written as."""
+        name, kind = state
+        if kind == _KEYED:
+            assert self.reader is not None
+            keys = self.reader.description.keys
+            return [(keys, table.info) for table in self.keyed[name]]
+        assert self.unkeyed is not None
+        return [each.as_written for each in self.unkeyed.tables() if each.name == name]
+
+    def rows(self, name: str, wanted: KeyGroupRange, max_parallelism: int) -> dict[_RowId, Any]:
+        """The rows of a state in these key groups, of so many; a row is by where it is."""
+        assert self.reader is not None
+        description = self.reader.description
+        found: dict[_RowId, Any] = {}
+        is_other = description.max_parallelism != max_parallelism
+        for tables in self.reader.open_each(None if is_other else wanted):
+            for table in self.keyed.get(name, ()):
+                blocks: Iterable[Block] = tables.blocks(table)
+                if is_other and description.keys is not None:
+                    moved = Regrouping(description.keys, max_parallelism)
+                    blocks = in_order(
+                        [each for block in blocks for each in moved.regrouped(block, wanted)]
+                    )
+                found.update(_rows(table, blocks))
+        return found
+
+    def _of_all_keyed(self) -> dict[str, RowSums]:
+        """Of all states with keys at once: what one slot has left is brought here one time."""
+        assert self.reader is not None
+        every = self.reader.description.tables
+        counters = [RowCounter(table.info, _form(table.info.values)) for table in every]
+        for tables in self.reader.open_each():
+            for table, counter in zip(every, counters, strict=True):
+                self._count(tables.blocks(table), counter)
+        found: dict[str, RowSums] = {}
+        for table, counter in zip(every, counters, strict=True):
+            found[table.name] = found.get(table.name, RowSums()) + counter.sums
+        return found
+
+    def _of_slots(self, name: str) -> Iterator[RowSums]:
+        """Of a state without keys, in each slot."""
+        assert self.unkeyed is not None
+        for each in self.unkeyed.tables():
+            if each.name == name:
+                for slot in self.unkeyed.slots:
+                    counter = RowCounter(each.as_unordered, _form(each.values))
+                    self._count(self.unkeyed.blocks(each, slot), counter)
+                    yield counter.sums
+
+    def _count(self, blocks: Iterable[Block], counter: RowCounter) -> None:
+        for block in blocks:
+            counter.add(block)
+            self.tell(block.count)
+
+
+def _form(schema: dict[str, Any]) -> ValueForm | None:
+    return None if is_plain(schema) else ValueForm(schema, checked=False)
+
+
+def _compared(uid: str, state: _State, a: _Side, b: _Side) -> ComparedState:
+    """A state that is there and empty is the same as none: only one that was asked for is there."""
+    name, kind = state
+    if state not in b.states and (rows := a.sums(state).rows):
+        return ComparedState(uid, name, kind, "only in A", rows_a=rows, only_a=rows)
+    if state not in a.states and (rows := b.sums(state).rows):
+        return ComparedState(uid, name, kind, "only in B", rows_b=rows, only_b=rows)
+    if not (state in a.states and state in b.states):
+        return ComparedState(uid, name, kind, "equal")
+    sums_a, sums_b = a.sums(state), b.sums(state)
+    is_empty = not (sums_a.rows and sums_b.rows)
+    status = "different"
+    if _shown(a.types(state)) != _shown(b.types(state)) and not is_empty:
+        status = "types differ"
+    elif sums_a == sums_b:
+        status = "equal"
+    found = ComparedState(uid, name, kind, status, rows_a=sums_a.rows, rows_b=sums_b.rows)
+    return _detailed(found, a, b) if status == "different" and kind == _KEYED else found
+
+
+def _detailed(state: ComparedState, a: _Side, b: _Side) -> ComparedState:
+    """The same with which rows differ, of keyed state."""
+    assert a.reader is not None
+    description = a.reader.description
+    form = None if description.keys is None else KeyForm(description.keys)
+    counts = Counter[str]()
+    examples: list[str] = []
+    for wanted in _ranges(description.max_parallelism, max(state.rows_a, state.rows_b)):
+        mine, its = (side.rows(state.state, wanted, description.max_parallelism) for side in (a, b))
+        for row in dict.fromkeys((*mine, *its)):
+            what = _difference(row, mine, its)
+            counts[what] += 1
+            if what and len(examples) < _EXAMPLES and form is not None:
+                examples.append(f"{form.codec.decode(row[0])!r}: {what}")
+    return msgspec.structs.replace(
+        state,
+        only_a=counts["only in A"],
+        only_b=counts["only in B"],
+        changed=counts["another value"],
+        examples=tuple(examples),
+    )
+
+
+def _difference(row: _RowId, mine: Mapping[_RowId, Any], its: Mapping[_RowId, Any]) -> str:
+    if row not in its:
+        return "only in A"
+    if row not in mine:
+        return "only in B"
+    return "" if mine[row] == its[row] else "another value"
+
+
+def _shown(types: Sequence[Any]) -> list[bytes]:
+    return sorted(msgspec.json.encode(each, order="sorted") for each in types)
+
+
+def _ranges(max_parallelism: int, rows: int) -> list[KeyGroupRange]:
+    count = max(1, min(max_parallelism, -(-rows // _ROWS_AT_ONCE)))
+    bounds = [max_parallelism * number // count for number in range(count + 1)]
+    return [KeyGroupRange(bounds[at], bounds[at + 1] - 1) for at in range(count)]
+
+
+def _rows(table: KeyedTable, blocks: Iterable[Block]) -> Iterator[tuple[_RowId, _RowValue]]:
+    """Where each row is, and what it has."""
+    positions = Positions() if table.info.kind == "list" else None
+    form = _form(table.info.values)
+    is_timers = table.info.kind == "timers"
+    for block in blocks:
+        count = block.count
+        if not count:
+            continue
+        keys = block.keys.to_list(count)
+        spaces = [b""] * count if block.namespaces is None else block.namespaces.to_list(count)
+        fields = [b""] * count if block.map_keys is None else block.map_keys.to_list(count)
+        places = [0] * count if positions is None else positions.of(block).tolist()
+        values: Sequence[Any] = [None] * count
+        if not is_timers:
+            packed = block.values if form is None else form.from_arrow(form.to_arrow(block.values))
+            values = list(map(bytes, msgspec.msgpack.decode(packed, type=list[msgspec.Raw])))
+        stamps = block.stamp_array
+        used = [None] * count if stamps is None else stamps.tolist()
+        for *row, value, stamp in zip(keys, spaces, fields, places, values, used, strict=True):
+            yield tuple(row), (value, stamp)

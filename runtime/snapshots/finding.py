@@ -1,0 +1,128 @@
+"""Finding a checkpoint or a savepoint by its path or URL, and the state that is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.backends.registry import OpenBackend, usual_backend
+from holdfast.backends.restores import KEYED_KINDS
+from holdfast.backends.table_reading import KeyedReader, OperatorReader
+from holdfast.runtime.driver.restoring import OpenStorage, RestorePoint, checkpoint_at
+from holdfast.storage import (
+    CheckpointMetadata,
+    HoldfastError,
+    NotFound,
+    SavepointFolder,
+    StateFolder,
+    load_storage,
+    names,
+)
+from holdfast.storage.cleaning import is_job_folder, jobs_in
+
+__all__ = ["StoredSnapshot", "find_snapshot", "whole_url"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """A completed checkpoint, or a savepoint, of any backend. Light and picklable."""
+
+    point: RestorePoint
+    path: str
+    """As it was asked for; a path is absolute."""
+
+    @property
+    def metadata(self) -> CheckpointMetadata:
+        """All that it says of itself."""
+        return self.point.metadata
+
+    @property
+    def folder(self) -> StateFolder:
+        """Where its handles lead to."""
+        return self.point.folder
+
+    @property
+    def uids(self) -> list[str]:
+        """The operators that have left state, in order."""
+        return sorted(uid for uid, left in self.metadata.operators.items() if left.parts)
+
+    def keyed(self, uid: str, open_backend: OpenBackend = usual_backend) -> KeyedReader | None:
+        """The keyed state of an operator; None if it has none.
+
+        Raises:
+            NotFound: there is no such operator; names those that there are.
+            Corrupt, Invalid: what it says of itself is damaged.
+        """
+        self.check_uid(uid)
+        parts = self.metadata.operators[uid].parts
+        if not any(part.kind in KEYED_KINDS for part in parts):
+            return None
+        return KeyedReader(uid, parts, self.folder, open_backend)
+
+    def unkeyed(self, uid: str) -> OperatorReader:
+        """The state without keys of an operator; raises as `keyed`."""
+        self.check_uid(uid)
+        return OperatorReader(uid, self.metadata.operators[uid].parts, self.folder)
+
+    def check_uid(self, uid: str) -> None:
+        """Make sure that there is such an operator; raises `NotFound` if not."""
+        if uid not in self.metadata.operators:
+            raise NotFound(
+                f"there is no operator {uid!r}",
+                where=str(self.point),
+                expected=", ".join(map(repr, sorted(self.metadata.operators))) or "none at all",
+                found=repr(uid),
+            )
+
+
+def find_snapshot(path: str, open_storage: OpenStorage = load_storage) -> StoredSnapshot:
+    """The snapshot at a path or URL: the folder of a checkpoint or a savepoint, or its `_metadata`.
+
+    The files of a savepoint are looked for; none is read.
+
+    Raises:
+        NotFound: there is none, or one that was never completed; says which.
+        Corrupt: it is damaged, or files of it are missing; names them.
+        Invalid: it was written in a newer format, or the storage cannot be opened.
+        Unavailable: the storage did not answer.
+    """
+    url = whole_url(path).rstrip("/").removesuffix("/_metadata")
+    point = checkpoint_at(url, open_storage, open_storage)
+    if point is None:
+        folder = SavepointFolder(open_storage(url), "")
+        try:
+            point = RestorePoint(folder.load(), folder)
+        except NotFound as error:
+            raise _of_jobs(folder) or error from None
+    return StoredSnapshot(point, url)
+
+
+def whole_url(path: str) -> str:
+    """A URL as it is; a path from where you are as a whole one."""
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _of_jobs(folder: SavepointFolder) -> HoldfastError | None:
+    """If somebody has named the folder of a job, or of several, which one could be meant."""
+    storage = folder.storage
+    if is_job_folder(storage):
+        root, _, name = storage.url.rstrip("/").rpartition("/")
+        job = storage.at(root) if root else None
+        completed = () if job is None else job.job(names.unescape(name)).completed()
+        newest = f", such as {names.checkpoint_folder(completed[-1])}" if completed else ""
+        return NotFound(
+            "this is the folder of a job, and not of one of its checkpoints",
+            where=storage.url,
+            expected=f"a folder in it{newest}",
+            fix="`holdfast checkpoints` shows those that there are",
+        )
+    jobs = jobs_in(storage)
+    if jobs:
+        return NotFound(
+            "this is the folder of jobs, and not of a checkpoint",
+            where=storage.url,
+            expected="a checkpoint of one of them: …/chk-00000000000000000042",
+            found=", ".join(map(repr, jobs[:3])),
+            fix="`holdfast checkpoints` shows those that there are",
+        )
+    return None
