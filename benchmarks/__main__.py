@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator
 
 from benchmarks import (
     changelog_load,
+    conversion,
+    savepoints,
     spine,
     state_changelog,
+    state_data,
     state_hashmap,
     state_primitives,
     state_rocksdb,
@@ -29,6 +32,9 @@ BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
     "state_rocksdb": state_rocksdb.run,
     "state_changelog": state_changelog.run,
     "changelog_load": changelog_load.run,
+    "conversion": conversion.run,
+    "savepoints": savepoints.run,
+    "state_data": state_data.run,
     "storage_files": storage_files.run,
     "storage_remote": storage_remote.run,
 }

@@ -39,7 +39,7 @@ from holdfast.runtime import (
 )
 from holdfast.storage import SystemClock
 
-__all__ = ["run"]
+__all__ = ["RunningSum", "SumBatches", "run"]
 
 _SCHEMA = "key long, total long"
 _STEP_S = 0.02
@@ -48,7 +48,9 @@ _LOGGED = {"batches": "changelog", "rocksdb": "changelog_rocksdb"}
 """The same with a changelog."""
 
 
-class _SumBatches(KeyedBatchFunction):
+class SumBatches(KeyedBatchFunction):
+    """A sum for each key, by the batch."""
+
     def open(self, ctx: RuntimeContext) -> None:
         self.total = ctx.get_reducing_state(ReducingStateDescriptor("total", operator.add, int))
 
@@ -73,21 +75,21 @@ def run(scale: Scale) -> Iterator[Result]:
         (scale.pick(100_000, 100), 4_000_000),
         (scale.pick(1_000_000, 200), 8_000_000),
     ):
-        yield from _throughput(scale, _SumBatches(), "batches", count, scale.pick(batch_rows, 500))
+        yield from _throughput(scale, SumBatches(), "batches", count, scale.pick(batch_rows, 500))
         yield from _throughput(scale, _SumRows(), "rows", count, scale.pick(1_000_000, 500))
     for count, batch_rows in (
         (scale.pick(100_000, 100), 4_000_000),
         (scale.pick(1_000_000, 200), 8_000_000),
     ):
         rows = scale.pick(batch_rows, 500)
-        yield from _throughput(scale, _SumBatches(), "rocksdb", count, rows)
+        yield from _throughput(scale, SumBatches(), "rocksdb", count, rows)
     yield from _logged(scale, scale.pick(1_000_000, 200), scale.pick(8_000_000, 500))
     if scale is Scale.FULL:
         yield from _small_batches()
         yield _recovery(scale)
 
 
-class _Running:
+class RunningSum:
     """A keyed sum on a source that never ends. As a context manager it is cancelled on exit."""
 
     def __init__(
@@ -161,7 +163,7 @@ def _throughput(
     rates = []
     backend = "rocksdb" if "rocksdb" in kind else "hashmap"
     is_logged = kind in _LOGGED.values()
-    with _Running(function, keys, batch_rows, backend, changelog=is_logged) as running:
+    with RunningSum(function, keys, batch_rows, backend, changelog=is_logged) as running:
         began = running.until_batch(warm)
         at = running.rows()
         for _ in range(scale.repetitions):
@@ -182,8 +184,8 @@ def _throughput(
 def _logged(scale: Scale, keys: int, batch_rows: int) -> Iterator[Result]:
     """Vectorised, with a changelog beside without: one job after the other, in the same run."""
     for plain, logged in _LOGGED.items():
-        before, *_ = _throughput(scale, _SumBatches(), plain, keys, batch_rows)
-        after, *more = _throughput(scale, _SumBatches(), logged, keys, batch_rows)
+        before, *_ = _throughput(scale, SumBatches(), plain, keys, batch_rows)
+        after, *more = _throughput(scale, SumBatches(), logged, keys, batch_rows)
         yield from (after, *more)
         yield Result(
             f"spine.{logged}.share.{keys}",
@@ -202,7 +204,7 @@ def _checkpoint_ms(job: JobHandle) -> tuple[float, ...]:
 
 def _small_batches() -> Iterator[Result]:
     """Micro-batches of a few rows: how long one takes, and whether that stays so."""
-    with _Running(_SumBatches(), 100_000, 1_000) as running:
+    with RunningSum(SumBatches(), 100_000, 1_000) as running:
         moments = [running.until_batch(number) for number in range(1, 221)]
     took = [(after - before) * 1000 for before, after in pairwise(moments)]
     yield Result("spine.latency", "ms a batch", tuple(took[-100:]), "", "<= 300")
@@ -214,7 +216,7 @@ def _recovery(scale: Scale) -> Result:
     """From SIGKILL of a slot until rows are let in again, at 100 k keys."""
     samples = []
     for _ in range(min(scale.repetitions, 3)):
-        with _Running(_SumBatches(), 100_000, 200_000) as running:
+        with RunningSum(SumBatches(), 100_000, 200_000) as running:
             running.until(lambda: running.job.checkpoints().counts.completed >= 2)
             began = time.perf_counter()
             os.kill(running.job.slot_pids()[1], signal.SIGKILL)

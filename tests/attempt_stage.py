@@ -11,11 +11,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from holdfast.runtime.checkpoint import CheckpointHistory, SlotStatistics, Store
+from holdfast.runtime.checkpoint import (
+    CheckpointHistory,
+    SavepointFormat,
+    SavepointOrder,
+    SavepointPurpose,
+    SlotStatistics,
+    Store,
+)
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.driver.attempt import Attempt, AttemptParts, Outcome, Phase
+from holdfast.runtime.driver.attempt import Attempt, AttemptParts
 from holdfast.runtime.driver.events import AttemptEvent, EventQueue, SlotsEnded, Stored
 from holdfast.runtime.driver.feed import Feed, Source
+from holdfast.runtime.driver.outcomes import Outcome, Phase
 from holdfast.runtime.network import (
     Acknowledge,
     Cancel,
@@ -29,7 +37,14 @@ from holdfast.runtime.network import (
     ToDriver,
     ToSlot,
 )
-from holdfast.storage import CheckpointMetadata, HoldfastError, ManualClock, StateSnapshot
+from holdfast.storage import (
+    CheckpointMetadata,
+    CheckpointStorage,
+    HoldfastError,
+    ManualClock,
+    SavepointFolder,
+    StateSnapshot,
+)
 
 VERSION = "1.2.3"
 Step = AttemptEvent | int | None
@@ -136,7 +151,14 @@ class PlayedSource(Source):
     def position(self) -> int:
         return self.at
 
-    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
+    def store(
+        self,
+        position: Any,
+        checkpoint_id: int,
+        *,
+        completed: int | None,
+        savepoint: SavepointFolder | None = None,
+    ) -> StateSnapshot:
         self.bases.append((checkpoint_id, completed))
         if self.store_error is not None:
             raise self.store_error
@@ -161,6 +183,7 @@ class Stage:
         self.phases: list[Phase] = []
         self.stored: list[Store] = []
         self.retained: list[int] = []
+        self.discarded: list[tuple[SavepointOrder, int]] = []
         self.stores_at_once = True
         self.cancelled = 0
         self.history = CheckpointHistory()
@@ -177,6 +200,7 @@ class Stage:
             link=lambda address: self.slots[int(address)],
             store=self._store,
             retain=self.retained.append,
+            discard=lambda order, number: self.discarded.append((order, number)),
             on_phase=self.phases.append,
             clock=self.clock,
         )
@@ -242,7 +266,7 @@ class Stage:
     def _store(self, command: Store, events: EventQueue) -> None:
         self.stored.append(command)
         if self.stores_at_once:
-            events.put(Stored(metadata_of(command)))
+            events.put(Stored(metadata_of(command), command.savepoint))
 
 
 def metadata_of(command: Store) -> CheckpointMetadata:
@@ -252,3 +276,15 @@ def metadata_of(command: Store) -> CheckpointMetadata:
         triggered_ms=command.triggered_ms,
         completed_ms=0,
     )
+
+
+def an_order(
+    storage: CheckpointStorage, purpose: SavepointPurpose = SavepointPurpose.KEEP_RUNNING
+) -> SavepointOrder:
+    """One for a savepoint of job "job"."""
+    return SavepointOrder(SavepointFolder.begin(storage, "job"), SavepointFormat.NATIVE, purpose)
+
+
+def error_of(order: SavepointOrder) -> str:
+    """Why there will be none."""
+    return str(order.outcome.exception(0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,12 +13,27 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from holdfast.backends import StateBackend
+from holdfast.runtime.control import FOLDER_VARIABLE
 from quick_places import quick_place
 from servers.guarded import ServerFailed
 from servers.hadoop import hdfs_jars
 from servers.hdfs import HdfsServer
 from servers.s3 import S3Server
 from tried_backends import PARAMETERS, backend_named
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is in the background of a shell, and so processes of tests would have it from us: those
+    # that are to be interrupted would never hear of it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _running_jobs() -> Iterator[None]:
+    """Jobs of tests register where no job of the user's does."""
+    with TemporaryDirectory(prefix="holdfast-runs-", dir=quick_place()) as folder:
+        os.environ[FOLDER_VARIABLE] = folder
+        yield
+        del os.environ[FOLDER_VARIABLE]
 
 
 @pytest.fixture(params=PARAMETERS)

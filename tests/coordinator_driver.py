@@ -12,11 +12,14 @@ from holdfast.runtime.checkpoint import (
     FailJob,
     Notify,
     Retain,
+    SavepointFormat,
+    SavepointOrder,
+    SavepointPurpose,
     SlotStatistics,
     Trigger,
 )
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.storage import InlineHandle, StateSnapshot
+from holdfast.storage import InlineHandle, SavepointFolder, StateSnapshot, load_storage
 
 START_MS = 1_000_000
 SLOTS = 2
@@ -26,6 +29,14 @@ COUNTED = (AbortReason.DECLINED, AbortReason.EXPIRED, AbortReason.IO, AbortReaso
 def part(slot: int | None = None, size_bytes: int = 1) -> StateSnapshot:
     handle = InlineHandle(data=b"x" * size_bytes)
     return StateSnapshot(kind="test/1", handles={"all": handle}, slot=slot)
+
+
+def an_order(
+    purpose: SavepointPurpose = SavepointPurpose.KEEP_RUNNING, name: str = "savepoint-0"
+) -> SavepointOrder:
+    """An order for a savepoint somewhere."""
+    folder = SavepointFolder(load_storage("memory://savepoints"), name)
+    return SavepointOrder(folder, SavepointFormat.NATIVE, purpose)
 
 
 class Driver:
@@ -82,6 +93,14 @@ class Driver:
 
     def request(self) -> Sequence[Command]:
         return self.coordinator.request(self.now_ms)
+
+    def request_savepoint(
+        self, purpose: SavepointPurpose = SavepointPurpose.KEEP_RUNNING
+    ) -> Sequence[Command]:
+        return self.coordinator.request_savepoint(self.now_ms, an_order(purpose))
+
+    def drained(self) -> Sequence[Command]:
+        return self.coordinator.drained(self.now_ms)
 
     def request_final(self) -> Sequence[Command]:
         return self.coordinator.request_final(self.now_ms)

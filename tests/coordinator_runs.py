@@ -20,15 +20,36 @@ from holdfast.runtime.checkpoint import (
     FailJob,
     Notify,
     Retain,
+    SavepointFormat,
+    SavepointOrder,
+    SavepointPurpose,
     SlotStatistics,
     Store,
     Trigger,
 )
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.storage import InlineHandle, StateSnapshot
+from holdfast.storage import (
+    InlineHandle,
+    SavepointFolder,
+    StateSnapshot,
+    Unavailable,
+    load_storage,
+)
 
 START_MS = 1_000
 Parts = dict[str, tuple[StateSnapshot, ...]]
+
+
+class PlayedOrder(SavepointOrder):
+    """One of the same name is the same one, so that traces can be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlayedOrder) and (other.folder.folder, other.purpose) == (
+            self.folder.folder,
+            self.purpose,
+        )
+
+    __hash__ = object.__hash__
 
 
 @dataclass
@@ -38,6 +59,15 @@ class Book:
     begun: Begin
     acks: dict[int, Parts] = field(default_factory=dict)
     positions: dict[str, StateSnapshot] = field(default_factory=dict)
+
+    @property
+    def order(self) -> SavepointOrder | None:
+        return self.begun.savepoint
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is a savepoint with which the job goes on."""
+        return self.order is not None and not self.order.purpose.ends_job
 
 
 @dataclass
@@ -56,6 +86,11 @@ class Watch:
     """What is to be carried out of `Retain`: a thread beside it does that later."""
     pending: dict[int, Book] = field(default_factory=dict)
     storing: int | None = None
+    saving: set[int] = field(default_factory=set)
+    """Those that are stored beside the others."""
+    suspended_by: SavepointOrder | None = None
+    has_drained: bool = False
+    is_to_be_cancelled: bool = False
     last_id: int = 0
     last_trigger_ms: int = START_MS
     last_end_ms: int | None = None
@@ -71,7 +106,6 @@ class Watch:
             self._rule(now_ms, command)
         told = [type(each) for each in commands]
         assert told.count(Notify) == told.count(Retain), "does not say what is to be retained"
-        assert len(self.pending) <= self.config.max_concurrent, "too many at once"
         self._nothing_is_missing()
         if self.failures > self.config.tolerable_failures:
             assert self.is_over, "too many failures, and the job goes on"
@@ -86,6 +120,8 @@ class Watch:
     def _nothing_is_missing(self) -> None:
         """A slot builds on one that it may only come to know just before the barrier."""
         for number, book in self.pending.items():
+            if book.order is not None:
+                continue
             missing = {each for each in self.completed if each >= self._since(book)} - self.kept
             assert not missing, f"{number} may build on {missing}, which is deleted"
 
@@ -98,11 +134,13 @@ class Watch:
             return
         for number, book in self.pending.items():
             age_ms = now_ms - book.begun.triggered_ms
-            assert age_ms < self.config.timeout_ms or number == self.storing, "did not expire"
-            assert not self._is_ready(book) or self.storing is not None, "did not store"
+            is_stored = number == self.storing or number in self.saving
+            assert age_ms < self.config.timeout_ms or is_stored, "did not expire"
+            assert not self._is_ready(book) or self.storing is not None or is_stored, "no store"
         interval_ms = self.config.interval_ms
         has_room = len(self.pending) < self.config.max_concurrent
-        if has_room and interval_ms is not None and not self.wants_final:
+        is_quiet = self.wants_final or self.suspended_by is not None
+        if has_room and interval_ms is not None and not is_quiet:
             paused_ms = self.config.min_pause_ms if self.last_end_ms is not None else 0
             rested_ms = (self.last_end_ms or 0) + paused_ms
             assert now_ms < max(self.last_trigger_ms + interval_ms, rested_ms), "did not begin"
@@ -120,18 +158,23 @@ class Watch:
                 assert number == self.storing, "told before it was stored"
                 assert number > self.last_notified, "told out of order"
                 self.last_notified, self.storing = number, None
-                self.is_finished = self.pending.pop(number).begun.is_final
+                book = self.pending.pop(number)
+                assert not book.is_aside, "sinks would commit what nobody restarts from"
+                self.is_finished = book.begun.is_final or book.order is not None
                 self.failures, self.last_end_ms = 0, now_ms
                 self.completed.append(number)
                 self.kept.add(number)
             case Retain(since):
-                needed = min(map(self._since, self.pending.values()), default=self.last_notified)
+                checkpoints = [book for book in self.pending.values() if book.order is None]
+                needed = min(map(self._since, checkpoints), default=self.last_notified)
                 assert since >= needed, "keeps what nobody needs"
                 self.retaining.append(since)
             case Abort():
                 self._abort(now_ms, command)
             case FailJob():
-                assert self.failures > self.config.tolerable_failures, "fails without reason"
+                is_drained = self.has_drained and self.suspended_by is None
+                has_reason = is_drained or self.failures > self.config.tolerable_failures
+                assert has_reason, "fails without reason"
                 self.is_over = True
 
     def _begin(self, now_ms: int, begin: Begin) -> None:
@@ -140,7 +183,12 @@ class Watch:
         newest = self.completed[-1] if self.completed else None
         assert begin.base == newest, "does not build on the newest that is complete"
         assert not self.is_finished, "begins after the final one"
+        if begin.savepoint is not None:
+            self._begin_savepoint(begin)
+            return
         assert begin.is_final == self.wants_final, "not the kind that is wanted"
+        assert self.suspended_by is None, "begins though a savepoint is to be the last"
+        assert len(self.pending) < self.config.max_concurrent, "too many at once"
         if begin.trigger is Trigger.PERIODIC:
             assert self.config.interval_ms is not None
             assert now_ms >= self.last_trigger_ms + self.config.interval_ms, "too early"
@@ -150,9 +198,22 @@ class Watch:
         self.last_id, self.last_trigger_ms = begin.checkpoint_id, now_ms
         self.pending[begin.checkpoint_id] = Book(begin)
 
+    def _begin_savepoint(self, begin: Begin) -> None:
+        assert begin.trigger is Trigger.SAVEPOINT
+        assert self.suspended_by in (None, begin.savepoint), "another is to be the last"
+        self.last_id = begin.checkpoint_id
+        self.pending[begin.checkpoint_id] = Book(begin)
+
+    def saved(self, number: int) -> None:
+        """A savepoint with which the job goes on is stored: nobody has to be told."""
+        self.saving.discard(number)
+        book = self.pending.pop(number)
+        self.is_to_be_cancelled |= book.order is self.suspended_by
+
     def _store(self, store: Store) -> None:
-        assert self.storing is None, "stores two at once"
         book = self.pending[store.checkpoint_id]
+        assert book.is_aside or self.storing is None, "stores two at once"
+        assert store.savepoint is book.order
         assert self._is_ready(book), "stores what is not whole"
         merged: Parts = {}
         for slot in range(self.slots):
@@ -161,19 +222,30 @@ class Watch:
         assert store.operators == merged
         assert store.sources == book.positions
         assert store.triggered_ms == book.begun.triggered_ms
-        self.storing = store.checkpoint_id
+        if book.is_aside:
+            self.saving.add(store.checkpoint_id)
+        else:
+            self.storing = store.checkpoint_id
 
     def _abort(self, now_ms: int, abort: Abort) -> None:
         number = abort.checkpoint_id
         book = self.pending.pop(number)
+        assert abort.savepoint is book.order
         if abort.reason is AbortReason.FINALIZE:
-            assert number == self.storing
-            self.storing = None
+            assert number == self.storing or number in self.saving
+            self.saving.discard(number)
+            self.storing = None if number == self.storing else self.storing
         assert number != self.storing, "aborts what may be complete"
+        assert number not in self.saving, "aborts what may be complete"
         if abort.reason is AbortReason.EXPIRED:
             assert now_ms - book.begun.triggered_ms >= self.config.timeout_ms
         if abort.reason is AbortReason.SUBSUMED:
             assert number < self.last_notified
+            assert not book.is_aside, "a savepoint is never obsolete"
+        if book.order is not None:
+            if book.order is self.suspended_by:
+                self.suspended_by, self.last_trigger_ms = None, now_ms
+            return
         self.failures += abort.reason.counts
         self.last_end_ms = now_ms
 
@@ -197,6 +269,8 @@ class CoordinatorRun:
         self._slots = self._random.randint(1, 3)
         self._sources = ("a", "b")[: self._random.randint(0, 2)]
         self._now_ms = START_MS
+        self._place = load_storage("memory://savepoints")
+        self._orders = 0
         restored = self._random.choice((None, 3))
         first_id = 1 if restored is None else 5
         self._coordinator = kind(
@@ -227,6 +301,8 @@ class CoordinatorRun:
             (3, self._decline),
             (1, self._fail_trigger),
             (3, self._request),
+            (self._random.choice((0, 0, 2)), self._request_savepoint),
+            (2, self._drained),
             (self._random.choice((0, 1)), self._request_final),
             (self._random.choice((0, 0, 1)), self._shutdown),
         )
@@ -251,11 +327,16 @@ class CoordinatorRun:
         for _ in range(100):
             if self.watch.is_over or self.watch.is_finished or self.watch.last_notified >= before:
                 return self
+            if self.watch.is_to_be_cancelled:
+                return self
+            self._saw(self._drained())
             for number in tuple(self.watch.pending):
                 for slot in range(self._slots):
                     self._saw(self._answer(number, slot))
                 for uid in self._sources:
                     self._saw(self._answer_position(number, uid))
+            for number in sorted(self.watch.saving):
+                self._saw(self._end_storing(number, is_stored=True))
             while self.watch.storing is not None and not self.watch.is_over:
                 self._saw(self._end_storing(self.watch.storing, is_stored=True))
             self._now_ms += 100
@@ -316,16 +397,22 @@ class CoordinatorRun:
         return ()
 
     def _finish_storing(self) -> Sequence[Command]:
-        if self.watch.storing is None:
+        stored = [*self.watch.saving]
+        stored += [] if self.watch.storing is None else [self.watch.storing]
+        if not stored:
             return ()
-        return self._end_storing(self.watch.storing, is_stored=self._random.random() < 0.8)
+        number = self._random.choice(sorted(stored))
+        return self._end_storing(number, is_stored=self._random.random() < 0.8)
 
     def _end_storing(self, number: int, *, is_stored: bool) -> Sequence[Command]:
         while self.watch.retaining:  # by the same thread, and told before
             self.watch.retain()
         if self.watch.is_over:
-            self.watch.storing = None
+            self.watch.saving.discard(number)
+            self.watch.storing = None if number == self.watch.storing else self.watch.storing
         if is_stored:
+            if number in self.watch.saving:
+                self.watch.saved(number)
             return self._coordinator.stored(self._now_ms, number)
         return self._coordinator.store_failed(self._now_ms, number, reason="no answer")
 
@@ -345,8 +432,34 @@ class CoordinatorRun:
     def _request(self) -> Sequence[Command]:
         return self._coordinator.request(self._now_ms)
 
+    def _request_savepoint(self) -> Sequence[Command]:
+        self._orders += 1
+        folder = SavepointFolder(self._place, f"savepoint-{self._orders}")
+        purposes = [SavepointPurpose.KEEP_RUNNING] * 4 + [*SavepointPurpose]
+        order = PlayedOrder(folder, SavepointFormat.NATIVE, self._random.choice(purposes))
+        is_open = not (self.watch.is_over or self.watch.wants_final or self.watch.suspended_by)
+        try:
+            commands = self._coordinator.request_savepoint(self._now_ms, order)
+        except Unavailable:
+            assert not is_open or self.watch.is_finished, "refused without reason"
+            return ()
+        assert is_open, "taken though another is to be the last"
+        if order.purpose is not SavepointPurpose.KEEP_RUNNING:
+            self.watch.suspended_by = order
+        assert (not commands) == (order.purpose is SavepointPurpose.DRAIN)
+        return commands
+
+    def _drained(self) -> Sequence[Command]:
+        order = self.watch.suspended_by
+        if order is None or order.purpose is not SavepointPurpose.DRAIN:
+            return ()
+        if self.watch.is_over or self.watch.has_drained:
+            return ()
+        self.watch.has_drained = True
+        return self._coordinator.drained(self._now_ms)
+
     def _request_final(self) -> Sequence[Command]:
-        if self._random.random() < 0.9:
+        if self._random.random() < 0.9 or self.watch.suspended_by is not None:
             return ()
         self.watch.wants_final = True
         return self._coordinator.request_final(self._now_ms)

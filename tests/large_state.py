@@ -22,6 +22,7 @@ import xxhash
 from holdfast.backends import ValueStateDescriptor, key_groups_of_slots
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.rocksdb import RocksDBStateBackend
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.storage import JobStorage, StateSnapshot, load_storage
 
 MEMORY_BYTES = 16 << 20
@@ -121,7 +122,7 @@ def _read(
             sum(map(_check, keys.tolist(), values.get_many(pa.array(keys)).to_pylist()))
             for keys in content.batches()
         )
-        neutral = state.snapshot(2 + PARALLELISM, job, neutral=True).result()
+        neutral = state.snapshot(2 + PARALLELISM, job, form=SnapshotForm.NEUTRAL).result()
     return {
         "count": count,
         "checksum": checksum & _MASK,

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.backends import KeyedStateBackend, SnapshotFuture, StateBackend, key_groups_of_slots
 from holdfast.backends.keyed import EarlyFiles
 from holdfast.backends.logs import LOGGED_KIND, LoggedAttributes
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.storage import (
     CheckpointMetadata,
     JobStorage,
@@ -132,12 +133,12 @@ class LoggedRun:
         """The part of each slot in the next checkpoint."""
         return [future.result(_WAIT_S) for future in self.begin().futures]
 
-    def begin(self, *, neutral: bool = False) -> Begun:
+    def begin(self, *, form: SnapshotForm = SnapshotForm.OWN) -> Begun:
         """Begin the next checkpoint."""
         target, number = _SlotFiles(self.job), self.number
         self.number += 1
         base = max(self.owner.completed, default=None)
-        futures = [slot.snapshot(number, target, neutral=neutral) for slot in self.slots]
+        futures = [slot.snapshot(number, target, form=form) for slot in self.slots]
         begun = Begun(number, base, futures)
         self._under_way.append(begun)
         return begun
@@ -196,6 +197,9 @@ class _SlotFiles:
 
     def log_segments(self, number: int, _: str = "", *, compression: str = "") -> SegmentWriter:
         return self._job.log_segments(number, "slot-log", compression=compression)
+
+    def table_file(self, number: int, path: str) -> SegmentWriter:
+        return self._job.table_file(number, path)
 
 
 def lasting(count: int, *, seed: int) -> list[Step]:

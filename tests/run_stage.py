@@ -11,21 +11,15 @@ import pytest
 from attempt_stage import PlayedSource
 from holdfast.backends import load_backend
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.driver.attempt import (
-    Attempt,
-    AttemptParts,
-    Cancelled,
-    Outcome,
-    Phase,
-    Succeeded,
-    Unsuccessful,
-)
-from holdfast.runtime.driver.claiming import ClaimedCheckpoint
+from holdfast.runtime.driver.attempt import Attempt, AttemptParts
+from holdfast.runtime.driver.claiming import Claimed
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
 from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Phase, Succeeded, Unsuccessful
 from holdfast.runtime.driver.restoring import RestorePoint
-from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourceOpening
+from holdfast.runtime.driver.run import JobRun, JobStatus
+from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
 from holdfast.runtime.restarts import FixedDelayRestart, RestartStrategy
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import (
@@ -69,7 +63,7 @@ class Stage:
     acts: list[Act]
     restart: RestartStrategy = field(default_factory=lambda: FixedDelayRestart(attempts=2, delay=0))
     config: CheckpointConfig = field(default_factory=CheckpointConfig)
-    claimed: tuple[ClaimedCheckpoint, ...] = ()
+    claimed: tuple[Claimed, ...] = ()
     opening_error: Exception | None = None
     fails_to_open: str = SOURCES[0]
     sources: list[PlayedSource] = field(default_factory=list)
@@ -137,6 +131,7 @@ class Stage:
             sources=dict.fromkeys(SOURCES, part),
         )
         self.keeper.last = self.owner.commit(metadata)
+        self.keeper.point = RestorePoint(self.keeper.last, self.job)
         return metadata
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from early_files import EarlyWriter, check_early
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.backends.snapshots import FILES_KIND
+from holdfast.backends.snapshots import FILES_KIND, SnapshotForm
 from holdfast.backends.testing.comparing import compare_fired, compare_states
 from holdfast.backends.testing.fleet import UID, Fleet, Settings, comparable
 from holdfast.backends.testing.model import Model, ModelTimer
@@ -259,7 +259,7 @@ class Campaign:
         seat.take(
             tells=self.rules.barriers_tell,
             compression=("", "lz4")[number % 2],
-            neutral=self._is_neutral(number),
+            form=SnapshotForm.NEUTRAL if self._is_neutral(number) else SnapshotForm.OWN,
             files_left=self.chance.randrange(3) if self.chance.random() < 0.05 else None,
         )
 

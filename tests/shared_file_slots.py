@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from early_files import EarlyWriter
 from holdfast.backends.keyed import KeyedStateBackend
-from holdfast.backends.snapshots import SnapshotFuture
+from holdfast.backends.snapshots import SnapshotForm, SnapshotFuture
 from holdfast.backends.testing.fleet import Gate
 from holdfast.runtime.checkpoint import Begin
 from holdfast.storage import JobStorage, SegmentWriter, StateSnapshot, Unavailable
@@ -80,14 +80,16 @@ class Seat:
     _given_up: set[int] = field(default_factory=set)
     _completed: int | None = None
 
-    def take(self, *, tells: bool, compression: str, neutral: bool, files_left: int | None) -> None:
+    def take(
+        self, *, tells: bool, compression: str, form: SnapshotForm, files_left: int | None
+    ) -> None:
         """The next barrier is here; if it `tells`, it says what was complete when it was sent."""
         begun = self.barriers.pop(0)
         number = begun.checkpoint_id
         if tells and begun.base is not None:
             self._complete(begun.base)
         target = Target(self.job, files_left=files_left)
-        future = self.backend.snapshot(number, target, compression=compression, neutral=neutral)
+        future = self.backend.snapshot(number, target, compression=compression, form=form)
         self.parts[number] = Part(target, future)
         self.early_parts[number] = self.early.snapshot(number)
         if number in self._given_up:

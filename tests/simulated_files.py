@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.backends import KeyedStateBackend, Segments, SnapshotTarget
-from holdfast.storage import Handle, JobStorage, StateSnapshot
+from holdfast.backends import KeyedStateBackend, Segments, SnapshotForm, SnapshotTarget
+from holdfast.storage import Handle, StateFolder, StateSnapshot
 from simulated_world import Broken, World
 
 _PREFIX = "simulated/"
@@ -25,16 +25,17 @@ class SharedFiles:
     """The files beside the state of one operator in one slot, from its opening on."""
 
     def __init__(
-        self, uid: str, restore: Sequence[StateSnapshot], storage: JobStorage | None
+        self, uid: str, restore: Sequence[StateSnapshot], storage: StateFolder | None
     ) -> None:
         self._uid = uid
         self._world = World.current()
         self._base: Mapping[str, Handle] = {}
         self._written: dict[int, Mapping[str, Handle]] = {}
+        self._restored: Mapping[str, Handle] = {}
         for snapshot in restore:
             assert storage is not None
-            self._base = {**self._base, **_shared(snapshot)}
-        for name, handle in self._base.items():
+            self._restored = {**self._restored, **_shared(snapshot)}
+        for name, handle in self._restored.items():
             assert storage is not None
             if storage.read(handle) != self._content(name):  # or there is none: a slot of the past
                 raise Broken(f"{name} of {uid} is another's")
@@ -42,15 +43,23 @@ class SharedFiles:
     def join(self, state: KeyedStateBackend) -> KeyedStateBackend:
         """Have the state take them into its snapshots."""
         snapshot, completed = state.snapshot, state.notify_checkpoint_complete
+        build_on = state.build_on_restored
 
         def taken(number: int, target: SnapshotTarget, **more: Any) -> Future[StateSnapshot]:
-            part = _Part(self, number, target, self._chosen())
+            is_own = more.get("form", SnapshotForm.OWN) is SnapshotForm.OWN
+            kept = self._chosen() if is_own else {}
+            part = _Part(self, number, target, kept)
             return _Joined(snapshot(number, part, **more), part)
 
         def told(number: int) -> None:
             self._complete(number)
             completed(number)
 
+        def built_on() -> None:
+            self._base = self._restored
+            build_on()
+
+        state.build_on_restored = built_on  # type: ignore[method-assign]
         state.snapshot = taken  # type: ignore[method-assign, assignment]
         state.notify_checkpoint_complete = told  # type: ignore[method-assign, assignment]
         return state
@@ -64,7 +73,7 @@ class SharedFiles:
 
     def handles(self, number: int) -> Mapping[str, Handle]:
         """What the snapshot refers to."""
-        return self._written[number]
+        return self._written.get(number, {})
 
     def _chosen(self) -> Mapping[str, Handle]:
         """At the barrier: what of its base a snapshot refers to."""
@@ -89,12 +98,22 @@ class _Part:
         self._number = number
         self._target = target
         self._kept = kept
+        self._has_written = False
 
     def segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> Segments:
-        self._files.write(self._number, self._target, self._kept)
+        self._write_once()
         return self._target.segments(checkpoint_id, label, compression=compression)
+
+    def table_file(self, checkpoint_id: int, path: str) -> Segments:
+        self._write_once()
+        return self._target.table_file(checkpoint_id, path)
+
+    def _write_once(self) -> None:
+        if not self._has_written:
+            self._has_written = True
+            self._files.write(self._number, self._target, self._kept)
 
     def shared_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
@@ -22,8 +22,9 @@ from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.restoring import LATEST, RestorePoint
-from holdfast.runtime.driver.run import JobRun, JobStatus, RunParts, SourceOpening
+from holdfast.runtime.driver.restoring import LATEST, SAVED_AT, RestorePoint
+from holdfast.runtime.driver.run import JobRun, JobStatus
+from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
 from holdfast.runtime.driver.starting import begin
 from holdfast.runtime.elements import MIN_WATERMARK
 from holdfast.runtime.restarts import FixedDelayRestart
@@ -35,6 +36,7 @@ from holdfast.storage import (
     Invalid,
     JobOwner,
     JobResult,
+    SavepointFolder,
     SeededEntropy,
     StateSnapshot,
     Unavailable,
@@ -65,6 +67,7 @@ _EXECUTORS = (
     "holdfast.runtime.driver.attempt",
     "holdfast.runtime.driver.feed",
     "holdfast.runtime.driver.keeper",
+    "holdfast.runtime.driver.savepoint_keeper",
     "holdfast.runtime.driver.sweeping",
     "holdfast.runtime.slot",
 )
@@ -97,13 +100,20 @@ class SimulatedSource(Source):
         if self._failure is not None:
             # Late, as if its thread was stopped just before: what can go wrong until then?
             yield Action("source says why it failed", self._process, self._fail, 0.05)
-        elif not self._is_stopped and self._has_room():
+        elif not self._is_stopped and self._has_room() and not self._is_held:
             yield Action(f"push of {self.uid}", self._process, self._go_on, 0.5)
 
     def position(self) -> dict[str, Any]:
         return dict(self._position)
 
-    def store(self, position: Any, checkpoint_id: int, *, completed: int | None) -> StateSnapshot:
+    def store(
+        self,
+        position: Any,
+        checkpoint_id: int,
+        *,
+        completed: int | None,
+        savepoint: SavepointFolder | None = None,
+    ) -> StateSnapshot:
         if self._world.mishap("position is not stored", rate=0.02):
             raise Unavailable("the position cannot be stored")
         return StateSnapshot(kind=_KIND, attributes=position)
@@ -113,6 +123,11 @@ class SimulatedSource(Source):
         self._failure = None
         if self in self._world.actors:
             self._world.actors.remove(self)
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether it would have to wait, which nobody can in this world."""
+        return self._feed is not None and self._feed.is_held
 
     def _slots(self) -> list[SimulatedSlot]:
         assert self._feed is not None
@@ -230,6 +245,8 @@ class Simulation:
         )
         self.cluster = SimulatedCluster(self.world)
         self.completed: list[tuple[int, int]] = []
+        self.gone_on_from: list[tuple[int, int]] = []
+        """Savepoints that drivers began with: by whom, and their numbers."""
         self.there: dict[int, CheckpointMetadata] = {}
         """Those of them that were not deleted."""
         self.runs: dict[Process, JobRun] = {}
@@ -243,7 +260,7 @@ class Simulation:
         """Whether a driver has finished the job."""
         return any(status is JobStatus.FINISHED for _, status in self.statuses)
 
-    def run(self) -> Simulation:
+    def run(self) -> Self:
         """See the job to its end, and what is left of it to theirs."""
         with (
             simulated(self.world),
@@ -285,14 +302,25 @@ class Simulation:
                 except Unavailable as error:
                     self.world.note(f"{driver.name} does not get to start: {error}")
                     continue
+                driver.is_alive = False
+                if self.goes_on(run):
+                    continue
                 self.statuses.append((driver.name, run.status))
                 self.errors.append(str(run.error))
-                driver.is_alive = False
                 return
+
+    def goes_on(self, run: JobRun | EndedRun) -> bool:
+        """Whether somebody goes on with a job that has ended."""
+        del run
+        return False
+
+    def restored(self) -> str:
+        """What a driver is told to go on from."""
+        return LATEST
 
     def _live(self) -> JobRun | EndedRun:
         """What an environment does to go on from the latest checkpoint."""
-        beginning = begin(self.job, LATEST, self._hesitate)
+        beginning = begin(self.job, self.restored(), self._hesitate)
         if isinstance(beginning, JobResult):
             self.world.note("the job had ended before")
             return EndedRun(beginning)
@@ -310,8 +338,20 @@ class Simulation:
     def _job_run(self, owner: JobOwner, point: RestorePoint | None) -> JobRun:
         clock = self.world.clock
         restored = None if point is None else point.metadata.checkpoint_id
-        self.world.note(f"epoch {owner.epoch} begins with checkpoint {restored}")
+        self.world.note(f"epoch {owner.epoch} begins with {restored}")
+        if point is not None and point.is_savepoint:
+            self.gone_on_from.append((owner.epoch, point.metadata.checkpoint_id))
         _watch_commits(owner)
+        keeper = CheckpointKeeper(
+            self.job,
+            owner,
+            retained=self.config.retained,
+            parallelism=self.parallelism,
+            max_parallelism=self.plan.max_parallelism,
+            clock=clock,
+        )
+        if point is not None and point.is_savepoint:
+            keeper.skip_to(point.metadata.checkpoint_id + 1)
         self.runs[self.world.process] = run = JobRun(
             RunParts(
                 plan=self.plan,
@@ -320,14 +360,7 @@ class Simulation:
                 restart=FixedDelayRestart(attempts=1_000, delay=0),
                 backend=self.backend,
                 job=self.job,
-                keeper=CheckpointKeeper(
-                    self.job,
-                    owner,
-                    retained=self.config.retained,
-                    parallelism=self.parallelism,
-                    max_parallelism=self.plan.max_parallelism,
-                    clock=clock,
-                ),
+                keeper=keeper,
                 restore=point,
                 allow_pickle=False,
                 cluster=self.cluster,
@@ -359,8 +392,11 @@ class Simulation:
     def _check_checkpoint(self, metadata: CheckpointMetadata, files: set[str]) -> None:
         """A checkpoint that is written has the parts of all slots, and their files are there."""
         self.checkpoints += 1
-        self.completed.append((metadata.epoch, metadata.checkpoint_id))
-        self.there[metadata.checkpoint_id] = metadata
+        if metadata.kind == "checkpoint":
+            self.completed.append((metadata.epoch, metadata.checkpoint_id))
+            self.there[metadata.checkpoint_id] = metadata
+        if SAVED_AT in metadata.properties:
+            return  # it stands for a savepoint, which was looked at
         there = ({*metadata.sources}, {*metadata.operators})
         _promise(
             f"it has parts of {there}", is_kept=there == ({*SOURCES}, {"spend", "towns", *SINKS})
@@ -401,6 +437,8 @@ class Simulation:
         coordinator = None if attempt is None or attempt._is_over else attempt._coordinator
         if coordinator is not None and not coordinator.is_shut_down:
             for number, pending in coordinator._pending.items():
+                if pending.begun.savepoint is not None:
+                    continue
                 base = pending.begun.base
                 yield number, coordinator._first_id if base is None else base
 
@@ -409,7 +447,8 @@ class Simulation:
         _, attempt, number, _ = part.split("/")
         epoch = int(attempt.partition(".")[0])
         is_written = any(
-            by >= epoch and checkpoint_id >= int(number) for by, checkpoint_id in self.completed
+            by >= epoch and checkpoint_id >= int(number)
+            for by, checkpoint_id in (*self.completed, *self.gone_on_from)
         )
         _promise(f"{part} is committed before its checkpoint", is_kept=is_written)
         seen = self.shelf.seen[uid] + Counter(self.shelf.prepared[part])
@@ -447,6 +486,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr("holdfast.backends.transfers.wait", wait_for_all)
         patch.setattr("holdfast.runtime.driver.keeper._FIRST_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.keeper._CLEAN_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.savepoint_keeper._FIRST_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.sweeping._FIRST_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.run.EventQueue", SimulatedQueue)
         patch.setattr("holdfast.runtime.driver.run.DriverServer", SimulatedServer)

@@ -12,7 +12,7 @@ from holdfast.backends import (
     StateBackend,
     TableStore,
 )
-from holdfast.storage import JobStorage, StateSnapshot
+from holdfast.storage import StateFolder, StateSnapshot
 from simulated_files import SharedFiles, without_shared
 from simulated_world import Process, World
 
@@ -35,7 +35,7 @@ class SimulatedState(StateBackend):
         *,
         uid: str,
         restore: Sequence[StateSnapshot] = (),
-        storage: JobStorage | None = None,
+        storage: StateFolder | None = None,
         **more: Any,
     ) -> KeyedStateBackend:
         files = SharedFiles(uid, restore, storage)

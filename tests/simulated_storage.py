@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import Any
+from weakref import WeakValueDictionary
 
 from holdfast.storage import (
     Buffer,
@@ -18,6 +21,13 @@ from holdfast.storage.metadata import decode_metadata
 from simulated_world import Killed, World
 
 _INLINE_BYTES = 300
+_by_key: WeakValueDictionary[int, SimulatedStorage] = WeakValueDictionary()
+"""All that there are, for those that travel: in a simulated world there is one process."""
+_keys = count()
+
+
+def _the_one(key: int) -> SimulatedStorage:
+    return _by_key[key]
 
 
 class SimulatedStorage(JobManagerCheckpointStorage):
@@ -32,8 +42,13 @@ class SimulatedStorage(JobManagerCheckpointStorage):
         entropy = SeededEntropy(world.random.randrange(2**32))
         super().__init__(max_state_bytes=_INLINE_BYTES, clock=world.clock, entropy=entropy)
         self._world = world
+        self._key = next(_keys)
+        _by_key[self._key] = self
         self._on_completed = on_completed
         self._on_deleted = on_deleted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _the_one, (self._key,)
 
     @property
     def capabilities(self) -> Capabilities:

@@ -43,13 +43,17 @@ class PlayedDriver:
 
     def wait(self, kind: type) -> Any:
         """The first message of this kind."""
+        return self.wait_for(kind, 1)
 
-        def found() -> Any:
-            return next((each for each in self.told if isinstance(each, kind)), None)
+    def wait_for(self, kind: type, count: int) -> Any:
+        """The message of this kind before which there were that many but one."""
+
+        def found() -> list[ToDriver]:
+            return [each for each in self.told if isinstance(each, kind)]
 
         with self._changed:
-            assert self._changed.wait_for(lambda: found() is not None, 10), f"no {kind.__name__}"
-            return found()
+            assert self._changed.wait_for(lambda: len(found()) >= count, 10), f"no {kind.__name__}"
+            return found()[count - 1]
 
 
 class Stage:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from holdfast.backends import SnapshotFuture, StateBackend, StateVisibility, file_snapshots
+from holdfast.backends.snapshots import SnapshotForm
 from holdfast.backends.testing.fleet import UID, Fleet, Settings
 from holdfast.backends.testing.model import Model, ModelTimer
 from holdfast.backends.testing.subjects import (
@@ -184,9 +185,9 @@ class Life:
         )
         self.next_number += 1
         compression = self.chance.choice(("", "lz4"))
-        neutral = self.chance.random() < 0.3
+        form = SnapshotForm.NEUTRAL if self.chance.random() < 0.3 else SnapshotForm.OWN
         futures = self.fleet.begin(
-            metadata.checkpoint_id, self.job, compression=compression, neutral=neutral
+            metadata.checkpoint_id, self.job, compression=compression, form=form
         )
         self.flights.append((metadata, futures))
         self.bases.append(max(self.owner.completed, default=None))

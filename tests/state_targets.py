@@ -5,7 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from holdfast.storage import Corrupt, FileHandle, JobStorage, SegmentWriter, StateSnapshot
+from holdfast.storage import (
+    Corrupt,
+    FileHandle,
+    JobStorage,
+    SavepointFolder,
+    SegmentWriter,
+    StateSnapshot,
+)
 
 
 def files_of(*snapshots: StateSnapshot) -> set[str]:
@@ -21,7 +28,7 @@ def files_of(*snapshots: StateSnapshot) -> set[str]:
 class Gate:
     """A target whose writer waits until it is let go."""
 
-    def __init__(self, job: JobStorage) -> None:
+    def __init__(self, job: JobStorage | SavepointFolder) -> None:
         self.job = job
         self.entered, self.open = threading.Event(), threading.Event()
 
@@ -43,6 +50,10 @@ class Gate:
         self._pass()
         return self.job.log_segments(checkpoint_id, label, compression=compression)
 
+    def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
+        self._pass()
+        return self.job.table_file(checkpoint_id, path)
+
     def _pass(self) -> None:
         self.entered.set()
         assert self.open.wait(30)
@@ -56,3 +67,4 @@ class Failing:
 
     shared_segments = segments
     log_segments = segments
+    table_file = segments

@@ -70,6 +70,12 @@ class Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     second: str = ""
 
 
+@dataclass
+class Stats:
+    counts: dict[Fixed, int]
+    by_place: dict[tuple[int, Fixed], str] = field(default_factory=dict)
+
+
 INTS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(allow_nan=False)
 AWARE = st.datetimes(
@@ -84,6 +90,11 @@ JSON = st.recursive(
 )
 NODES = st.recursive(
     st.builds(Node, INTS), lambda inner: st.builds(Node, INTS, st.lists(inner, max_size=3), inner)
+)
+STATS = st.builds(
+    Stats,
+    st.dictionaries(st.builds(Fixed, INTS), INTS),
+    st.dictionaries(st.tuples(INTS, st.builds(Fixed, INTS)), st.text()),
 )
 
 
@@ -141,6 +152,9 @@ VALUES: list[tuple[Any, st.SearchStrategy[Any], bool]] = [
     (Row, st.builds(Row, INTS, st.text()), False),
     (Square, st.builds(Square, FLOATS, st.lists(INTS)), False),
     (dict[str, list[Fixed]], st.dictionaries(st.text(), st.lists(st.builds(Fixed, INTS))), False),
+    (dict[Fixed, int], st.dictionaries(st.builds(Fixed, INTS), INTS), False),
+    (Stats, STATS, False),
+    (list[Stats | None], st.lists(st.none() | STATS, max_size=3), False),
     (Any, JSON, False),
     (list, st.lists(JSON, max_size=3), False),
     (dict, st.dictionaries(st.text(), JSON, max_size=3), False),

@@ -11,7 +11,16 @@ from benchmarks.harness import Result, Scale, compare, result_line
 ANSWERS = json.loads((Path(__file__).parent / "golden" / "benchmark-answers.json").read_text())
 
 
-SLOW = ("spine", "state_rocksdb", "state_changelog", "changelog_load", "storage_remote")
+SLOW = (
+    "spine",
+    "state_rocksdb",
+    "state_changelog",
+    "changelog_load",
+    "conversion",
+    "savepoints",
+    "state_data",
+    "storage_remote",
+)
 MODULES = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in BENCHMARKS
 ]

@@ -17,7 +17,15 @@ CHECKS: dict[str, list[str]] = {
     "types around them": ["mypy", *SIDES],
     "imports": ["lint-imports", "--no-cache"],
     "quick tests": [
-        *("pytest", "--quiet", "--numprocesses", "2", "--dist", "loadfile"),
+        *(
+            "pytest",
+            "--quiet",
+            "--numprocesses",
+            "2",
+            "--dist",
+            "loadfile",
+            "--no-loadscope-reorder",
+        ),
         *("-m", "not slow and not soak"),
     ],
 }

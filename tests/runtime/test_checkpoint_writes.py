@@ -58,6 +58,7 @@ class Slot:
             lambda compression: self.job.log_segments(
                 checkpoint_id, label, compression=compression
             ),
+            partial(self.job.table_file, checkpoint_id),
             SystemClock(),
             1,
             lambda _: is_written.set(),
@@ -136,7 +137,11 @@ def take_checkpoints(
 
 @pytest.mark.parametrize(
     ("name", "operators"),
-    [("hashmap", 200), pytest.param("rocksdb", 25, marks=pytest.mark.slow)],
+    [
+        ("hashmap", 50),
+        pytest.param("hashmap", 200, marks=pytest.mark.slow),
+        pytest.param("rocksdb", 25, marks=pytest.mark.slow),
+    ],
 )
 def test_a_checkpoint_of_many_operators_writes_a_file_a_slot(
     name: str, operators: int, tmp_path: Path

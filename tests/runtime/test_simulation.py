@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from holdfast.runtime.checkpoint import SavepointPurpose
 from holdfast.runtime.checkpoint.pending import PendingCheckpoint
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.run import JobStatus
@@ -20,6 +21,7 @@ from holdfast.runtime.slot import Slot
 from holdfast.storage import JobManagerCheckpointStorage, JobOwner
 from simulated_files import SharedFiles
 from simulated_runs import Simulation
+from simulated_savepoints import SavedSimulation
 from simulated_world import Broken, Killed
 from tried_backends import TRIED
 
@@ -50,6 +52,20 @@ def test_a_job_without_faults_answers_what_is_right() -> None:
 def test_every_row_is_seen_once_whatever_fails(first: int) -> None:
     for seed in range(first, first + _AT_ONCE):
         run(seed)
+
+
+def test_a_job_may_be_stopped_and_gone_on_with_from_its_savepoint() -> None:
+    ended = []
+    for seed in range(8):
+        ended += SavedSimulation(seed, faults=0, backend=TRIED[0]).run().ended
+    assert {SavepointPurpose.STOP, SavepointPurpose.CANCEL} <= {*ended}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(20_000, 20_000 + SEEDS, _AT_ONCE))
+def test_every_row_is_seen_once_by_those_who_go_on_from_savepoints(first: int) -> None:
+    for seed in range(first, first + _AT_ONCE):
+        run(seed, SavedSimulation)
 
 
 @pytest.mark.slow
@@ -109,8 +125,8 @@ def test_a_driver_dies_around_its_last_words(verb: str, is_done: bool) -> None: 
     assert simulation.job.completed() == ()
 
 
-def run(seed: int) -> Simulation:
-    simulation = Simulation(seed)
+def run(seed: int, kind: type[Simulation] = Simulation) -> Simulation:
+    simulation = kind(seed)
     try:
         return simulation.run()
     except Broken as error:
@@ -164,7 +180,7 @@ def told_by_commands_only() -> AbstractContextManager[Any]:
     """A slot that has not heard the news yet builds on a checkpoint that is gone."""
 
     def see(slot: Slot, barrier: Barrier) -> None:
-        slot._checkpoint(barrier.checkpoint_id)
+        slot._checkpoint(barrier)
 
     return patch.object(Slot, "_see", see)
 

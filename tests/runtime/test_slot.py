@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.backends import StateBackend
-from holdfast.runtime.elements import Barrier, EndOfInput, Watermark
+from holdfast.runtime.elements import Barrier, EndOfInput, SavepointMark, Watermark
 from holdfast.runtime.errors import OperatorFailed
 from holdfast.runtime.network import (
     Acknowledge,
@@ -27,6 +28,7 @@ from holdfast.runtime.slot import Slot
 from holdfast.storage import (
     Fenced,
     FileSystemCheckpointStorage,
+    SavepointFolder,
     Unavailable,
 )
 from simulated_jobs import SINKS, expected
@@ -278,6 +280,37 @@ def test_a_snapshot_that_fails_is_declined_and_the_slot_goes_on(
     assert "disk full" in declined.reason
     assert stage.checkpoint(2).checkpoint_id == 2
     stage.slot.close()
+
+
+@pytest.mark.parametrize("form", ["canonical", "native"])
+def test_no_checkpoint_waits_for_a_savepoint_whose_place_is_slow(
+    make: Callable[..., Stage], backend: StateBackend, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    stage, is_quick = make(backend=backend), threading.Event()
+    folder = SavepointFolder.begin(stage.job.storage, "job")
+    begins_file = FileSystemCheckpointStorage.writer
+
+    def writer(storage: FileSystemCheckpointStorage, name: str) -> Any:
+        if name.startswith(folder.folder):
+            assert is_quick.wait(30)
+        return begins_file(storage, name)
+
+    monkeypatch.setattr(FileSystemCheckpointStorage, "writer", writer)
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    stage.offer(Barrier(1, None, SavepointMark(pickle.dumps(folder), form)))
+    stage.work()
+    assert stage.checkpoint(2).checkpoint_id == 2
+    stage.slot.command(CheckpointCompleted(2))
+    stage.orders(*ORDERS)
+    stage.offer(Barrier(3, 2))
+    stage.work()
+    assert stage.driver.wait_for(Acknowledge, 2).checkpoint_id == 3
+    is_quick.set()
+    assert stage.driver.wait_for(Acknowledge, 3).checkpoint_id == 1
+    stage.slot.close()
+    there = {info.name for info in stage.job.storage.list(f"{folder.folder}/")}
+    assert there
 
 
 def test_a_slot_that_cannot_acknowledge_fails(make: Callable[..., Stage]) -> None:

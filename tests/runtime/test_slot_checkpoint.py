@@ -39,6 +39,7 @@ class Stage:
             job.segments(5, "slot-0"),
             partial(job.shared_segments, 5, "slot-0"),
             lambda compression: job.log_segments(5, "slot-0", compression=compression),
+            partial(job.table_file, 5),
             self.clock,
             chains,
             self.written.append,

@@ -33,9 +33,9 @@ class Noting:
     def _watch(self, monkeypatch: pytest.MonkeyPatch, operator: Any, verb: str, uid: str) -> None:
         real = getattr(operator, verb)
 
-        def noting(number: int, *rest: Any) -> Any:
+        def noting(number: int, *rest: Any, **more: Any) -> Any:
             self.noted.append((verb, number, uid))
-            return real(number, *rest)
+            return real(number, *rest, **more)
 
         monkeypatch.setattr(operator, verb, noting)
 

@@ -132,3 +132,34 @@ def test_what_no_storage_knows_is_left_to_it() -> None:
     assert options == {"speed": "9"}
     with pytest.raises(HoldfastError, match="option 'speed' is not known"):
         load_storage("s3://bucket/x", **options)
+
+
+BOTH = ["/from", "s3://bucket/x"]
+
+
+@pytest.mark.parametrize(
+    ("urls", "options", "expected"),
+    [
+        (BOTH, ["endpoint=http://h:9"], [{}, {"endpoint": "http://h:9"}]),
+        (BOTH, ["inline_limit_bytes=7"], [{"inline_limit_bytes": 7}] * 2),
+        (BOTH, ["speed=9"], [{"speed": "9"}] * 2),
+        (BOTH, ["allow_unsafe_commit=true"], [{}, {"allow_unsafe_commit": True}]),
+        (
+            ["file:///from", "memory://", "gs://bucket/x"],
+            ['storage_options={"project": "p"}'],
+            [{}, {}, {"storage_options": {"project": "p"}}],
+        ),
+        (
+            ["hdfs://host:1/x", "s3://bucket/x"],
+            ["replication=2", "region=r", "max_attempts=3"],
+            [{"replication": 2, "max_attempts": 3}, {"region": "r", "max_attempts": 3}],
+        ),
+        (["s3://a/x", "s3://b/x"], ["region=r"], [{"region": "r"}] * 2),
+        (["/from"], ["allow_unsafe_commit=true"], [{"allow_unsafe_commit": True}]),
+    ],
+)
+def test_each_storage_gets_what_it_knows(
+    urls: list[str], options: list[str], expected: Any
+) -> None:
+    """What none of them knows all get, and refuse."""
+    assert [storage_options(url, options, urls) for url in urls] == expected

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from claim_stage import Other
-from holdfast.storage import JobStorage, load_storage
+from holdfast.storage import CheckpointStorage, JobStorage, load_storage
 
 
 @pytest.fixture(params=["same storage", "another storage"])
@@ -19,3 +19,8 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Other:
 @pytest.fixture
 def job(tmp_path: Path) -> JobStorage:
     return load_storage(str(tmp_path / "mine")).job("job")
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> CheckpointStorage:
+    return load_storage(str(tmp_path / "storage"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from attempt_stage import InlineExecutor, Script, Stage, Step
-from holdfast.runtime.driver.attempt import Attempt, Cancelled, Phase, Succeeded, Unsuccessful
+from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.events import (
     AttemptEvent,
     CancelWanted,
@@ -19,6 +19,7 @@ from holdfast.runtime.driver.events import (
     SourceFailed,
     StoreFailed,
 )
+from holdfast.runtime.driver.outcomes import Cancelled, Phase, Succeeded, Unsuccessful
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
     Cancel,

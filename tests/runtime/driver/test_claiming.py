@@ -20,7 +20,6 @@ from holdfast.runtime.driver.claiming import (
 from holdfast.runtime.driver.restoring import LATEST, RestorePoint
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
-    CheckpointMetadata,
     Corrupt,
     Fenced,
     FileSystemCheckpointStorage,
@@ -196,7 +195,7 @@ def test_a_job_s_own_checkpoint_is_its_own(job: JobStorage) -> None:
         (None, "claim", "a claim mode says what becomes of the checkpoint that is restored"),
         (None, "no-claim", "a claim mode says what becomes of the checkpoint that is restored"),
         (LATEST, "legacy", "claim_mode is not one of the choices"),
-        ("place/other", "claim", "this is not a checkpoint to restore from"),
+        ("other", "claim", "this is not a checkpoint or savepoint to restore from"),
     ],
 )
 def test_nonsense_is_refused(
@@ -205,20 +204,6 @@ def test_nonsense_is_refused(
     with pytest.raises(Invalid, match=told):
         begin(job, restore, fits, claim_mode=claim_mode)
     assert [*job.owner_records()] == []
-
-
-def test_what_somebody_asked_for_is_nobody_s_to_claim(tmp_path: Path) -> None:
-    storage = load_storage(str(tmp_path))
-    other = storage.job("other")
-    other.take_over().commit(
-        CheckpointMetadata(
-            job_id="other", checkpoint_id=1, kind="savepoint", triggered_ms=0, completed_ms=0
-        )
-    )
-    path = f"{other.url}/{names.checkpoint_folder(1)}"
-    with pytest.raises(Invalid, match="found a savepoint"):
-        begin(storage.job("job"), path, fits, claim_mode="claim")
-    assert isinstance(begin(storage.job("job"), path, fits), Beginning)
 
 
 @pytest.fixture(params=[FileSystemCheckpointStorage, Unaware], ids=["known", "unaware"])
@@ -245,7 +230,7 @@ def test_a_job_s_own_checkpoint_by_another_path_is_its_own(
     assert begun.point is not None
     assert begun.claimed == ()
     assert begun.point.number_in(by_link) == 2
-    assert begun.point.job.url == by_link.url, "else operators take it for another job's"
+    assert begun.point.folder.url == by_link.url, "else operators take it for another job's"
     assert by_link.completed() == (1, 2)
     begun.owner.check()
 
@@ -280,6 +265,7 @@ def test_what_says_nothing_of_use_about_a_claim_is_corrupt(job: JobStorage, said
 def test_what_is_said_of_a_claim_is_read_again(job: JobStorage) -> None:
     before = ClaimedCheckpoint(job.storage.job("a job/1"), 7, 3)
     (again,) = claimed_before(claims_as_properties([before]), job.storage)
+    assert isinstance(again, ClaimedCheckpoint)
     assert (again.job.url, again.checkpoint_id, again.epoch) == (before.job.url, 7, 3)
     assert again.job.storage is job.storage
 

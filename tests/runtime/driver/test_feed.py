@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from attempt_stage import PlayedSlot, PlayedSource
+from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
 from holdfast.runtime.driver.feed import Feed
 from holdfast.runtime.network import Admit, EndSource, IdleSource, InjectBarrier, RoomFor, ToSlot
 from holdfast.runtime.staging import Winner
-from holdfast.storage import Fenced, StateSnapshot, Unavailable
+from holdfast.storage import (
+    Fenced,
+    SavepointFolder,
+    StateSnapshot,
+    Unavailable,
+    load_storage,
+)
 
 
 class Stage:
@@ -168,3 +177,27 @@ def test_batches_and_barriers_take_turns() -> None:
         for cut in found:
             assert isinstance(cut, SourceCut)
             assert cut.position.attributes == {"at": before[cut.checkpoint_id]}
+
+
+def test_no_barrier_waits_for_a_savepoint_whose_place_is_slow(tmp_path: Path) -> None:
+    stage, is_quick = Stage(), threading.Event()
+    folder = SavepointFolder.begin(load_storage(str(tmp_path)), "job")
+    stores = stage.source.store
+
+    def store(position: int, number: int, **given: Any) -> StateSnapshot:
+        if given["savepoint"] is not None:
+            assert is_quick.wait(30)
+        return stores(position, number, **given)
+
+    stage.source.store = store  # type: ignore[method-assign, assignment]
+    stage.feed.cut(7, None, SavepointOrder(folder, SavepointFormat.NATIVE))
+    stage.feed.cut(8, 6)
+    cut = stage.events.next(10)
+    assert isinstance(cut, SourceCut)
+    assert cut.checkpoint_id == 8
+    is_quick.set()
+    cut = stage.events.next(10)
+    assert isinstance(cut, SourceCut)
+    assert cut.checkpoint_id == 7
+    barriers = [each for each in stage.slots[0].told if isinstance(each, InjectBarrier)]
+    assert [each.checkpoint_id for each in barriers] == [7, 8]

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.backends.operator_snapshots import OPERATOR_KIND
+from holdfast.backends.snapshots import PARQUET_KIND
 from holdfast.runtime.driver.restoring import RestorePoint, check_fit, find_restore_point
 from holdfast.runtime.plan import JobPlan
 from holdfast.storage import (
@@ -20,7 +22,7 @@ from holdfast.storage import (
 from simulated_jobs import MAX_PARALLELISM, SOURCES, Shelf, job_plan
 from simulated_world import World
 
-PART = StateSnapshot(kind="test/1")
+PART = StateSnapshot(kind="test/1", key_groups=(0, 1))
 
 
 def plan() -> JobPlan:
@@ -28,10 +30,14 @@ def plan() -> JobPlan:
 
 
 def point(
-    *, sources: tuple[str, ...] = SOURCES, max_parallelism: int = MAX_PARALLELISM, **parts: int
+    *,
+    sources: tuple[str, ...] = SOURCES,
+    max_parallelism: int = MAX_PARALLELISM,
+    part: StateSnapshot = PART,
+    **parts: int,
 ) -> RestorePoint:
     operators = {
-        uid: OperatorState(parallelism=3, max_parallelism=max_parallelism, parts=(PART,) * count)
+        uid: OperatorState(parallelism=3, max_parallelism=max_parallelism, parts=(part,) * count)
         for uid, count in parts.items()
     }
     metadata = CheckpointMetadata(
@@ -47,7 +53,7 @@ def point(
 
 def test_what_fits_is_found_by_uid() -> None:
     found = point(spend=2, towns=1)
-    check_fit(found, plan(), SOURCES, allow_dropped_state=False)
+    check_fit(found, plan(), SOURCES, allow_non_restored_state=False)
     assert found.operators(plan()) == {"spend": (PART, PART), "towns": (PART,)}
     assert found.source("web") == PART
     assert found.source("kiosk") is None
@@ -57,29 +63,42 @@ def test_what_fits_is_found_by_uid() -> None:
 def test_state_without_an_operator_is_refused_unless_it_may_be_dropped() -> None:
     lost = point(spend=2, gone=1, empty=0, sources=("web", "kiosk"))
     with pytest.raises(Invalid, match="has state of 'gone', 'kiosk', which the job does not have"):
-        check_fit(lost, plan(), SOURCES, allow_dropped_state=False)
-    check_fit(lost, plan(), SOURCES, allow_dropped_state=True)
+        check_fit(lost, plan(), SOURCES, allow_non_restored_state=False)
+    check_fit(lost, plan(), SOURCES, allow_non_restored_state=True)
     assert {*lost.operators(plan())} == {"spend"}
 
 
 def test_an_operator_that_left_nothing_is_not_missed() -> None:
-    check_fit(point(spend=2, gone=0), plan(), SOURCES, allow_dropped_state=False)
+    check_fit(point(spend=2, gone=0), plan(), SOURCES, allow_non_restored_state=False)
 
 
 def test_new_sources_and_operators_may_come() -> None:
-    check_fit(point(sources=()), plan(), SOURCES, allow_dropped_state=False)
+    check_fit(point(sources=()), plan(), SOURCES, allow_non_restored_state=False)
 
 
-@pytest.mark.parametrize("allow_dropped_state", [False, True])
-def test_the_max_parallelism_must_stay(allow_dropped_state: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("allow_non_restored_state", [False, True])
+def test_the_max_parallelism_must_stay(allow_non_restored_state: bool) -> None:  # noqa: FBT001
     with pytest.raises(Invalid, match="max parallelism of operator 'spend'") as caught:
         check_fit(
             point(spend=1, max_parallelism=64),
             plan(),
             SOURCES,
-            allow_dropped_state=allow_dropped_state,
+            allow_non_restored_state=allow_non_restored_state,
         )
     assert "Pass max_parallelism=64" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        StateSnapshot(kind=PARQUET_KIND, key_groups=(0, 63)),
+        StateSnapshot(kind=OPERATOR_KIND, slot=0),
+    ],
+    ids=["canonical", "without keys"],
+)
+def test_what_can_be_dealt_out_anew_may_have_another_max_parallelism(part: StateSnapshot) -> None:
+    left = point(spend=1, max_parallelism=64, part=part)
+    check_fit(left, plan(), SOURCES, allow_non_restored_state=False)
 
 
 def test_a_checkpoint_is_named_by_its_folder() -> None:
@@ -92,11 +111,13 @@ def test_a_checkpoint_is_named_by_its_folder() -> None:
     for path in (folder, f"{folder}/", f"{folder}/_metadata"):
         found = find_restore_point(other, path)
         assert found is not None
-        assert (found.metadata.checkpoint_id, found.job.job_id) == (5, "a job")
+        assert (found.metadata.checkpoint_id, found.folder.url) == (5, job.url)
     with pytest.raises(NotFound, match=r"there is no checkpoint 6 .* expected one of 5"):
         find_restore_point(other, f"{job.url}/chk-{6:020}")
-    with pytest.raises(Invalid, match="this is not a checkpoint to restore from"):
-        find_restore_point(other, job.url)
+    with pytest.raises(Invalid, match="this is not a checkpoint or savepoint to restore from"):
+        find_restore_point(other, "lastest")
+    with pytest.raises(NotFound, match=r"no whole savepoint .*such as a~20job/chk-"):
+        find_restore_point(job, "memory://folders")
 
 
 def test_what_builds_on_it_must_be_of_the_same_job() -> None:
@@ -122,7 +143,7 @@ def test_the_jobs_own_storage_reads_what_lies_in_it() -> None:
     for path in (f"secret://place/job/chk-{5:020}", f"{job.url}/chk-{5:020}"):
         found = find_restore_point(job.storage.job("other"), path)
         assert found is not None
-        assert found.job.storage is job.storage
+        assert found.folder.storage is job.storage
 
 
 def test_the_jobs_own_storage_is_known_by_other_spellings(tmp_path: Path) -> None:
@@ -134,4 +155,4 @@ def test_the_jobs_own_storage_is_known_by_other_spellings(tmp_path: Path) -> Non
     for root in (f"{tmp_path}/../{tmp_path.name}", f"file://{tmp_path}", f"{tmp_path}/"):
         found = find_restore_point(job, f"{root}/job/chk-{5:020}")
         assert found is not None
-        assert found.job.storage is mine
+        assert found.folder.storage is mine

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import pickle
 import threading
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from attempt_stage import PlayedSource
-from holdfast.runtime.driver.attempt import (
-    Cancelled,
-    Outcome,
-    Succeeded,
-    Unsuccessful,
-)
+from attempt_stage import PlayedSource, an_order
+from holdfast.runtime.checkpoint import SavepointPurpose
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
 from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.errors import JobFailed
@@ -171,7 +168,7 @@ def test_until_it_has_one_of_its_own_a_run_begins_where_it_was_told_to() -> None
     stage.run = stage.started(RestorePoint(metadata, other))
     stage.run.run()
     found = [
-        (each.restored and each.restored.attributes["of"], each.restored_from.job_id)
+        (each.restored and each.restored.attributes["of"], each.restored_from.folder)
         for each in stage.opened[::2]
     ]
     assert found == [(9, "other"), (9, "other"), (5, "job")]
@@ -312,6 +309,43 @@ def test_collected_parts_outlive_attempts_and_count_once() -> None:
     stage.run.run()
     assert stage.run.collected("out") == {"1": b"first"}
     assert stage.run.collected("other") == {}
+
+
+def test_the_record_of_its_end_names_the_savepoint_that_stopped_the_job(tmp_path: Path) -> None:
+    storage = load_storage(str(tmp_path))
+    refused, stopped, late = (
+        an_order(storage, purpose)
+        for purpose in (SavepointPurpose.STOP, SavepointPurpose.DRAIN, SavepointPurpose.STOP)
+    )
+
+    def stops(stage: Stage, _events: EventQueue) -> Outcome:
+        for each in (refused, stopped, late):
+            stage.run.order_savepoint(each)
+        refused.fail(Unavailable("the disk is full"))
+        late.fail(Unavailable("another savepoint is on its way"))
+        stopped.complete()
+        return Succeeded()
+
+    stage = Stage([stops])
+    stage.run.run()
+    result = stage.job.result()
+    assert result is not None
+    assert result.properties["savepoint"] == stopped.folder.url
+
+
+def test_a_job_that_ends_by_itself_was_stopped_with_no_savepoint(tmp_path: Path) -> None:
+    order = an_order(load_storage(str(tmp_path)), SavepointPurpose.STOP)
+
+    def finishes(stage: Stage, _events: EventQueue) -> Outcome:
+        stage.run.order_savepoint(order)
+        order.fail(Unavailable("the disk is full"))
+        return Succeeded()
+
+    stage = Stage([finishes])
+    stage.run.run()
+    result = stage.job.result()
+    assert result is not None
+    assert "savepoint" not in result.properties
 
 
 def test_a_job_has_ended_in_three_ways() -> None:

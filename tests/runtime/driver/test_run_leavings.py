@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.metadata import version
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -13,24 +14,23 @@ from holdfast.runtime.checkpoint import (
     AbortReason,
     Begin,
     CheckpointStatus,
+    SavepointFormat,
+    SavepointOrder,
     Store,
     Trigger,
 )
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.driver.attempt import (
-    Cancelled,
-    Outcome,
-    Succeeded,
-    Unsuccessful,
-)
 from holdfast.runtime.driver.claiming import ClaimedCheckpoint, claimed_before
 from holdfast.runtime.driver.events import CancelWanted, EventQueue, StoreFailed
+from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import (
     JobManagerCheckpointStorage,
     JobResult,
+    SavepointFolder,
     StateSnapshot,
     Unavailable,
+    load_storage,
     names,
 )
 from holdfast.storage.testing.watched import WatchedStorage
@@ -218,6 +218,33 @@ def test_a_checkpoint_that_turns_out_not_to_be_stored_has_failed() -> None:
         AbortReason.FINALIZE,
         "no storage",
     )
+
+
+def test_a_savepoint_whose_place_does_not_answer_is_not_taken_for_what_was_stored(
+    tmp_path: Path,
+) -> None:
+    folder = SavepointFolder.begin(load_storage(str(tmp_path)), "job")
+
+    def act(stage: Stage, _events: EventQueue) -> Outcome:
+        stage.complete(1)
+        order = SavepointOrder(folder, SavepointFormat.NATIVE)
+        stage.run.history.begun(
+            Begin(
+                checkpoint_id=2,
+                triggered_ms=5,
+                trigger=Trigger.SAVEPOINT,
+                base=None,
+                savepoint=order,
+            )
+        )
+        stage.run.history.storing(2)
+        return Unsuccessful("a slot died")
+
+    stage = Stage([act, succeeds])
+    stage.run.run()
+    told = stage.run.history.overview().last_failed
+    assert told is not None
+    assert (told.savepoint, told.detail) == (folder.url, "its place did not answer in time")
 
 
 def leaves(number: int, then: Act) -> Act:

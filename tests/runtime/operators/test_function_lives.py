@@ -404,6 +404,22 @@ def test_keyed_state_is_opened_with_what_the_slot_has() -> None:
     }
 
 
+def test_a_slot_whose_key_groups_nobody_has_left_is_not_empty_but_refused(
+    backend: StateBackend,
+) -> None:
+    job = load_storage("memory://").job("job")
+    parts = Fleet(keyed(Recording()), 2, job, backend=backend).stop(1)
+    options: dict[str, Any] = {
+        "restored": [part for part in parts if part.key_groups == (0, 63)],
+        "parallelism": 2,
+        "job": job,
+        "backend": backend,
+    }
+    opened(keyed(Recording()), slot=0, **options).operator.close()
+    with pytest.raises(Invalid, match="do not have all key groups"):
+        opened(keyed(Recording()), slot=1, **options)
+
+
 def test_a_damaged_snapshot_is_told_as_such(backend: StateBackend) -> None:
     job = load_storage("memory://").job("job")
     with running(keyed(Everything()), job=job, backend=backend) as slot:

@@ -12,7 +12,6 @@ import pytest
 import sink_nursery
 from sink_nursery import FORMATS, ROWS, hidden_in, seen_in
 
-QUICK_KILLS = 50
 KILLS = 200
 
 
@@ -76,10 +75,5 @@ def check_kills(root: Path, kills: int) -> None:
 
 
 @pytest.mark.slow
-def test_killed_jobs_show_each_row_once(tmp_path: Path) -> None:
-    check_kills(tmp_path, QUICK_KILLS)
-
-
-@pytest.mark.slow
-def test_many_killed_jobs_show_each_row_once(tmp_path: Path) -> None:
-    check_kills(tmp_path, KILLS)
+def test_killed_jobs_show_each_row_once(quick_path: Path) -> None:
+    check_kills(quick_path, KILLS)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,17 +13,11 @@ from holdfast.runtime import StreamEnvironment
 from holdfast.runtime.spark.changelog_settings import with_changelog
 from holdfast.storage import Invalid
 
-ON = {"spark.holdfast.state.changelog.enabled": "true"}
-OFF = {"spark.holdfast.state.changelog.enabled": "false"}
-FEW = {"spark.holdfast.state.changelog.max-failures-allowed": "7"}
+ON = {"state.changelog.enabled": "true"}
+OFF = {"state.changelog.enabled": "false"}
+FEW = {"state.changelog.max-failures-allowed": "7"}
 SEVEN = ChangelogOptions(max_materialization_failures=7)
 HASHMAP = load_backend("hashmap")
-
-
-def session(settings: dict[str, str]) -> SparkSession:
-    """What counts of a session here."""
-    conf = {"spark.app.name": "x", **settings}
-    return cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(getAll=conf)))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +36,7 @@ def session(settings: dict[str, str]) -> SparkSession:
 def test_code_wins_over_the_session(
     said: Any, settings: dict[str, str], options: ChangelogOptions | None
 ) -> None:
-    backend = with_changelog(HASHMAP, changelog=said, spark=session(settings))
+    backend = with_changelog(HASHMAP, changelog=said, line={}, session=settings)
     if options is None:
         assert backend is HASHMAP
     else:
@@ -55,7 +48,7 @@ def test_code_wins_over_the_session(
 def test_a_backend_that_is_a_changelog_stays_as_it_was_made() -> None:
     backend = ChangelogStateBackend(HASHMAP, SEVEN)
     for settings in ({}, ON, OFF):
-        assert with_changelog(backend, changelog=None, spark=session(settings)) is backend
+        assert with_changelog(backend, changelog=None, line={}, session=settings) is backend
 
 
 @pytest.mark.parametrize("said", [True, False, ChangelogOptions()], ids=["on", "off", "options"])
@@ -72,20 +65,13 @@ def test_a_changelog_is_of_its_kinds() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"spark.holdfast.state.changelog.enabled": "1"}, r"session's settings, without spark\.ho"),
-        ({"spark.holdfast.state.changelog.enable": "true"}, "one of state.changelog.enabled"),
-        (
-            {"spark.holdfast.state.changelgo.enabled": "true"},
-            r"expected spark\.holdfast\.state\.ch",
-        ),
-        ({"spark.holdfast.zzz": "true"}, r"there is no setting spark\.holdfast\.zzz"),
         (FEW, r"Set state\.changelog\.enabled to true or to false"),
-        (ON | {"spark.holdfast.state.changelog.storage": "nowhere"}, "'nowhere'.*checkpoints"),
+        (ON | {"state.changelog.storage": "nowhere"}, "'nowhere'.*checkpoints"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(settings: dict[str, str], told: str) -> None:
     with pytest.raises(Invalid, match=told):
-        with_changelog(HASHMAP, changelog=None, spark=session(settings))
+        with_changelog(HASHMAP, changelog=None, line={}, session=settings)
 
 
 @pytest.mark.slow

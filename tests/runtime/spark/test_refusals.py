@@ -284,7 +284,7 @@ def test_a_job_that_is_refused_or_has_ended_holds_no_task_slots(spark: SparkSess
         env = StreamEnvironment(spark, parallelism=3)
         numbers(env).sink_to(CollectSink(), uid="out")
         if restore:
-            with pytest.raises(Invalid, match="not a checkpoint to restore from"):
+            with pytest.raises(Invalid, match="not a checkpoint or savepoint to restore from"):
                 env.execute_async("job", restore=restore)
         else:
             env.execute_async("job").result(200)

@@ -10,7 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.runtime import CollectSink, StreamEnvironment
-from holdfast.runtime.driver.claiming import claim, claimed_before, claims_as_properties
+from holdfast.runtime.driver.claiming import (
+    ClaimedCheckpoint,
+    claim,
+    claimed_before,
+    claims_as_properties,
+)
 from holdfast.runtime.driver.restoring import OpenStorage, find_restore_point
 from holdfast.runtime.spark import storage_settings
 from holdfast.runtime.spark.storage_settings import storage_of
@@ -42,6 +47,7 @@ def check_restored_and_claimed(
     assert point.metadata.checkpoint_id == 3
     assert point.number_in(mine.job("orders")) is None
     (later,) = claimed_before(claims_as_properties([claim(point)]), mine, open_storage)
+    assert isinstance(later, ClaimedCheckpoint)
     later.release()
     while later.owes:
         later.step(10)

@@ -17,7 +17,7 @@ from pyspark.sql.functions import rand
 
 from holdfast.runtime.driver.events import EventQueue, SourceFailed
 from holdfast.runtime.driver.feed import Feed, Source
-from holdfast.runtime.driver.run import SourceOpening, SourcePlan
+from holdfast.runtime.driver.run_parts import SourceOpening, SourcePlan
 from holdfast.runtime.network import Credentials, EndSource, IdleSource, RoomFor, ToSlot
 from holdfast.runtime.spark.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.query_progress import has_seen_all

@@ -1,0 +1,433 @@
+"""The driver's end of the command line: what it answers, whom it refuses, and that it does no harm.
+
+The job is played: see `endpoint_stage.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from endpoint_stage import HOST, Live, live_job, saves
+from holdfast.runtime.control import FoundRun, JobClient, find_runs
+from holdfast.runtime.control import client as client_module
+from holdfast.runtime.control import endpoint as endpoint_module
+from holdfast.runtime.control.endpoint import MOST_REQUEST_BYTES, open_endpoint
+from holdfast.runtime.control.framing import read_frame, write_frame
+from holdfast.runtime.control.messages import PROTOCOL, Answer, Refused
+from holdfast.runtime.driver.handle import JobHandle
+from holdfast.runtime.driver.run import JobStatus
+from holdfast.runtime.told_errors import tell_error, told_kinds
+from holdfast.storage import (
+    HoldfastError,
+    Invalid,
+    ManualClock,
+    NotFound,
+    SavepointFolder,
+    SystemClock,
+    SystemEntropy,
+    TooLarge,
+    Unavailable,
+    load_storage,
+)
+from run_stage import Stage, play_attempts
+from waiting import wait_until
+
+CLOCK = SystemClock()
+
+
+@pytest.fixture(autouse=True)
+def _played(monkeypatch: pytest.MonkeyPatch) -> None:
+    play_attempts(monkeypatch)
+
+
+@pytest.fixture
+def live(quick_path: Path) -> Iterator[Live]:
+    with live_job(quick_path / "runs") as live:
+        yield live
+
+
+def connect(live: Live) -> socket.socket:
+    return connected(live.found)
+
+
+def connected(found: FoundRun) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(str(found.socket))
+    return connection
+
+
+def answer(connection: socket.socket) -> Any:
+    data = read_frame(connection, limit_bytes=1 << 24, within_s=20, clock=CLOCK)
+    assert data is not None, "the endpoint closed without an answer"
+    return msgspec.json.decode(data, type=Answer)
+
+
+def refusal(live: Live, data: bytes) -> str:
+    with closing(connect(live)) as connection:
+        write_frame(connection, data, limit_bytes=1 << 30)
+        refused = answer(connection)
+    assert isinstance(refused, Refused), refused
+    return f"{refused.error.what}: {refused.error.expected}, {refused.error.found}"
+
+
+def call(live: Live, **changes: Any) -> bytes:
+    token = live.found.registration.token
+    whole = {"version": PROTOCOL, "token": token, "request": {"type": "Describe"}}
+    return msgspec.json.encode(whole | changes)
+
+
+def test_a_job_is_described(live: Live) -> None:
+    live.client.trigger_checkpoint()
+    while not live.handle.checkpoints().counts.completed:
+        CLOCK.sleep_s(0.005)
+    report = live.client.describe()
+    assert (report.job, report.status, report.attempts) == ("job", "running", 2)
+    assert (report.pid, report.host) == (os.getpid(), HOST)
+    assert [each.summary for each in report.failures] == ["a slot died"]
+    assert report.counts.completed == 1
+    (checkpoint,) = report.checkpoints
+    assert checkpoint == report.last_completed
+    assert checkpoint.folder == f"{live.stage.job.url}/chk-00000000000000000001"
+    assert (checkpoint.size_bytes, checkpoint.written_bytes) == (2048, 1024)
+    assert checkpoint.ended_ms == checkpoint.triggered_ms + 250
+    assert report.metrics["attempts"] == 2
+
+
+def test_a_savepoint_is_described_where_it_is_and_is_no_checkpoint(
+    live: Live, tmp_path: Path
+) -> None:
+    folder = SavepointFolder.begin(load_storage(str(tmp_path)), "job")
+    saves(live.stage, 7, folder)
+    report = live.client.describe()
+    (savepoint,) = report.checkpoints
+    assert savepoint == report.last_savepoint
+    assert savepoint.is_savepoint
+    assert (savepoint.trigger, savepoint.folder) == ("savepoint", folder.url)
+    assert report.last_completed is None
+
+
+def test_a_checkpoint_is_not_asked_for_in_vain(live: Live) -> None:
+    live.stage.run.status = JobStatus.RESTARTING
+    with pytest.raises(Unavailable, match=r"expected a job that is running, found it is restart"):
+        live.client.trigger_checkpoint()
+    assert live.handle.checkpoints().counts.begun == 0
+
+
+def test_a_job_is_cancelled_and_is_found_no_more(live: Live) -> None:
+    client, path = live.client, live.found.socket
+    assert client.cancel().status == "cancelled"
+    assert live.handle.status is JobStatus.CANCELLED
+    for thread in threading.enumerate():
+        if thread.name == "holdfast-endpoint-job":
+            thread.join(10)
+    assert not path.exists()
+    assert list(live.folder.iterdir()) == []
+    with pytest.raises(NotFound, match="the job runs no more"):
+        client.describe()
+
+
+def test_a_call_that_takes_long_is_waited_for(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "_PULSE_S", 0.02)
+    may_end = threading.Event()
+    cancel = live.handle.cancel
+    monkeypatch.setattr(live.handle, "cancel", lambda: (may_end.wait(60), cancel()))
+    clock = ManualClock(0)
+    read = read_frame
+
+    def read_later(*arguments: Any, **options: Any) -> Any:
+        clock.advance(4_000)
+        seen.append(clock.now_ms())
+        return read(*arguments, **options)
+
+    seen: list[int] = []
+    monkeypatch.setattr(client_module, "read_frame", read_later)
+    patient = JobClient(live.found, silence_s=10.0, clock=clock)
+    ended: list[str] = []
+    waiting = threading.Thread(target=lambda: ended.append(patient.cancel().status))
+    waiting.start()
+    wait_until(lambda: len(seen) > 10)
+    assert waiting.is_alive(), "four times as long as it would wait for a driver that is silent"
+    monkeypatch.setattr(client_module, "read_frame", read)
+    assert live.client.describe().status == "running", "others are answered meanwhile"
+    may_end.set()
+    waiting.join(60)
+    assert ended == ["cancelled"]
+
+
+def test_who_does_not_wait_is_obeyed_all_the_same(live: Live) -> None:
+    with closing(connect(live)) as connection:
+        write_frame(connection, call(live, request={"type": "Cancel"}), limit_bytes=1 << 20)
+    assert live.handle.result(20) is JobStatus.CANCELLED
+
+
+@pytest.mark.parametrize("token", ["", "0" * 32, "ü"])
+def test_a_wrong_token_is_refused(live: Live, token: str) -> None:
+    for request in ({"type": "Cancel"}, {"type": "No such thing"}):
+        told = refusal(live, call(live, token=token, request=request))
+        assert told.startswith("the token is not that of this run")
+    assert live.handle.status is JobStatus.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"version": 2}, "does not know what it is asked for: version 1, version 2"),
+        ({"request": {"type": "Explode"}}, "Invalid value 'Explode'"),
+        ({"request": {"type": "Cancel", "drain": True}}, "unknown field `drain`"),
+        ({"request": 3}, "Expected `object`"),
+        ({"token": 3}, "does not understand the call"),
+    ],
+)
+def test_what_the_driver_does_not_know_is_refused(
+    live: Live, changes: dict[str, Any], told: str
+) -> None:
+    assert told in refusal(live, call(live, **changes))
+    assert live.handle.status is JobStatus.RUNNING
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\x00", b"[]", b"{", b'"' * 1000])
+def test_nonsense_is_refused(live: Live, data: bytes) -> None:
+    assert "does not understand the call" in refusal(live, data)
+    assert live.client.describe().status == "running"
+
+
+def test_a_call_that_is_too_long_is_not_read(live: Live) -> None:
+    longest = call(live).ljust(MOST_REQUEST_BYTES)
+    with closing(connect(live)) as connection:
+        write_frame(connection, longest, limit_bytes=1 << 20)
+        assert not isinstance(answer(connection), Refused)
+    with closing(connect(live)) as connection:
+        connection.sendall(struct.pack(">I", MOST_REQUEST_BYTES + 1))  # and no more
+        refused = answer(connection)
+    assert isinstance(refused, Refused)
+    assert refused.error.kind == TooLarge.__name__
+    assert f"at most {MOST_REQUEST_BYTES} bytes" in refused.error.expected
+
+
+def test_a_call_that_does_not_come_is_given_up(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "_REQUEST_WITHIN_S", 0.2)
+    for sent in (b"", b"\0", b"\0\0\0\x09abc"):
+        with closing(connect(live)) as connection:
+            connection.sendall(sent)
+            assert "did not come in time" in answer(connection).error.what
+    monkeypatch.setattr(endpoint_module, "_REQUEST_WITHIN_S", 20.0)
+    with closing(connect(live)) as connection:
+        connection.sendall(b"\0\0\0\x09abc")
+        connection.shutdown(socket.SHUT_WR)
+        assert "breaks off" in answer(connection).error.what
+
+
+def test_who_crowds_the_driver_is_turned_away(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "_REQUEST_WITHIN_S", 600.0)  # the crowd does not give up
+    found, crowd, told = live.found, list[socket.socket](), ""
+    try:
+        while "busy" not in told:  # some of the crowd may be turned away themselves
+            crowd.append(connected(found))
+            try:
+                JobClient(found).describe()
+            except HoldfastError as error:
+                told = str(error)
+        assert "at most 8 at once" in told
+    finally:
+        for connection in crowd:
+            connection.close()
+    while True:
+        try:
+            assert live.client.describe().status == "running"
+            return
+        except Unavailable:
+            continue
+
+
+def test_who_is_turned_away_before_it_has_spoken_learns_why(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, is_closed = tell_error(Unavailable("the job is busy"), told_kinds()), threading.Event()
+
+    def turns_away(listener: socket.socket) -> None:
+        with listener.accept()[0] as connection:
+            write_frame(connection, msgspec.json.encode(Refused(busy)), limit_bytes=1 << 20)
+        is_closed.set()
+
+    def speaks_late(*given: Any, **named: Any) -> None:
+        assert is_closed.wait(20)
+        write_frame(*given, **named)
+
+    monkeypatch.setattr(client_module, "write_frame", speaks_late)
+    path = live.folder / "other.sock"
+    with closing(quiet_socket(path)) as listener:
+        threading.Thread(target=turns_away, args=(listener,), daemon=True).start()
+        with pytest.raises(Unavailable, match="the job is busy"):
+            JobClient(FoundRun(live.found.registration, path)).describe()
+
+
+def test_another_user_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = live.found
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    monkeypatch.setattr(endpoint_module, "_ROOT", 54321)
+    with pytest.raises(Invalid, match=r"only the user who runs the job.*user 12345"):
+        JobClient(found).describe()
+
+
+def test_two_jobs_of_one_name_have_an_endpoint_each(live: Live, quick_path: Path) -> None:
+    with live_job(quick_path / "runs") as other:
+        runs = {
+            each.registration.run
+            for each in find_runs([other.folder], host=HOST, clock=CLOCK).found
+        }
+        assert runs == {live.found.registration.run, other.found.registration.run}
+        assert live.found.registration.token != other.found.registration.token
+        other.client.cancel()
+        assert other.handle.status is JobStatus.CANCELLED
+        assert live.client.describe().status == "running"
+
+
+def test_a_driver_that_is_stuck_is_told_from_one_that_is_gone(live: Live) -> None:
+    found = live.found
+    silent = quiet_socket(live.folder / "silent.sock")
+    with closing(silent):
+        stuck = msgspec.structs.replace(found.registration, job="stuck")
+        client = JobClient(type(found)(stuck, live.folder / "silent.sock"), silence_s=0.2)
+        with pytest.raises(Unavailable, match=r"job 'stuck', process"):
+            client.describe()
+
+
+def quiet_socket(path: Path) -> socket.socket:
+    """Listened on, by somebody who never says a word."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(1)
+    return listener
+
+
+def test_without_a_folder_the_job_runs_and_a_warning_says_why(
+    quick_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = quick_path / "open"
+    folder.mkdir()
+    folder.chmod(0o755)
+    with caplog.at_level(logging.WARNING), live_job(folder) as live:
+        assert live.endpoint is None
+        assert live.handle.status is JobStatus.RUNNING
+    assert "no command can reach it" in caplog.text
+    assert "mode 0755" in caplog.text
+    assert list(folder.iterdir()) == []
+
+
+def test_of_several_folders_the_first_that_will_do_is_taken(quick_path: Path) -> None:
+    stage = Stage([])
+    (quick_path / "file").touch()
+    too_long = quick_path / ("x" * 120)
+    folders = (quick_path / "file", quick_path / "no" / "where", too_long, quick_path / "runs")
+    endpoint = open_endpoint(
+        JobHandle(stage.run, stage.job, {}, ()),
+        storage="memory://",
+        folders=folders,
+        clock=CLOCK,
+        entropy=SystemEntropy(),
+    )
+    assert endpoint is not None
+    endpoint.close()
+    endpoint.close()
+    assert list((quick_path / "runs").iterdir()) == []
+    assert list(too_long.iterdir()) == []
+
+
+DRIVER = """
+import os, sys
+from pathlib import Path
+from types import SimpleNamespace
+from holdfast.runtime.control.endpoint import open_endpoint
+from holdfast.storage import SystemClock, SystemEntropy
+handle = SimpleNamespace(job_id="orders")
+open_endpoint(handle, storage="memory://", folders=(Path(sys.argv[1]),), clock=SystemClock(),
+    entropy=SystemEntropy())
+if os.fork() == 0:
+    sys.exit(0)  # runs what is to be run at an exit
+os.wait()
+print(len(os.listdir(sys.argv[1])), flush=True)
+"""
+
+
+def test_a_driver_that_exits_leaves_nothing_and_its_children_take_nothing(quick_path: Path) -> None:
+    folder = quick_path / "runs"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DRIVER, str(folder)],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.stdout == b"2\n", "the entry and the socket, after the child has gone"
+    assert list(folder.iterdir()) == []
+
+
+ENDS_AT_ONCE = """
+import sys, threading, time
+from pathlib import Path
+from types import SimpleNamespace
+from holdfast.runtime.control.endpoint import open_endpoint
+from holdfast.storage import SystemClock, SystemEntropy
+ended = threading.Event()
+def cancel():
+    ended.set()
+    time.sleep(0.5)  # the main thread is at its end by then
+handle = SimpleNamespace(job_id="orders", cancel=cancel, status=SimpleNamespace(value="cancelled"))
+endpoint = open_endpoint(handle, storage="memory://", folders=(Path(sys.argv[1]),),
+    clock=SystemClock(), entropy=SystemEntropy())
+def run():
+    ended.wait()
+    endpoint.close()
+threading.Thread(target=run, daemon=True).start()
+print("ready", flush=True)
+ended.wait()
+"""
+
+
+@pytest.mark.slow
+def test_who_cancels_is_answered_though_the_program_ends_at_once(quick_path: Path) -> None:
+    folder = quick_path / "runs"
+    arguments = [sys.executable, "-c", ENDS_AT_ONCE, str(folder)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b"ready\n"
+        (found,) = find_runs([folder], host=HOST, clock=CLOCK).found
+        assert JobClient(found).cancel().status == "cancelled"
+        assert driver.wait(20) == 0
+    assert list(folder.iterdir()) == []
+
+
+def test_a_driver_that_is_out_of_files_answers_when_it_has_some(
+    live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(endpoint_module, "_PULSE_S", 0.01)
+    assert live.endpoint is not None
+    real, failures = live.endpoint._listener, [OSError(24, "too many open files")] * 3
+
+    class Failing:
+        def accept(self) -> Any:
+            if failures:
+                raise failures.pop()
+            return real.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    found = live.found
+    monkeypatch.setattr(live.endpoint, "_listener", Failing())
+    JobClient(found).describe()  # which the call to accept answers that has begun before
+    assert JobClient(found).describe().status == "running"
+    assert failures == []
+    assert "too many open files" in caplog.text

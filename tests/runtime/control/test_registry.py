@@ -1,0 +1,192 @@
+"""What runs is found, and what a driver that was killed has left is cleaned away."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from endpoint_stage import HOST
+from holdfast.runtime.control import Registration, Runs, chosen_run, find_runs
+from holdfast.runtime.control.folder import make_folder
+from holdfast.runtime.control.registry import register, socket_path, unregister
+from holdfast.storage import Corrupt, Invalid, ManualClock, NotFound, SystemClock
+
+TOKEN = "the secret"
+
+
+@pytest.fixture
+def folder(quick_path: Path) -> Path:
+    """A folder of running jobs; sockets want short paths."""
+    make_folder(quick_path / "runs")
+    return quick_path / "runs"
+
+
+def entry(run: str, job: str = "orders", host: str = HOST, started_ms: int = 5) -> Registration:
+    return Registration(
+        job=job,
+        run=run,
+        pid=os.getpid(),
+        host=host,
+        token=TOKEN,
+        storage=f"memory://{run}/{job}",
+        started_ms=started_ms,
+        holdfast_version="1",
+    )
+
+
+@contextmanager
+def listening(folder: Path, run: str) -> Iterator[None]:
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
+        listener.bind(str(socket_path(folder, run)))
+        listener.listen(1)
+        yield
+
+
+def look(*folders: Path) -> Runs:
+    return find_runs(folders, host=HOST, clock=SystemClock())
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_runs_are_found_by_job_and_start(folder: Path) -> None:
+    with listening(folder, "aaaa1"), listening(folder, "aaaa2"), listening(folder, "bbbb1"):
+        register(folder, entry("bbbb1", started_ms=2))
+        register(folder, entry("aaaa1", job="zebra"))
+        register(folder, entry("aaaa2", started_ms=1))
+        runs = look(folder, folder.parent / "not there")
+        assert [each.registration.run for each in runs.found] == ["aaaa2", "bbbb1", "aaaa1"]
+        assert runs.troubles == ()
+        assert stat.S_IMODE((folder / "aaaa1.json").stat().st_mode) == 0o600
+        unregister(folder, "aaaa1")
+        unregister(folder, "aaaa1")
+        assert [each.registration.run for each in look(folder).found] == ["aaaa2", "bbbb1"]
+
+
+def test_a_secret_is_not_shown() -> None:
+    assert TOKEN not in repr(entry("aaaa1"))
+
+
+def test_a_driver_that_was_killed_is_forgotten(folder: Path) -> None:
+    child = """
+import os, signal, socket, sys
+from pathlib import Path
+from holdfast.runtime.control.registry import Registration, register, socket_path
+folder = Path(sys.argv[1])
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listener.bind(str(socket_path(folder, "dead1")))
+listener.listen(1)
+register(folder, Registration(job="orders", run="dead1", pid=os.getpid(), host=sys.argv[2],
+    token="t", storage="memory://", started_ms=1, holdfast_version="1"))
+print("ready", flush=True)
+signal.pause()
+"""
+    command = [sys.executable, "-c", child, str(folder), HOST]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b"ready\n"
+        assert [each.registration.pid for each in look(folder).found] == [driver.pid]
+        driver.kill()
+    assert names(folder) == {"dead1.json", "dead1.sock"}
+    assert look(folder) == Runs((), ())
+    assert names(folder) == set()
+
+
+def test_of_another_machine_nothing_is_removed(folder: Path) -> None:
+    register(folder, entry("far01", host=f"not {HOST}"))
+    assert look(folder) == Runs((), ())
+    assert names(folder) == {"far01.json"}
+
+
+def test_what_a_driver_has_left_that_was_killed_early(folder: Path) -> None:
+    with listening(folder, "left1"):
+        pass
+    (folder / "left2.tmp").write_bytes(b"{")
+    now_ms = SystemClock().now_ms()
+    for passed_ms, left in ((0, {"left1.sock", "left2.tmp"}), (120_000, set())):
+        clock = ManualClock(now_ms + passed_ms)
+        assert find_runs([folder], host=HOST, clock=clock) == Runs((), ())
+        assert names(folder) == left
+
+
+def test_a_socket_that_is_listened_on_stays_however_old(folder: Path) -> None:
+    with listening(folder, "early"):
+        clock = ManualClock(SystemClock().now_ms() + 10**9)
+        assert find_runs([folder], host=HOST, clock=clock) == Runs((), ())
+        assert names(folder) == {"early.sock"}
+
+
+def test_a_damaged_entry_is_told_while_somebody_listens(folder: Path) -> None:
+    path = folder / "aaaa1.json"
+    with listening(folder, "aaaa1"):
+        path.touch(0o600)
+        path.write_bytes(b'{"version": 1, "job": 3}')
+        (trouble,) = look(folder).troubles
+        assert isinstance(trouble, Corrupt)
+        assert trouble.where == str(path)
+    assert look(folder) == Runs((), ())
+    assert names(folder) == set()
+
+
+def test_an_entry_of_a_newer_holdfast_is_told(folder: Path) -> None:
+    register(folder, msgspec.structs.replace(entry("aaaa1"), version=2))
+    with listening(folder, "aaaa1"):
+        (trouble,) = look(folder).troubles
+        assert "expected version 1, found version 2" in str(trouble)
+
+
+def test_an_entry_that_others_may_read_is_refused(folder: Path) -> None:
+    register(folder, entry("aaaa1"))
+    (folder / "aaaa1.json").chmod(0o644)
+    with listening(folder, "aaaa1"):
+        runs = look(folder)
+        assert runs.found == ()
+        assert "not this user's alone" in str(runs.troubles[0])
+
+
+def test_a_link_to_an_entry_is_refused(folder: Path) -> None:
+    register(folder, entry("aaaa1"))
+    (folder / "aaaa1.json").rename(folder.parent / "elsewhere.json")
+    (folder / "aaaa1.json").symlink_to(folder.parent / "elsewhere.json")
+    with listening(folder, "aaaa1"):
+        assert isinstance(look(folder).troubles[0], Invalid)
+
+
+def test_a_folder_that_is_open_is_not_looked_into(folder: Path) -> None:
+    register(folder, entry("aaaa1"))
+    folder.chmod(0o755)
+    with listening(folder, "aaaa1"):
+        runs = look(folder)
+        assert runs.found == ()
+        assert "not to be trusted" in str(runs.troubles[0])
+    look(folder)
+    assert names(folder) == {"aaaa1.json", "aaaa1.sock"}
+
+
+def test_two_jobs_of_one_name_are_told_apart(folder: Path) -> None:
+    with listening(folder, "aaaa1"), listening(folder, "aabb2"), listening(folder, "cccc3"):
+        register(folder, entry("aaaa1"))
+        register(folder, entry("aabb2"))
+        register(folder, entry("cccc3", job="aabb"))
+        found = look(folder).found
+        with pytest.raises(Invalid, match=r"2 running jobs.*run aaaa1, process.*run aabb2,"):
+            chosen_run("orders", found)
+        assert chosen_run("aaaa", found).registration.run == "aaaa1"
+        assert chosen_run("aabb2", found).registration.run == "aabb2"
+        assert chosen_run("aabb", found).registration.run == "cccc3", "a name goes before a run"
+        with pytest.raises(NotFound, match=r"no job 'order' .*running: 'orders'"):
+            chosen_run("order", found)
+        with pytest.raises(NotFound, match="no job 'aa' "):
+            chosen_run("aa", found)
+    with pytest.raises(NotFound, match="no running job"):
+        chosen_run("orders", [])

@@ -1,0 +1,109 @@
+"""Snapshots by their path: which one is meant, and what is said where none is."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.backends import KeyGroupRange, SnapshotForm, ValueStateDescriptor, load_backend
+from holdfast.runtime.snapshots import find_snapshot
+from holdfast.storage import (
+    CheckpointMetadata,
+    Corrupt,
+    NotFound,
+    OperatorState,
+    SavepointFolder,
+    StateSnapshot,
+    load_storage,
+)
+from holdfast.storage.folder import StateFolder
+
+JOB = "orders/1"
+
+
+def part_in(folder: StateFolder, form: SnapshotForm) -> StateSnapshot:
+    with load_backend("hashmap").open(
+        uid="spend", key_groups=KeyGroupRange(0, 127), max_parallelism=128
+    ) as state:
+        total = state.get_state(ValueStateDescriptor("total", int))
+        total.put_many([f"user {number}" for number in range(9000)], range(9000))
+        return state.snapshot(1, folder, form=form).result(60)  # type: ignore[arg-type]
+
+
+def metadata_of(part: StateSnapshot, kind: str, number: int = 1) -> CheckpointMetadata:
+    return CheckpointMetadata(
+        job_id=JOB,
+        checkpoint_id=number,
+        kind=kind,
+        triggered_ms=1,
+        completed_ms=2,
+        operators={"spend": OperatorState(parallelism=1, max_parallelism=128, parts=(part,))},
+    )
+
+
+@pytest.fixture
+def savepoint(quick_path: Path) -> SavepointFolder:
+    folder = SavepointFolder.begin(load_storage(str(quick_path / "saved")), JOB)
+    folder.commit(metadata_of(part_in(folder, SnapshotForm.CANONICAL), "savepoint"))
+    return folder
+
+
+@pytest.fixture
+def root(quick_path: Path) -> Path:
+    """Of a storage with a job that has a checkpoint."""
+    job = load_storage(str(quick_path / "jobs")).job(JOB)
+    owner = job.take_over()
+    made = metadata_of(part_in(job, SnapshotForm.OWN), "checkpoint")
+    owner.commit(made)
+    return quick_path / "jobs"
+
+
+@pytest.mark.parametrize("end", ["", "/", "/_metadata"])
+def test_a_savepoint_is_found_by_its_folder_and_its_metadata(
+    savepoint: SavepointFolder, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(savepoint.url.removeprefix("file://"))
+    for each in (savepoint.url, str(path), f"./{path.name}"):
+        monkeypatch.chdir(path.parent)
+        found = find_snapshot(each + end)
+        assert found.metadata.kind == "savepoint"
+        assert found.uids == ["spend"]
+    reader = find_snapshot(str(path)).keyed("spend")
+    assert reader is not None
+    (table,) = reader.description.tables
+    with reader.open() as tables:
+        assert sum(batch.num_rows for batch in tables.batches(table)) == table.rows == 9000
+
+
+def test_a_checkpoint_is_found_in_the_folder_of_its_job(root: Path) -> None:
+    (path,) = root.glob("*/chk-*")
+    found = find_snapshot(str(path))
+    assert found.metadata.checkpoint_id == 1
+    reader = found.keyed("spend")
+    assert reader is not None
+    with reader.open() as tables:
+        assert sum(block.count for block in tables.blocks(reader.description.tables[0])) == 9000
+
+
+def test_other_folders_are_told_from_those_of_snapshots(root: Path, quick_path: Path) -> None:
+    (job,) = root.iterdir()
+    with pytest.raises(NotFound, match=r"folder of a job, and not.* such as chk-0{19}1"):
+        find_snapshot(str(job))
+    with pytest.raises(NotFound, match="folder of jobs"):
+        find_snapshot(str(root))
+    with pytest.raises(NotFound, match="no savepoint"):
+        find_snapshot(str(quick_path / "nothing"))
+    with pytest.raises(NotFound, match="no checkpoint 7"):
+        find_snapshot(str(job / f"chk-{7:020}"))
+
+
+def test_what_is_not_whole_is_told(savepoint: SavepointFolder) -> None:
+    path = Path(savepoint.url.removeprefix("file://"))
+    with pytest.raises(NotFound, match=r"no operator 'spent'.*expected 'spend'"):
+        find_snapshot(str(path)).keyed("spent")
+    (file,) = path.rglob("*.parquet")
+    file.unlink()
+    with pytest.raises(Corrupt, match="files of a savepoint are missing"):
+        find_snapshot(str(path))
+    (path / "_metadata").unlink()
+    with pytest.raises(NotFound, match=r"no (whole )?savepoint"):
+        find_snapshot(str(path))

@@ -1,0 +1,184 @@
+"""Rows of a state as commands show them: as values that JSON can have."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.backends import (
+    KeyGroupRange,
+    ListStateDescriptor,
+    OperatorStateBackend,
+    SnapshotForm,
+    ValueStateDescriptor,
+    load_backend,
+)
+from holdfast.runtime.snapshots import StoredSnapshot, compare, find_snapshot, rows_of, the_state
+from holdfast.runtime.snapshots.selections import asked_for
+from holdfast.runtime.snapshots.states import state_of
+from holdfast.storage import (
+    CheckpointMetadata,
+    Invalid,
+    NotFound,
+    OperatorState,
+    SavepointFolder,
+    load_storage,
+)
+from state_values import Fixed, Stats
+
+UID = "spend"
+LAST = ("last", "keyed")
+
+
+@dataclass
+class Held:
+    counts: dict[int, float]
+    other: Any
+
+
+def saved(
+    root: Path, key_type: Any, values: dict[Any, Any], kind: Any = int, **unkeyed: list[int]
+) -> StoredSnapshot:
+    """A savepoint with a state `last` of such values, by key, and lists without keys."""
+    folder = SavepointFolder.begin(load_storage(str(root)), "job")
+    groups = KeyGroupRange(0, 15)
+    with load_backend("hashmap").open(
+        uid=UID, key_groups=groups, max_parallelism=16, key_type=key_type
+    ) as state:
+        last = state.get_state(ValueStateDescriptor("last", kind))
+        for key, value in values.items():
+            state.set_current_key(key)
+            last.update(value)
+        parts = [state.snapshot(1, folder, form=SnapshotForm.CANONICAL).result(60)]
+    with OperatorStateBackend.open(uid=UID, slot=0, parallelism=1) as other:
+        for name, items in unkeyed.items():
+            other.get_list_state(ListStateDescriptor(name, int)).update(items)
+        parts.append(other.snapshot(1, folder, form=SnapshotForm.CANONICAL).result(60))
+    folder.commit(
+        CheckpointMetadata(
+            job_id="job",
+            checkpoint_id=1,
+            kind="savepoint",
+            triggered_ms=1,
+            completed_ms=2,
+            operators={UID: OperatorState(parallelism=1, max_parallelism=16, parts=tuple(parts))},
+        )
+    )
+    return find_snapshot(folder.url)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        (dict[str, int], {"a": 1}, {"a": 1}),
+        (dict[int, int], {1: 2}, [[1, 2]]),
+        (dict[int, int], {}, []),
+        (dict[tuple[int, int], int], {(1, 2): 3}, [[[1, 2], 3]]),
+        (dict[tuple[int, str], dict[str, int]], {(1, "a"): {"b": 2}}, [[[1, "a"], {"b": 2}]]),
+        (Any, {None: 1}, [[None, 1]]),
+        (Any, {1: "a", "1": "b"}, [[1, "a"], ["1", "b"]]),
+        (Any, [{"a": {b"\0": None}}], [{"a": [["AA==", None]]}]),
+        (
+            Held,
+            Held({1: 0.5}, {True: {"b": [1]}}),
+            {"counts": [[1, 0.5]], "other": [[True, {"b": [1]}]]},
+        ),
+        (
+            Stats,
+            Stats({Fixed(1, 0.5): 2}, {(3, Fixed(4)): "five"}),
+            {
+                "counts": [[{"a": 1, "b": 0.5}, 2]],
+                "by_place": [[[3, {"a": 4, "b": None}], "five"]],
+            },
+        ),
+        (
+            dict[Fixed, int],
+            {Fixed(number): number for number in range(20)},
+            [[{"a": number, "b": None}, number] for number in range(20)],
+        ),
+    ],
+)
+def test_a_value_is_shown(kind: Any, value: Any, shown: Any, tmp_path: Path) -> None:
+    (row,) = rows_of(saved(tmp_path, str, {"ann": value}, kind), UID, LAST)
+    assert msgspec.json.decode(msgspec.json.encode(row["value"])) == shown
+
+
+def test_states_of_one_name_are_two(tmp_path: Path) -> None:
+    """One has keys, the other has none."""
+    snapshot = saved(tmp_path, str, {"ann": 1}, int, last=[7, 8], rest=[9])
+    with pytest.raises(Invalid, match=r"two states 'last', with keys and without.*--kind"):
+        the_state(snapshot, UID, "last")
+    assert the_state(snapshot, UID, "rest") == ("rest", "operator")
+    shown = {
+        kind: [
+            row["value"] for row in rows_of(snapshot, UID, the_state(snapshot, UID, "last", kind))
+        ]
+        for kind in ("keyed", "operator")
+    }
+    assert shown == {"keyed": [1], "operator": [7, 8]}
+    assert the_state(snapshot, UID, None, "keyed") == LAST
+    with pytest.raises(Invalid, match="which state of operator 'spend' is meant"):
+        the_state(snapshot, UID, None, "operator")
+    with pytest.raises(NotFound, match=r"no state 'rest' of kind keyed.*expected 'last', 'rest'"):
+        the_state(snapshot, UID, "rest", "keyed")
+    with pytest.raises(Invalid, match=r"no such kind.*expected keyed or operator"):
+        the_state(snapshot, UID, "last", "timers")
+
+
+@pytest.mark.parametrize(
+    ("other", "status"),
+    [
+        ([7, 8], {"keyed": "equal", "operator": "equal"}),
+        ([7, 9], {"keyed": "equal", "operator": "different"}),
+        ([], {"keyed": "equal", "operator": "only in A"}),
+    ],
+)
+def test_both_states_of_one_name_are_compared(
+    other: list[int], status: dict[str, str], tmp_path: Path
+) -> None:
+    a = saved(tmp_path / "a", str, {"ann": 1}, int, last=[7, 8])
+    b = saved(tmp_path / "b", str, {"ann": 1}, int, **({"last": other} if other else {}))
+    compared = compare(a, b, lambda _: None)
+    assert {each.kind: each.status for each in compared.states} == status
+    assert compared.are_equal is (other == [7, 8])
+
+
+def test_a_state_without_an_entry_is_the_same_as_none(tmp_path: Path) -> None:
+    """A job that goes on has asked for it; what was converted may not have it."""
+    a = saved(tmp_path / "a", str, {"ann": 1}, int, rest=[])
+    b = saved(tmp_path / "b", str, {"ann": 1}, int)
+    for pair in ((a, b), (b, a)):
+        compared = compare(*pair, lambda _: None)
+        assert compared.are_equal
+        assert {each.state: each.rows_a for each in compared.states} == {"last": 1, "rest": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "text"),
+    [
+        (dt.date, dt.date(2024, 1, 31), "2024-01-31"),
+        (tuple[dt.date, int], (dt.date(2024, 1, 31), 5), '["2024-01-31", 5]'),
+        (tuple[dt.date, int], (dt.date(2024, 1, 31), 5), '{"_1": "2024-01-31", "_2": 5}'),
+        (int, 5, "5"),
+        (str, "5", "5"),
+        (bytes, b"5", "5"),
+    ],
+)
+def test_a_key_is_found_by_its_text(kind: Any, key: Any, text: str, tmp_path: Path) -> None:
+    rows = rows_of(saved(tmp_path, kind, {key: 7}), UID, LAST, text)
+    assert [row["value"] for row in rows] == [7]
+
+
+def test_what_is_near_a_key_does_not_find_it(tmp_path: Path) -> None:
+    snapshot = saved(tmp_path, int, {5: 7})
+    with pytest.raises(Invalid, match=r"no key of the state.*expected int.*found '5\.9'"):
+        list(rows_of(snapshot, UID, LAST, "5.9"))
+    columns = state_of(snapshot, UID, "last")
+    for options in ({"key": "5.9"}, {"keys": "[5.9]"}):
+        with pytest.raises(Invalid, match="no key of the state"):
+            asked_for(columns, options)

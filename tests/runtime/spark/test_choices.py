@@ -1,0 +1,283 @@
+"""What counts of what the program, the command line and the session say. No session is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from holdfast.backends import StateBackend, load_backend
+from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
+from holdfast.runtime import CheckpointConfig, FixedDelayRestart, NoRestart, StreamEnvironment
+from holdfast.runtime.command_line import CommandLine, running_with
+from holdfast.runtime.options import Settings, read_settings
+from holdfast.runtime.restarts import ExponentialDelayRestart
+from holdfast.runtime.spark.arguments import CodeArguments, choose_all
+from holdfast.runtime.spark.choices import Restoring, choose_restoring
+from holdfast.runtime.spark.session_settings import session_settings
+from holdfast.storage import Invalid, load_storage
+
+UNSAID = CodeArguments(
+    parallelism=None,
+    max_parallelism=None,
+    backend=None,
+    changelog=None,
+    storage=None,
+    checkpointing=None,
+    restart=None,
+    allow_pickle=None,
+    endpoint=None,
+)
+CHECKPOINTS = "execution.checkpointing."
+RECOVERY = "execution.state-recovery."
+ON = {"state.changelog.enabled": "true"}
+
+
+def settings(texts: dict[str, str] | None) -> Settings:
+    return read_settings(texts or {}, where="a test")
+
+
+def chosen(
+    code: CodeArguments = UNSAID,
+    line: dict[str, str] | None = None,
+    session: dict[str, str] | None = None,
+) -> Any:
+    return choose_all(code, line=settings(line), session=settings(session), spark=None)
+
+
+def changelog_of(backend: Any) -> tuple[StateBackend, ChangelogOptions]:
+    assert isinstance(backend, ChangelogStateBackend)
+    return backend.inner, backend.options
+
+
+def test_nobody_says_anything() -> None:
+    counts = chosen()
+    assert (counts.parallelism, counts.max_parallelism) == (2, 128)
+    assert counts.backend == load_backend("hashmap")
+    assert counts.storage.url == load_storage("memory").url
+    assert counts.checkpointing == CheckpointConfig()
+    assert counts.restart == NoRestart()
+    assert (counts.allow_pickle, counts.endpoint) == (False, True)
+
+
+SAID = {
+    "parallelism.default": "5",
+    "pipeline.max-parallelism": "1000",
+    "state.backend.type": "rocksdb",
+    "state.allow-pickle": "true",
+    "endpoint.enabled": "false",
+    f"{CHECKPOINTS}dir": "/tmp/somewhere",
+    f"{CHECKPOINTS}interval": "3 s",
+    f"{CHECKPOINTS}num-retained": "4",
+    **ON,
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "session"),
+    [
+        (SAID, {}),
+        ({}, SAID),
+        (SAID, {"parallelism.default": "9", f"{CHECKPOINTS}num-retained": "9"}),
+    ],
+)
+def test_options_stand_for_what_the_code_leaves_out(
+    line: dict[str, str], session: dict[str, str]
+) -> None:
+    counts = chosen(line=line, session=session)
+    assert (counts.parallelism, counts.max_parallelism) == (5, 1000)
+    assert changelog_of(counts.backend) == (load_backend("rocksdb"), ChangelogOptions())
+    assert counts.storage.url == "file:///tmp/somewhere"
+    assert counts.checkpointing == CheckpointConfig(interval="3 s", retained=4)
+    assert counts.restart == ExponentialDelayRestart()
+    assert (counts.allow_pickle, counts.endpoint) == (True, False)
+
+
+CODE = CodeArguments(
+    parallelism=1,
+    max_parallelism=16,
+    backend="hashmap",
+    changelog=False,
+    storage="memory",
+    checkpointing=CheckpointConfig(interval="1s", retained=2),
+    restart=FixedDelayRestart(attempts=3),
+    allow_pickle=False,
+    endpoint=True,
+)
+CONTRADICTIONS = [
+    ("parallelism.default", "5", "parallelism"),
+    ("pipeline.max-parallelism", "1000", "max_parallelism"),
+    ("state.backend.type", "rocksdb", "backend"),
+    ("state.allow-pickle", "true", "allow_pickle"),
+    ("endpoint.enabled", "false", "endpoint"),
+    (f"{CHECKPOINTS}dir", "/tmp/x", "storage"),
+    (f"{CHECKPOINTS}interval", "3 s", "interval"),
+    (f"{CHECKPOINTS}num-retained", "4", "retained"),
+    ("restart-strategy.type", "none", "restart"),
+]
+
+
+@pytest.mark.parametrize(("key", "text", "name"), CONTRADICTIONS)
+def test_the_code_goes_before_a_session_and_is_not_contradicted_by_the_command_line(
+    key: str, text: str, name: str
+) -> None:
+    alone = chosen(CODE)
+    beside = chosen(CODE, session={key: text})
+    for field in ("parallelism", "max_parallelism", "checkpointing", "restart", "endpoint"):
+        assert getattr(beside, field) == getattr(alone, field)
+    assert (beside.backend, beside.storage.url) == (alone.backend, alone.storage.url)
+    told = rf"do not agree about {name} \[the command line, {key}\].*Leave {name} out.*-D{key}"
+    with pytest.raises(Invalid, match=told):
+        chosen(CODE, line={key: text})
+
+
+def test_to_say_the_same_is_no_contradiction() -> None:
+    line = {
+        "parallelism.default": "1",
+        "state.backend.type": "hashmap",
+        f"{CHECKPOINTS}interval": "1000",
+        f"{CHECKPOINTS}num-retained": "2",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "3",
+        "state.changelog.enabled": "false",
+    }
+    same, alone = chosen(CODE, line=line), chosen(CODE)
+    assert (same.checkpointing, same.restart) == (alone.checkpointing, alone.restart)
+    made = replace(CODE, backend=load_backend("rocksdb", timers="heap"))
+    kept = chosen(made, line={"state.backend.type": "rocksdb"})
+    assert kept.backend == made.backend, "with what the code says of it"
+    with pytest.raises(Invalid, match="do not agree about backend"):
+        chosen(made, line={"state.backend.type": "hashmap"})
+
+
+def test_what_code_leaves_as_by_default_is_not_said() -> None:
+    code = replace(UNSAID, checkpointing="1s")
+    line = {f"{CHECKPOINTS}timeout": "1 min", f"{CHECKPOINTS}min-pause": "2 s"}
+    assert chosen(code, line=line).checkpointing == CheckpointConfig(
+        interval="1s", timeout="1 min", min_pause="2 s"
+    )
+    with pytest.raises(Invalid, match="leaves no room for concurrent ones"):
+        chosen(code, line=line | {f"{CHECKPOINTS}max-concurrent-checkpoints": "2"})
+
+
+OPTIONS = ChangelogOptions(max_materialization_failures=7)
+SEVEN = {"state.changelog.max-failures-allowed": "7"}
+
+
+@pytest.mark.parametrize(
+    ("said", "line", "session", "options"),
+    [
+        (None, ON, {}, ChangelogOptions()),
+        (None, SEVEN, ON, OPTIONS),
+        (None, {"state.changelog.enabled": "false"}, ON, None),
+        (True, SEVEN, {}, OPTIONS),
+        (OPTIONS, ON | SEVEN, {}, OPTIONS),
+        (False, {"state.changelog.enabled": "false"}, ON, None),
+    ],
+)
+def test_a_changelog_is_said_by_the_command_line(
+    said: Any, line: dict[str, str], session: dict[str, str], options: ChangelogOptions | None
+) -> None:
+    backend = chosen(replace(UNSAID, changelog=said), line, session).backend
+    if options is None:
+        assert backend == load_backend("hashmap")
+    else:
+        assert changelog_of(backend) == (load_backend("hashmap"), options)
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        (replace(UNSAID, changelog=False), ON),
+        (replace(UNSAID, changelog=False), SEVEN),
+        (replace(UNSAID, changelog=True), {"state.changelog.enabled": "false"}),
+        (replace(UNSAID, changelog=OPTIONS), ON),
+        (replace(UNSAID, changelog=OPTIONS), SEVEN | {"state.changelog.enabled": "false"}),
+        (replace(UNSAID, backend="changelog"), ON),
+    ],
+)
+def test_a_changelog_is_not_contradicted_by_the_command_line(
+    code: CodeArguments, line: dict[str, str]
+) -> None:
+    with pytest.raises(Invalid, match="do not agree about the changelog"):
+        chosen(code, line)
+
+
+NOWHERE = Restoring(None, None, allow_non_restored_state=False)
+LATEST = Restoring("latest", None, allow_non_restored_state=False)
+OTHER = Restoring("/a/chk-1", "claim", allow_non_restored_state=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "session", "counts"),
+    [
+        (NOWHERE, {}, {}, NOWHERE),
+        (LATEST, {}, {"path": "/s/chk-2"}, LATEST),
+        (NOWHERE, {}, {"path": "/s/chk-2", "claim-mode": "CLAIM"}, ("/s/chk-2", "claim", False)),
+        (NOWHERE, {"path": "/b/chk-3"}, {"path": "/s/chk-2"}, ("/b/chk-3", None, False)),
+        (
+            LATEST,
+            {"path": "/b/chk-3", "claim-mode": "NO_CLAIM"},
+            {},
+            ("/b/chk-3", "no-claim", False),
+        ),
+        (OTHER, {"path": "/b/chk-3"}, {"claim-mode": "CLAIM"}, ("/b/chk-3", None, True)),
+        (OTHER, {"path": "/a/chk-1"}, {}, ("/a/chk-1", None, True)),
+        (LATEST, {"claim-mode": "CLAIM"}, {}, ("latest", "claim", False)),
+        (LATEST, {"ignore-unclaimed-state": "true"}, {}, ("latest", None, True)),
+    ],
+)
+def test_where_a_job_begins(
+    code: Restoring, line: dict[str, str], session: dict[str, str], counts: Any
+) -> None:
+    found = choose_restoring(
+        code,
+        line=settings({f"{RECOVERY}{key}": text for key, text in line.items()}),
+        session=settings({f"{RECOVERY}{key}": text for key, text in session.items()}),
+    )
+    expected = counts if isinstance(counts, Restoring) else Restoring(*counts)
+    assert replace(found, note="") == expected
+    is_overruled = "path" in line and code.restore not in (None, line["path"])
+    assert bool(found.note) is is_overruled
+    if is_overruled:
+        assert f"from {line['path']}, as the command line says, and not" in found.note
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ({"claim-mode": "NO_CLAIM"}, "claim_mode"),
+        ({"ignore-unclaimed-state": "false"}, "allow_non_re"),
+    ],
+)
+def test_what_belongs_to_the_path_of_the_code_is_not_contradicted(
+    line: dict[str, str], name: str
+) -> None:
+    with pytest.raises(Invalid, match=f"do not agree about {name}"):
+        choose_restoring(
+            OTHER,
+            line=settings({f"{RECOVERY}{key}": text for key, text in line.items()}),
+            session=settings({}),
+        )
+
+
+def test_a_session_says_it_behind_a_prefix() -> None:
+    conf = {"spark.holdfast.parallelism.default": "3", "spark.app.name": "x"}
+    spark = cast("Any", SimpleNamespace(conf=SimpleNamespace(getAll=conf)))
+    assert session_settings(spark).values == {"parallelism": 3}
+    conf["spark.holdfast.parallelism"] = "3"
+    with pytest.raises(Invalid, match=r"no option 'parallelism' \[the session's settings, without"):
+        session_settings(spark)
+
+
+def test_an_environment_hears_the_command_line_before_there_is_a_session() -> None:
+    for options, told in (
+        ({"state.backend.type": "none such"}, "no state backend is registered as 'none such'"),
+        ({"parallelism.default": "0"}, "parallelism"),
+        ({"parallelism.default": "4"}, "do not agree about parallelism"),
+    ):
+        with running_with(CommandLine(options)) as line, pytest.raises(Invalid, match=told):
+            StreamEnvironment(parallelism=2 if "agree" in told else None)
+        assert not line.has_environment

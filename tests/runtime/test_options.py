@@ -1,0 +1,221 @@
+"""Options as texts: each is read as what it is in code, and nothing is passed over."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.changelog.settings import changelog_options
+from holdfast.runtime import StreamEnvironment
+from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.options import OPTIONS, option_of, read_settings
+from holdfast.runtime.restarts import (
+    ExponentialDelayRestart,
+    FailureRateRestart,
+    FixedDelayRestart,
+    NoRestart,
+    RestartStrategy,
+)
+from holdfast.storage import Invalid
+
+CHECKPOINTS = "execution.checkpointing."
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "argument", "value"),
+    [
+        ("parallelism.default", "3", "parallelism", 3),
+        ("pipeline.max-parallelism", " 256 ", "max_parallelism", 256),
+        ("state.backend.type", "rocksdb", "backend", "rocksdb"),
+        ("state.allow-pickle", "TRUE", "allow_pickle", True),
+        ("endpoint.enabled", "false", "endpoint", False),
+        (f"{CHECKPOINTS}dir", "s3://b/x=y", "storage", "s3://b/x=y"),
+        (f"{CHECKPOINTS}interval", "10 s", "checkpointing.interval", "10 s"),
+        (f"{CHECKPOINTS}interval", "500", "checkpointing.interval", "500ms"),
+        (f"{CHECKPOINTS}mode", "exactly_once", "checkpointing.mode", "exactly-once"),
+        (f"{CHECKPOINTS}timeout", "1h 30min", "checkpointing.timeout", "1h 30min"),
+        (f"{CHECKPOINTS}min-pause", "0 s", "checkpointing.min_pause", "0 s"),
+        (f"{CHECKPOINTS}max-concurrent-checkpoints", "2", "checkpointing.max_concurrent", 2),
+        (f"{CHECKPOINTS}tolerable-failed-checkpoints", "0", "checkpointing.tolerable_failures", 0),
+        (f"{CHECKPOINTS}num-retained", "5", "checkpointing.retained", 5),
+        (
+            f"{CHECKPOINTS}externalized-checkpoint-retention",
+            "RETAIN_ON_CANCELLATION",
+            "checkpointing.on_cancel",
+            "retain",
+        ),
+        (
+            f"{CHECKPOINTS}checkpoints-after-tasks-finish",
+            "false",
+            "checkpointing.final_checkpoint",
+            False,
+        ),
+        (f"{CHECKPOINTS}savepoint-dir", "/s", "checkpointing.savepoint_dir", "/s"),
+        ("state.savepoints.dir", "/s", "checkpointing.savepoint_dir", "/s"),
+        (f"{CHECKPOINTS}snapshot-compression", "true", "checkpointing.compression", "lz4"),
+        (f"{CHECKPOINTS}snapshot-compression", "false", "checkpointing.compression", ""),
+        (f"{CHECKPOINTS}cleaner.deletes-per-second", "2.5", "checkpointing.deletes_per_s", 2.5),
+        (
+            f"{CHECKPOINTS}cleaner.deletes-per-second",
+            "unlimited",
+            "checkpointing.deletes_per_s",
+            None,
+        ),
+        ("execution.state-recovery.path", "/x/chk-1", "execute.restore", "/x/chk-1"),
+        ("execution.state-recovery.claim-mode", "CLAIM", "execute.claim_mode", "claim"),
+        (
+            "execution.state-recovery.ignore-unclaimed-state",
+            "true",
+            "execute.allow_non_restored_state",
+            True,
+        ),
+    ],
+)
+def test_an_option_is_what_it_is_in_code(key: str, text: str, argument: str, value: Any) -> None:
+    settings = read_settings({key: text}, where="here")
+    assert settings.values == {argument: value}
+    assert settings.restart is None
+    name = argument.removeprefix("checkpointing.")
+    if name != argument and value is not None:
+        CheckpointConfig(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "strategy"),
+    [
+        ({"type": "none"}, NoRestart()),
+        ({"type": "fixed-delay"}, FixedDelayRestart()),
+        (
+            {"type": "fixed-delay", "fixed-delay.attempts": "7", "fixed-delay.delay": "2 s"},
+            FixedDelayRestart(attempts=7, delay="2 s"),
+        ),
+        (
+            {
+                "type": "failure-rate",
+                "failure-rate.max-failures-per-interval": "3",
+                "failure-rate.failure-rate-interval": "5 min",
+                "failure-rate.delay": "100",
+            },
+            FailureRateRestart(
+                max_failures_per_interval=3, failure_rate_interval="5 min", delay="100ms"
+            ),
+        ),
+        (
+            {
+                "type": "exponential-delay",
+                "exponential-delay.initial-backoff": "2 s",
+                "exponential-delay.max-backoff": "4 s",
+                "exponential-delay.backoff-multiplier": "2",
+                "exponential-delay.reset-backoff-threshold": "8 s",
+                "exponential-delay.jitter-factor": "0.5",
+                "exponential-delay.attempts-before-reset-backoff": "9",
+            },
+            ExponentialDelayRestart(
+                initial_backoff="2 s",
+                max_backoff="4 s",
+                backoff_multiplier=2,
+                reset_backoff_threshold="8 s",
+                jitter_factor=0.5,
+                attempts_before_reset_backoff=9,
+            ),
+        ),
+        (
+            {
+                "type": "exponential-delay",
+                "exponential-delay.attempts-before-reset-backoff": "infinite",
+            },
+            ExponentialDelayRestart(),
+        ),
+    ],
+)
+def test_a_restart_strategy_is_named_with_its_options(
+    options: dict[str, str], strategy: RestartStrategy
+) -> None:
+    texts = {f"restart-strategy.{key}": text for key, text in options.items()}
+    settings = read_settings(texts, where="here")
+    assert settings.restart == strategy
+    assert settings.values == {}
+
+
+def test_options_of_a_changelog_are_among_them() -> None:
+    texts = {"state.changelog.enabled": "true", "dstl.dfs.upload.num-threads": "2"}
+    settings = read_settings(texts | {"parallelism.default": "1"}, where="here")
+    assert settings.values == {"parallelism": 1}
+    options = changelog_options(settings.changelog)
+    assert options is not None
+    assert options.upload_threads == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ({"state.backend.typ": "x"}, r"no option 'state.backend.typ' \[here\].*state.backend.type"),
+        ({"": "x"}, "no option ''"),
+        ({"parallelism": "2"}, "parallelism.default"),
+        ({"execute.restore": "x"}, "no option 'execute.restore'"),
+        ({"parallelism.default": "-1"}, "expected a whole number, found '-1'"),
+        ({"parallelism.default": ""}, "expected a whole number, found ''"),
+        ({"state.backend.type": " "}, "expected some text"),
+        ({"endpoint.enabled": "yes"}, "expected true or false, found 'yes'"),
+        ({f"{CHECKPOINTS}interval": "soon"}, "interval' is not a duration"),
+        ({f"{CHECKPOINTS}mode": "ONCE"}, "EXACTLY_ONCE or AT_LEAST_ONCE"),
+        ({f"{CHECKPOINTS}cleaner.deletes-per-second": "fast"}, "expected a number"),
+        ({"restart-strategy.fixed-delay.attempts": "3"}, "expected restart-strategy.type"),
+        (
+            {"restart-strategy.type": "none", "restart-strategy.fixed-delay.attempts": "3"},
+            r"of another restart strategy.*restart-strategy\.none\.",
+        ),
+        ({"restart-strategy.type": "often"}, "none or fixed-delay or failure-rate or exp"),
+        (
+            {"restart-strategy.type": "fixed-delay", "restart-strategy.failure-rate.delay": "1 s"},
+            "is of another restart strategy",
+        ),
+        (
+            {
+                "restart-strategy.type": "exponential-delay",
+                "restart-strategy.exponential-delay.max-backoff": "1 ms",
+            },
+            r"initial_backoff is longer than max_backoff \[here\]",
+        ),
+        (
+            {"state.savepoints.dir": "/s", f"{CHECKPOINTS}savepoint-dir": "/s"},
+            "savepoint-dir' is there twice",
+        ),
+        ({"state.changelog.enabled": "maybe"}, r"cannot be read \[here\]: expected true or false"),
+        ({"state.changelog.nothing": "1"}, "no setting 'state.changelog.nothing'"),
+    ],
+)
+def test_what_cannot_be_is_refused(texts: dict[str, str], told: str) -> None:
+    with pytest.raises(Invalid, match=told):
+        read_settings(texts, where="here")
+
+
+def test_each_argument_of_the_code_has_one_option() -> None:
+    arguments = [option.argument for option in OPTIONS if not option.argument.startswith("restart")]
+    assert len(arguments) == len(set(arguments))
+    assert len({option.key for option in OPTIONS}) == len(OPTIONS)
+    environment = set(inspect.signature(StreamEnvironment).parameters)
+    execute = set(inspect.signature(StreamEnvironment.execute).parameters)
+    assert set(arguments) == (
+        environment - {"spark", "changelog", "checkpointing", "restart"}
+        | {f"checkpointing.{field.name}" for field in fields(CheckpointConfig)}
+        | {f"execute.{name}" for name in execute - {"self", "name"}}
+    )
+    assert option_of("checkpointing.retained").key == f"{CHECKPOINTS}num-retained"
+
+
+def test_the_guide_has_each_option_and_no_other() -> None:
+    rows = [line for line in GUIDE.read_text().splitlines() if line.startswith("| `")]
+    told = {tuple(cell.strip() for cell in row.strip("|").split(" | ")[:3]) for row in rows}
+    assert {row for row in told if "." in row[0]} == {
+        (f"`{option.key}`", option.values, f"`{_in_code(option.argument)}`") for option in OPTIONS
+    }
+
+
+def _in_code(argument: str) -> str:
+    return argument.replace("execute.", "execute: ").replace("checkpointing.", "checkpointing: ")

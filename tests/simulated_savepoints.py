@@ -1,0 +1,91 @@
+"""Simulated jobs of which people take savepoints, with which they stop and cancel them, too.
+
+Whoever has stopped a job goes on from the savepoint. So each row is still seen once, though the
+job has ended on the way; and what a savepoint refers to is in its folder.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
+from holdfast.runtime.driver.ended import EndedRun
+from holdfast.runtime.driver.run import JobRun, JobStatus
+from holdfast.storage import CheckpointMetadata, HoldfastError, NotFound, SavepointFolder
+from simulated_runs import Simulation
+from simulated_world import Broken
+
+_PURPOSES = (
+    *[SavepointPurpose.KEEP_RUNNING] * 3,
+    SavepointPurpose.STOP,
+    SavepointPurpose.STOP,
+    SavepointPurpose.CANCEL,
+)
+
+
+class SavedSimulation(Simulation):
+    """One job as in `Simulation`, and those who want savepoints of it."""
+
+    def __init__(self, seed: int, **settings: Any) -> None:
+        super().__init__(seed, **settings)
+        self._chance = random.Random(f"savepoints of {seed}")
+        self._wishes_left = self._chance.choice((1, 2, 4, 6))
+        self._rate = self._chance.choice((0.002, 0.01))
+        self._goes_on_from: str | None = None
+        self.orders: list[SavepointOrder] = []
+        self.ended: list[SavepointPurpose] = []
+        """How the job was ended, and gone on with."""
+
+    def goes_on(self, run: JobRun | EndedRun) -> bool:
+        """A job that was stopped or cancelled with a savepoint is gone on with, from that."""
+        if not isinstance(run, JobRun) or run.status not in _ENDED:
+            return False
+        complete = [each for each in run._given if each.is_complete]
+        for order in complete:
+            if (order.ends_job and run._stopped_at is not None) or order.cancels_job:
+                self._goes_on_from = order.folder.url
+                self.ended.append(order.purpose)
+                return True
+        return False
+
+    def restored(self) -> str:
+        """The savepoint, until there is a checkpoint of those who go on from it."""
+        return self._goes_on_from or super().restored()
+
+    def _calamity(self) -> None:
+        super()._calamity()
+        run = self.runs.get(self.world.process)
+        if not self._wishes_left or run is None or self._chance.random() >= self._rate:
+            return
+        self._wishes_left -= 1
+        folder = SavepointFolder.begin(self.storage, "job")
+        order = SavepointOrder(
+            folder, self._chance.choice([*SavepointFormat]), self._chance.choice(_PURPOSES)
+        )
+        self.orders.append(order)
+        self.world.note(f"somebody wants {folder.folder} to {order.purpose.value}")
+        run.order_savepoint(order)
+
+    def _check_checkpoint(self, metadata: CheckpointMetadata, files: set[str]) -> None:
+        super()._check_checkpoint(metadata, files)
+        if metadata.kind == "checkpoint":
+            self._goes_on_from = None
+
+    def _check_end(self) -> None:
+        """What is complete is whole, and what has failed is none."""
+        super()._check_end()
+        self.world.faults_left = 0
+        for order in self.orders:
+            try:
+                order.folder.load()
+                is_there = True
+            except NotFound:
+                is_there = False
+            except HoldfastError as error:
+                raise Broken(f"{order.folder.folder} is not whole: {error}") from error
+            if order.is_decided and not order.is_needed and is_there != order.is_complete:
+                raise Broken(f"{order.folder.folder} is there, or is not, against what was said")
+
+
+_ENDED = (JobStatus.FINISHED, JobStatus.CANCELLED)
