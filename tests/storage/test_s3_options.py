@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, get_type_hints
 
 import pytest
@@ -254,18 +256,21 @@ class TestConnections:
         assert connection(other) is not connection(one)
 
     def test_a_forked_child_makes_its_own(self) -> None:
-        options = options_of(load_storage("s3://bucket/x", **KEYS))
-        mine = id(connection(options))
-        queue = multiprocessing.get_context("fork").SimpleQueue()
-        child = os.fork()
-        if child == 0:
-            from holdfast.storage import s3_connection  # noqa: PLC0415
-
-            queue.put(len(s3_connection._connections))
-            os._exit(0)
-        os.waitpid(child, 0)
-        assert queue.get() == 0
-        assert id(connection(options)) == mine
+        """In a process without other threads, of which one might hold a lock at the fork."""
+        program = """
+            import os
+            from holdfast.storage import s3_connection
+            from holdfast.storage.s3_connection import connection
+            from holdfast.storage.s3_options import S3Options
+            options = S3Options.of({"region": "r"})
+            mine = connection(options)
+            child = os.fork()
+            if not child:
+                os._exit(len(s3_connection._connections))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert connection(options) is mine
+        """
+        subprocess.run([sys.executable, "-c", dedent(program)], check=True, timeout=60)
 
     def test_a_profile_that_is_not_there_is_invalid(self) -> None:
         storage = load_storage("s3://bucket/x", profile="nobody", max_attempts=1)
