@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import settings
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.control import FOLDER_VARIABLE
@@ -25,6 +26,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell, and so processes of tests would have it from us: those
     # that are to be interrupted would never hear of it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile("check", settings.get_profile("ci"), max_examples=20)
+"""A fifth of the examples that `make test` looks at, for `make check`."""
 
 
 @pytest.fixture(scope="session", autouse=True)

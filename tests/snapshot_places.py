@@ -32,9 +32,9 @@ from holdfast.storage import (
     SavepointFolder,
     StateFolder,
     StateSnapshot,
-    load_storage,
 )
 from state_fleets import WAIT_S, Fleet, fill
+from tried_storages import CheckpointPlace
 
 __all__ = ["START_MS", "UID", "content_of", "parts_in", "stored", "unkeyed_content"]
 
@@ -95,20 +95,21 @@ def parts_in(
 
 
 def stored(
-    root: Path,
+    root: Path | CheckpointPlace,
     backend: StateBackend,
     kind: str,
     form: SnapshotForm,
     slots: int = SLOTS,
     silent: Collection[int] = (),
 ) -> StoredSnapshot:
-    """A checkpoint or a savepoint below a folder."""
-    storage = load_storage(str(root))
+    """A checkpoint or a savepoint below a folder, or at a place in any storage."""
+    place = root if isinstance(root, CheckpointPlace) else CheckpointPlace(str(root))
+    storage = place.storage()
     if kind == "savepoint":
         folder = SavepointFolder.begin(storage, JOB)
         parts = parts_in(backend, folder, form, slots, silent)
         folder.commit(_metadata(folder, 2, kind, slots, parts))
-        return find_snapshot(folder.url)
+        return find_snapshot(folder.url, place.open)
     job = storage.job(JOB)
     owner = job.take_over()
 
@@ -116,7 +117,7 @@ def stored(
         owner.commit(_metadata(job, number, kind, slots, parts))
 
     complete(2, parts_in(backend, job, form, slots, silent, complete))
-    return find_snapshot(f"{job.url}/chk-{2:020d}")
+    return find_snapshot(f"{job.url}/chk-{2:020d}", place.open)
 
 
 def _metadata(

@@ -31,6 +31,10 @@ class CheckpointPlace:
         """Such a storage."""
         return load_storage(self.url, **self.options, **options)
 
+    def open(self, url: str) -> CheckpointStorage:
+        """The storage of a URL on the same server."""
+        return load_storage(url, **self.options)
+
 
 def place_named(name: str, folder: Path, request: pytest.FixtureRequest) -> CheckpointPlace:
     """A place in one of these that nobody uses; starts its server, unless it runs."""

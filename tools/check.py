@@ -20,8 +20,9 @@ CHECKS: dict[str, list[str]] = {
         *(
             "pytest",
             "--quiet",
+            "--hypothesis-profile=check",
             "--numprocesses",
-            "2",
+            "3",
             "--dist",
             "loadfile",
             "--no-loadscope-reorder",

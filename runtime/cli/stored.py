@@ -62,9 +62,11 @@ def opener(options: list[str] | None, *paths: str) -> Callable[[str], Checkpoint
     return open_storage
 
 
-def opened(path: str, options: list[str] | None, *paths: str) -> snapshots.StoredSnapshot:
+def opened(
+    path: str, options: list[str] | None, *paths: str, looks_for_files: bool = True
+) -> snapshots.StoredSnapshot:
     """The snapshot at a path; raises as `find_snapshot`. `paths` are as of `opener`."""
-    return snapshots.find_snapshot(path, opener(options, *paths))
+    return snapshots.find_snapshot(path, opener(options, *paths), looks_for_files=looks_for_files)
 
 
 def inspect_snapshot(
@@ -215,7 +217,7 @@ def validate_snapshot(
     Exit codes: 0 it is whole; 1 it is not, or there is none; 2 wrong arguments; 130 Ctrl-C.
     """
     with _reading("reading") as tell:
-        validated = snapshots.validate(opened(path, options), tell)
+        validated = snapshots.validate(opened(path, options, looks_for_files=False), tell)
     if as_json:
         show_json({"whole": not validated.findings, **msgspec.to_builtins(validated)})
     else:

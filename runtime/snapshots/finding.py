@@ -75,10 +75,12 @@ class StoredSnapshot:
             )
 
 
-def find_snapshot(path: str, open_storage: OpenStorage = load_storage) -> StoredSnapshot:
+def find_snapshot(
+    path: str, open_storage: OpenStorage = load_storage, *, looks_for_files: bool = True
+) -> StoredSnapshot:
     """The snapshot at a path or URL: the folder of a checkpoint or a savepoint, or its `_metadata`.
 
-    The files of a savepoint are looked for; none is read.
+    The files of a savepoint are looked for, unless who asks will find out; none is read.
 
     Raises:
         NotFound: there is none, or one that was never completed; says which.
@@ -91,7 +93,8 @@ def find_snapshot(path: str, open_storage: OpenStorage = load_storage) -> Stored
     if point is None:
         folder = SavepointFolder(open_storage(url), "")
         try:
-            point = RestorePoint(folder.load(), folder)
+            metadata = folder.load() if looks_for_files else folder.read_metadata()
+            point = RestorePoint(metadata, folder)
         except NotFound as error:
             raise _of_jobs(folder) or error from None
     return StoredSnapshot(point, url)

@@ -1,30 +1,17 @@
 """`holdfast savepoint inspect`, `show`, `diff`, `validate` and `convert`, as people call them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from holdfast.backends import SnapshotForm, load_backend
-from holdfast.runtime.cli.main import application, main
+from holdfast.runtime.cli.main import main
 from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
 from holdfast.storage import HoldfastError
 from snapshot_places import UID, stored
 from state_fleets import STATES
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner().invoke(
-        application, ["savepoint", *arguments], env={"COLUMNS": "220"}, catch_exceptions=True
-    )
-
-
-def document(*arguments: str, code: int = 0) -> Any:
-    result = call(*arguments, "--json")
-    assert result.exit_code == code, (result.output, result.exception)
-    return json.loads(result.stdout)
+from stored_commands import call, document
 
 
 def error_of(*arguments: str) -> str:
@@ -145,7 +132,11 @@ def test_validate_reads_all_and_names_what_is_wrong(canonical: StoredSnapshot) -
     assert all(files[0].name in finding["trouble"] for finding in told["findings"])
     assert any("state 'map'" in finding["what"] for finding in told["findings"])
     files[1].unlink()
-    assert "files of a savepoint are missing" in error_of("validate", canonical.path)
+    told = document("validate", canonical.path, code=1)
+    for file in files[:2]:  # it goes on behind what is missing, too
+        assert any(file.name in finding["trouble"] for finding in told["findings"])
+    assert told["rows"] > 1000
+    assert "files of a savepoint are missing" in error_of("inspect", canonical.path)
 
 
 @pytest.mark.parametrize(
