@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 
 from holdfast.storage.errors import Invalid
+from holdfast.storage.lasting import never_freed
 
 __all__ = ["FsspecAddress", "without_password"]
 
@@ -32,7 +33,8 @@ _SECRETS = frozenset(
 _TOKENS_ELSEWHERE = frozenset({"anon", "browser", "cache", "cloud", "google_default"})
 """What Google's takes for a token, and is a way to find one."""
 _LOGIN = frozenset({"username", "password"})
-_KEEP_NO_LISTINGS = frozenset({"sftp", "hdfs", "viewfs"})
+_OF_HDFS = frozenset({"hdfs", "viewfs"})
+_KEEP_NO_LISTINGS = _OF_HDFS | {"sftp"}
 """Who takes all options for those of a connection, and has no listings to keep."""
 _SERVER = ("host", "port", "account_name", "endpoint_url")
 _PORTS = {"ftp": 21, "sftp": 22}
@@ -95,9 +97,12 @@ class FsspecAddress:
         """
         remembers = {} if self._protocol in _KEEP_NO_LISTINGS else {"use_listings_cache": False}
         try:
-            return fsspec.filesystem(self.scheme, **remembers, **self.settings)
+            files = fsspec.filesystem(self.scheme, **remembers, **self.settings)
         except TypeError as error:
             raise self._incomplete(error) from None
+        if self._protocol in _OF_HDFS:
+            never_freed(files)
+        return files
 
     def led_by(self, mine: FsspecAddress) -> FsspecAddress | None:
         """The same, with the login of another; None if that is of another server or another user.

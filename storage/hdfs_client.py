@@ -7,17 +7,17 @@ with its connections, and the next call makes a new one; so is, after a fork, th
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.storage.clock import SystemClock
 from holdfast.storage.deadlines import GivenUp, within
 from holdfast.storage.hdfs_errors import NoAnswer
 from holdfast.storage.hdfs_files import OpenFiles
 from holdfast.storage.hdfs_settings import HdfsSettings
+from holdfast.storage.lasting import never_freed
 
 if TYPE_CHECKING:
     from hdfs_native import Client, WriteOptions
@@ -143,7 +143,9 @@ def _made(settings: HdfsSettings, turn: int) -> Client:
         kerberos_keytab=settings.kerberos_keytab,
         kerberos_cache=settings.kerberos_cache,
     )
-    _never_freed(client.inner)
+    # There are only so many in a process: one for equal settings, and one more each time that an
+    # HDFS did not answer.
+    never_freed(client.inner)
     return client
 
 
@@ -153,12 +155,3 @@ def _turned(key: str, value: str, turn: int) -> str:
     nodes = [node.strip() for node in value.split(",")]
     first = turn % len(nodes)
     return ",".join(nodes[first:] + nodes[:first])
-
-
-def _never_freed(inner: Any) -> None:
-    """Keep the library from ending its threads: in a forked child it would wait for them for ever.
-
-    There are only so many clients in a process: one for equal settings, and one more each time
-    that an HDFS did not answer.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inner))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -125,3 +129,28 @@ def test_files_go_to_the_hdfs_of_the_url(hdfs_url: str) -> None:
     for each in committables:
         assert place.size_bytes(each.final) == each.size_bytes
         assert place.size_bytes(each.hidden) is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("hdfs_server")
+def test_a_process_that_has_written_to_an_hdfs_can_be_forked(hdfs_url: str) -> None:
+    """The child drops what fsspec keeps, and the library would wait there for the parent's threads.
+
+    In a process of its own: one of the threads of a test run may hold a lock.
+    """
+    program = """
+        import os, sys
+        from holdfast.runtime.sinks import FileSink
+        from sink_files import context, prepared
+        sink = FileSink(sys.argv[1])
+        sink.commit(prepared(sink, 3), context())
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", dedent(program)]
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(
+        [*command, f"{hdfs_url}/out"], env={**os.environ, **paths}, check=True, timeout=60
+    )
