@@ -221,7 +221,8 @@ class _SlotProcess:
         """Tell the driver that the slot lives, and stop it when there is no driver for it."""
         reason = ""
         while not reason and not self._has_ended.wait(_HEARTBEAT_S):
-            message = Heartbeat(slot=self._number, metrics=self._slot.metrics())
+            slot = self._slot
+            message = Heartbeat(slot=self._number, metrics=slot.metrics(), is_closing=slot.is_done)
             try:
                 if not self._driver.call(message):
                     reason = "the driver does not want this attempt any more"

@@ -33,6 +33,7 @@ from holdfast.runtime.control.messages import (
 )
 from holdfast.runtime.control.registry import (
     Registration,
+    entry_path,
     register,
     socket_path,
     unregister,
@@ -56,6 +57,8 @@ _LONGEST_PATH = 100
 _REQUEST_WITHIN_S = 5.0
 _ANSWER_WITHIN_S = 5.0
 _PULSE_S = 1.0
+_LOOK_S = 30.0
+"""So often it looks whether it can still be found, unless it is called."""
 _LAST_ANSWERS_WITHIN_S = 2.0
 _KINDS = told_kinds()
 _ROOT = 0
@@ -83,49 +86,90 @@ def open_endpoint(
         started_ms=clock.now_ms(),
         holdfast_version=version("holdfast"),
     )
-    reasons = []
-    for folder in folders:
-        try:
-            return JobEndpoint(handle, registration, folder, clock)
-        except Exception as error:  # noqa: BLE001 - the job runs, whatever it is
-            reasons.append(str(error) or repr(error))
+    try:
+        return JobEndpoint(handle, registration, folders, clock)
+    except Exception as error:  # noqa: BLE001 - the job runs, whatever it is
+        reason = str(error) or repr(error)
     _logger.warning(
         "job %r runs, but no command can reach it: %s. Name a folder in %s that is yours alone",
         handle.job_id,
-        "; ".join(reasons),
+        reason,
         FOLDER_VARIABLE,
     )
     return None
 
 
-class JobEndpoint:
-    """Listens from construction on, until `close`; is found as soon as it listens.
+class _Place:
+    """Where an endpoint listens and is found: a socket and a registration in a folder.
 
     Raises:
         HoldfastError: the folder is not to be trusted, or cannot be made.
         OSError: the socket or the registration cannot be made.
     """
 
+    def __init__(self, folder: Path, registration: Registration) -> None:
+        self.folder = folder
+        self._run = registration.run
+        make_folder(folder)
+        self.listener = _listen(socket_path(folder, self._run))
+        try:
+            register(folder, registration)
+            self.listener.settimeout(_LOOK_S)
+            self._identity = self._looked()
+        except BaseException:
+            self.listener.close()
+            unregister(folder, self._run)
+            raise
+
+    @property
+    def is_there(self) -> bool:
+        """Whether others still find what was put there."""
+        try:
+            return self._looked() == self._identity
+        except OSError:
+            return False
+
+    def leave(self) -> None:
+        """Be found no more; whoever accepts calls is woken."""
+        unregister(self.folder, self._run)
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def _looked(self) -> list[tuple[int, int]]:
+        paths = (socket_path(self.folder, self._run), entry_path(self.folder, self._run))
+        return [(found.st_dev, found.st_ino) for found in (path.lstat() for path in paths)]
+
+
+class JobEndpoint:
+    """Listens from construction on, until `close`; is found as soon as it listens.
+
+    Of `folders` the first that will do is taken. What is there may be removed while the job runs:
+    a folder of a login when its user logs out, one for temporary files when they are old. So the
+    endpoint looks now and then, and goes where it can be found again.
+
+    Raises:
+        Unavailable: none will do; says why.
+    """
+
     def __init__(
-        self, handle: JobHandle, registration: Registration, folder: Path, clock: Clock
+        self,
+        handle: JobHandle,
+        registration: Registration,
+        folders: tuple[Path, ...],
+        clock: Clock,
     ) -> None:
         self.registration = registration
         self._handle = handle
-        self._folder = folder
+        self._folders = folders
         self._clock = clock
         self._lock = threading.Lock()
         self._calls: set[threading.Thread] = set()
         self._is_closed = False
         self._ends = threading.Event()
         self._has_closed = threading.Event()
-        make_folder(folder)
-        self._listener = _listen(socket_path(folder, registration.run))
-        try:
-            register(folder, registration)
-        except BaseException:
-            self._listener.close()
-            unregister(folder, registration.run)
-            raise
+        self._is_hidden = False
+        self._place = self._first_place()
         atexit.register(self.close)
         name = f"holdfast-endpoint-{registration.job}"
         threading.Thread(target=self._accept, name=name, daemon=True).start()
@@ -152,11 +196,8 @@ class JobEndpoint:
             atexit.unregister(self.close)
 
     def _close(self, calls: tuple[threading.Thread, ...]) -> None:
-        unregister(self._folder, self.registration.run)
         self._ends.set()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        self._listener.close()
+        self._place.leave()  # nobody moves it any more: it is closed
         deadline_s = self._clock.monotonic_s() + _LAST_ANSWERS_WITHIN_S
         for call in calls:
             call.join(max(0.0, deadline_s - self._clock.monotonic_s()))
@@ -164,7 +205,10 @@ class JobEndpoint:
     def _accept(self) -> None:
         while not self._ends.is_set():
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = self._place.listener.accept()
+            except TimeoutError:
+                self._stay_found()
+                continue
             except OSError as error:
                 if not self._ends.wait(_PULSE_S):  # too many open files, say: there may be fewer
                     _logger.warning("a command could not be heard: %s", error)
@@ -175,6 +219,45 @@ class JobEndpoint:
             except Exception:  # no thread to be had, say: the next call may find one
                 connection.close()
                 _logger.warning("a command could not be answered", exc_info=True)
+
+    def _first_place(self) -> _Place:
+        reasons = []
+        for folder in self._folders:
+            try:
+                return _Place(folder, self.registration)
+            except (HoldfastError, OSError) as error:
+                reasons.append(str(error) or repr(error))
+        raise Unavailable("no folder for running jobs will do", found="; ".join(reasons))
+
+    def _stay_found(self) -> None:
+        """If what others find it by was removed, put it there again, or elsewhere."""
+        before = self._place
+        if before.is_there:
+            return
+        unregister(before.folder, self.registration.run)  # half of it may be there still
+        try:
+            place = self._first_place()
+        except Unavailable as error:
+            if not self._is_hidden:
+                _logger.warning("no command finds job %r any more: %s", self._handle.job_id, error)
+            self._is_hidden = True  # said once; it is tried again
+            return
+        with self._lock:
+            if not self._is_closed:
+                self._place = place
+        if self._place is not place:
+            place.leave()
+            return
+        before.listener.close()
+        self._is_hidden = False
+        _logger.warning(
+            "what commands find job %r by was removed from %s; it is in %s now. Name a folder in "
+            "%s that lasts as long as the job",
+            self._handle.job_id,
+            before.folder,
+            place.folder,
+            FOLDER_VARIABLE,
+        )
 
     def _welcome(self, connection: socket.socket) -> bool:
         call = threading.Thread(

@@ -24,7 +24,16 @@ import msgspec
 from holdfast.runtime.control.folder import check_folder
 from holdfast.storage import Clock, Corrupt, HoldfastError, Invalid, Unavailable
 
-__all__ = ["FoundRun", "Registration", "Runs", "find_runs", "register", "socket_path", "unregister"]
+__all__ = [
+    "FoundRun",
+    "Registration",
+    "Runs",
+    "entry_path",
+    "find_runs",
+    "register",
+    "socket_path",
+    "unregister",
+]
 
 _VERSION = 1
 _LIMIT_BYTES = 1 << 16
@@ -76,6 +85,11 @@ def socket_path(folder: Path, run: str) -> Path:
     return folder / f"{run}.sock"
 
 
+def entry_path(folder: Path, run: str) -> Path:
+    """Where a run is registered."""
+    return folder / f"{run}.json"
+
+
 def register(folder: Path, registration: Registration) -> None:
     """Let others find a run, whose endpoint listens already.
 
@@ -86,12 +100,12 @@ def register(folder: Path, registration: Registration) -> None:
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(file, "wb") as stream:
         stream.write(msgspec.json.encode(registration))
-    fresh.rename(_entry_path(folder, registration.run))
+    fresh.rename(entry_path(folder, registration.run))
 
 
 def unregister(folder: Path, run: str) -> None:
     """Nobody finds the run any more. A second time is nothing."""
-    for path in (_entry_path(folder, run), socket_path(folder, run), folder / f"{run}.tmp"):
+    for path in (entry_path(folder, run), socket_path(folder, run), folder / f"{run}.tmp"):
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
@@ -131,7 +145,7 @@ def _look(
 ) -> None:
     path = socket_path(folder, run)
     try:
-        registration = _read(_entry_path(folder, run))
+        registration = _read(entry_path(folder, run))
     except FileNotFoundError:
         return  # it has just ended
     except HoldfastError as error:
@@ -217,7 +231,3 @@ def _remove_unregistered(folder: Path, names: set[str], clock: Clock) -> None:
             age_ms = clock.now_ms() - path.lstat().st_mtime_ns // 1_000_000
             if age_ms > _BEGINNING_MS and not _listens(socket_path(folder, run)):
                 path.unlink(missing_ok=True)
-
-
-def _entry_path(folder: Path, run: str) -> Path:
-    return folder / f"{run}.json"

@@ -55,6 +55,7 @@ from holdfast.runtime.driver.outcomes import (
     first_line_of,
     has_died,
 )
+from holdfast.runtime.driver.patience import Patience
 from holdfast.runtime.driver.savepoints import given_up
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
@@ -77,9 +78,6 @@ from holdfast.storage import Clock, HoldfastError, Unavailable
 
 __all__ = ["Attempt", "AttemptParts", "Deployment"]
 
-_DEPLOY_TIMEOUT_S = 120.0
-_HEARTBEAT_TIMEOUT_S = 30.0
-_FINISH_TIMEOUT_S = 60.0
 _LONGEST_WAIT_S = 0.5
 
 
@@ -128,12 +126,11 @@ class Attempt:
         self._clock = parts.clock
         self._phase = Phase.DEPLOYING
         self._began_ms, self._began_s = parts.clock.now_ms(), parts.clock.monotonic_s()
-        self._deadline_s: float | None = self._began_s + _DEPLOY_TIMEOUT_S
+        self._patience = Patience(parts.slots, self._began_s)
         self._registered: dict[int, Register] = {}
         self._links: dict[int, SlotLink] = {}
         self._ready: set[int] = set()
         self._finished: set[int] = set()
-        self._last_beat_s: dict[int, float] = {}
         self._feeds: dict[str, Feed] = {}
         self._coordinator: CheckpointCoordinator | None = None
         self._outcome: Outcome | None = None
@@ -169,7 +166,8 @@ class Attempt:
         if self._is_over:
             return False
         if isinstance(message, Heartbeat):
-            self._last_beat_s[message.slot] = self._clock.monotonic_s()
+            now_s = self._clock.monotonic_s()
+            self._patience.heard(message.slot, now_s, is_closing=message.is_closing)
             self.metrics[message.slot] = message.metrics
         elif isinstance(message, Register | Ready | Acknowledge | Decline | Failed | Finished):
             self._events.put(message)
@@ -212,24 +210,11 @@ class Attempt:
         return min(max((due_ms - self._now_ms()) / 1000, 0.0), _LONGEST_WAIT_S)
 
     def _check_time(self) -> None:
-        now_s = self._clock.monotonic_s()
-        if self._deadline_s is not None and now_s > self._deadline_s:
-            self._fail(self._what_is_late())
-        for slot, last_s in list(self._last_beat_s.items()):
-            is_late = now_s - last_s > _HEARTBEAT_TIMEOUT_S
-            if is_late and self._phase is not Phase.FINISHING:  # then slots fall silent one by one
-                self._fail(f"slot {slot} has not been heard of for {_HEARTBEAT_TIMEOUT_S:g} s")
+        lost = self._patience.lost(self._clock.monotonic_s())
+        if lost:
+            self._fail(lost)
         if self._coordinator is not None and self._phase is Phase.RUNNING:
             self._carry_out(self._coordinator.tick(self._now_ms()))
-
-    def _what_is_late(self) -> str:
-        if self._phase is Phase.FINISHING:
-            return f"the slots did not end within {_FINISH_TIMEOUT_S:g} s"
-        return (
-            f"{len(self._registered)} of {self._parts.slots} slots have come within "
-            f"{_DEPLOY_TIMEOUT_S:g} s: the session has not enough free task slots, or cannot start "
-            "Python; slots must all run at once"
-        )
 
     def _happened(self, event: AttemptEvent) -> None:
         match event:
@@ -246,9 +231,8 @@ class Attempt:
                 self._lose(slot, reason)
             case SlotsEnded(error):
                 self._slots_have_ended(error)
-            case SourceFailed(uid, summary, details, is_fatal):
-                self._fail(f"source {uid!r} failed: {summary}", details, is_fatal=is_fatal, uid=uid)
-                self._is_symptom = True
+            case SourceFailed():
+                self._source_has_failed(event)
             case CancelWanted():
                 self._outcome = Cancelled()
             case SavepointWanted(order):
@@ -321,6 +305,13 @@ class Attempt:
         if coordinator.is_to_be_cancelled:
             self._outcome = self._outcome or Cancelled()
 
+    def _source_has_failed(self, event: SourceFailed) -> None:
+        if self._phase is Phase.FINISHING:
+            return  # all that counts of it is in the last checkpoint; it met slots that had ended
+        what = f"source {event.uid!r} failed: {event.summary}"
+        self._fail(what, event.details, is_fatal=event.is_fatal, uid=event.uid)
+        self._is_symptom = True
+
     def _begin_savepoint(self, order: SavepointOrder) -> None:
         coordinator = self._coordinator
         if coordinator is None or self._phase is not Phase.RUNNING:
@@ -367,9 +358,8 @@ class Attempt:
             return
         self._registered[event.slot] = event
         self._links[event.slot] = self._parts.link(event.address)
-        self._last_beat_s[event.slot] = self._clock.monotonic_s()
+        self._patience.came(event.slot, self._clock.monotonic_s())
         if len(self._registered) == self._parts.slots and self._outcome is None:
-            self._deadline_s = None
             self._enter(Phase.OPENING)
             self._tell_all(Start(self._addresses))
 
@@ -417,7 +407,7 @@ class Attempt:
     def _finish(self) -> None:
         if self._phase is not Phase.FINISHING and self._outcome is None:
             self._enter(Phase.FINISHING)
-            self._deadline_s = self._clock.monotonic_s() + _FINISH_TIMEOUT_S
+            self._patience.finish(self._clock.monotonic_s())
             self._tell_all(Finish())
 
     def _slots_have_ended(self, error: str | None) -> None:

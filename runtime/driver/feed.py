@@ -107,6 +107,9 @@ class Feed:
         self._may_feed = threading.Event()
         self._may_feed.set()
         self._has_drained = False
+        self._telling = threading.Lock()
+        self._withheld: tuple[str, str, bool] | None = None
+        """A failure that is told only if the source is to go on."""
         self._cuts = ThreadPoolExecutor(1, f"barriers of {source.uid}")
         self._saves = ThreadPoolExecutor(1, f"savepoints of {source.uid}")
         self.rows = 0
@@ -184,10 +187,16 @@ class Feed:
         """Say that the source cannot go on.
 
         Nothing follows from that once it was drained: it is not to go on, and slots have told so
-        whoever was just pushing.
+        whoever was just pushing. While it is held it is told when it is released: if the job ends
+        instead, by the savepoint for which it is held, it has nothing to go on with.
         """
-        if not self._has_drained:
-            self._fail(summary, details, is_fatal=is_fatal)
+        with self._telling:
+            if self._has_drained:
+                return
+            if self.is_held:
+                self._withheld = (summary, details, is_fatal)
+                return
+        self._fail(summary, details, is_fatal=is_fatal)
 
     def cut(
         self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None = None
@@ -208,7 +217,12 @@ class Feed:
 
     def release(self) -> None:
         """Feed again: the savepoint that was to end the job has failed."""
-        self._may_feed.set()
+        with self._telling:
+            self._may_feed.set()
+            withheld, self._withheld = self._withheld, None
+        if withheld is not None:
+            summary, details, is_fatal = withheld
+            self._fail(summary, details, is_fatal=is_fatal)
 
     def close(self) -> None:
         """The attempt is over: whoever feeds is stopped by an error at its next step."""

@@ -138,7 +138,7 @@ def checkpoint_at(
         return None
     job = open_root(found["root"]).job(names.unescape(found["job"]))
     try:
-        return _own_point(job.load(int(found["number"])), job, open_storage)
+        metadata = job.load(int(found["number"]))
     except NotFound as error:
         raise NotFound(
             f"there is no checkpoint {int(found['number'])} to restore from",
@@ -146,6 +146,7 @@ def checkpoint_at(
             expected=f"one of {', '.join(map(str, job.completed())) or 'none at all'}",
             fix="Look whether the path is right, and whether the checkpoint was deleted",
         ) from error
+    return _own_point(metadata, job, open_storage)
 
 
 def storage_at(

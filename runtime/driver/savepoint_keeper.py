@@ -10,12 +10,14 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.runtime.checkpoint import SavepointOrder
 from holdfast.storage import CheckpointMetadata, HoldfastError, Unavailable
+from holdfast.storage.deadlines import begun
 
 __all__ = ["SavepointKeeper"]
 
@@ -23,6 +25,12 @@ _logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.2
 _TRIES = 6
 _PATIENCE_S = 10.0
+_PLACE_TIMEOUT_S = 60.0
+_LOOK_S = 0.1
+
+
+class _Silent(Unavailable):
+    """A call has not returned, and may still be under way."""
 
 
 @dataclass(slots=True)
@@ -58,7 +66,9 @@ class SavepointKeeper:
         pause_s = _FIRST_PAUSE_S
         for last in (*[False] * (_TRIES - 1), True):
             try:
-                order.folder.commit(metadata)
+                self._bounded(order, partial(order.folder.commit, metadata))
+            except _Silent:
+                raise  # that call may still be at it
             except Unavailable:
                 if last or self._gives_up.wait(pause_s):
                     raise
@@ -94,12 +104,32 @@ class SavepointKeeper:
         self.ended()
         self._thread.shutdown(wait=True)
 
+    def _bounded(self, order: SavepointOrder, act: Callable[[], object]) -> None:
+        """Do it, and do not wait for ever: a mount that is gone answers nothing, not even an error.
+
+        Raises:
+            Unavailable: it takes too long. It may still come about.
+            HoldfastError: what it raises itself.
+        """
+        future, waited_s = begun(act), 0.0
+        while wait([future], _LOOK_S).not_done:
+            waited_s += _LOOK_S
+            limit_s = _PATIENCE_S if self._gives_up.is_set() else _PLACE_TIMEOUT_S
+            if waited_s >= limit_s:
+                raise _Silent(
+                    "the place of a savepoint does not answer",
+                    where=order.folder.url,
+                    expected=f"an answer within {limit_s:g} s",
+                    fix="Look whether it can be reached, or have the savepoint taken elsewhere",
+                )
+        future.result()
+
     def _discard_due(self, passed: float) -> None:
         for url, each in list(self._discarded.items()):
             if passed < each.due:
                 continue
             try:
-                each.order.folder.discard()
+                self._bounded(each.order, each.order.folder.discard)
             except (HoldfastError, OSError) as error:
                 _logger.warning("what is left of a savepoint is not deleted yet: %s", error)
             else:

@@ -208,10 +208,14 @@ class Collect(msgspec.Struct, frozen=True, kw_only=True, tag="collect"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
-    """The slot lives. False: its attempt is not wanted any more; it shall stop."""
+    """The slot lives. False: its attempt is not wanted any more; it shall stop.
+
+    One that `is_closing` has committed all that it was told to, and only closes its operators.
+    """
 
     slot: int
     metrics: SlotMetrics = SlotMetrics()
+    is_closing: bool = False
 
 
 ToDriver: TypeAlias = (

@@ -326,7 +326,7 @@ class StreamEnvironment:
             deletes_per_s=self.checkpointing.deletes_per_s,
             claimed=beginning.claimed,
         )
-        if beginning.point is not None and beginning.point.is_savepoint:
+        if beginning.point is not None:
             keeper.skip_to(beginning.point.metadata.checkpoint_id + 1)  # numbers go on, as in Flink
         return JobRun(
             RunParts(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -409,12 +410,45 @@ def test_who_cancels_is_answered_though_the_program_ends_at_once(quick_path: Pat
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("gone", ["*", "*.json", "*.sock"])
+def test_what_a_job_is_found_by_comes_back(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gone: str
+) -> None:
+    """The folder of a login goes when its user logs out, and old temporary files go."""
+    monkeypatch.setattr(endpoint_module, "_LOOK_S", 0.02)
+    with live_job(quick_path / "runs") as live:
+        run = live.found.registration.run
+        for path in live.folder.glob(gone):
+            path.unlink()
+        if gone == "*":
+            live.folder.rmdir()
+        wait_until(lambda: "it is in" in caplog.text)
+        assert live.found.registration.run == run
+        assert live.client.describe().status == "running"
+    assert list(live.folder.iterdir()) == []
+
+
+def test_a_job_that_nobody_can_find_any_more_is_found_again_later(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(endpoint_module, "_LOOK_S", 0.02)
+    above = quick_path / "above"
+    above.mkdir()
+    with live_job(above / "runs") as live:
+        shutil.rmtree(above)
+        wait_until(lambda: "no command finds job 'job' any more" in caplog.text)
+        above.mkdir()
+        wait_until(lambda: "it is in" in caplog.text)
+        assert live.client.describe().status == "running"
+    assert caplog.text.count("no command finds") == 1
+
+
 def test_a_driver_that_is_out_of_files_answers_when_it_has_some(
     live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(endpoint_module, "_PULSE_S", 0.01)
     assert live.endpoint is not None
-    real, failures = live.endpoint._listener, [OSError(24, "too many open files")] * 3
+    real, failures = live.endpoint._place.listener, [OSError(24, "too many open files")] * 3
 
     class Failing:
         def accept(self) -> Any:
@@ -426,7 +460,7 @@ def test_a_driver_that_is_out_of_files_answers_when_it_has_some(
             return getattr(real, name)
 
     found = live.found
-    monkeypatch.setattr(live.endpoint, "_listener", Failing())
+    monkeypatch.setattr(live.endpoint._place, "listener", Failing())
     JobClient(found).describe()  # which the call to accept answers that has begun before
     assert JobClient(found).describe().status == "running"
     assert failures == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attempt_stage import PlayedSlot, PlayedSource
-from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder
+from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
 from holdfast.runtime.driver.feed import Feed
 from holdfast.runtime.network import Admit, EndSource, IdleSource, InjectBarrier, RoomFor, ToSlot
@@ -22,6 +22,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
+from waiting import wait_until
 
 
 class Stage:
@@ -121,6 +122,27 @@ def test_a_failure_is_told() -> None:
     stage = Stage()
     stage.feed.fail("it broke", "here", is_fatal=True)
     assert stage.events.next(0) == SourceFailed("a", "it broke", "here", is_fatal=True)
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_source_that_fails_while_it_is_held_tells_if_it_is_to_go_on(
+    tmp_path: Path, *, is_released: bool
+) -> None:
+    """If the savepoint that it is held for ends the job, it has met slots that had ended."""
+    stage = Stage()
+    order = SavepointOrder(
+        SavepointFolder.begin(load_storage(str(tmp_path)), "job"),
+        SavepointFormat.NATIVE,
+        SavepointPurpose.STOP,
+    )
+    stage.feed.cut(7, 5, order)
+    wait_until(lambda: stage.feed.is_held)
+    stage.feed.fail("Connection refused", "here")
+    if is_released:
+        stage.feed.release()
+    stage.feed.close()
+    told = [event for _ in range(3) if (event := stage.events.next(0.2)) is not None]
+    assert (SourceFailed("a", "Connection refused", "here") in told) is is_released
 
 
 def test_room_is_awaited_in_all_slots_and_not_after_the_end(

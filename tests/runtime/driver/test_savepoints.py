@@ -315,8 +315,9 @@ def test_who_comes_after_a_stop_goes_on_from_the_savepoint(storage: CheckpointSt
     assert isinstance(saved(third, second), Stored)
     third.keeper.close()
     second.folder.discard()
-    with pytest.raises(NotFound, match="was stopped with a savepoint, and that is not there"):
-        find_restore_point(job, LATEST)
+    for restore in (LATEST, f"{job.url}/chk-{job.completed()[-1]:020}"):
+        with pytest.raises(NotFound, match="was stopped with a savepoint, and that is not there"):
+            find_restore_point(job, restore)
 
 
 def test_who_has_lost_the_job_does_not_stop_it(storage: CheckpointStorage) -> None:
@@ -383,6 +384,37 @@ def test_nobody_waits_for_savepoints_whose_place_does_not_answer(
     is_quick.set()
     run.keeper.close()
     assert [*storage.list(order.folder.folder)] == []
+
+
+def test_a_run_ends_though_a_place_never_answers(
+    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even with an error, as a mount whose server has gone."""
+    monkeypatch.setattr(savepoint_keeper, "_PLACE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(savepoint_keeper, "_PATIENCE_S", 0.2)
+    is_over = threading.Event()
+
+    def hangs(call: Call) -> None:
+        if call.verb in ("create", "list", "delete"):
+            assert is_over.wait(60)
+
+    run = run_of(storage.job("job"))
+    order, stop = an_order(storage), an_order(storage, STOP)
+    for each in (order, stop):
+        each.folder = SavepointFolder(WatchedStorage(storage, before=hangs), each.folder.folder)
+    run.keeper.store(store_of(run, order), run.events)
+    failed = run.events.next(20)
+    assert isinstance(failed, StoreFailed)
+    assert "the place of a savepoint does not answer" in failed.reason
+    run.keeper.discard(order, failed.checkpoint_id)
+    run.complete()  # no checkpoint waits for it
+    stopped = saved(run, stop)
+    assert isinstance(stopped, StoreFailed)
+    assert not stopped.is_fatal
+    run.keeper.discard(stop, stopped.checkpoint_id)
+    run.keeper.give_up()
+    run.keeper.close()
+    is_over.set()
 
 
 def test_what_fails_is_deleted_and_once_more_when_nobody_writes(

@@ -128,6 +128,8 @@ def test_a_job_goes_on_from_another_s_checkpoint_and_needs_it_no_more(
         with pytest.raises(JobFailed, match="another process has taken over job 'first'"):
             first.result(200)
     await_checkpoints(second, 3)
+    begun = [each.checkpoint_id for each in second.checkpoints().recent]
+    assert min(begun) > newest, "numbers go on: what sinks name by them is not named twice"
     left = place.job("first").completed()
     assert (newest in left) is (claim_mode == "no-claim")
     assert left[0] == 1, "nobody has touched the others"

@@ -1,0 +1,57 @@
+"""How long an attempt waits for its slots, and what is said when they keep it waiting longer."""
+
+from __future__ import annotations
+
+__all__ = ["Patience"]
+
+_DEPLOY_TIMEOUT_S = 120.0
+_HEARTBEAT_TIMEOUT_S = 30.0
+_FINISH_TIMEOUT_S = 60.0
+
+
+class Patience:
+    """Told what happens, with the time of a steady clock; `heard` by any thread, the rest by one.
+
+    Slots that have been told to finish commit first what was prepared, which takes as long as the
+    place of a sink takes; each says by its heartbeats when that is done, and it only closes.
+    """
+
+    def __init__(self, slots: int, now_s: float) -> None:
+        self._slots = slots
+        self._came = 0
+        self._deadline_s: float | None = now_s + _DEPLOY_TIMEOUT_S
+        self._last_beat_s: dict[int, float] = {}
+        self._is_finishing = False
+
+    def came(self, slot: int, now_s: float) -> None:
+        """A slot has registered; the last one ends the wait for them."""
+        self._last_beat_s[slot] = now_s
+        self._came += 1
+        if self._came == self._slots:
+            self._deadline_s = None
+
+    def heard(self, slot: int, now_s: float, *, is_closing: bool) -> None:
+        """A heartbeat has come."""
+        self._last_beat_s[slot] = now_s
+        if self._is_finishing and not is_closing:
+            self._deadline_s = now_s + _FINISH_TIMEOUT_S
+
+    def finish(self, now_s: float) -> None:
+        """The slots were told to end; from now on they fall silent one by one."""
+        self._deadline_s = now_s + _FINISH_TIMEOUT_S
+        self._is_finishing = True
+
+    def lost(self, now_s: float) -> str:
+        """What has taken too long; empty if nothing has."""
+        if self._deadline_s is not None and now_s > self._deadline_s:
+            if self._is_finishing:
+                return f"the slots did not end within {_FINISH_TIMEOUT_S:g} s"
+            return (
+                f"{self._came} of {self._slots} slots have come within {_DEPLOY_TIMEOUT_S:g} s: "
+                "the session has not enough free task slots, or cannot start Python; slots must "
+                "all run at once"
+            )
+        for slot, last_s in list(self._last_beat_s.items()):
+            if not self._is_finishing and now_s - last_s > _HEARTBEAT_TIMEOUT_S:
+                return f"slot {slot} has not been heard of for {_HEARTBEAT_TIMEOUT_S:g} s"
+        return ""
