@@ -22,7 +22,11 @@ from holdfast.backends.entries import Block
 from holdfast.backends.file_restores import restore_files
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.operator_canonical import typed_state
-from holdfast.backends.operator_restores import PendingPiece
+from holdfast.backends.operator_restores import (
+    PendingPiece,
+    of_all_slots,
+    read_operator_snapshots,
+)
 from holdfast.backends.operator_snapshots import (
     OPERATOR_KINDS,
     OPERATOR_PARQUET_KIND,
@@ -302,6 +306,16 @@ class OperatorReader:
     def slots(self) -> tuple[int, ...]:
         """The slots that have left something."""
         return tuple(sorted(part.slot or 0 for part in self._own()))
+
+    def check_covers(self) -> None:
+        """Make sure that each slot is there once, as a restore does; nothing is read.
+
+        Raises:
+            Invalid: one is there twice, or the parts do not fit each other.
+            Corrupt: a part does not have what it says.
+        """
+        place = OperatorPlace(self.uid, 0, 1)
+        read_operator_snapshots(of_all_slots(self._own()), self.folder, place)
 
     def tables(self) -> tuple[UnkeyedTable, ...]:
         """Which there are; raises as `describe_operator_state`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 from holdfast.storage import plugins
@@ -17,7 +18,13 @@ from holdfast.storage.errors import Invalid
 from holdfast.storage.filesystem import FileSystemCheckpointStorage
 from holdfast.storage.interface import CheckpointStorage
 
-__all__ = ["STORAGE_GROUP", "load_storage", "registered_storages", "storage_factory"]
+__all__ = [
+    "STORAGE_GROUP",
+    "load_storage",
+    "registered_storages",
+    "storage_factory",
+    "whole_url",
+]
 
 STORAGE_GROUP = "holdfast.checkpoint_storages"
 _WHAT = "checkpoint storage"
@@ -58,6 +65,22 @@ def registered_storages() -> dict[str, EntryPoint]:
         Invalid: two distributions register one name.
     """
     return plugins.registered(STORAGE_GROUP, _WHAT)
+
+
+def whole_url(path: str) -> str:
+    """A URL as it is; a path from where you are as a whole one.
+
+    Raises:
+        Invalid: there is no such user as `~user`, or nothing where you are any more.
+    """
+    if "://" in path:
+        return path
+    try:
+        return str(Path(path).expanduser().absolute())
+    except (OSError, RuntimeError) as error:
+        raise Invalid(
+            "this path leads nowhere from here", found=f"{path}: {error}", fix="Give a whole path"
+        ) from error
 
 
 def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from holdfast.runtime.cli.main import application
+from holdfast.runtime.cli.application import application
 
 __all__ = ["call", "document"]
 

@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from holdfast.runtime.cli.output import INTERRUPTED, bytes_for_people, say, show, show_json, table
+from holdfast.runtime.cli.main import INTERRUPTED
+from holdfast.runtime.cli.output import bytes_for_people, say, show, show_json, table
 from holdfast.runtime.cli.places import Place
 from holdfast.storage import HoldfastError, JobStorage
 from holdfast.storage.cleaning import (

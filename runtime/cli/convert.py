@@ -18,6 +18,7 @@ from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.stored import OptionsOption, PathArgument, opener
 from holdfast.runtime.settings import check_choice
 from holdfast.storage import HoldfastError, Invalid, SavepointFolder, Unavailable
+from holdfast.storage.registry import whole_url
 
 __all__ = ["convert_snapshot"]
 
@@ -157,7 +158,7 @@ def convert_snapshot(  # noqa: PLR0913 - each is an option of the command
     target = None if backend is None else conversion.usual_backend(backend)
     opens = opener(options, source, destination)
     snapshot = snapshots.find_snapshot(source, opens)
-    folder = SavepointFolder(opens(snapshots.whole_url(destination)), "")
+    folder = SavepointFolder(opens(whole_url(destination)), "")
     try:
         with _runner(spark, workers) as runner, _progress() as progress:
             converted = conversion.Conversion(

@@ -8,9 +8,10 @@ import msgspec
 import typer
 
 from holdfast.runtime.cli.output import moment, say, show, show_json, table
-from holdfast.runtime.cli.running import going_on, look, one_run, whole_path
+from holdfast.runtime.cli.running import going_on, look, one_run
 from holdfast.runtime.control import FoundRun, JobClient
 from holdfast.storage import HoldfastError, NotFound
+from holdfast.storage.registry import whole_url
 
 __all__ = ["FormatOption", "JobArgument", "JsonOption", "cancel_job", "list_jobs"]
 
@@ -118,7 +119,7 @@ def cancel_job(
     document = {"job": name, "run": run.registration.run}
     with going_on(f"job {name!r} is being cancelled"):
         if with_savepoint:
-            directory = whole_path(directories[0]) if directories else None
+            directory = whole_url(directories[0]) if directories else None
             taken = client.cancel_with_savepoint(directory, form)
             status, document["savepoint"] = taken.status, taken.path
         else:

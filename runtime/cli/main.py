@@ -1,57 +1,47 @@
-"""Where the command `holdfast` begins: its commands, and groups of them."""
+"""Where the command `holdfast` begins, and how it ends: by a code, and not by a traceback."""
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
-import typer
+__all__ = ["INTERRUPTED", "main"]
 
-from holdfast.runtime.cli.checkpoints import commands
-from holdfast.runtime.cli.jobs import cancel_job, list_jobs
-from holdfast.runtime.cli.output import INTERRUPTED, say
-from holdfast.runtime.cli.registered import list_parts
-from holdfast.runtime.cli.run import run_app
-from holdfast.runtime.cli.savepoints import commands as savepoint_commands
-from holdfast.runtime.cli.savepoints import stop_job
-from holdfast.storage import HoldfastError
-
-__all__ = ["application", "main"]
-
-application = typer.Typer(
-    name="holdfast",
-    help="State that holds fast in a stream: run jobs, look after them and their checkpoints.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-application.command("run", context_settings={"allow_interspersed_args": False})(run_app)
-application.command("list")(list_jobs)
-application.command("cancel")(cancel_job)
-application.command("stop")(stop_job)
-application.add_typer(savepoint_commands, name="savepoint")
-application.add_typer(commands, name="checkpoints")
-application.command("backends")(list_parts)
-
-
-@application.callback()
-def _root() -> None:
-    """Run jobs, look after them and their checkpoints. Each command says more with --help.
-
-    Commands that name a JOB talk to its driver, which must run on this machine and as the same
-    user. Results go to the output, all else beside it; with --json the output is one document.
-
-    Exit codes of all: 0 done; 1 not done, and why; 2 wrong arguments; 130 stopped by Ctrl-C.
-    """
+INTERRUPTED = 130
+"""The exit code of who was stopped by Ctrl-C, as shells have it."""
+_FAILED = 1
+_JSON = "--json"
+_RUN = "run"
+"""Of which the output is the program's own."""
 
 
 def main() -> None:
     """Run the command that the arguments of this process name, and exit with its code."""
     try:
-        application()
-    except HoldfastError as error:
-        say(f"error: {error}")
-        sys.exit(1)
+        _run()
     except KeyboardInterrupt:
-        say("interrupted")
+        print("interrupted", file=sys.stderr)  # noqa: T201 - a program for a terminal
         sys.exit(INTERRUPTED)
+
+
+def _run() -> None:
+    # What commands need takes a while to import, and somebody may interrupt that.
+    from holdfast.runtime.cli.application import application  # noqa: PLC0415
+    from holdfast.runtime.cli.output import show_error  # noqa: PLC0415
+    from holdfast.storage import HoldfastError  # noqa: PLC0415
+
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal cannot show is spelled out
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            application()
+        finally:
+            sys.stdout.flush()
+    except HoldfastError as error:
+        show_error(error, as_json=_JSON in sys.argv and sys.argv[1] != _RUN)
+        sys.exit(_FAILED)
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what cannot be written is not tried again
+        sys.exit(_FAILED)

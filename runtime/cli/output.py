@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from datetime import UTC, datetime
 from typing import Any
@@ -12,10 +13,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["INTERRUPTED", "bytes_for_people", "moment", "say", "show", "show_json", "table"]
+from holdfast.runtime.told_errors import tell_error, told_kinds
+from holdfast.storage import HoldfastError
 
-INTERRUPTED = 130
-"""The exit code of who was stopped by Ctrl-C, as shells have it."""
+__all__ = [
+    "bytes_for_people",
+    "moment",
+    "say",
+    "show",
+    "show_error",
+    "show_json",
+    "table",
+]
+
 _STEP = 1024
 _WIDE = 10_000
 """Columns of what is no terminal: a program that reads tables wants each row in one line."""
@@ -35,8 +45,28 @@ def show(what: Table | str) -> None:
 
 
 def show_json(document: Any) -> None:
-    """A result, for programs: one JSON document, as it is. Rich would put emojis into it."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+    """A result, for programs: one JSON document, as it is. Rich would put emojis into it.
+
+    Numbers that JSON does not have are the texts "NaN", "Infinity" and "-Infinity".
+    """
+    typer.echo(msgspec.json.format(msgspec.json.encode(_as_json_has_it(document)), indent=2))
+
+
+def show_error(error: HoldfastError, *, as_json: bool) -> None:
+    """Why a command has failed: for people, and for programs that read documents, too."""
+    say(f"error: {error}")
+    if as_json:
+        show_json({"error": msgspec.to_builtins(tell_error(error, told_kinds()))})
+
+
+def _as_json_has_it(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _as_json_has_it(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json_has_it(each) for each in value]
+    return value
 
 
 class _Plain(Table):

@@ -6,7 +6,6 @@ import inspect
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from types import UnionType
 from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
 
@@ -14,7 +13,7 @@ import msgspec
 
 from holdfast.storage import CheckpointStorage, Invalid, JobStorage, load_storage
 from holdfast.storage.cleaning import jobs_at
-from holdfast.storage.registry import storage_factory
+from holdfast.storage.registry import storage_factory, whole_url
 
 __all__ = ["Place", "find_jobs", "storage_options"]
 
@@ -43,7 +42,7 @@ def find_jobs(path: str, options: Iterable[str]) -> Place:
         Unavailable: the storage did not answer.
     """
     options = tuple(options)
-    url = path if "://" in path else str(Path(path).expanduser().absolute())
+    url = whole_url(path)
     return Place(url, tuple(jobs_at(url, lambda place: _opened(place, options))))
 
 

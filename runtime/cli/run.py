@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.runtime.cli.program import run_program
-from holdfast.runtime.cli.running import whole_path
 from holdfast.storage import Invalid
+from holdfast.storage.registry import whole_url
 
 if TYPE_CHECKING:
     from holdfast.runtime.command_line import CommandLine
@@ -109,7 +109,7 @@ def run_app(
 
     given = read_options(options or ())
     named = {
-        _PATH: restore if restore in (None, _LATEST) else whole_path(restore),
+        _PATH: restore if restore in (None, _LATEST) else whole_url(restore),
         _CLAIM_MODE: claim_mode,
         _IGNORE: "true" if allow_non_restored else None,
     }

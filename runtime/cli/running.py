@@ -5,13 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from holdfast.runtime.cli.output import say
 from holdfast.runtime.control import FoundRun, Runs, chosen_run, find_runs, run_folders
 from holdfast.storage import SystemClock
 
-__all__ = ["going_on", "look", "one_run", "whole_path"]
+__all__ = ["going_on", "look", "one_run"]
 
 
 def look() -> Runs:
@@ -30,11 +29,6 @@ def one_run(job: str) -> FoundRun:
     for trouble in runs.troubles:
         say(f"passed over: {trouble}")
     return chosen_run(job, runs.found)
-
-
-def whole_path(path: str) -> str:
-    """A path or URL as somebody means it who is in another folder."""
-    return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from holdfast.runtime.cli.convert import convert_snapshot
 from holdfast.runtime.cli.groups import TakesByDefault
 from holdfast.runtime.cli.jobs import FormatOption, JobArgument, JsonOption
 from holdfast.runtime.cli.output import show, show_json
-from holdfast.runtime.cli.running import going_on, one_run, whole_path
+from holdfast.runtime.cli.running import going_on, one_run
 from holdfast.runtime.cli.stored import (
     diff_snapshots,
     inspect_snapshot,
@@ -18,6 +18,7 @@ from holdfast.runtime.cli.stored import (
     validate_snapshot,
 )
 from holdfast.runtime.control import JobClient
+from holdfast.storage.registry import whole_url
 
 __all__ = ["commands", "stop_job"]
 
@@ -137,4 +138,4 @@ def stop_job(
 
 
 def _whole(directory: str | None) -> str | None:
-    return None if directory is None else whole_path(directory)
+    return None if directory is None else whole_url(directory)

@@ -19,6 +19,7 @@ from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import bytes_for_people, moment, say, show, show_json, table
 from holdfast.runtime.cli.places import storage_options
 from holdfast.storage import CheckpointStorage, load_storage
+from holdfast.storage.registry import whole_url
 
 __all__ = [
     "OptionsOption",
@@ -54,7 +55,7 @@ def opener(options: list[str] | None, *paths: str) -> Callable[[str], Checkpoint
 
     Each storage gets those of them that it knows, and what none of them knows, which it refuses.
     """
-    beside = list(map(snapshots.whole_url, paths))
+    beside = list(map(whole_url, paths))
 
     def open_storage(url: str) -> CheckpointStorage:
         return load_storage(url, **storage_options(url, options or (), beside))

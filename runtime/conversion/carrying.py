@@ -15,7 +15,6 @@ from holdfast.backends.operator_snapshots import (
     write_operator_snapshot,
 )
 from holdfast.backends.redistribution import Mode
-from holdfast.backends.restores import KEYED_KINDS
 from holdfast.backends.row_sums import RowCounter, RowSums
 from holdfast.backends.snapshots import SnapshotFuture
 from holdfast.backends.stored_tables import UnkeyedTable
@@ -65,15 +64,14 @@ class Carrier:
     def unkeyed(
         self, uid: str, parts: Sequence[StateSnapshot], parallelism: int
     ) -> list[StateSnapshot]:
-        """State without keys, dealt out to so many slots; other parts as they are.
+        """State without keys, dealt out to so many slots.
 
         Raises:
             Invalid: the parts do not fit each other.
             Corrupt, Unavailable: as `copied`.
         """
         own = of_all_slots([part for part in parts if part.kind in OPERATOR_KINDS])
-        others = [part for part in parts if part.kind not in (*OPERATOR_KINDS, *KEYED_KINDS)]
-        written = [self.copied(part, uid) for part in others]
+        written: list[StateSnapshot] = []
         for slot in range(parallelism if own else 0):
             place = OperatorPlace(uid, slot, parallelism)
             states = read_operator_snapshots(own, self.source, place).values()

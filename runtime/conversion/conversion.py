@@ -34,6 +34,7 @@ from holdfast.runtime.snapshots import StoredSnapshot
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
+    FileHandle,
     OperatorState,
     SavepointFolder,
     StateSnapshot,
@@ -195,13 +196,14 @@ class Conversion:
     def _done(
         self, work: Work, phase: Phase, tasks: Sequence[Task], destination: Destination
     ) -> list[tuple[Task, PieceResult]]:
-        """What came of each piece, now or before."""
+        """What came of each piece, now or before; again if files of it are gone."""
         results = []
         waiting = []
+        sizes = {} if phase is Phase.CHECK else destination.sizes()
         for task in tasks:
             is_noted = phase is not Phase.CHECK
             result = destination.journal.result(task.number) if is_noted else None
-            if result is None:
+            if result is None or not _is_there(result, sizes):
                 waiting.append(task)
             else:
                 results.append((task, result))
@@ -232,6 +234,10 @@ class Conversion:
         found: dict[str, list[PieceResult]] = {}
         for task, result in self._done(work, Phase.CHECK, tasks, destination):
             found.setdefault(task.operator.uid, []).append(result)
+        for part in (*made.sources.values(), *made.parts.values()):
+            for handle in part.handles.values():
+                for _ in self.destination.stream(handle):
+                    pass  # its checksum is that of what was read
         results = []
         for each in plan.operators:
             tables = self._same(each, read.get(each.uid, ()), found.get(each.uid, ()))
@@ -302,6 +308,15 @@ def _tasks(plan: ConversionPlan) -> tuple[list[Task], list[Task]]:
                 tasks.append(Task(phase, number, each, piece))
                 number += 1
     return spreads, writes
+
+
+def _is_there(result: PieceResult, sizes: Mapping[str, int]) -> bool:
+    """Whether all files that it refers to are there, in their length."""
+    return all(
+        handle.offset + handle.length <= sizes.get(handle.file, -1)
+        for handle in result.handles
+        if isinstance(handle, FileHandle)
+    )
 
 
 def _by_piece(

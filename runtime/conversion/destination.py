@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from itertools import islice
 
-from holdfast.runtime.conversion.journal import FOLDER, RUNNING, Journal
+from holdfast.runtime.conversion.journal import FOLDER, RUNNING, TASKS, Journal
 from holdfast.runtime.conversion.plan import ConversionPlan
 from holdfast.runtime.conversion.presence import Presence
 from holdfast.runtime.driver.restoring import is_checkpoint_path
@@ -115,6 +115,12 @@ class Destination:
         """Make sure that nobody has taken over; raises `Fenced` if somebody has."""
         self._presence.check()
 
+    def sizes(self) -> dict[str, int]:
+        """The files that are there, with their lengths."""
+        skipped = len(self._prefix())
+        found = self._folder.storage.list(self._prefix())
+        return {info.name[skipped:]: info.size_bytes for info in found}
+
     def complete(self, metadata: CheckpointMetadata) -> None:
         """Make it a savepoint, and then delete what else is there.
 
@@ -212,7 +218,12 @@ class Destination:
         self._delete_but({*metadata.files(), names.savepoint_metadata()}, keep_journal=True)
 
     def _delete_begun(self) -> None:
-        """Of a conversion that is given up all but its plan, which is replaced."""
+        """Of a conversion that is given up all but its plan, which is replaced.
+
+        What notes of pieces name is deleted after them: of half of this no piece is taken for done.
+        """
+        storage, prefix = self._folder.storage, self._prefix()
+        self._delete(info.name for info in storage.list(f"{prefix}{FOLDER}/{TASKS}"))
         self._delete_but({f"{FOLDER}/plan", RUNNING})
 
     def _delete_journal(self) -> None:

@@ -19,10 +19,12 @@ from holdfast.runtime.conversion.results import PieceResult
 from holdfast.storage import Corrupt, Invalid, NotFound, SavepointFolder, Taken
 from holdfast.storage.envelope import seal, unseal
 
-__all__ = ["FOLDER", "RUNNING", "Journal"]
+__all__ = ["FOLDER", "RUNNING", "TASKS", "Journal"]
 
 FOLDER = "_conversion"
 RUNNING = f"{FOLDER}/running"
+TASKS = "task-"
+"""What the notes of pieces begin with."""
 _VERSION = 1
 _PLAN, _TASK = "conversion plan", "conversion task"
 
@@ -70,11 +72,11 @@ class Journal:
 
     def done(self, task: int, result: PieceResult) -> None:
         """Note what a piece of work has answered; its files are closed."""
-        self._folder.storage.write(self._name(f"task-{task:08d}"), seal(_TASK, _VERSION, result))
+        self._folder.storage.write(self._name(f"{TASKS}{task:08d}"), seal(_TASK, _VERSION, result))
 
     def result(self, task: int) -> PieceResult | None:
         """What a piece of work has answered; None if it was not done. Raises as `plan`."""
-        return self._read(f"task-{task:08d}", _TASK, PieceResult)
+        return self._read(f"{TASKS}{task:08d}", _TASK, PieceResult)
 
     def _read(self, name: str, kind: str, shape: type[_Body]) -> _Body | None:
         try:

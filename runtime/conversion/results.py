@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -34,6 +34,14 @@ class PieceResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     read: tuple[TableSums, ...] = ()
     part: StateSnapshot | None = None
     spilled: tuple[Spilled, ...] = ()
+
+    @property
+    def handles(self) -> Iterator[Handle]:
+        """What it refers to."""
+        if self.part is not None:
+            yield from self.part.handles.values()
+        for each in self.spilled:
+            yield from each.handles
 
     @property
     def rows(self) -> int:

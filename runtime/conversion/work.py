@@ -7,6 +7,7 @@ in another order first is as much as a piece has.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -82,7 +83,8 @@ class Work:
             HoldfastError: it cannot be done; what was begun of it counts for nothing.
         """
         if task.phase is Phase.CHECK:
-            return self._check(task)
+            with _of_the_destination():
+                return self._check(task)
         result = self._spread(task) if task.phase is Phase.SPREAD else self._write(task)
         Journal(self.folder).done(task.number, result)
         return result
@@ -167,8 +169,9 @@ class Work:
     def _put_aside(self, task: Task, number: int) -> Iterator[Block]:
         for spilled in task.spilled:
             if (spilled.piece, spilled.table) == (task.piece, number):
-                for pieces in self.folder.stream_all(spilled.handles):
-                    yield from decode_blocks(pieces, where=self.folder.url)
+                with _of_the_destination():
+                    for pieces in self.folder.stream_all(spilled.handles):
+                        yield from decode_blocks(pieces, where=self.folder.url)
 
     def _counter(self, plan: OperatorPlan, number: int, table: KeyedTable) -> RowCounter:
         """What counts the rows of a table as they will come back from where they are written."""
@@ -231,6 +234,21 @@ def whole_tables(source: StoredSnapshot, uid: str) -> tuple[bool, ...]:
         not may_lack_fields(table.info.values) or reader.is_whole(table)
         for table in reader.description.tables
     )
+
+
+@contextmanager
+def _of_the_destination() -> Iterator[None]:
+    """Damage that is found inside is of what this conversion has written itself."""
+    try:
+        yield
+    except Corrupt as error:
+        raise Corrupt(
+            error.what,
+            where=error.where,
+            expected=error.expected,
+            found=error.found,
+            fix="Convert it again with --fresh; the source is as it was",
+        ) from error
 
 
 def _counted(tables: OpenTables, table: KeyedTable, counter: RowCounter) -> Iterator[Block]:

@@ -9,7 +9,7 @@ from holdfast.runtime.lazy import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runtime.snapshots.comparing import ComparedSnapshots, ComparedState, compare
-    from holdfast.runtime.snapshots.finding import StoredSnapshot, find_snapshot, whole_url
+    from holdfast.runtime.snapshots.finding import StoredSnapshot, find_snapshot
     from holdfast.runtime.snapshots.history import checkpoint_history
     from holdfast.runtime.snapshots.inspecting import (
         InspectedOperator,
@@ -31,7 +31,6 @@ else:
             "compare": "holdfast.runtime.snapshots.comparing",
             "StoredSnapshot": "holdfast.runtime.snapshots.finding",
             "find_snapshot": "holdfast.runtime.snapshots.finding",
-            "whole_url": "holdfast.runtime.snapshots.finding",
             "checkpoint_history": "holdfast.runtime.snapshots.history",
             "InspectedOperator": "holdfast.runtime.snapshots.inspecting",
             "InspectedSnapshot": "holdfast.runtime.snapshots.inspecting",
@@ -73,5 +72,4 @@ __all__ = [
     "timers_name",
     "type_of",
     "validate",
-    "whole_url",
 ]

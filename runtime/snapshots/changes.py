@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.backends.operator_snapshots import OPERATOR_KINDS, OperatorTable
-from holdfast.backends.restores import KEYED_KINDS
+from holdfast.backends.operator_snapshots import OperatorTable
 from holdfast.backends.shuffled_rows import RowColumns
 from holdfast.backends.snapshots import TableInfo
 from holdfast.backends.stored_tables import KeyedTable, UnkeyedTable
@@ -223,7 +222,6 @@ class SavepointChanges:
         if source is not None:
             self.sources = dict(source.metadata.sources)
             for uid in source.uids:
-                _check_kinds(uid, source)
                 keyed = source.keyed(uid)
                 self.operators[uid] = OperatorChanges(
                     uid,
@@ -293,15 +291,3 @@ class SavepointChanges:
                 expected=", ".join(map(repr, sorted(there))) or "none at all",
                 found=repr(uid),
             )
-
-
-def _check_kinds(uid: str, source: StoredSnapshot) -> None:
-    kinds = {part.kind for part in source.metadata.operators[uid].parts}
-    strange = sorted(kinds - KEYED_KINDS - {*OPERATOR_KINDS})
-    if strange:
-        raise Invalid(
-            f"operator {uid!r} has state of a kind that is not known here",
-            where=str(source.point),
-            expected=", ".join(sorted({*KEYED_KINDS, *OPERATOR_KINDS})),
-            found=", ".join(strange),
-        )

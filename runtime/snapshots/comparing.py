@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.backends.entries import Block
+from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.redistribution import Mode
 from holdfast.backends.regrouping import Regrouping, in_order
@@ -22,12 +24,16 @@ from holdfast.backends.typed_keys import KeyForm
 from holdfast.backends.typed_rows import Positions
 from holdfast.backends.typed_values import ValueForm, is_plain
 from holdfast.runtime.snapshots.finding import StoredSnapshot
+from holdfast.runtime.snapshots.settled import settled
+from holdfast.runtime.snapshots.showing import unpacked
 
 __all__ = ["ComparedSnapshots", "ComparedState", "compare"]
 
 _ROWS_AT_ONCE = 200_000
 _EXAMPLES = 3
+_SHOWN_CHARACTERS = 60
 _KEYED, _OPERATOR = "keyed", "operator"
+_ONLY_A, _ONLY_B, _CHANGED = "only in A", "only in B", "another value"
 _State = tuple[str, str]
 """The name of a state, and its kind."""
 _RowId = tuple[bytes, bytes, bytes, int]
@@ -141,6 +147,30 @@ class _Side:
                 found.update(_rows(table, blocks))
         return found
 
+    def elements(self, name: str) -> Counter[bytes]:
+        """How often there is each element of a list without keys, in all slots together."""
+        found = Counter[bytes]()
+        for _, values in self._of_blocks(name):
+            found.update(map(settled, values))
+        return found
+
+    def entries(self, name: str) -> dict[bytes, _RowValue]:
+        """The entries of broadcast state, of which each slot has a copy."""
+        return {
+            key: (value, None)
+            for block_keys, values in self._of_blocks(name)
+            for key, value in zip(block_keys, values, strict=True)
+        }
+
+    def _of_blocks(self, name: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        assert self.unkeyed is not None
+        for each in self.unkeyed.tables():
+            if each.name == name:
+                for slot in self.unkeyed.slots:
+                    for block in self.unkeyed.blocks(each, slot):
+                        keys = [] if block.map_keys is None else block.map_keys.to_list(block.count)
+                        yield keys, _packed(block, _form(each.values))
+
     def _of_all_keyed(self) -> dict[str, RowSums]:
         """Of all states with keys at once: what one slot has left is brought here one time."""
         assert self.reader is not None
@@ -178,51 +208,103 @@ def _compared(uid: str, state: _State, a: _Side, b: _Side) -> ComparedState:
     """A state that is there and empty is the same as none: only one that was asked for is there."""
     name, kind = state
     if state not in b.states and (rows := a.sums(state).rows):
-        return ComparedState(uid, name, kind, "only in A", rows_a=rows, only_a=rows)
+        return ComparedState(uid, name, kind, _ONLY_A, rows_a=rows, only_a=rows)
     if state not in a.states and (rows := b.sums(state).rows):
-        return ComparedState(uid, name, kind, "only in B", rows_b=rows, only_b=rows)
+        return ComparedState(uid, name, kind, _ONLY_B, rows_b=rows, only_b=rows)
     if not (state in a.states and state in b.states):
         return ComparedState(uid, name, kind, "equal")
     sums_a, sums_b = a.sums(state), b.sums(state)
     is_empty = not (sums_a.rows and sums_b.rows)
-    status = "different"
+    found = ComparedState(uid, name, kind, "equal", rows_a=sums_a.rows, rows_b=sums_b.rows)
     if _shown(a.types(state)) != _shown(b.types(state)) and not is_empty:
-        status = "types differ"
-    elif sums_a == sums_b:
-        status = "equal"
-    found = ComparedState(uid, name, kind, status, rows_a=sums_a.rows, rows_b=sums_b.rows)
-    return _detailed(found, a, b) if status == "different" and kind == _KEYED else found
+        return msgspec.structs.replace(found, status="types differ")
+    return found if sums_a == sums_b else _detailed(found, a, b)
+
+
+_Differences = Iterable[tuple[str, bytes]]
+"""What is different about each row, nothing if it is not, and its key, or the element itself."""
+_Called = Callable[[bytes], str]
 
 
 def _detailed(state: ComparedState, a: _Side, b: _Side) -> ComparedState:
-    """The same with which rows differ, of keyed state."""
-    assert a.reader is not None
-    description = a.reader.description
-    form = None if description.keys is None else KeyForm(description.keys)
+    """The same with which rows differ; if none does, they are only written differently."""
+    is_keyed = state.kind == _KEYED
+    differences = _of_keyed(state, a, b) if is_keyed else _of_unkeyed(state.state, a, b)
+    called = _key_codec(a if a.reader else b) if is_keyed else _entry_codec(a, state.state)
     counts = Counter[str]()
     examples: list[str] = []
-    for wanted in _ranges(description.max_parallelism, max(state.rows_a, state.rows_b)):
-        mine, its = (side.rows(state.state, wanted, description.max_parallelism) for side in (a, b))
-        for row in dict.fromkeys((*mine, *its)):
-            what = _difference(row, mine, its)
-            counts[what] += 1
-            if what and len(examples) < _EXAMPLES and form is not None:
-                examples.append(f"{form.codec.decode(row[0])!r}: {what}")
+    for what, key in differences:
+        counts[what] += 1
+        if what and len(examples) < _EXAMPLES:
+            examples.append(f"{called(key)}: {what}")
     return msgspec.structs.replace(
         state,
-        only_a=counts["only in A"],
-        only_b=counts["only in B"],
-        changed=counts["another value"],
+        status="different" if counts.keys() - {""} else "equal",
+        only_a=counts[_ONLY_A],
+        only_b=counts[_ONLY_B],
+        changed=counts[_CHANGED],
         examples=tuple(examples),
     )
 
 
-def _difference(row: _RowId, mine: Mapping[_RowId, Any], its: Mapping[_RowId, Any]) -> str:
+def _of_keyed(state: ComparedState, a: _Side, b: _Side) -> _Differences:
+    assert a.reader is not None
+    groups = a.reader.description.max_parallelism
+    for wanted in _ranges(groups, max(state.rows_a, state.rows_b)):
+        mine, its = (side.rows(state.state, wanted, groups) for side in (a, b))
+        for row in dict.fromkeys((*mine, *its)):
+            yield _difference(row, mine, its), row[0]
+
+
+def _of_unkeyed(name: str, a: _Side, b: _Side) -> _Differences:
+    """Of broadcast state by key; of lists by how often there is an element, in whatever slot."""
+    if name in a.broadcast and name in b.broadcast:
+        mine, its = a.entries(name), b.entries(name)
+        for key in dict.fromkeys((*mine, *its)):
+            yield _difference(key, mine, its), key
+        return
+    counted_a, counted_b = a.elements(name), b.elements(name)
+    for what, more in ((_ONLY_A, counted_a - counted_b), (_ONLY_B, counted_b - counted_a)):
+        for element in more.elements():
+            yield what, element
+
+
+def _key_codec(side: _Side) -> _Called:
+    assert side.reader is not None
+    keys = side.reader.description.keys
+    assert keys is not None, "where there are rows, there are keys"
+    return partial(_shown_key, KeyForm(keys).codec)
+
+
+def _entry_codec(side: _Side, name: str) -> _Called:
+    assert side.unkeyed is not None
+    table = next(each for each in side.unkeyed.tables() if each.name == name)
+    if table.map_keys is None:
+        return _shown_value
+    return partial(_shown_key, KeyForm(table.map_keys).codec)
+
+
+def _shown_key(codec: KeyCodec[Any], key: bytes) -> str:
+    return repr(codec.decode(key))
+
+
+def _difference(row: Any, mine: Mapping[Any, Any], its: Mapping[Any, Any]) -> str:
     if row not in its:
-        return "only in A"
+        return _ONLY_A
     if row not in mine:
-        return "only in B"
-    return "" if mine[row] == its[row] else "another value"
+        return _ONLY_B
+    return "" if mine[row] == its[row] or _settled(mine[row]) == _settled(its[row]) else _CHANGED
+
+
+def _settled(row: _RowValue) -> _RowValue:
+    value, stamp = row
+    return None if value is None else settled(value), stamp
+
+
+def _shown_value(packed: bytes) -> str:
+    """A value for people; the beginning of a long one."""
+    shown = repr(unpacked(packed))
+    return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
 
 
 def _shown(types: Sequence[Any]) -> list[bytes]:
@@ -233,6 +315,12 @@ def _ranges(max_parallelism: int, rows: int) -> list[KeyGroupRange]:
     count = max(1, min(max_parallelism, -(-rows // _ROWS_AT_ONCE)))
     bounds = [max_parallelism * number // count for number in range(count + 1)]
     return [KeyGroupRange(bounds[at], bounds[at + 1] - 1) for at in range(count)]
+
+
+def _packed(block: Block, form: ValueForm | None) -> list[bytes]:
+    """The values of a block, as they come back from typed columns."""
+    packed = block.values if form is None else form.from_arrow(form.to_arrow(block.values))
+    return list(map(bytes, msgspec.msgpack.decode(packed, type=list[msgspec.Raw])))
 
 
 def _rows(table: KeyedTable, blocks: Iterable[Block]) -> Iterator[tuple[_RowId, _RowValue]]:
@@ -250,8 +338,7 @@ def _rows(table: KeyedTable, blocks: Iterable[Block]) -> Iterator[tuple[_RowId, 
         places = [0] * count if positions is None else positions.of(block).tolist()
         values: Sequence[Any] = [None] * count
         if not is_timers:
-            packed = block.values if form is None else form.from_arrow(form.to_arrow(block.values))
-            values = list(map(bytes, msgspec.msgpack.decode(packed, type=list[msgspec.Raw])))
+            values = _packed(block, form)
         stamps = block.stamp_array
         used = [None] * count if stamps is None else stamps.tolist()
         for *row, value, stamp in zip(keys, spaces, fields, places, values, used, strict=True):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from holdfast.backends.operator_snapshots import OPERATOR_KINDS
 from holdfast.backends.registry import OpenBackend, usual_backend
 from holdfast.backends.restores import KEYED_KINDS
 from holdfast.backends.table_reading import KeyedReader, OperatorReader
@@ -12,6 +12,7 @@ from holdfast.runtime.driver.restoring import OpenStorage, RestorePoint, checkpo
 from holdfast.storage import (
     CheckpointMetadata,
     HoldfastError,
+    Invalid,
     NotFound,
     SavepointFolder,
     StateFolder,
@@ -19,8 +20,9 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.cleaning import is_job_folder, jobs_in
+from holdfast.storage.registry import whole_url
 
-__all__ = ["StoredSnapshot", "find_snapshot", "whole_url"]
+__all__ = ["StoredSnapshot", "find_snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,10 @@ class StoredSnapshot:
 
         Raises:
             NotFound: there is no such operator; names those that there are.
-            Corrupt, Invalid: what it says of itself is damaged.
+            Corrupt, Invalid: what it says of itself is damaged, or not known here.
         """
         self.check_uid(uid)
+        self.check_kinds(uid)
         parts = self.metadata.operators[uid].parts
         if not any(part.kind in KEYED_KINDS for part in parts):
             return None
@@ -62,7 +65,25 @@ class StoredSnapshot:
     def unkeyed(self, uid: str) -> OperatorReader:
         """The state without keys of an operator; raises as `keyed`."""
         self.check_uid(uid)
+        self.check_kinds(uid)
         return OperatorReader(uid, self.metadata.operators[uid].parts, self.folder)
+
+    def check_kinds(self, uid: str) -> None:
+        """Make sure that all state of an operator can be read here, and none is passed over.
+
+        Raises:
+            Invalid: some is of another kind, such as that of a newer version.
+        """
+        kinds = {part.kind for part in self.metadata.operators[uid].parts}
+        known = {*KEYED_KINDS, *OPERATOR_KINDS}
+        if not kinds <= known:
+            raise Invalid(
+                f"operator {uid!r} has state of a kind that is not known here",
+                where=str(self.point),
+                expected=", ".join(sorted(known)),
+                found=", ".join(sorted(kinds - known)),
+                fix="Use the version of Holdfast that has written it, or a newer one",
+            )
 
     def check_uid(self, uid: str) -> None:
         """Make sure that there is such an operator; raises `NotFound` if not."""
@@ -98,11 +119,6 @@ def find_snapshot(
         except NotFound as error:
             raise _of_jobs(folder) or error from None
     return StoredSnapshot(point, url)
-
-
-def whole_url(path: str) -> str:
-    """A URL as it is; a path from where you are as a whole one."""
-    return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
 def _of_jobs(folder: SavepointFolder) -> HoldfastError | None:

@@ -20,7 +20,6 @@ from holdfast.runtime.control import (
     runs_named,
 )
 from holdfast.runtime.driver.restoring import OpenStorage
-from holdfast.runtime.snapshots.finding import whole_url
 from holdfast.storage import (
     CheckpointMetadata,
     JobStorage,
@@ -30,6 +29,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.cleaning import jobs_at
+from holdfast.storage.registry import whole_url
 
 __all__ = ["HISTORY", "checkpoint_history", "history_of"]
 

@@ -6,7 +6,9 @@ It leaves out what cannot be wanted, and decides nothing: whoever asked looks at
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -23,6 +25,8 @@ Path = tuple[str, ...]
 """A column, or a field of one that is a struct."""
 
 _KEY = "key"
+_HEXADECIMAL = "0x"
+_UNKNOWN: Schema = {"type": "any"}
 _MOST_KEYS = 10_000
 
 
@@ -94,13 +98,13 @@ def asked_for(columns: StateColumns, options: Mapping[str, str | None]) -> Selec
 def given_key(schema: Schema, given: Any, *, is_text: bool) -> bytes:
     """The bytes of a key that was given as text or JSON, or as a part of JSON.
 
+    Text between double quotes is JSON, also of keys that are texts. Bytes are in base64 in JSON, as
+    they are where they are shown, and else the text itself, or digits behind `0x`.
+
     Raises:
         Invalid: it is no key of this type.
     """
-    readings = [given]
-    if is_text and schema["type"] != "str":
-        readings = [_json(given), given]
-    for each in readings:
+    for each in _readings(schema, given) if is_text else [_of_json(schema, given)]:
         encoded = KeySet.encode(schema, each)
         if encoded is not None:
             return encoded
@@ -111,7 +115,52 @@ def given_key(schema: Schema, given: Any, *, is_text: bool) -> bytes:
     )
 
 
+def _readings(schema: Schema, text: str) -> list[Any]:
+    """What a text may mean, the likeliest first."""
+    value = _json(text)
+    if value is not text and (schema["type"] != "str" or isinstance(value, str)):
+        return [_of_json(schema, value), text]
+    if schema["type"] == "bytes" and text.startswith(_HEXADECIMAL):
+        with suppress(ValueError):
+            return [bytes.fromhex(text.removeprefix(_HEXADECIMAL))]
+    return [text]
+
+
+def _of_json(schema: Schema, value: Any) -> Any:
+    """The value with what JSON has no form for; what does not fit stays as it is."""
+    match schema, value:
+        case {"type": "bytes"}, str():
+            return _decoded(value)
+        case {"type": "float"}, "NaN" | "Infinity" | "-Infinity":
+            return float(value)
+        case {"type": "union", "members": list(members)}, _ if value is not None:
+            kinds = [each for each in members if each != {"type": "none"}]
+            return _of_json(kinds[0] if len(kinds) == 1 else _UNKNOWN, value)
+        case {"items": dict(item)}, list():
+            return [_of_json(item, each) for each in value]
+        case {"type": "tuple" | "record"}, list() | dict():
+            return _of_parts(dict(_parts(schema)), value)
+        case _:
+            return value
+
+
+def _of_parts(parts: Mapping[str, Schema], value: list[Any] | dict[str, Any]) -> Any:
+    if isinstance(value, list):
+        schemas = [*parts.values(), *[_UNKNOWN] * len(value)]
+        return [_of_json(part, each) for part, each in zip(schemas, value, strict=False)]
+    return {name: _of_json(parts.get(name, _UNKNOWN), each) for name, each in value.items()}
+
+
+def _decoded(text: str) -> bytes | str:
+    """What base64 stands for; the text if it is none."""
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        return text
+
+
 def _json(text: str) -> Any:
+    """What a text is as JSON; itself if it is none."""
     try:
         return json.loads(text)
     except ValueError:
@@ -150,15 +199,22 @@ def _shown(schema: Schema, path: Path, equal: Mapping[Path, Sequence[Any]]) -> S
     """The values that a column, or a field of one, may have; of a struct all combinations."""
     if path in equal:
         return equal[path]
-    match schema:
-        case {"type": "tuple", "items": list(items)} if items:
-            parts = {f"_{place + 1}": item for place, item in enumerate(items)}
-        case {"type": "record", "fields": list(fields)} if fields:
-            parts = {field["name"]: field["schema"] for field in fields}
-        case _:
-            return None
+    parts = dict(_parts(schema))
+    if not parts:
+        return None
     choices = [_shown(part, (*path, name), equal) for name, part in parts.items()]
     listed = [each for each in choices if each is not None]
     if len(listed) < len(choices) or prod(map(len, listed)) > _MOST_KEYS:
         return None
     return [dict(zip(parts, each, strict=True)) for each in product(*listed)]
+
+
+def _parts(schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """The fields of the struct that a key is in its column, if it is one."""
+    match schema:
+        case {"type": "tuple", "items": list(items)}:
+            for place, item in enumerate(items):
+                yield f"_{place + 1}", item
+        case {"type": "record", "fields": list(fields)}:
+            for field in fields:
+                yield field["name"], field["schema"]

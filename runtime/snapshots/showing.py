@@ -20,7 +20,7 @@ from holdfast.runtime.snapshots.finding import StoredSnapshot
 from holdfast.runtime.snapshots.selections import given_key
 from holdfast.storage import Invalid, NotFound
 
-__all__ = ["rows_of", "the_operator", "the_state"]
+__all__ = ["rows_of", "the_operator", "the_state", "unpacked"]
 
 _KEYED, _OPERATOR = "keyed", "operator"
 
@@ -154,7 +154,7 @@ def _values(column: pa.Array, field: pa.Field) -> list[Any]:
     if encoding == PICKLE:
         return [f"<a pickle of {len(each)} bytes>" for each in listed]
     if encoding:
-        return [_unpacked(each) for each in listed]
+        return [unpacked(each) for each in listed]
     if pa.types.is_nested(column.type):
         return [_decoded(each, column.type) for each in listed]
     return listed
@@ -176,11 +176,11 @@ def _part(value: Any, field: pa.Field) -> Any:
     if value is None:
         return None
     if (field.metadata or {}).get(ENCODING.encode()):
-        return _unpacked(value)
+        return unpacked(value)
     return _decoded(value, field.type) if pa.types.is_nested(field.type) else value
 
 
-def _unpacked(data: bytes | None) -> Any:
+def unpacked(data: bytes | None) -> Any:
     """A value that was kept as MessagePack."""
     if data is None:
         return None

@@ -126,6 +126,8 @@ class _Looking:
                 self._at_tables(reader)
         with self._finding(f"operator {uid!r}"):
             unkeyed = self._snapshot.unkeyed(uid)
+            with self._finding(f"state without keys of operator {uid!r}"):
+                unkeyed.check_covers()
             for each in unkeyed.tables():
                 with self._finding(f"state {each.name!r} of operator {uid!r}"):
                     for slot in unkeyed.slots:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.runtime.conversion import PieceResult, Task, Work
 from holdfast.runtime.spark.session import on_this_machine
-from holdfast.storage import HoldfastError, SystemEntropy, Unavailable
+from holdfast.storage import HoldfastError, Invalid, SystemEntropy, Unavailable
 
 __all__ = ["SparkRunner", "spark_runner"]
 
@@ -152,11 +152,23 @@ class SparkRunner:
 
 @contextmanager
 def spark_runner(master: str) -> Iterator[SparkRunner]:
-    """A runner on a session at this master; if there was none before, it is stopped at the end."""
+    """A runner on a session at this master; if there was none before, it is stopped at the end.
+
+    Raises:
+        Invalid: there can be no session there.
+    """
     before = SparkSession.getActiveSession()
     is_here = master.startswith("local")
     builder = on_this_machine(master) if is_here else SparkSession.builder.master(master)
-    spark = before or builder.appName(_APP).getOrCreate()
+    try:
+        spark = before or builder.appName(_APP).getOrCreate()
+    except Exception as error:  # Spark raises many kinds, and none of them says more
+        told = str(error).strip().splitlines() or [repr(error)]
+        raise Invalid(
+            "there can be no session of Spark at this master",
+            expected="such as local[2] or spark://host:7077",
+            found=f"{master}: {told[-1 if len(told) > 1 else 0][:_TOLD_CHARACTERS]}",
+        ) from error
     try:
         yield SparkRunner(spark.sparkContext)
     finally:

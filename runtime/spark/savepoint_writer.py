@@ -28,7 +28,7 @@ from holdfast.backends.snapshots import KeyedAttributes, TableInfo
 from holdfast.backends.unkeyed_rows import UnkeyedRows
 from holdfast.runtime.functions import TimeDomain
 from holdfast.runtime.operators.process_operator import USER_TIMERS
-from holdfast.runtime.snapshots import find_snapshot, whole_url
+from holdfast.runtime.snapshots import find_snapshot
 from holdfast.runtime.snapshots.changes import NewState, OperatorChanges, SavepointChanges
 from holdfast.runtime.snapshots.composing import (
     UnkeyedTableRows,
@@ -68,6 +68,7 @@ from holdfast.storage import (
     SystemClock,
     Unavailable,
 )
+from holdfast.storage.registry import whole_url
 from holdfast.storage.savepoint import SAVEPOINT
 
 __all__ = ["SavepointWriter"]

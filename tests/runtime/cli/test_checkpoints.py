@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cleaning_nursery import JOB, check_whole
-from holdfast.runtime.cli.main import application, main
+from holdfast.runtime.cli.application import application
+from holdfast.runtime.cli.main import main
 from holdfast.storage import (
     CheckpointMetadata,
     FileHandle,

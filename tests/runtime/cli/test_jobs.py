@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 
 from endpoint_stage import Live, live_job, saves
 from holdfast.runtime.cli import jobs
-from holdfast.runtime.cli.main import application, main
+from holdfast.runtime.cli.application import application
+from holdfast.runtime.cli.main import main
 from holdfast.runtime.control import JobClient
 from holdfast.runtime.control.registry import register, socket_path
 from holdfast.runtime.driver.run import JobStatus

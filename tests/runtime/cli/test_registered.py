@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from holdfast.runtime.cli.main import application
+from holdfast.runtime.cli.application import application
 from installing import install_entries
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.runtime.cli.main import application
+from holdfast.runtime.cli.application import application
 from holdfast.runtime.cli.run import read_options
 from holdfast.storage import Invalid
 

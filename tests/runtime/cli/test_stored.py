@@ -1,5 +1,9 @@
 """`holdfast savepoint inspect`, `show`, `diff`, `validate` and `convert`, as people call them."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +12,12 @@ import pytest
 from holdfast.backends import SnapshotForm, load_backend
 from holdfast.runtime.cli.main import main
 from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
-from holdfast.storage import HoldfastError
+from holdfast.storage import HoldfastError, SystemClock
 from snapshot_places import UID, stored
 from state_fleets import STATES
 from stored_commands import call, document
+
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 
 
 def error_of(*arguments: str) -> str:
@@ -226,3 +232,48 @@ def test_errors_are_lines_and_no_traces(
     told = capsys.readouterr().err
     assert told.startswith("error: there is no savepoint")
     assert "Traceback" not in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_an_output_that_is_full_is_an_error_and_no_trace(
+    canonical: StoredSnapshot, as_json: list[str]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [HOLDFAST, "savepoint", "inspect", canonical.path, "--quick", *as_json]
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: ")
+    assert "No space left" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_what_a_terminal_cannot_show_is_spelled_out(canonical: StoredSnapshot) -> None:
+    command = [HOLDFAST, "savepoint", "show", canonical.path, "--state", "value", "--limit", "0"]
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert rb"\u2502" in ended.stdout or b"|" in ended.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay_s", [0.15, 0.3, 0.6])
+def test_ctrl_c_while_a_command_begins_leaves_no_trace(
+    canonical: StoredSnapshot, delay_s: float
+) -> None:
+    command = [HOLDFAST, "savepoint", "validate", canonical.path]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as begun:
+        SystemClock().sleep_s(delay_s)
+        begun.send_signal(signal.SIGINT)
+        _, told = begun.communicate(timeout=60)
+    if begun.returncode != 0:
+        assert begun.returncode in (130, -signal.SIGINT)
+        assert "holdfast" not in told, "no line of ours"

@@ -1,4 +1,4 @@
-"""Conversions that are killed, interrupted, or meet a full disk; and bad input."""
+"""Conversions that are killed, interrupted, or two at once; and bad input."""
 
 import os
 import shutil
@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 import conversion_nursery
+from conversion_stage import ENTRIES, FullDisk, check_same, conversion, tasks_done
 from holdfast.backends import (
     HashMapStateBackend,
     KeyGroupRange,
@@ -22,86 +23,27 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.backends.tables import Table, TableSpec
-from holdfast.runtime.conversion import Conversion, ConversionOptions, Converted, Here
-from holdfast.runtime.snapshots import StoredSnapshot, compare, find_snapshot, validate
+from holdfast.runtime.conversion import Converted, Here
+from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
-    FileSystemCheckpointStorage,
     Invalid,
     NotFound,
-    ObjectWriter,
     OperatorState,
     SavepointFolder,
     Taken,
     Unavailable,
     load_storage,
 )
-from holdfast.storage.envelope import seal
 from waiting import wait_until
 
-ENTRIES = 120_000
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> StoredSnapshot:
-    """A savepoint that takes a while to convert in small pieces."""
-    folder = SavepointFolder.begin(load_storage(str(tmp_path_factory.mktemp("large"))), "job")
-    with load_backend("hashmap").open(
-        uid="spend", key_groups=KeyGroupRange(0, 127), max_parallelism=128
-    ) as state:
-        total = state.get_state(ValueStateDescriptor("total", int))
-        total.put_many([f"user {number:011d}" for number in range(ENTRIES)], range(ENTRIES))
-        part = state.snapshot(1, folder).result(60)
-    folder.commit(
-        CheckpointMetadata(
-            job_id="job",
-            checkpoint_id=1,
-            kind="savepoint",
-            triggered_ms=1,
-            completed_ms=2,
-            operators={"spend": OperatorState(parallelism=2, max_parallelism=128, parts=(part,))},
-        )
-    )
-    return find_snapshot(folder.url)
-
-
-@pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runtime.conversion.plan._PIECE_BYTES", 60_000)
-
-
-def conversion(
-    source: StoredSnapshot, to: Path | FileSystemCheckpointStorage, **changes: Any
-) -> Conversion:
-    storage = to if isinstance(to, FileSystemCheckpointStorage) else load_storage(str(to))
-    options = {"backend": None, "is_canonical": True, **changes.pop("options", {})}
-    return Conversion(
-        **{
-            "source": source,
-            "destination": SavepointFolder(storage, ""),
-            "options": ConversionOptions(**options),
-            "backend": None,
-            "runner": Here(),
-            **changes,
-        }
-    )
-
-
-def check_same(source: StoredSnapshot, to: Path) -> None:
-    after = find_snapshot(str(to))
-    assert compare(source, after, lambda _: None).are_equal
-    found = {str(each.relative_to(to)) for each in to.rglob("*") if each.is_file()}
-    assert found == {"_metadata", *after.metadata.files()}
+pytestmark = pytest.mark.usefixtures("small_pieces")
 
 
 def check_is_none(to: Path) -> None:
     with pytest.raises(NotFound, match="no whole savepoint"):
         find_snapshot(str(to))
-
-
-def tasks_done(to: Path) -> int:
-    return len(list(to.glob("_conversion/task-*")))
 
 
 @pytest.fixture
@@ -177,127 +119,6 @@ def is_alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
     except OSError:
         return False
-
-
-class _Full(FileSystemCheckpointStorage):
-    """A disk with room for so many files."""
-
-    room = 10**9
-
-    def writer(self, name: str) -> ObjectWriter:
-        if self.room == 0:
-            raise Unavailable("the disk is full", where=name)
-        self.room -= 1
-        return super().writer(name)
-
-
-@pytest.mark.parametrize("room", [1, 4, 9, 30, 55])
-def test_a_full_disk_leaves_nothing_that_looks_whole_and_a_re_run_goes_on(
-    large: StoredSnapshot, quick_path: Path, room: int
-) -> None:
-    to = quick_path / "to"
-    storage = _Full(str(to))
-    storage.room = room
-    with pytest.raises(Unavailable, match="the disk is full"):
-        conversion(large, storage).run()
-    check_is_none(to)
-    done = conversion(large, to).run()
-    assert done.resumed == tasks_expected(room)
-    check_same(large, to)
-
-
-def tasks_expected(room: int) -> int:
-    """A file for each piece, and that it is done; plan and who is at it are created otherwise."""
-    return room // 2
-
-
-def test_another_conversion_is_not_gone_on_with_unless_it_is_dropped(
-    large: StoredSnapshot, quick_path: Path
-) -> None:
-    to = quick_path / "to"
-    storage = _Full(str(to))
-    storage.room = 9
-    with pytest.raises(Unavailable):
-        conversion(large, storage).run()
-    other = {"options": {"max_parallelism": 64}}
-    with pytest.raises(Invalid, match=r"another conversion was begun.*--fresh"):
-        conversion(large, to, **other).run()
-    done = conversion(large, to, **other).run(fresh=True)
-    assert done.resumed == 0
-    check_same(large, to)
-
-
-NEWER = seal("conversion plan", 2, ConversionOptions(backend=None, is_canonical=True))
-
-
-@pytest.mark.parametrize(
-    ("file", "data"),
-    [("plan", NEWER), ("plan", b"damaged"), ("task-00000000", b"damaged"), ("plan", NEWER[:40])],
-    ids=["newer plan", "damaged plan", "damaged task", "truncated plan"],
-)
-def test_what_cannot_be_read_of_a_conversion_is_dropped_as_the_error_says(
-    large: StoredSnapshot, quick_path: Path, file: str, data: bytes
-) -> None:
-    to = quick_path / "to"
-    storage = _Full(str(to))
-    storage.room = 5
-    with pytest.raises(Unavailable):
-        conversion(large, storage).run()
-    (to / "_conversion" / file).write_bytes(data)
-    with pytest.raises((Invalid, Corrupt), match=f"{file}.*[Pp]ass --fresh"):
-        conversion(large, to).run()
-    assert conversion(large, to).run(fresh=True).resumed == 0
-    check_same(large, to)
-
-
-def test_what_is_complete_is_not_begun_anew(large: StoredSnapshot, quick_path: Path) -> None:
-    to = quick_path / "to"
-    conversion(large, to).run()
-    for changes in ({}, {"options": {"max_parallelism": 64}}):
-        with pytest.raises(Taken, match=r"is complete.*--fresh"):
-            conversion(large, to, **changes).run(fresh=True)
-    check_same(large, to)
-
-
-def test_what_was_done_before_and_is_not_whole_any_more_is_told(
-    large: StoredSnapshot, quick_path: Path
-) -> None:
-    to = quick_path / "to"
-    conversion(large, to).run()
-    (file, *_) = find_snapshot(str(to)).metadata.files()
-    (to / file).unlink()
-    with pytest.raises(Corrupt, match=f"files of a savepoint are missing.*{file}"):
-        conversion(large, to).run()
-
-
-def test_a_task_that_was_given_up_does_no_harm_when_it_goes_on(
-    large: StoredSnapshot, quick_path: Path
-) -> None:
-    to = quick_path / "to"
-    begun: list[tuple[Any, Any]] = []
-
-    class Lost(Here):
-        def run(self, work: Any, tasks: Any) -> Any:
-            if not tasks:
-                return iter(())
-            begun.append((work, tasks))
-            raise Unavailable("the driver has died")
-
-    with pytest.raises(Unavailable, match="the driver has died"):
-        conversion(large, to, runner=Lost()).run()
-    other = {"options": {"max_parallelism": 64}}
-    conversion(large, to, **other).run(fresh=True)
-    ((work, tasks),) = begun
-    work.do(tasks[0])
-    assert not validate(find_snapshot(str(to)), lambda _: None).findings
-
-
-def test_what_was_done_before_is_done(large: StoredSnapshot, quick_path: Path) -> None:
-    to = quick_path / "to"
-    assert not conversion(large, to).run().was_done
-    assert conversion(large, to).run().was_done
-    with pytest.raises(Taken, match="a savepoint at the destination already"):
-        conversion(large, to, options={"max_parallelism": 64}).run()
 
 
 def test_a_folder_of_somebody_else_is_left_alone(large: StoredSnapshot, quick_path: Path) -> None:
@@ -379,7 +200,7 @@ def test_a_begun_place_into_which_the_source_was_brought_is_refused(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
-    storage = _Full(str(to))
+    storage = FullDisk(str(to))
     storage.room = 3
     with pytest.raises(Unavailable):
         conversion(large, storage).run()

@@ -1,14 +1,24 @@
 """Snapshots by their path: which one is meant, and what is said where none is."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.backends import KeyGroupRange, SnapshotForm, ValueStateDescriptor, load_backend
-from holdfast.runtime.snapshots import find_snapshot
+from holdfast.runtime.conversion import Conversion, ConversionOptions, Here
+from holdfast.runtime.snapshots import (
+    compare,
+    find_snapshot,
+    inspect,
+    the_state,
+    validate,
+)
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
+    Invalid,
     NotFound,
     OperatorState,
     SavepointFolder,
@@ -107,3 +117,48 @@ def test_what_is_not_whole_is_told(savepoint: SavepointFolder) -> None:
     (path / "_metadata").unlink()
     with pytest.raises(NotFound, match=r"no (whole )?savepoint"):
         find_snapshot(str(path))
+
+
+@pytest.mark.parametrize("kind", ["holdfast.keyed-parquet/2", "plug-in"])
+@pytest.mark.parametrize("act", ["validate", "inspect", "diff", "show", "convert"])
+def test_state_of_a_kind_that_is_not_known_is_never_passed_over(
+    quick_path: Path, savepoint: SavepointFolder, kind: str, act: str
+) -> None:
+    """Such as that of a newer version: what cannot be read is not nothing."""
+    folder = SavepointFolder.begin(load_storage(str(quick_path / "newer")), JOB)
+    part = part_in(folder, SnapshotForm.CANONICAL)
+    folder.commit(metadata_of(msgspec.structs.replace(part, kind=kind), "savepoint"))
+    newer, known = find_snapshot(folder.url), find_snapshot(savepoint.url)
+    to = SavepointFolder(load_storage(str(quick_path / "to")), "")
+    acts: dict[str, Callable[[], object]] = {
+        "inspect": lambda: inspect(newer, is_quick=False, tell=lambda _: None),
+        "diff": lambda: compare(known, newer, lambda _: None),
+        "show": lambda: the_state(newer, "spend", "total"),
+        "convert": lambda: Conversion(
+            source=newer,
+            destination=to,
+            options=ConversionOptions(backend=None, is_canonical=True),
+            backend=None,
+            runner=Here(),
+        ).run(),
+    }
+    if act == "validate":
+        (finding,) = validate(newer, lambda _: None).findings
+        assert f"found {kind}" in finding.trouble
+        return
+    with pytest.raises(Invalid, match=f"operator 'spend' has state of a kind.*found {kind}"):
+        acts[act]()
+    assert not (quick_path / "to").exists()
+
+
+def test_a_path_that_leads_nowhere_is_told(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Invalid, match=r"this path leads nowhere from here.*~nobody-at-all/x"):
+        find_snapshot("~nobody-at-all/x")
+    gone = quick_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(Invalid, match=r"this path leads nowhere from here.*saved"):
+        find_snapshot("saved")

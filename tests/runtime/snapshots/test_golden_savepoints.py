@@ -31,7 +31,7 @@ from golden_content import (
 from golden_savepoints import JOB, SNAPSHOTS, UID, build, golden, positions, restored
 from holdfast.backends import StateBackend, load_backend
 from holdfast.runtime import read_state
-from holdfast.runtime.cli.main import application
+from holdfast.runtime.cli.application import application
 from holdfast.runtime.snapshots import StoredSnapshot, compare, find_snapshot, validate
 from installing import install_project
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -182,3 +182,69 @@ def test_what_is_near_a_key_does_not_find_it(tmp_path: Path) -> None:
     for options in ({"key": "5.9"}, {"keys": "[5.9]"}):
         with pytest.raises(Invalid, match="no key of the state"):
             asked_for(columns, options)
+
+
+class Pair(NamedTuple):
+    one: bytes
+    two: float | None
+
+
+@pytest.mark.parametrize(
+    ("key_type", "key", "texts"),
+    [
+        (bytes, b"abc", ["abc", '"YWJj"', "0x616263"]),
+        (bytes, b"\xff\x00", ['"/wA="', "0xff00", "0xFF00"]),
+        (bytes, b"17", ["17", '"MTc="']),
+        (bytes, b"0xyz", ["0xyz"]),
+        (str, "17", ["17", '"17"']),
+        (str, '"17"', ['"\\"17\\""']),
+        (str, "[1]", ["[1]"]),
+        (float, float("inf"), ["Infinity", '"Infinity"']),
+        (tuple[str, bytes], ("a", b"\xff"), ['["a", "/w=="]', '{"_1": "a", "_2": "/w=="}']),
+        (tuple[bytes, ...], (b"\xff", b""), ['["/w==", ""]']),
+        (Pair, Pair(b"\xff", None), ['{"one": "/w==", "two": null}', '["/w==", null]']),
+        (Pair, Pair(b"a", float("-inf")), ['{"one": "YQ==", "two": "-Infinity"}']),
+    ],
+)
+def test_every_key_can_be_given_as_text_and_as_it_is_shown(
+    quick_path: Path, key_type: Any, key: Any, texts: list[str]
+) -> None:
+    snapshot = saved(quick_path, key_type, {key: 5})
+    for text in texts:
+        (row,) = rows_of(snapshot, UID, LAST, text)
+        assert row["value"] == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        (dict[str, int], {"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        (Any, [{"a": 1, "b": {1: 2, 3: 4}}], [{"b": {3: 4, 1: 2}, "a": 1}]),
+        (Held, Held({1: 0.5, 2: 1.0}, None), Held({2: 1.0, 1: 0.5}, None)),
+    ],
+)
+def test_the_order_in_which_a_dict_was_filled_makes_no_difference(
+    quick_path: Path, kind: Any, one: Any, other: Any
+) -> None:
+    a = saved(quick_path / "a", str, {"k": one, "same": one}, kind)
+    b = saved(quick_path / "b", str, {"k": other, "same": one}, kind)
+    (last,) = (each for each in compare(a, b, lambda _: None).states if each.kind == "keyed")
+    assert (last.status, last.changed, last.examples) == ("equal", 0, ())
+
+
+def test_a_value_in_a_dict_that_differs_makes_one(quick_path: Path) -> None:
+    a = saved(quick_path / "a", str, {"k": {"a": 1, "b": 2}}, dict[str, int])
+    b = saved(quick_path / "b", str, {"k": {"b": 2, "a": 3}}, dict[str, int])
+    found = compare(a, b, lambda _: None)
+    assert not found.are_equal
+    assert found.states[0].examples == ("'k': another value",)
+
+
+def test_what_differs_in_state_without_keys_is_told(quick_path: Path) -> None:
+    a = saved(quick_path / "a", str, {"k": 1}, numbers=[1, 2, 2, 7])
+    b = saved(quick_path / "b", str, {"k": 1}, numbers=[7, 2, 3])
+    found = {each.state: each for each in compare(a, b, lambda _: None).states}
+    numbers = found["numbers"]
+    assert (numbers.status, numbers.only_a, numbers.only_b) == ("different", 2, 1)
+    assert sorted(numbers.examples) == ["1: only in A", "2: only in A", "3: only in B"]
+    assert found["last"].status == "equal"

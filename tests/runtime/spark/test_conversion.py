@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from holdfast.runtime import CheckpointConfig, JobStatus, StreamEnvironment
-from holdfast.runtime.cli.main import application
+from holdfast.runtime.cli.application import application
 from holdfast.runtime.conversion import Conversion, ConversionOptions
 from holdfast.runtime.snapshots import compare, find_snapshot
 from holdfast.runtime.spark.conversion import SparkRunner

@@ -1,0 +1,42 @@
+"""The command `holdfast`: its commands, and groups of them."""
+
+from __future__ import annotations
+
+import typer
+
+from holdfast.runtime.cli.checkpoints import commands
+from holdfast.runtime.cli.jobs import cancel_job, list_jobs
+from holdfast.runtime.cli.registered import list_parts
+from holdfast.runtime.cli.run import run_app
+from holdfast.runtime.cli.savepoints import commands as savepoint_commands
+from holdfast.runtime.cli.savepoints import stop_job
+
+__all__ = ["application"]
+
+application = typer.Typer(
+    name="holdfast",
+    help="State that holds fast in a stream: run jobs, look after them and their checkpoints.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+application.command("run", context_settings={"allow_interspersed_args": False})(run_app)
+application.command("list")(list_jobs)
+application.command("cancel")(cancel_job)
+application.command("stop")(stop_job)
+application.add_typer(savepoint_commands, name="savepoint")
+application.add_typer(commands, name="checkpoints")
+application.command("backends")(list_parts)
+
+
+@application.callback()
+def _root() -> None:
+    """Run jobs, look after them and their checkpoints. Each command says more with --help.
+
+    Commands that name a JOB talk to its driver, which must run on this machine and as the same
+    user. Results go to the output, all else beside it; with --json the output is one document, also
+    of an error.
+
+    Exit codes of all: 0 done; 1 not done, and why; 2 wrong arguments; 130 stopped by Ctrl-C.
+    """
