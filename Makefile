@@ -13,7 +13,7 @@ COMPILE = env UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --uni
 
 # Workers, each with the files that it took: what the tests of a file share is made once. In the order of their
 # names, since by their number of tests the longest ones, which are few in a file, would come last, and to one worker.
-# Three where tests wait for servers and for processes that they kill.
+# Five where tests wait for servers, and for processes that they kill.
 SIDE_BY_SIDE = --dist loadfile --no-loadscope-reorder --numprocesses
 
 # What runs whole jobs on Spark comes last, where nothing else takes the cores: each worker has a session of its own.
@@ -36,9 +36,9 @@ tour:  ## the rooms of storage and state alone, without Spark
 	@$(INSIDE) python examples/state_tour.py
 
 test:  ## every test
-	@$(INSIDE) pytest $(SIDE_BY_SIDE) 2 -m "not slow and not soak"
-	@$(INSIDE) pytest $(SIDE_BY_SIDE) 3 -m "slow and not soak" $(addprefix --ignore=,$(ON_SPARK))
-	@$(INSIDE) pytest $(SIDE_BY_SIDE) 2 -m "slow and not soak" $(ON_SPARK)
+	@$(INSIDE) pytest $(SIDE_BY_SIDE) 3 -m "not slow and not soak"
+	@$(INSIDE) pytest $(SIDE_BY_SIDE) 5 -m "slow and not soak" $(addprefix --ignore=,$(ON_SPARK))
+	@$(INSIDE) pytest $(SIDE_BY_SIDE) 3 -m "slow and not soak" $(ON_SPARK)
 
 soak:  ## the long searches that no other target runs: for a night
 	@$(INSIDE) pytest -m soak

@@ -21,8 +21,11 @@ from holdfast.storage.metadata import encode_metadata
 
 __all__ = ["ConversionOptions", "ConversionPlan", "OperatorPlan", "Span", "plan_conversion"]
 
-_PIECE_BYTES = 32 * 1024 * 1024
-"""About so much of the source, as it is stored, is one piece of work."""
+_PIECE_BYTES = 128 * 1024 * 1024
+"""About so much of the source, as it is stored, is one piece of work, or less for short ones: what
+is done before a kill stays done."""
+_LEAST_BYTES = 16 * 1024 * 1024
+"""Less than this is not cut, so that more workers have some."""
 _SORTED_BYTES = 16 * 1024 * 1024
 """About so much is put in order in memory at once, where key groups are others."""
 _MOST_SORTED = 2048
@@ -130,7 +133,7 @@ def _operator(
     is_spread = max_parallelism != left.max_parallelism
     is_streamed = all(part.kind in (ENTRIES_KIND, PARQUET_KIND) for part in keyed)
     reading = (
-        _cut(KeyGroupRange(0, left.max_parallelism - 1), _ceil(size_bytes, _PIECE_BYTES))
+        _cut(KeyGroupRange(0, left.max_parallelism - 1), _even(size_bytes, workers))
         if is_streamed
         else [
             span
@@ -183,6 +186,14 @@ def _shares(size_bytes: int, least_bytes: int, parts: int, workers: int) -> int:
     No more than it takes for each worker to have one.
     """
     return min(_ceil(size_bytes, least_bytes), -(-workers // parts))
+
+
+def _even(size_bytes: int, workers: int) -> int:
+    """Into how many pieces so much is cut: as many for each worker, so that none waits for long."""
+    pieces = _ceil(size_bytes, _PIECE_BYTES)
+    if pieces > workers:
+        return -(-pieces // workers) * workers
+    return max(pieces, min(workers, _ceil(size_bytes, _LEAST_BYTES)))
 
 
 def _ceil(size_bytes: int, each_bytes: int) -> int:

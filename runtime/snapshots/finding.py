@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.backends.operator_snapshots import OPERATOR_KINDS
 from holdfast.backends.registry import OpenBackend, usual_backend
@@ -110,6 +111,12 @@ def find_snapshot(
         Unavailable: the storage did not answer.
     """
     url = whole_url(path).rstrip("/").removesuffix("/_metadata")
+    if Path(url).is_file():
+        raise NotFound(
+            "this is a file, and not the folder of a savepoint or a checkpoint",
+            where=url,
+            expected="a folder with a file `_metadata`",
+        )
     point = checkpoint_at(url, open_storage, open_storage)
     if point is None:
         folder = SavepointFolder(open_storage(url), "")

@@ -22,6 +22,12 @@ __all__ = ["SparkRunner", "spark_runner"]
 _APP = "holdfast conversion"
 _TOLD_CHARACTERS = 4000
 _CANCEL_AGAIN_S = 0.2
+_SPARINGLY = {
+    # Else each task waits for some forty milliseconds, until an acknowledgement comes.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Java does little here: what it would take to become fast, Python can use.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 _OF_SPARK = (Py4JError, PySparkException)
 """A task that failed is told by either, as the session is set up."""
 
@@ -127,7 +133,7 @@ class SparkRunner:
     def _job(
         self, job: Callable[[], None], arrived: SimpleQueue[_Answer | _Ended]
     ) -> Iterator[None]:
-        """Run it beside this thread; what of it still runs at the end is cancelled."""
+        """Run it beside this thread until it has ended; it is cancelled if that is not awaited."""
         group = f"{_APP} {SystemEntropy().token()}"
 
         def run() -> None:
@@ -143,11 +149,13 @@ class SparkRunner:
         thread.start()
         try:
             yield
-        finally:
+        except BaseException:
             while thread.is_alive():
                 with suppress(*_OF_SPARK):
                     self.context.cancelJobGroup(group)
                 thread.join(_CANCEL_AGAIN_S)
+            raise
+        thread.join()
 
 
 @contextmanager
@@ -159,7 +167,11 @@ def spark_runner(master: str) -> Iterator[SparkRunner]:
     """
     before = SparkSession.getActiveSession()
     is_here = master.startswith("local")
-    builder = on_this_machine(master) if is_here else SparkSession.builder.master(master)
+    builder = SparkSession.builder.master(master)
+    if is_here:
+        builder = on_this_machine(master)
+        for key, value in _SPARINGLY.items():
+            builder = builder.config(key, value)
     try:
         spark = before or builder.appName(_APP).getOrCreate()
     except Exception as error:  # Spark raises many kinds, and none of them says more

@@ -9,6 +9,7 @@ import pytest
 from holdfast.backends import SnapshotForm, load_backend
 from holdfast.backends.key_groups import key_groups_of_slots
 from holdfast.runtime.conversion import ConversionOptions
+from holdfast.runtime.conversion import plan as planning
 from holdfast.runtime.conversion.plan import ConversionPlan, OperatorPlan, plan_conversion
 from holdfast.runtime.snapshots import StoredSnapshot
 from snapshot_places import stored
@@ -79,6 +80,18 @@ def test_files_of_a_slot_are_read_in_pieces_of_that_slot(
     monkeypatch.setattr("holdfast.runtime.conversion.plan._SHARED_BYTES", 5_000)
     (plan,) = planned(places["rocksdb"]).operators
     assert {span.last for span in plan.pieces} > ends
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "workers", "pieces"),
+    [(10, 4, 1), (250, 4, 3), (900, 4, 4), (1_000, 4, 4), (1_001, 1, 2), (4_001, 4, 8), (9, 1, 1)],
+)
+def test_what_streams_is_cut_for_all_workers_alike(
+    size_bytes: int, workers: int, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.conversion.plan._PIECE_BYTES", 1_000)
+    monkeypatch.setattr("holdfast.runtime.conversion.plan._LEAST_BYTES", 100)
+    assert planning._even(size_bytes, workers) == pieces
 
 
 @pytest.mark.parametrize("is_files", [False, True])

@@ -162,3 +162,9 @@ def test_a_path_that_leads_nowhere_is_told(
     gone.rmdir()
     with pytest.raises(Invalid, match=r"this path leads nowhere from here.*saved"):
         find_snapshot("saved")
+
+
+def test_a_file_is_no_savepoint(quick_path: Path) -> None:
+    (quick_path / "spend.parquet").touch()
+    with pytest.raises(NotFound, match=r"this is a file.*spend\.parquet.*folder with a file"):
+        find_snapshot(str(quick_path / "spend.parquet"))

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import threading
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.backends import ValueStateDescriptor
 from holdfast.runtime import (
     CheckpointConfig,
     CheckpointStatus,
+    FileSink,
     FixedDelayRestart,
     JobHandle,
     JobStatus,
+    KeyedContext,
+    KeyedProcessFunction,
+    RuntimeContext,
     StreamEnvironment,
 )
-from holdfast.storage import Invalid, NotFound, SavepointFolder, Unavailable, load_storage
+from holdfast.storage import (
+    Invalid,
+    NotFound,
+    SavepointFolder,
+    SystemClock,
+    Unavailable,
+    load_storage,
+)
 from spark_jobs import (
     await_checkpoints,
     await_that,
@@ -33,6 +48,7 @@ from spark_jobs import (
     read_orders,
     seen,
     sinks_at,
+    visible_files,
     write_orders,
 )
 from tried_backends import backend_named
@@ -200,6 +216,72 @@ def test_a_drained_job_has_flushed_all(place: Place) -> None:
     place.show(range(FILES // 2, FILES))
     await_that(lambda: seen(place.root)["out"] - expected(half)["out"], "more rows")
     again.cancel()
+
+
+class _ClosesLate(KeyedProcessFunction):
+    """Counts, and lets the other slot end seconds before it does itself."""
+
+    def open(self, ctx: RuntimeContext) -> None:
+        self.slot = ctx.slot
+        self.total = ctx.get_state(ValueStateDescriptor("total", int))
+
+    def process_element(self, value: Any, ctx: KeyedContext) -> Iterable[Any]:
+        total = (self.total.value() or 0) + 1
+        self.total.update(total)
+        yield value.k, total
+
+    def close(self) -> None:
+        if self.slot:
+            SystemClock().sleep_s(2)
+
+
+def test_a_batch_that_meets_slots_which_have_ended_is_no_failure_of_a_stop(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """Spark still pushes a long one when the savepoint is complete. Then all goes on, exactly."""
+
+    def slowly(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            SystemClock().sleep_s(0.3)
+            yield batch
+
+    def start(**restore: Any) -> JobHandle:
+        env = StreamEnvironment(
+            spark,
+            parallelism=2,
+            storage=str(tmp_path / "checkpoints"),
+            checkpointing=CheckpointConfig(interval="300ms", savepoint_dir=str(tmp_path / "saved")),
+            restart=FixedDelayRestart(attempts=3, delay="100ms"),
+        )
+        rate = spark.readStream.format("rate").option("numPartitions", 12)
+        rows = rate.option("rowsPerSecond", 100).load().selectExpr("value % 7 as k")
+        source = env.from_stream(rows.mapInArrow(slowly, "k long"), uid="rows").key_by("k")
+        counted = source.process(_ClosesLate(), "k long, total long", uid="count")
+        counted.sink_to(FileSink(str(tmp_path / "out"), format="json"), uid="out")
+        return env.execute_async("count", **restore)
+
+    def seen() -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for path in visible_files(tmp_path / "out"):
+            for line in path.read_text().splitlines():
+                row = json.loads(line)
+                found.setdefault(row["k"], []).append(row["total"])
+        return {key: sorted(totals) for key, totals in found.items()}
+
+    def has_rows(job: JobHandle) -> bool:
+        sources: Any = job.metrics()["sources"]
+        return bool(sources) and sources["rows"]["rows"] > 0
+
+    path, before = None, 0
+    for _ in range(2):
+        job = start(restore=path)
+        await_that(partial(has_rows, job), "rows")
+        path = job.stop_with_savepoint()
+        assert (job.status, job.failures) == (JobStatus.FINISHED, ())
+        assert all(totals == [*range(1, len(totals) + 1)] for totals in seen().values())
+        after = sum(map(len, seen().values()))
+        assert after > before
+        before = after
 
 
 def test_a_savepoint_fails_with_the_attempt_and_leaves_nothing(place: Place) -> None:
