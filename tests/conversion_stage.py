@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.runtime.conversion import Conversion, ConversionOptions, Here
 from holdfast.runtime.snapshots import StoredSnapshot, compare, find_snapshot
 from holdfast.storage import (
     CheckpointMetadata,
     FileSystemCheckpointStorage,
+    NotFound,
     ObjectWriter,
     OperatorState,
     SavepointFolder,
@@ -18,7 +21,16 @@ from holdfast.storage import (
     load_storage,
 )
 
-__all__ = ["ENTRIES", "FullDisk", "check_same", "conversion", "make_large", "tasks_done"]
+__all__ = [
+    "ENTRIES",
+    "FullDisk",
+    "begin_until_full",
+    "check_is_none",
+    "check_same",
+    "conversion",
+    "make_large",
+    "tasks_done",
+]
 
 ENTRIES = 120_000
 
@@ -83,3 +95,16 @@ class FullDisk(FileSystemCheckpointStorage):
             raise Unavailable("the disk is full", where=name)
         self.room -= 1
         return super().writer(name)
+
+
+def begin_until_full(source: StoredSnapshot, to: Path, room: int = 9, **changes: Any) -> None:
+    """A conversion that meets a full disk after so many files."""
+    storage = FullDisk(str(to))
+    storage.room = room
+    with pytest.raises(Unavailable, match="the disk is full"):
+        conversion(source, storage, **changes).run()
+
+
+def check_is_none(to: Path) -> None:
+    with pytest.raises(NotFound, match="no whole savepoint"):
+        find_snapshot(str(to))

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from conversion_stage import FullDisk, check_same, conversion, tasks_done
+from conversion_stage import (
+    begin_until_full,
+    check_is_none,
+    check_same,
+    conversion,
+    tasks_done,
+)
 from holdfast.runtime.conversion import ConversionOptions, Here
 from holdfast.runtime.conversion.journal import Journal
 from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot, validate
@@ -14,7 +20,6 @@ from holdfast.storage import (
     Corrupt,
     FileHandle,
     Invalid,
-    NotFound,
     SavepointFolder,
     Taken,
     Unavailable,
@@ -26,20 +31,12 @@ from holdfast.storage.local import LocalObjects
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
 
-def check_is_none(to: Path) -> None:
-    with pytest.raises(NotFound, match="no whole savepoint"):
-        find_snapshot(str(to))
-
-
 @pytest.mark.parametrize("room", [1, 4, 9, 30, 55])
 def test_a_full_disk_leaves_nothing_that_looks_whole_and_a_re_run_goes_on(
     large: StoredSnapshot, quick_path: Path, room: int
 ) -> None:
     to = quick_path / "to"
-    storage = FullDisk(str(to))
-    storage.room = room
-    with pytest.raises(Unavailable, match="the disk is full"):
-        conversion(large, storage).run()
+    begin_until_full(large, to, room)
     check_is_none(to)
     done = conversion(large, to).run()
     assert done.resumed == tasks_expected(room)
@@ -55,10 +52,7 @@ def test_another_conversion_is_not_gone_on_with_unless_it_is_dropped(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
-    storage = FullDisk(str(to))
-    storage.room = 9
-    with pytest.raises(Unavailable):
-        conversion(large, storage).run()
+    begin_until_full(large, to, 9)
     other = {"options": {"max_parallelism": 64}}
     with pytest.raises(Invalid, match=r"another conversion was begun.*--fresh"):
         conversion(large, to, **other).run()
@@ -79,10 +73,7 @@ def test_what_cannot_be_read_of_a_conversion_is_dropped_as_the_error_says(
     large: StoredSnapshot, quick_path: Path, file: str, data: bytes
 ) -> None:
     to = quick_path / "to"
-    storage = FullDisk(str(to))
-    storage.room = 5
-    with pytest.raises(Unavailable):
-        conversion(large, storage).run()
+    begin_until_full(large, to, 5)
     (to / "_conversion" / file).write_bytes(data)
     with pytest.raises((Invalid, Corrupt), match=f"{file}.*[Pp]ass --fresh"):
         conversion(large, to).run()
@@ -97,10 +88,7 @@ def test_pieces_whose_files_are_gone_are_done_again(
 ) -> None:
     to = quick_path / "to"
     options = {"options": {"max_parallelism": 64}} if spread else {}
-    storage = FullDisk(str(to))
-    storage.room = 9
-    with pytest.raises(Unavailable):
-        conversion(large, storage, **options).run()
+    begin_until_full(large, to, 9, **options)
     noted = tasks_done(to)
     for file in [to / each for each in sorted(files_noted(to))[:2]]:
         if how == "lost":
@@ -118,10 +106,7 @@ def test_what_a_killed_fresh_run_leaves_is_gone_on_with(
 ) -> None:
     """It deletes what notes of pieces name only after the notes."""
     to = quick_path / "to"
-    storage = FullDisk(str(to))
-    storage.room = 9
-    with pytest.raises(Unavailable):
-        conversion(large, storage).run()
+    begin_until_full(large, to, 9)
     left = deletes
     delete = LocalObjects.delete
 
@@ -152,10 +137,7 @@ def test_a_result_that_is_damaged_is_told_with_what_to_do(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
-    storage = FullDisk(str(to))
-    storage.room = 9
-    with pytest.raises(Unavailable):
-        conversion(large, storage).run()
+    begin_until_full(large, to, 9)
     file = to / min(files_noted(to))
     data = bytearray(file.read_bytes())
     data[len(data) // 3] ^= 1

@@ -13,7 +13,14 @@ import pytest
 from msgspec import structs
 
 import conversion_nursery
-from conversion_stage import ENTRIES, FullDisk, check_same, conversion, tasks_done
+from conversion_stage import (
+    ENTRIES,
+    begin_until_full,
+    check_is_none,
+    check_same,
+    conversion,
+    tasks_done,
+)
 from holdfast.backends import (
     HashMapStateBackend,
     KeyGroupRange,
@@ -33,17 +40,11 @@ from holdfast.storage import (
     OperatorState,
     SavepointFolder,
     Taken,
-    Unavailable,
     load_storage,
 )
 from waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
-
-
-def check_is_none(to: Path) -> None:
-    with pytest.raises(NotFound, match="no whole savepoint"):
-        find_snapshot(str(to))
 
 
 @pytest.fixture
@@ -200,10 +201,7 @@ def test_a_begun_place_into_which_the_source_was_brought_is_refused(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
-    storage = FullDisk(str(to))
-    storage.room = 3
-    with pytest.raises(Unavailable):
-        conversion(large, storage).run()
+    begin_until_full(large, to, 3)
     shutil.copytree(large.path.removeprefix("file://"), to / "source")
     source = find_snapshot(str(to / "source"))
     for fresh in (False, True):
