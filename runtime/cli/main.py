@@ -29,19 +29,25 @@ def _run() -> None:
     # What commands need takes a while to import, and somebody may interrupt that.
     from holdfast.runtime.cli.application import application  # noqa: PLC0415
     from holdfast.runtime.cli.output import show_error  # noqa: PLC0415
-    from holdfast.storage import HoldfastError  # noqa: PLC0415
+    from holdfast.storage import HoldfastError, Unavailable  # noqa: PLC0415
 
+    if sys.stdout is None:  # it was closed: what is told goes nowhere
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the end
     if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal cannot show is spelled out
         sys.stdout.reconfigure(errors="backslashreplace")
+    as_json = _JSON in sys.argv and sys.argv[1] != _RUN
     try:
         try:
             application()
+        except HoldfastError as error:
+            show_error(error, as_json=as_json)
+            sys.exit(_FAILED)
+        except OSError as error:
+            show_error(Unavailable("the system has refused", found=str(error)), as_json=as_json)
+            sys.exit(_FAILED)
         finally:
             sys.stdout.flush()
-    except HoldfastError as error:
-        show_error(error, as_json=_JSON in sys.argv and sys.argv[1] != _RUN)
-        sys.exit(_FAILED)
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what cannot be written is not tried again
+    except OSError as error:  # of the output itself
+        print(f"error: the output cannot be written: {error}", file=sys.stderr)  # noqa: T201
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be is not tried again
         sys.exit(_FAILED)

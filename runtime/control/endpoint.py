@@ -58,7 +58,7 @@ _REQUEST_WITHIN_S = 5.0
 _ANSWER_WITHIN_S = 5.0
 _PULSE_S = 1.0
 _LOOK_S = 30.0
-"""So often it looks whether it can still be found, unless it is called."""
+"""So often it looks whether it can still be found."""
 _LAST_ANSWERS_WITHIN_S = 2.0
 _KINDS = told_kinds()
 _ROOT = 0
@@ -169,6 +169,7 @@ class JobEndpoint:
         self._ends = threading.Event()
         self._has_closed = threading.Event()
         self._is_hidden = False
+        self._look_s = clock.monotonic_s() + _LOOK_S
         self._place = self._first_place()
         atexit.register(self.close)
         name = f"holdfast-endpoint-{registration.job}"
@@ -204,10 +205,12 @@ class JobEndpoint:
 
     def _accept(self) -> None:
         while not self._ends.is_set():
+            if self._clock.monotonic_s() >= self._look_s:
+                self._stay_found()
+                self._look_s = self._clock.monotonic_s() + _LOOK_S
             try:
                 connection, _ = self._place.listener.accept()
             except TimeoutError:
-                self._stay_found()
                 continue
             except OSError as error:
                 if not self._ends.wait(_PULSE_S):  # too many open files, say: there may be fewer
@@ -232,7 +235,7 @@ class JobEndpoint:
     def _stay_found(self) -> None:
         """If what others find it by was removed, put it there again, or elsewhere."""
         before = self._place
-        if before.is_there:
+        if before.is_there or self._is_closed:
             return
         unregister(before.folder, self.registration.run)  # half of it may be there still
         try:

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -44,13 +44,23 @@ class _Discarded:
 
 
 class SavepointKeeper:
-    """One background thread; `gives_up` is set when nobody waits any longer."""
+    """One background thread; `gives_up` is set when nobody waits any longer.
+
+    A place may answer nothing at all, not even an error, as a mount whose server has gone. So each
+    call has its time, and of one that has not returned no other is made to the same savepoint: when
+    it returns, what it has done is seen to.
+    """
 
     def __init__(self, gives_up: threading.Event) -> None:
         self._gives_up = gives_up
         self._thread = ThreadPoolExecutor(1, "holdfast-savepoints")
+        self._lock = threading.Lock()
         self._discarded: dict[str, _Discarded] = {}
-        """By folder."""
+        """By folder, as the next one."""
+        self._hanging: dict[str, Future[object]] = {}
+        self._passed = -math.inf
+        """The newest checkpoint for which there has been no pass yet."""
+        self._is_closing = False
 
     def submit(self, act: Callable[[], None]) -> None:
         """Have something done in the background, after what was submitted before."""
@@ -82,13 +92,14 @@ class SavepointKeeper:
         A slot that has not heard of it, or waits for the storage, may still write. So that is done
         again when later checkpoints are complete, ever more rarely, and at the attempt's end.
         """
-        self._discarded[order.folder.url] = _Discarded(order, checkpoint_id, checkpoint_id)
-        self._thread.submit(self._discard_due, checkpoint_id)
+        with self._lock:
+            self._discarded[order.folder.url] = _Discarded(order, checkpoint_id, checkpoint_id)
+        self._pass(checkpoint_id)
 
     def passed(self, checkpoint_id: float) -> None:
         """A checkpoint of this number is complete."""
         if self._discarded:
-            self._thread.submit(self._discard_due, checkpoint_id)
+            self._pass(checkpoint_id)
 
     def ended(self) -> None:
         """No attempt runs, so nobody writes."""
@@ -100,39 +111,74 @@ class SavepointKeeper:
             self._thread.submit(lambda: None).result(_PATIENCE_S)
 
     def close(self) -> None:
-        """Wait for what is being done."""
+        """Wait for what is being done, but not for places that do not answer."""
+        self._is_closing = True
         self.ended()
         self._thread.shutdown(wait=True)
 
     def _bounded(self, order: SavepointOrder, act: Callable[[], object]) -> None:
-        """Do it, and do not wait for ever: a mount that is gone answers nothing, not even an error.
+        """Do it, unless the call before has not returned, and do not wait for ever.
 
         Raises:
             Unavailable: it takes too long. It may still come about.
             HoldfastError: what it raises itself.
         """
+        url = order.folder.url
+        if url in self._hanging:
+            raise _silent(url, "the call before has not returned")
         future, waited_s = begun(act), 0.0
         while wait([future], _LOOK_S).not_done:
             waited_s += _LOOK_S
-            limit_s = _PATIENCE_S if self._gives_up.is_set() else _PLACE_TIMEOUT_S
+            is_late = self._is_closing or self._gives_up.is_set()
+            limit_s = _PATIENCE_S if is_late else _PLACE_TIMEOUT_S
             if waited_s >= limit_s:
-                raise _Silent(
-                    "the place of a savepoint does not answer",
-                    where=order.folder.url,
-                    expected=f"an answer within {limit_s:g} s",
-                    fix="Look whether it can be reached, or have the savepoint taken elsewhere",
-                )
+                self._hanging[url] = future
+                future.add_done_callback(lambda _: self._returned(url))
+                raise _silent(url, f"none within {limit_s:g} s")
         future.result()
 
-    def _discard_due(self, passed: float) -> None:
-        for url, each in list(self._discarded.items()):
-            if passed < each.due:
-                continue
+    def _returned(self, url: str) -> None:
+        """A call that nobody waits for any more; it may have made what was to be deleted."""
+        del self._hanging[url]
+        with self._lock:
+            each = self._discarded.get(url)
+        if each is not None:
+            with suppress(HoldfastError, OSError):
+                each.order.folder.discard()
+
+    def _pass(self, passed: float) -> None:
+        """Have done what is due by then; passes that wait for their turn are one."""
+        with self._lock:
+            is_waiting = self._passed > -math.inf
+            self._passed = max(self._passed, passed)
+        if not is_waiting:
+            self._thread.submit(self._discard_due)
+
+    def _discard_due(self) -> None:
+        with self._lock:
+            passed, self._passed = self._passed, -math.inf
+            due = [(url, each) for url, each in self._discarded.items() if passed >= each.due]
+        for url, each in due:
             try:
                 self._bounded(each.order, each.order.folder.discard)
+            except _Silent as error:
+                _logger.warning("what is left of a savepoint is not deleted yet: %s", error)
+                return  # others are likely to be in the same place
             except (HoldfastError, OSError) as error:
                 _logger.warning("what is left of a savepoint is not deleted yet: %s", error)
-            else:
-                each.due = passed + max(1, passed - each.number)
+                continue
+            each.due = passed + max(1, passed - each.number)
             if passed == math.inf:
-                del self._discarded[url]
+                with self._lock:
+                    del self._discarded[url]
+
+
+def _silent(url: str, found: str) -> _Silent:
+    return _Silent(
+        "the place of a savepoint does not answer",
+        where=url,
+        expected="an answer",
+        found=found,
+        fix="Look whether it can be reached, or have the savepoint taken elsewhere; if it answers "
+        "later, what is there then is deleted",
+    )

@@ -1,7 +1,7 @@
 """Two snapshots side by side: whether they have the same entries, and which they do not share.
 
 First sums are compared, which takes little. Only where those differ the rows themselves are, a few
-key groups at a time, so that memory stays bounded.
+key groups at a time, so that memory stays bounded; state without keys, which is little, as a whole.
 """
 
 from __future__ import annotations
@@ -154,22 +154,33 @@ class _Side:
             found.update(map(settled, values))
         return found
 
-    def entries(self, name: str) -> dict[bytes, _RowValue]:
-        """The entries of broadcast state, of which each slot has a copy."""
-        return {
-            key: (value, None)
-            for block_keys, values in self._of_blocks(name)
-            for key, value in zip(block_keys, values, strict=True)
-        }
+    def copies(self, name: str) -> list[dict[bytes, bytes]]:
+        """The entries of broadcast state in each slot."""
+        return [
+            {
+                key: settled(value)
+                for keys, values in self._of_slot(name, slot)
+                for key, value in zip(keys, values, strict=True)
+            }
+            for slot in self._slots
+        ]
+
+    @property
+    def _slots(self) -> Sequence[int]:
+        assert self.unkeyed is not None
+        return self.unkeyed.slots
 
     def _of_blocks(self, name: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        for slot in self._slots:
+            yield from self._of_slot(name, slot)
+
+    def _of_slot(self, name: str, slot: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
         assert self.unkeyed is not None
         for each in self.unkeyed.tables():
             if each.name == name:
-                for slot in self.unkeyed.slots:
-                    for block in self.unkeyed.blocks(each, slot):
-                        keys = [] if block.map_keys is None else block.map_keys.to_list(block.count)
-                        yield keys, _packed(block, _form(each.values))
+                for block in self.unkeyed.blocks(each, slot):
+                    keys = [] if block.map_keys is None else block.map_keys.to_list(block.count)
+                    yield keys, _packed(block, _form(each.values))
 
     def _of_all_keyed(self) -> dict[str, RowSums]:
         """Of all states with keys at once: what one slot has left is brought here one time."""
@@ -230,7 +241,8 @@ def _detailed(state: ComparedState, a: _Side, b: _Side) -> ComparedState:
     """The same with which rows differ; if none does, they are only written differently."""
     is_keyed = state.kind == _KEYED
     differences = _of_keyed(state, a, b) if is_keyed else _of_unkeyed(state.state, a, b)
-    called = _key_codec(a if a.reader else b) if is_keyed else _entry_codec(a, state.state)
+    side = a if state.rows_a else b  # what has no rows may have no types of its own, or others
+    called = _key_codec(side) if is_keyed else _entry_codec(side, state.state)
     counts = Counter[str]()
     examples: list[str] = []
     for what, key in differences:
@@ -259,14 +271,27 @@ def _of_keyed(state: ComparedState, a: _Side, b: _Side) -> _Differences:
 def _of_unkeyed(name: str, a: _Side, b: _Side) -> _Differences:
     """Of broadcast state by key; of lists by how often there is an element, in whatever slot."""
     if name in a.broadcast and name in b.broadcast:
-        mine, its = a.entries(name), b.entries(name)
-        for key in dict.fromkeys((*mine, *its)):
-            yield _difference(key, mine, its), key
+        yield from _of_copies(a.copies(name), b.copies(name))
         return
     counted_a, counted_b = a.elements(name), b.elements(name)
     for what, more in ((_ONLY_A, counted_a - counted_b), (_ONLY_B, counted_b - counted_a)):
         for element in more.elements():
             yield what, element
+
+
+def _of_copies(
+    mine: Sequence[Mapping[bytes, bytes]], its: Sequence[Mapping[bytes, bytes]]
+) -> _Differences:
+    """By key, of the values that it has in some slot: those of one snapshot may differ, too."""
+    keys = dict.fromkeys(key for copy in (*mine, *its) for key in copy)
+    for key in keys:
+        values_a, values_b = ({copy.get(key) for copy in side} for side in (mine, its))
+        if values_a == values_b:
+            yield "", key
+        elif values_b == {None}:
+            yield _ONLY_A, key
+        else:
+            yield _ONLY_B if values_a == {None} else _CHANGED, key
 
 
 def _key_codec(side: _Side) -> _Called:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from holdfast.backends.operator_snapshots import OPERATOR_KINDS
 from holdfast.backends.registry import OpenBackend, usual_backend
@@ -111,7 +111,7 @@ def find_snapshot(
         Unavailable: the storage did not answer.
     """
     url = whole_url(path).rstrip("/").removesuffix("/_metadata")
-    if Path(url).is_file():
+    if os.path.isfile(url):  # which does not raise, whatever the path is
         raise NotFound(
             "this is a file, and not the folder of a savepoint or a checkpoint",
             where=url,

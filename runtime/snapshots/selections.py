@@ -134,8 +134,7 @@ def _of_json(schema: Schema, value: Any) -> Any:
         case {"type": "float"}, "NaN" | "Infinity" | "-Infinity":
             return float(value)
         case {"type": "union", "members": list(members)}, _ if value is not None:
-            kinds = [each for each in members if each != {"type": "none"}]
-            return _of_json(kinds[0] if len(kinds) == 1 else _UNKNOWN, value)
+            return _of_member(members, value)
         case {"items": dict(item)}, list():
             return [_of_json(item, each) for each in value]
         case {"type": "tuple" | "record"}, list() | dict():
@@ -149,6 +148,17 @@ def _of_parts(parts: Mapping[str, Schema], value: list[Any] | dict[str, Any]) ->
         schemas = [*parts.values(), *[_UNKNOWN] * len(value)]
         return [_of_json(part, each) for part, each in zip(schemas, value, strict=False)]
     return {name: _of_json(parts.get(name, _UNKNOWN), each) for name, each in value.items()}
+
+
+def _of_member(members: Sequence[Schema], value: Any) -> Any:
+    """The value as that of the first member of a union that it would be another one of."""
+    if isinstance(value, str) and {"type": "str"} in members:
+        return value
+    for member in members:
+        found = _of_json(member, value)
+        if found is not value:
+            return found
+    return value
 
 
 def _decoded(text: str) -> bytes | str:

@@ -15,7 +15,7 @@ _encode = msgspec.msgpack.Encoder().encode
 def settled(packed: bytes) -> bytes:
     """The same value in MessagePack, with the entries of maps in the order of their keys.
 
-    One in which a map has maps or lists for keys stays as it is.
+    One in which a map has maps for keys stays as it is.
     """
     try:
         return _encode(_in_order(_decode(packed)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,17 +19,16 @@ from holdfast.runtime.conversion import PieceResult, Task, Work
 from holdfast.runtime.spark.session import on_this_machine
 from holdfast.storage import HoldfastError, Invalid, SystemEntropy, Unavailable
 
-__all__ = ["SparkRunner", "spark_runner"]
+__all__ = ["SparkRunner", "spark_runner", "told_by_spark"]
 
 _APP = "holdfast conversion"
+_EXCEPTION = re.compile(r"(?:[a-z]\w*\.)+\w*(?:Exception|Error)\b")
+"""What a line of Java begins with that names an error."""
 _TOLD_CHARACTERS = 4000
 _CANCEL_AGAIN_S = 0.2
-_SPARINGLY = {
-    # Else each task waits for some forty milliseconds, until an acknowledgement comes.
-    "spark.python.unix.domain.socket.enabled": "true",
-    # Java does little here: what it would take to become fast, Python can use.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+_JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
+_SPARINGLY = "-XX:TieredStopAtLevel=1"
+"""Java does little here: what it would take to become fast, Python can use."""
 _OF_SPARK = (Py4JError, PySparkException)
 """A task that failed is told by either, as the session is set up."""
 
@@ -166,23 +167,47 @@ def spark_runner(master: str) -> Iterator[SparkRunner]:
         Invalid: there can be no session there.
     """
     before = SparkSession.getActiveSession()
-    is_here = master.startswith("local")
-    builder = SparkSession.builder.master(master)
-    if is_here:
-        builder = on_this_machine(master)
-        for key, value in _SPARINGLY.items():
-            builder = builder.config(key, value)
-    try:
-        spark = before or builder.appName(_APP).getOrCreate()
-    except Exception as error:  # Spark raises many kinds, and none of them says more
-        told = str(error).strip().splitlines() or [repr(error)]
-        raise Invalid(
-            "there can be no session of Spark at this master",
-            expected="such as local[2] or spark://host:7077",
-            found=f"{master}: {told[-1 if len(told) > 1 else 0][:_TOLD_CHARACTERS]}",
-        ) from error
+    spark = before or _session(master)
     try:
         yield SparkRunner(spark.sparkContext)
     finally:
         if before is None:
             spark.stop()
+
+
+def _session(master: str) -> SparkSession:
+    is_here = master.startswith("local")
+    builder = SparkSession.builder.master(master)
+    if is_here:
+        # Else each task waits for some forty milliseconds, until an acknowledgement comes.
+        builder = on_this_machine(master).config("spark.python.unix.domain.socket.enabled", "true")
+    try:
+        with _java_options(_SPARINGLY if is_here else ""):
+            return builder.appName(_APP).getOrCreate()
+    except Exception as error:  # Spark raises many kinds
+        raise Invalid(
+            "there can be no session of Spark at this master",
+            expected="such as local[2] or spark://host:7077",
+            found=f"{master}: {told_by_spark(error)}",
+        ) from error
+
+
+@contextmanager
+def _java_options(more: str) -> Iterator[None]:
+    """Beside those that the user has set, wherever; none of them is replaced."""
+    before = os.environ.get(_JAVA_OPTIONS)
+    os.environ[_JAVA_OPTIONS] = f"{before or ''} {more}".strip()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_JAVA_OPTIONS]
+        else:
+            os.environ[_JAVA_OPTIONS] = before
+
+
+def told_by_spark(error: Exception) -> str:
+    """The line of an error that says what is wrong: one of Java has all of its stack behind it."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+    of_java = (line for line in lines if _EXCEPTION.match(line))
+    return next(of_java, lines[0] if lines else repr(error))[:_TOLD_CHARACTERS]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from holdfast.runtime.network import (
     Cancel,
     Credentials,
     DriverServer,
+    Finish,
     Heartbeat,
     Register,
     SlotClient,
@@ -38,6 +40,7 @@ from operator_runs import keyed, running
 from simulated_jobs import SINKS, Builder
 from slot_stage import ORDERS, Stage
 from told_metrics import documented
+from waiting import wait_until
 
 
 class Spend(KeyedProcessFunction):
@@ -160,8 +163,11 @@ def test_a_job_does_not_fail_for_metrics(
 class Listener:
     """A driver that starts one slot, and calls it off when it has told of its operators."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Cancel | Finish) -> None:
         self.server = DriverServer("127.0.0.1", "token")
+        self._last = last
+        self.closings: list[bool] = []
+        """Whether the slot was only closing, by its heartbeats."""
         self.credentials = Credentials(token="token", attempt=1)
         self.address = ""
         self.told = SlotMetrics()
@@ -172,6 +178,8 @@ class Listener:
         if isinstance(message, Register):
             self.address = message.address
             self._has_registered.set()
+        if isinstance(message, Heartbeat):
+            self.closings.append(message.is_closing)
         if isinstance(message, Heartbeat) and message.metrics.operators:
             self.told = message.metrics
             self._has_told.set()
@@ -182,25 +190,60 @@ class Listener:
         with SlotClient(self.address, self.credentials) as client:
             client.call(Start(peers={0: self.address}))
             assert self._has_told.wait(30)
-            client.call(Cancel("that was all"))
+            client.call(self._last)
 
 
-def test_a_heartbeat_carries_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(slot_process, "_HEARTBEAT_S", 0.02)
+def launched(driver: Listener, function: KeyedProcessFunction, folder: Path) -> SlotLaunch:
     builder = Builder()
     stream = builder.source("s", ORDER_SCHEMA).key_by("user")
-    stream.process(Spend(), ORDER_SCHEMA, uid="spend")
-    driver = Listener()
-    launch = SlotLaunch(
+    stream.process(function, ORDER_SCHEMA, uid="spend")
+    return SlotLaunch(
         first_checkpoint_id=1,
         plan=plan_job(builder.graph, job_id="job", parallelism=1, max_parallelism=16),
         epoch=1,
         attempt=1,
-        backend=load_backend("rocksdb", memory="16m", directories=[str(tmp_path)]),
+        backend=load_backend("rocksdb", memory="16m", directories=[str(folder)]),
         job=load_storage("memory").job("job"),
         credentials=driver.credentials,
         driver_address=driver.server.address,
     )
+
+
+class ClosesOnceThatIsTold(Spend):
+    """Its slot's heartbeats must go on saying how it is, while it closes."""
+
+    is_told: Callable[[], bool]
+
+    def close(self) -> None:
+        wait_until(type(self).is_told)
+
+
+def test_a_heartbeat_says_when_a_slot_only_closes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Until then it may be committing, and is waited for."""
+    monkeypatch.setattr(slot_process, "_HEARTBEAT_S", 0.02)
+    driver = Listener(Finish())
+    monkeypatch.setattr(
+        ClosesOnceThatIsTold, "is_told", lambda: True in driver.closings, raising=False
+    )
+    launch = launched(driver, ClosesOnceThatIsTold(), tmp_path)
+    listening = threading.Thread(target=driver.run)
+    listening.start()
+    try:
+        host_slot(launch, 0, "127.0.0.1")
+    finally:
+        listening.join(30)
+        driver.server.close()
+    assert driver.closings[0] is False
+    assert driver.closings == sorted(driver.closings)
+    assert driver.closings[-1] is True
+
+
+def test_a_heartbeat_carries_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(slot_process, "_HEARTBEAT_S", 0.02)
+    driver = Listener(Cancel("that was all"))
+    launch = launched(driver, Spend(), tmp_path)
     listening = threading.Thread(target=driver.run)
     listening.start()
     try:

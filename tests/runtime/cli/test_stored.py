@@ -1,5 +1,6 @@
 """`holdfast savepoint inspect`, `show`, `diff`, `validate` and `convert`, as people call them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,10 +10,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends import SnapshotForm, load_backend
+from holdfast.backends import KeyGroupRange, SnapshotForm, ValueStateDescriptor, load_backend
 from holdfast.runtime.cli.main import main
 from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
-from holdfast.storage import HoldfastError, SystemClock
+from holdfast.storage import (
+    CheckpointMetadata,
+    HoldfastError,
+    OperatorState,
+    SavepointFolder,
+    SystemClock,
+    load_storage,
+)
 from snapshot_places import UID, stored
 from state_fleets import STATES
 from stored_commands import call, document
@@ -247,21 +255,51 @@ def test_an_output_that_is_full_is_an_error_and_no_trace(
     assert ended.returncode == 1
     assert ended.stderr.startswith("error: ")
     assert "No space left" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    assert all(line.startswith("error: ") for line in ended.stderr.splitlines())
 
 
 @pytest.mark.slow
-def test_what_a_terminal_cannot_show_is_spelled_out(canonical: StoredSnapshot) -> None:
-    command = [HOLDFAST, "savepoint", "show", canonical.path, "--state", "value", "--limit", "0"]
-    ended = subprocess.run(
-        command,
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        check=False,
-        timeout=60,
+def test_what_a_terminal_cannot_show_is_spelled_out(quick_path: Path) -> None:
+    """And no output at all is none."""
+    folder = SavepointFolder.begin(load_storage(str(quick_path)), "job")
+    with load_backend("hashmap").open(
+        uid="spend", key_groups=KeyGroupRange(0, 0), max_parallelism=1
+    ) as state:
+        state.get_state(ValueStateDescriptor("name", str)).put_many(["k"], ["Zoë"])
+        part = state.snapshot(1, folder).result(60)
+    left = OperatorState(parallelism=1, max_parallelism=1, parts=(part,))
+    folder.commit(
+        CheckpointMetadata(
+            job_id="job",
+            checkpoint_id=1,
+            kind="savepoint",
+            triggered_ms=1,
+            completed_ms=2,
+            operators={"spend": left},
+        )
     )
-    assert (ended.returncode, ended.stderr) == (0, b"")
-    assert rb"\u2502" in ended.stdout or b"|" in ended.stdout
+    shell = f'"{HOLDFAST}" savepoint show "{folder.url}"'
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    told = [
+        subprocess.run(
+            line, shell=True, capture_output=True, env=ascii_only, check=True, timeout=60
+        )
+        for line in (shell, f"{shell} --json", f"{shell} >&-")
+    ]
+    assert rb"Zo\xeb" in told[0].stdout
+    assert json.loads(told[1].stdout)["rows"][0]["value"] == "Zoë"
+    assert [each.stderr for each in told] == [b""] * 3
+
+
+@pytest.mark.slow
+def test_an_error_that_cannot_be_written_leaves_no_trace(quick_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [HOLDFAST, "savepoint", "inspect", str(quick_path / "none"), "--json"]
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        )
+    assert ended.returncode == 1
+    assert [line.partition(":")[0] for line in ended.stderr.splitlines()] == ["error"] * 2
 
 
 @pytest.mark.slow

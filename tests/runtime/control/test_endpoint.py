@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -426,6 +426,23 @@ def test_what_a_job_is_found_by_comes_back(
         assert live.found.registration.run == run
         assert live.client.describe().status == "running"
     assert list(live.folder.iterdir()) == []
+
+
+def test_who_knocks_all_the_time_keeps_no_job_from_being_found(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(endpoint_module, "_LOOK_S", 0.05)
+    with live_job(quick_path / "runs") as live:
+        found = live.found
+        (live.folder / f"{found.registration.run}.json").unlink()
+
+        def knock() -> bool:
+            with suppress(OSError):
+                connected(found).close()
+            return "it is in" in caplog.text
+
+        wait_until(knock)
+        assert live.client.describe().status == "running"
 
 
 def test_a_job_that_nobody_can_find_any_more_is_found_again_later(

@@ -6,7 +6,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.backends import KeyGroupRange, SnapshotForm, ValueStateDescriptor, load_backend
+from holdfast.backends import (
+    KeyGroupRange,
+    ListStateDescriptor,
+    OperatorStateBackend,
+    SnapshotForm,
+    ValueStateDescriptor,
+    load_backend,
+)
 from holdfast.runtime.conversion import Conversion, ConversionOptions, Here
 from holdfast.runtime.snapshots import (
     compare,
@@ -23,6 +30,7 @@ from holdfast.storage import (
     OperatorState,
     SavepointFolder,
     StateSnapshot,
+    Unavailable,
     load_storage,
 )
 from holdfast.storage.folder import StateFolder
@@ -162,6 +170,24 @@ def test_a_path_that_leads_nowhere_is_told(
     gone.rmdir()
     with pytest.raises(Invalid, match=r"this path leads nowhere from here.*saved"):
         find_snapshot("saved")
+
+
+def test_a_path_that_no_system_takes_is_told(quick_path: Path) -> None:
+    with pytest.raises((Invalid, NotFound, Unavailable)):
+        find_snapshot(str(quick_path / ("x" * 300)))
+
+
+def test_a_slot_that_is_there_twice_is_found(quick_path: Path) -> None:
+    folder = SavepointFolder.begin(load_storage(str(quick_path / "twice")), JOB)
+    with OperatorStateBackend.open(uid="spend", slot=0, parallelism=2) as state:
+        state.get_list_state(ListStateDescriptor("numbers", int)).update([1, 2])
+        part = state.snapshot(1, folder, form=SnapshotForm.OWN).result(60)
+    metadata = metadata_of(part, "savepoint")
+    twice = OperatorState(parallelism=2, max_parallelism=128, parts=(part, part))
+    folder.commit(msgspec.structs.replace(metadata, operators={"spend": twice}))
+    (finding,) = validate(find_snapshot(folder.url), lambda _: None).findings
+    assert finding.what == "state without keys of operator 'spend'"
+    assert "found slots 0, 0, 1" in finding.trouble
 
 
 def test_a_file_is_no_savepoint(quick_path: Path) -> None:

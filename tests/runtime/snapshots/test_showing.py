@@ -13,6 +13,7 @@ import pytest
 from holdfast.backends import (
     KeyGroupRange,
     ListStateDescriptor,
+    MapStateDescriptor,
     OperatorStateBackend,
     SnapshotForm,
     ValueStateDescriptor,
@@ -27,6 +28,7 @@ from holdfast.storage import (
     NotFound,
     OperatorState,
     SavepointFolder,
+    StateSnapshot,
     load_storage,
 )
 from state_values import Fixed, Stats
@@ -59,6 +61,13 @@ def saved(
         for name, items in unkeyed.items():
             other.get_list_state(ListStateDescriptor(name, int)).update(items)
         parts.append(other.snapshot(1, folder, form=SnapshotForm.CANONICAL).result(60))
+    commit(folder, parts)
+    return find_snapshot(folder.url)
+
+
+def commit(folder: SavepointFolder, parts: list[StateSnapshot]) -> None:
+    slots = len({part.slot for part in parts if part.slot is not None}) or 1
+    operator = OperatorState(parallelism=slots, max_parallelism=16, parts=tuple(parts))
     folder.commit(
         CheckpointMetadata(
             job_id="job",
@@ -66,10 +75,9 @@ def saved(
             kind="savepoint",
             triggered_ms=1,
             completed_ms=2,
-            operators={UID: OperatorState(parallelism=1, max_parallelism=16, parts=tuple(parts))},
+            operators={UID: operator},
         )
     )
-    return find_snapshot(folder.url)
 
 
 @pytest.mark.parametrize(
@@ -248,3 +256,67 @@ def test_what_differs_in_state_without_keys_is_told(quick_path: Path) -> None:
     assert (numbers.status, numbers.only_a, numbers.only_b) == ("different", 2, 1)
     assert sorted(numbers.examples) == ["1: only in A", "2: only in A", "3: only in B"]
     assert found["last"].status == "equal"
+
+
+@pytest.mark.parametrize("form", [SnapshotForm.OWN, SnapshotForm.CANONICAL])
+def test_a_state_that_nobody_has_had_a_key_for_is_compared_with_one_that_has_some(
+    quick_path: Path, form: SnapshotForm
+) -> None:
+    """The former has no type of keys."""
+    sides = []
+    for number, values in enumerate(({}, {"k": 1})):
+        folder = SavepointFolder.begin(load_storage(str(quick_path / str(number))), "job")
+        with load_backend("hashmap").open(
+            uid=UID, key_groups=KeyGroupRange(0, 15), max_parallelism=16
+        ) as state:
+            last = state.get_state(ValueStateDescriptor("last", int))
+            for key, value in values.items():
+                state.set_current_key(key)
+                last.update(value)
+            commit(folder, [state.snapshot(1, folder, form=form).result(60)])
+        sides.append(find_snapshot(folder.url))
+    for a, b in (sides, sides[::-1]):
+        (last_of_both,) = compare(a, b, lambda _: None).states
+        assert last_of_both.status == "different"
+        assert last_of_both.only_a + last_of_both.only_b == 1
+        assert last_of_both.examples[0].startswith("'k': only in ")
+
+
+def broadcast(root: Path, key_type: Any, *copies: dict[Any, int]) -> StoredSnapshot:
+    """A savepoint of broadcast state, of which each slot has a copy."""
+    folder = SavepointFolder.begin(load_storage(str(root)), "job")
+    parts = []
+    for slot, copy in enumerate(copies):
+        with OperatorStateBackend.open(uid=UID, slot=slot, parallelism=len(copies)) as state:
+            rules = state.get_broadcast_state(MapStateDescriptor("rules", key_type, int))
+            for key, value in copy.items():
+                rules.put(key, value)
+            parts.append(state.snapshot(1, folder, form=SnapshotForm.CANONICAL).result(60))
+    commit(folder, parts)
+    return find_snapshot(folder.url)
+
+
+def test_broadcast_state_is_compared_by_key(quick_path: Path) -> None:
+    a = broadcast(quick_path / "a", str, {"x": 1, "y": 2}, {"x": 1, "y": 2})
+    b = broadcast(quick_path / "b", str, {"y": 3, "z": 4})
+    (rules,) = compare(a, b, lambda _: None).states
+    assert (rules.only_a, rules.only_b, rules.changed) == (1, 1, 1)
+    assert set(rules.examples) == {"'x': only in A", "'z': only in B", "'y': another value"}
+    same = broadcast(quick_path / "c", str, {"y": 2, "x": 1})
+    assert compare(a, same, lambda _: None).are_equal
+
+
+def test_copies_that_differ_are_not_those_that_do_not(quick_path: Path) -> None:
+    a = broadcast(quick_path / "a", str, {"x": 1}, {"x": 2})
+    b = broadcast(quick_path / "b", str, {"x": 2}, {"x": 2})
+    for one, other in ((a, b), (b, a)):
+        (rules,) = compare(one, other, lambda _: None).states
+        assert (rules.status, rules.examples) == ("different", ("'x': another value",))
+
+
+def test_empty_broadcast_state_of_another_type_is_none(quick_path: Path) -> None:
+    a, b = broadcast(quick_path / "a", str, {}), broadcast(quick_path / "b", int, {7: 1})
+    for one, other in ((a, b), (b, a)):
+        (rules,) = compare(one, other, lambda _: None).states
+        assert rules.status == "different"
+        assert rules.examples[0].startswith("7: only in ")

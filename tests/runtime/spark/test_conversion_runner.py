@@ -17,7 +17,7 @@ from holdfast.backends import SnapshotForm, load_backend
 from holdfast.runtime.conversion import Phase, PieceResult, Task
 from holdfast.runtime.conversion.plan import OperatorPlan
 from holdfast.runtime.snapshots import compare, find_snapshot
-from holdfast.runtime.spark.conversion import SparkRunner
+from holdfast.runtime.spark.conversion import SparkRunner, told_by_spark
 from holdfast.storage import Corrupt, Unavailable
 from snapshot_places import stored
 
@@ -161,3 +161,23 @@ def test_workers_on_this_machine_are_the_python_of_the_command(tmp_path: Path) -
         timeout=300,
     )
     assert compare(source, find_snapshot(str(tmp_path / "to")), lambda _: None).are_equal
+
+
+OF_JAVA = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkException: Could not parse Master URL: 'no'
+\tat org.apache.spark.SparkContext$.createTaskScheduler(SparkContext.scala:3150)
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (OF_JAVA, "org.apache.spark.SparkException: Could not parse Master URL: 'no'"),
+        ("[JAVA_GATEWAY_EXITED] Java gateway process exited.", "[JAVA_GATEWAY_EXITED] Java "),
+        ("", "RuntimeError('')"),
+    ],
+)
+def test_of_an_error_of_spark_the_line_is_told_that_says_what_is_wrong(
+    told: str, shown: str
+) -> None:
+    assert told_by_spark(RuntimeError(told)).startswith(shown)
