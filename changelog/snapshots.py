@@ -241,12 +241,13 @@ class ChangelogSnapshots(Snapshots):
         return self._place is None and self._is_due(self._clock.monotonic_s())
 
     def _may_materialize(self) -> bool:
-        """Whether the base is in a completed checkpoint.
+        """Whether the base is in a completed checkpoint, and no other one is on its way.
 
         A materialization builds on the files of the one before, and those may be deleted while no
-        completed checkpoint refers to them.
+        completed checkpoint refers to them: so it must not be the one before the last, either.
         """
-        return self._running is None and self._base is not None and self._base is self._confirmed
+        is_free = self._running is None and not self._whole
+        return is_free and self._base is not None and self._base is self._confirmed
 
     def _is_due(self, now_s: float) -> bool:
         uploader = None if self._place is None else self._place.uploader

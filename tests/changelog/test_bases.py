@@ -15,6 +15,8 @@ from holdfast.backends import (
     KeyedStateBackend,
     KeyGroupRange,
     ValueStateDescriptor,
+    file_snapshots,
+    load_backend,
 )
 from holdfast.backends.logs import BASE_HANDLES
 from holdfast.backends.object_tables import ObjectTableStore, ObjectValueTable
@@ -22,11 +24,13 @@ from holdfast.backends.snapshots import SnapshotForm
 from holdfast.backends.tables import Table, TableSpec, TableStore
 from holdfast.changelog import ChangelogStateBackend
 from holdfast.storage import (
+    FileHandle,
     JobStorage,
     ManualClock,
     StateSnapshot,
     Unavailable,
     load_storage,
+    names,
 )
 
 ALL = KeyGroupRange(0, 127)
@@ -164,6 +168,42 @@ def test_a_neutral_checkpoint_leaves_room(job: JobStorage, runs: list[Run]) -> N
             return
         threading.Event().wait(0.01)
     raise AssertionError("there is no room any more")
+
+
+def test_none_is_begun_while_a_checkpoint_that_makes_a_base_is_on_its_way(
+    job: JobStorage,
+    eager: ChangelogStateBackend,
+    runs: list[Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would build on the base before that one, whose files go when that one is complete."""
+    monkeypatch.setattr(file_snapshots, "_SHARED_FROM_BYTES", 1)
+    inner = load_backend("rocksdb", memory="16m", directories=[str(tmp_path / "state")])
+    run = Run(job, ChangelogStateBackend(inner, eager.options))
+    runs.append(run)
+    run.write(0)
+    run.state.snapshot(1, job, form=SnapshotForm.NEUTRAL).result(WAIT_S)
+    run.state.notify_checkpoint_complete(1)
+    run.write(10)
+    run.snapshot(2)
+    run.write(20)
+    third = run.snapshot(3)
+    run.state.notify_checkpoint_complete(2)
+    run.write(30)
+    run.tend()
+    run.tend()
+    run.state.notify_checkpoint_complete(3)
+    materialize(run, 1)
+    fourth = run.snapshot(4)
+    assert run.has_base(fourth)
+    files = files_of(fourth)
+    assert files & files_of(third), "it does build on the last one"
+    assert {names.writer_of(file) for file in files - files_of(third)} <= {4}
+
+
+def files_of(snapshot: StateSnapshot) -> set[str]:
+    return {each.file for each in snapshot.handles.values() if isinstance(each, FileHandle)}
 
 
 def test_one_that_cannot_even_begin_has_failed_and_no_more(
