@@ -11,7 +11,6 @@ from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.runtime.conversion import Conversion, ConversionOptions, Here
 from holdfast.runtime.snapshots import StoredSnapshot, compare, find_snapshot
 from holdfast.storage import (
-    CheckpointMetadata,
     FileSystemCheckpointStorage,
     NotFound,
     ObjectWriter,
@@ -20,6 +19,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
+from made_savepoints import complete
 
 __all__ = [
     "ENTRIES",
@@ -44,16 +44,7 @@ def make_large(root: Path) -> StoredSnapshot:
         total = state.get_state(ValueStateDescriptor("total", int))
         total.put_many([f"user {number:011d}" for number in range(ENTRIES)], range(ENTRIES))
         part = state.snapshot(1, folder).result(60)
-    folder.commit(
-        CheckpointMetadata(
-            job_id="job",
-            checkpoint_id=1,
-            kind="savepoint",
-            triggered_ms=1,
-            completed_ms=2,
-            operators={"spend": OperatorState(parallelism=2, max_parallelism=128, parts=(part,))},
-        )
-    )
+    complete(folder, {"spend": OperatorState(parallelism=2, max_parallelism=128, parts=(part,))})
     return find_snapshot(folder.url)
 
 

@@ -13,12 +13,12 @@ from holdfast.backends import KeyGroupRange, SnapshotForm, ValueStateDescriptor,
 from holdfast.runtime.cli.main import INTERRUPTED, main
 from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
 from holdfast.storage import (
-    CheckpointMetadata,
     HoldfastError,
     OperatorState,
     SavepointFolder,
     load_storage,
 )
+from made_savepoints import complete
 from snapshot_places import UID, stored
 from state_fleets import STATES
 from stored_commands import call, document
@@ -266,16 +266,7 @@ def test_what_a_terminal_cannot_show_is_spelled_out(quick_path: Path) -> None:
         state.get_state(ValueStateDescriptor("name", str)).put_many(["k"], ["Zoë"])
         part = state.snapshot(1, folder).result(60)
     left = OperatorState(parallelism=1, max_parallelism=1, parts=(part,))
-    folder.commit(
-        CheckpointMetadata(
-            job_id="job",
-            checkpoint_id=1,
-            kind="savepoint",
-            triggered_ms=1,
-            completed_ms=2,
-            operators={"spend": left},
-        )
-    )
+    complete(folder, {"spend": left})
     shell = f'"{HOLDFAST}" savepoint show "{folder.url}"'
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
     told = [

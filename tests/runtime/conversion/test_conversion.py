@@ -15,7 +15,8 @@ from holdfast.backends import (
 )
 from holdfast.runtime.conversion import Conversion, ConversionOptions, Here, Processes
 from holdfast.runtime.snapshots import StoredSnapshot, compare, find_snapshot, validate
-from holdfast.storage import CheckpointMetadata, OperatorState, SavepointFolder, load_storage
+from holdfast.storage import OperatorState, SavepointFolder, load_storage
+from made_savepoints import complete
 from snapshot_places import UID, content_of, stored, unkeyed_content
 from tried_backends import PLAIN, TRIED, backend_named
 
@@ -150,16 +151,7 @@ def of_no_key(root: Path, backend: StateBackend, form: SnapshotForm) -> StoredSn
         part = state.snapshot(1, folder, form=form).result(60)
     assert part.attributes["keys"] is None
     left = OperatorState(parallelism=1, max_parallelism=128, parts=(part,))
-    folder.commit(
-        CheckpointMetadata(
-            job_id="job",
-            checkpoint_id=1,
-            kind="savepoint",
-            triggered_ms=1,
-            completed_ms=2,
-            operators={"op": left},
-        )
-    )
+    complete(folder, {"op": left})
     return find_snapshot(folder.url)
 
 

@@ -33,7 +33,6 @@ from holdfast.backends.tables import Table, TableSpec
 from holdfast.runtime.conversion import Converted, Here
 from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
 from holdfast.storage import (
-    CheckpointMetadata,
     Corrupt,
     Invalid,
     NotFound,
@@ -42,6 +41,7 @@ from holdfast.storage import (
     Taken,
     load_storage,
 )
+from made_savepoints import complete
 from waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
@@ -247,16 +247,7 @@ def test_a_source_that_has_not_each_key_group_once_is_refused_before_anything_is
             state.get_state(ValueStateDescriptor("total", int))
             parts.append(state.snapshot(1, folder).result(60))
     left = OperatorState(parallelism=2, max_parallelism=128, parts=tuple(parts))
-    folder.commit(
-        CheckpointMetadata(
-            job_id="job",
-            checkpoint_id=1,
-            kind="savepoint",
-            triggered_ms=1,
-            completed_ms=2,
-            operators={"spend": left},
-        )
-    )
+    complete(folder, {"spend": left})
     to = quick_path / "to"
     options = {"backend": backend, "is_canonical": backend is None}
     made = None if backend is None else load_backend(backend)

@@ -22,7 +22,6 @@ from holdfast.backends.table_parts import is_complete_part
 from holdfast.runtime.conversion import Conversion, ConversionOptions, Here
 from holdfast.runtime.snapshots import StoredSnapshot, compare, find_snapshot, rows_of, validate
 from holdfast.storage import (
-    CheckpointMetadata,
     Handle,
     OperatorState,
     SavepointFolder,
@@ -30,6 +29,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
+from made_savepoints import complete
 
 UID = "spend"
 TARGETS = ("hashmap", "rocksdb", None)
@@ -70,16 +70,7 @@ class Place:
         )
 
     def saved(self, *parts: StateSnapshot) -> StoredSnapshot:
-        self.folder.commit(
-            CheckpointMetadata(
-                job_id="job",
-                checkpoint_id=1,
-                kind="savepoint",
-                triggered_ms=1,
-                completed_ms=2,
-                operators={UID: OperatorState(parallelism=1, max_parallelism=128, parts=parts)},
-            )
-        )
+        complete(self.folder, {UID: OperatorState(parallelism=1, max_parallelism=128, parts=parts)})
         return find_snapshot(self.folder.url)
 
     def converted(

@@ -23,7 +23,6 @@ from holdfast.runtime.snapshots import StoredSnapshot, compare, find_snapshot, r
 from holdfast.runtime.snapshots.selections import asked_for
 from holdfast.runtime.snapshots.states import state_of
 from holdfast.storage import (
-    CheckpointMetadata,
     Invalid,
     NotFound,
     OperatorState,
@@ -31,6 +30,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
+from made_savepoints import complete
 from state_values import Fixed, Stats
 
 UID = "spend"
@@ -68,16 +68,7 @@ def saved(
 def commit(folder: SavepointFolder, parts: list[StateSnapshot]) -> None:
     slots = len({part.slot for part in parts if part.slot is not None}) or 1
     operator = OperatorState(parallelism=slots, max_parallelism=16, parts=tuple(parts))
-    folder.commit(
-        CheckpointMetadata(
-            job_id="job",
-            checkpoint_id=1,
-            kind="savepoint",
-            triggered_ms=1,
-            completed_ms=2,
-            operators={UID: operator},
-        )
-    )
+    complete(folder, {UID: operator})
 
 
 @pytest.mark.parametrize(
