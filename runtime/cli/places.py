@@ -11,6 +11,7 @@ from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from holdfast.runtime.cli.options import read_options
 from holdfast.storage import CheckpointStorage, Invalid, JobStorage, load_storage
 from holdfast.storage.cleaning import jobs_at
 from holdfast.storage.registry import storage_factory, whole_url
@@ -57,16 +58,7 @@ def storage_options(url: str, options: Iterable[str], beside: Iterable[str] = ()
     Raises:
         Invalid: one is given twice, or without a value, or its text stands for no value of it.
     """
-    given: dict[str, Any] = {}
-    for option in options:
-        key, is_set, text = option.partition("=")
-        if not is_set or not key:
-            raise Invalid(
-                "this is no option of a storage", expected="-Dkey=value", found=f"-D{option}"
-            )
-        if key in given:
-            raise Invalid(f"option {key!r} is given twice", found=f"-D{option}")
-        given[key] = text
+    given = read_options(options)
     kinds = _kinds(storage_factory(url))
     own, others = _known(url), set().union(*map(_known, beside))
     return {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.runtime.cli.options import COMMAND_LINE, read_options
 from holdfast.runtime.cli.program import run_program
 from holdfast.storage import Invalid
 from holdfast.storage.registry import whole_url
@@ -15,10 +15,9 @@ from holdfast.storage.registry import whole_url
 if TYPE_CHECKING:
     from holdfast.runtime.command_line import CommandLine
 
-__all__ = ["read_options", "run_app"]
+__all__ = ["run_app"]
 
 _LATEST = "latest"
-_WHERE = "the command line"
 _PATH = "execution.state-recovery.path"
 _CLAIM_MODE = "execution.state-recovery.claim-mode"
 _IGNORE = "execution.state-recovery.ignore-unclaimed-state"
@@ -116,29 +115,12 @@ def run_app(
     for key, text in named.items():
         if text is not None and key in given:
             raise Invalid(
-                f"option {key!r} is given twice", where=_WHERE, found=f"-D{key}={given[key]}"
+                f"option {key!r} is given twice", where=COMMAND_LINE, found=f"-D{key}={given[key]}"
             )
     given |= {key: text for key, text in named.items() if text is not None}
     with running_with(CommandLine(given)) as line:
         run_program(app, arguments or ())
         _check_used(line, given, app)
-
-
-def read_options(options: Iterable[str]) -> dict[str, str]:
-    """The texts of `key=value`, by key.
-
-    Raises:
-        Invalid: one is given twice, or without a value.
-    """
-    given: dict[str, str] = {}
-    for option in options:
-        key, is_set, text = option.partition("=")
-        if not is_set or not key:
-            raise Invalid("this is no option", expected="-Dkey=value", found=f"-D{option}")
-        if key in given:
-            raise Invalid(f"option {key!r} is given twice", where=_WHERE, found=f"-D{option}")
-        given[key] = text
-    return given
 
 
 def _check_used(line: CommandLine, given: dict[str, str], app: Path) -> None:

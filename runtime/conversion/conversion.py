@@ -199,9 +199,9 @@ class Conversion:
         """What came of each piece, now or before; again if files of it are gone."""
         results = []
         waiting = []
-        sizes = {} if phase is Phase.CHECK else destination.sizes()
+        is_noted = phase is not Phase.CHECK
+        sizes = destination.sizes() if is_noted and tasks else {}
         for task in tasks:
-            is_noted = phase is not Phase.CHECK
             result = destination.journal.result(task.number) if is_noted else None
             if result is None or not _is_there(result, sizes):
                 waiting.append(task)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.runtime.cli.application import application
-from holdfast.runtime.cli.run import read_options
+from holdfast.runtime.cli.options import read_options
 from holdfast.storage import Invalid
 
 Ran = subprocess.CompletedProcess[str]
