@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.storage import Corrupt
 
-__all__ = ["position_files", "read_files", "write_files"]
+__all__ = ["position_files", "read_files", "with_query_id", "write_files"]
 
 _NUMBERED = re.compile(r"(\d+)(\.compact)?")
 _KEPT_COMPACTIONS = 2
@@ -113,6 +113,29 @@ def read_files(location: Path, names: list[str], *, where: str) -> dict[str, byt
                 fix="Nothing but Spark may change the log of a running query",
             ) from error
     return found
+
+
+def with_query_id(files: Mapping[str, bytes], query_id: str) -> dict[str, bytes]:
+    """The files of a log as those of another query: of this id, a UUID.
+
+    Spark knows a query by the id in its log, and a query that starts stops the one that has the
+    same id. Two jobs may go on from one position, or from copies of it.
+
+    Raises:
+        Corrupt: `metadata` is not what Spark writes.
+    """
+    written = files.get("metadata", b"{}")
+    try:
+        known = json.loads(written)
+    except ValueError:
+        known = None
+    if not isinstance(known, dict):
+        raise Corrupt(
+            "the metadata of a query's log cannot be read",
+            expected="a JSON object",
+            found=repr(written[:100]),
+        )
+    return {**files, "metadata": json.dumps({**known, "id": query_id}).encode()}
 
 
 def write_files(location: Path, files: Mapping[str, bytes]) -> None:

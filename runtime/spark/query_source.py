@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -22,7 +23,12 @@ from holdfast.runtime.spark.frames import check_classic, check_rewindable
 from holdfast.runtime.spark.idleness import Idleness
 from holdfast.runtime.spark.positions import QUERY_KIND, LogKeeper, QueryPosition, read_position
 from holdfast.runtime.spark.push import PUSHED_SCHEMA
-from holdfast.runtime.spark.query_log import position_files, read_files, write_files
+from holdfast.runtime.spark.query_log import (
+    position_files,
+    read_files,
+    with_query_id,
+    write_files,
+)
 from holdfast.runtime.spark.query_progress import has_looked, has_seen_all
 from holdfast.runtime.spark.source_parts import (
     BACKLOG_BYTES,
@@ -39,6 +45,7 @@ from holdfast.storage import (
     Invalid,
     SavepointFolder,
     StateSnapshot,
+    SystemEntropy,
     Unavailable,
 )
 
@@ -49,6 +56,12 @@ _WATCH_S = 0.1
 _FIRST_LOOK_S = 10.0
 
 
+def _new_query_id() -> str:
+    """A UUID of the kind that Spark gives its queries."""
+    entropy = SystemEntropy()
+    return str(UUID(entropy.token() + entropy.token(), version=4))
+
+
 @dataclass(frozen=True)
 class QuerySourcePlan:
     """A streaming DataFrame, to be read from where a checkpoint says."""
@@ -57,16 +70,23 @@ class QuerySourcePlan:
     _beginning: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
     """The files of the first query's log before its first batch: where the run began to read. An
     attempt that finds no checkpoint begins there too, and not at what is the latest by then."""
+    _query_id: str = field(default_factory=_new_query_id, init=False, repr=False)
+    """The id of the queries of all attempts, of which one runs at a time. It is never that of the
+    restored position: another run may have that one, and Spark would stop it."""
 
     def open(self, opening: SourceOpening) -> Source:
-        return _QuerySource(self.frame, opening, self._beginning)
+        return _QuerySource(self.frame, opening, self._beginning, self._query_id)
 
 
 class _QuerySource(Source):
     """One query, in a log of its own that is thrown away with the attempt."""
 
     def __init__(
-        self, source: SourceFrame, opening: SourceOpening, beginning: dict[str, bytes]
+        self,
+        source: SourceFrame,
+        opening: SourceOpening,
+        beginning: dict[str, bytes],
+        query_id: str,
     ) -> None:
         self.uid = opening.uid
         self._source = source
@@ -80,7 +100,8 @@ class _QuerySource(Source):
         self._stopping = threading.Event()
         self._time = SourceTime(source.watermark)
         self._idleness = Idleness(None, 0)
-        self._log = _make_log(self.uid, self._files_to_begin_with(opening.restored))
+        files = with_query_id(self._files_to_begin_with(opening.restored), query_id)
+        self._log = _make_log(self.uid, files)
 
     def start(self, feed: Feed) -> None:
         self._feed = feed

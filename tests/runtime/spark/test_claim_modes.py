@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from holdfast.runtime import (
     JobStatus,
     StreamEnvironment,
 )
-from holdfast.storage import CheckpointStorage, FileHandle, JobStorage, names
+from holdfast.storage import CheckpointStorage, FileHandle, JobStorage, load_storage, names
 from spark_jobs import (
     await_checkpoints,
     await_that,
@@ -149,3 +150,31 @@ def test_a_job_goes_on_from_another_s_checkpoint_and_needs_it_no_more(
     assert last.result(250) is JobStatus.FINISHED
     check_complete(tmp_path, expected(place.orders))
     assert [*storage.list("first/")] == []
+
+
+def test_two_jobs_from_one_savepoint_run_side_by_side(tmp_path: Path, spark: SparkSession) -> None:
+    """The position that they go on from has the id of one query. Spark runs one of an id."""
+    storage = load_storage(str(tmp_path / "checkpoints"))
+    place = Place(tmp_path, spark, storage, "hashmap")
+    settings = {"savepoint_dir": str(tmp_path / "savepoints")}
+    first = place.start("first", settings)
+    await_that(lambda: has_all_rows(first), "all rows of the first half")
+    savepoint = first.stop_with_savepoint()
+
+    def on_from(name: str) -> JobHandle:
+        env = place.env()
+        source = env.from_stream(read_orders(env, tmp_path / "in"), uid="orders")
+        return build(env, source, sinks_at(tmp_path / name)).execute_async(name, restore=savepoint)
+
+    jobs = [on_from("left"), on_from("right")]
+    try:
+        await_checkpoints(jobs[1])
+        await_checkpoints(jobs[0])
+        place.show(range(FILES // 2, FILES))
+        for job in jobs:
+            await_that(partial(has_all_rows, job), f"the second half in {job.job_id}")
+            await_checkpoints(job)
+        assert [(job.metrics()["attempts"], job.failures) for job in jobs] == [(1, ()), (1, ())]
+    finally:
+        for job in jobs:
+            job.cancel()

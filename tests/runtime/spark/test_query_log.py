@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.spark.query_log import position_files, read_files, write_files
+from holdfast.runtime.spark.query_log import (
+    position_files,
+    read_files,
+    with_query_id,
+    write_files,
+)
 from holdfast.storage import Corrupt
 
 
@@ -123,3 +128,17 @@ def test_before_the_first_batch_it_has_nothing_of_later_ones(tmp_path: Path) -> 
     (tmp_path / "offsets" / "0").unlink()
     with pytest.raises(Corrupt, match="a file of a query's log is missing"):
         read_files(tmp_path, position_files(tmp_path, None), where="source 'a'")
+
+
+def test_a_log_of_another_query_has_another_id_and_all_else() -> None:
+    files = {"metadata": b'{"id":"a","kind":"b"}', "offsets/0": b"v1"}
+    changed = with_query_id(files, "c")
+    assert json.loads(changed["metadata"]) == {"id": "c", "kind": "b"}
+    assert changed["offsets/0"] == b"v1"
+    assert json.loads(with_query_id({}, "c")["metadata"]) == {"id": "c"}
+
+
+@pytest.mark.parametrize("metadata", [b"", b"[]", b"\xff"])
+def test_metadata_that_spark_did_not_write(metadata: bytes) -> None:
+    with pytest.raises(Corrupt, match="the metadata of a query's log cannot be read"):
+        with_query_id({"metadata": metadata}, "c")
