@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-import holdfast_sqlite
 from holdfast.backends import (
     HashMapStateBackend,
     StateBackend,
@@ -24,7 +22,6 @@ from installing import install_project
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROJECT = ROOT / "tests" / "sqlite_plugin"
-PAGE = ROOT / "docs" / "write-a-backend.md"
 USUAL = settings(
     max_examples=10,
     stateful_step_count=30,
@@ -81,18 +78,3 @@ def test_without_it_the_name_is_unknown() -> None:
     with pytest.raises(Invalid, match=r"'sqlite'.*hashmap"):
         load_backend("sqlite")
     assert load_backend("hashmap") == HashMapStateBackend()
-
-
-def test_what_the_page_quotes_is_what_there_is() -> None:
-    there = "".join(
-        path.read_text()
-        for path in (
-            Path(holdfast_sqlite.__file__),
-            PROJECT / "pyproject.toml",
-            Path(__file__),
-        )
-    )
-    quoted = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(quoted) > 5
-    for block in quoted:
-        assert block in there, f"not in the plug-in: {block}"
