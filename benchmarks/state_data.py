@@ -14,7 +14,7 @@ from benchmarks.harness import Result, Scale, rate
 from benchmarks.savepoints import SAVED, saved_by_hashmap
 from holdfast.backends import ValueStateDescriptor
 from holdfast.runtime import SavepointWriter, read_state, register_formats
-from holdfast.runtime.spark.session import make_session
+from holdfast.runtime.spark.session_choice import choose_session
 
 __all__ = ["run"]
 
@@ -24,7 +24,7 @@ _VALUE = ValueStateDescriptor("value", int)
 
 def run(scale: Scale) -> Iterator[Result]:
     """Every figure of this module."""
-    spark = make_session(0)
+    spark = choose_session(lambda _: 0)
     register_formats(spark)
     for kind, key in _KEYS.items():
         yield from _read(scale, spark, kind, scale.pick(10_000_000, 2_000))

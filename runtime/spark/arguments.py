@@ -53,17 +53,20 @@ class Arguments:
     endpoint: bool
 
 
-def parallelism_of(code: CodeArguments, line: Settings) -> int:
+_UNSAID = Settings({}, None, {})
+
+
+def parallelism_of(code: CodeArguments, line: Settings, session: Settings = _UNSAID) -> int:
     """How many slots a session needs room for, which is yet to be made.
 
-    Whatever can be refused before that is.
+    Whatever can be refused before that is; of a session nothing is known, or what it will say.
 
     Raises:
         Invalid: as `choose_all`.
     """
-    unsaid = Settings({}, None, {})
     line = replace(line, changelog={})  # the session may have the rest of it
-    return choose_all(code, line=line, session=unsaid, spark=None).parallelism
+    session = replace(session, changelog={})
+    return choose_all(code, line=line, session=session, spark=None).parallelism
 
 
 def choose_all(

@@ -37,6 +37,7 @@ from holdfast.runtime.durations import Duration
 from holdfast.runtime.graph import Graph, Input, Node
 from holdfast.runtime.job_graph import JobGraph, StartedGraph
 from holdfast.runtime.operators.sink_operator import SinkSpec
+from holdfast.runtime.options import Settings
 from holdfast.runtime.plan import JobPlan, plan_job
 from holdfast.runtime.restarts import RestartStrategy
 from holdfast.runtime.sinks import CollectSink
@@ -51,9 +52,9 @@ from holdfast.runtime.spark.session import (
     SessionFacts,
     check_classic,
     check_session,
-    make_session,
 )
-from holdfast.runtime.spark.session_settings import session_settings
+from holdfast.runtime.spark.session_choice import choose_session
+from holdfast.runtime.spark.session_settings import session_settings, settings_in
 from holdfast.runtime.spark.storage_settings import storage_of
 from holdfast.runtime.spark.supported import check_supported
 from holdfast.runtime.spark.travel import check_travels
@@ -76,7 +77,9 @@ class StreamEnvironment:
     """Where a job is written, and started.
 
     Args:
-        spark: the session that reads sources and runs slots; None makes one on this machine.
+        spark: the session that reads sources and runs slots. None takes the active one, or makes
+            one at the master that spark-submit, `MASTER` or spark-defaults.conf names, or else on
+            this machine, as large as the job.
         parallelism: how many slots there are, by default 2. A session needs so many task slots
             and one more.
         max_parallelism: how many key groups there are; a job that is restored keeps it. None: a
@@ -133,7 +136,7 @@ class StreamEnvironment:
         )
         self._line = command_line()
         if spark is None:
-            spark = make_session(parallelism_of(code, self._line.settings))
+            spark = _session_for(code, self._line.settings)
         check_classic(spark)
         self.spark, self._session = spark, session_settings(spark)
         chosen = choose_all(code, line=self._line.settings, session=self._session, spark=spark)
@@ -428,6 +431,15 @@ class _JobBuilder:
                 found="".join(traceback.format_exception_only(error)).strip(),
                 fix="Make such things (locks, connections, sessions) in its method open",
             ) from error
+
+
+def _session_for(code: CodeArguments, line: Settings) -> SparkSession:
+    parallelism_of(code, line)  # what can be refused without a JVM is
+
+    def slots(conf: Mapping[str, str]) -> int:
+        return parallelism_of(code, line, settings_in(conf))
+
+    return choose_session(slots)
 
 
 def _ended(result: JobResult, job: JobStorage, plan: JobPlan) -> JobHandle:

@@ -1,4 +1,4 @@
-"""Whether a Spark session can carry a job: made for it, or checked before the job starts."""
+"""Whether a Spark session can carry a job: checked before the job starts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ from pyspark.sql import SparkSession
 from holdfast.runtime.spark.live_jobs import LIVE_JOBS, SlotHold
 from holdfast.storage import Invalid
 
-__all__ = ["SessionFacts", "check_classic", "check_session", "make_session", "on_this_machine"]
+__all__ = [
+    "CORES_FOR_SOURCES",
+    "SessionFacts",
+    "check_classic",
+    "check_session",
+    "on_this_machine",
+    "with_this_python",
+]
 
-_CORES_FOR_SOURCES = 2
+CORES_FOR_SOURCES = 2
+"""Task slots that a session on this machine has beside those of a job's slots."""
 _LOOPBACK = "127.0.0.1"
 
 
@@ -32,28 +40,12 @@ class SessionFacts:
     """The task slots for the job's slots; to be released when the job has ended."""
 
 
-def make_session(parallelism: int) -> SparkSession:
-    """The active session, or one on this machine with room for so many slots and their sources.
-
-    One that is active already is as large as it is: `check_session` tells whether that will do.
-    """
-    there = SparkSession.getActiveSession()
-    if there is not None:
-        return there
-    return (
-        on_this_machine(f"local[{parallelism + _CORES_FOR_SOURCES}]")
-        .appName("holdfast")
-        .config("spark.sql.shuffle.partitions", str(_CORES_FOR_SOURCES))
-        .getOrCreate()
-    )
-
-
 def on_this_machine(master: str) -> SparkSession.Builder:
     """What makes a session at a master that begins processes on this machine only.
 
     Its workers are this Python: another one may not have Holdfast. Nobody else can reach it.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with_this_python()
     os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     return (
         SparkSession.builder.master(master)
@@ -62,6 +54,11 @@ def on_this_machine(master: str) -> SparkSession.Builder:
         .config("spark.driver.bindAddress", _LOOPBACK)
         .config("spark.driver.host", _LOOPBACK)
     )
+
+
+def with_this_python() -> None:
+    """Have workers on this machine be this Python: another one may not have Holdfast."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def check_session(spark: SparkSession, parallelism: int, job: str) -> SessionFacts:
@@ -122,7 +119,8 @@ def _hold(context: Any, parallelism: int, job: str) -> SlotHold:
     taken = sum(held.values())
     more = "a session with more cores"
     if context.master.startswith("local"):
-        more = f'master("local[{taken + parallelism + _CORES_FOR_SOURCES}]")'
+        wide = f"local[{taken + parallelism + CORES_FOR_SOURCES}]"
+        more = f'master("{wide}"), or spark-submit --master "{wide}"'
     fix = f"Use {more}, or a lower parallelism"
     if held:
         fix += ", or cancel a job that is not needed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.runtime.options import Settings, read_settings
@@ -9,7 +10,7 @@ from holdfast.runtime.options import Settings, read_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["session_settings"]
+__all__ = ["session_settings", "settings_in"]
 
 _PREFIX = "spark.holdfast."
 
@@ -20,9 +21,18 @@ def session_settings(spark: SparkSession) -> Settings:
     Raises:
         Invalid: one does not exist, or cannot be what it is.
     """
+    return settings_in(spark.conf.getAll)
+
+
+def settings_in(conf: Mapping[str, str]) -> Settings:
+    """The options among the settings of a session, which may be yet to be made.
+
+    Raises:
+        Invalid: one does not exist, or cannot be what it is.
+    """
     texts = {
         name.removeprefix(_PREFIX): value
-        for name, value in spark.conf.getAll.items()
+        for name, value in conf.items()
         if name.startswith(_PREFIX)
     }
     return read_settings(texts, where=f"the session's settings, without {_PREFIX}")

@@ -101,7 +101,8 @@ REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
     small: (
         "the session is too small for the job [master local[4]]: expected at least 5 task "
         "slots: 4 for the job's slots, which run all the time, and one or more to read "
-        'sources, found 4. Use master("local[6]"), or a lower parallelism'
+        'sources, found 4. Use master("local[6]"), or spark-submit --master "local[6]", or a lower '
+        "parallelism"
     ),
     not_streaming: (
         "source 'numbers' is not a streaming DataFrame: expected one from "
@@ -271,7 +272,8 @@ def test_a_job_beside_another_gets_only_what_that_leaves(spark: SparkSession) ->
             "the session has too few free task slots for the job [master local[4]]: expected at "
             "least 3 task slots: 2 for the job's slots, which run all the time, and one or more to "
             "read sources, found 2, for of 4 are held 2 by job 'first'. Use "
-            'master("local[6]"), or a lower parallelism, or cancel a job that is not needed'
+            'master("local[6]"), or spark-submit --master "local[6]", or a lower parallelism, or '
+            "cancel a job that is not needed"
         )
         check_session(spark, 1, "third").hold.release()
     finally:
