@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         TimeDomain,
         TimerAccess,
     )
+    from holdfast.runtime.network_config import NetworkConfig
     from holdfast.runtime.restarts import (
         ExponentialDelayRestart,
         FailureRateRestart,
@@ -77,6 +78,7 @@ else:
             "RuntimeContext": "holdfast.runtime.functions",
             "TimeDomain": "holdfast.runtime.functions",
             "TimerAccess": "holdfast.runtime.functions",
+            "NetworkConfig": "holdfast.runtime.network_config",
             "ExponentialDelayRestart": "holdfast.runtime.restarts",
             "FailureRateRestart": "holdfast.runtime.restarts",
             "FixedDelayRestart": "holdfast.runtime.restarts",
@@ -122,6 +124,7 @@ __all__ = [
     "KeyedContext",
     "KeyedProcessFunction",
     "KeyedStream",
+    "NetworkConfig",
     "NoRestart",
     "NotEnded",
     "OnTimerContext",

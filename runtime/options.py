@@ -14,7 +14,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from holdfast.changelog.settings import changelog_options, is_of_changelog
+from holdfast.runtime.addresses import port_range
 from holdfast.runtime.durations import duration_ms
+from holdfast.runtime.network_config import AUTO
 from holdfast.runtime.restarts import (
     ExponentialDelayRestart,
     FailureRateRestart,
@@ -40,7 +42,8 @@ class Option:
     key: str
     argument: str
     """What it is in code: an argument of the environment, `checkpointing.` and a field of
-    `CheckpointConfig`, `restart.` and a field of the strategy, or `execute.` and an argument."""
+    `CheckpointConfig`, `network.` and one of `NetworkConfig`, `restart.` and a field of the
+    strategy, or `execute.` and an argument."""
     read: Callable[[str, str], Any]
     """From its name, for errors, and the text."""
     values: str
@@ -151,6 +154,14 @@ def _duration(key: str, text: str) -> str:
     return duration
 
 
+def _ports(key: str, text: str) -> str:
+    return str(port_range(text, name=f"option {key!r}"))
+
+
+def _switch_or_auto(key: str, text: str) -> bool | str:
+    return AUTO if text.lower() == AUTO else _switch(key, text)
+
+
 def _count_or_infinite(key: str, text: str) -> int | None:
     return None if text.lower() == "infinite" else _count(key, text)
 
@@ -190,6 +201,18 @@ OPTIONS = (
     Option("state.backend.type", "backend", _text, "a registered name"),
     Option("state.allow-pickle", "allow_pickle", _switch, "`true`, `false`"),
     Option("endpoint.enabled", "endpoint", _switch, "`true`, `false`"),
+    Option(
+        "security.ssl.internal.enabled", "network.ssl", _switch_or_auto, "`auto`, `true`, `false`"
+    ),
+    *(
+        Option(f"{party}.{key}", f"network.{party}_{field}", read, values)
+        for party in ("driver", "slot")  # the names are Spark's, after `spark.driver.`
+        for key, field, read, values in (
+            ("host", "host", _text, "a name or number"),
+            ("bindAddress", "bind_address", _text, "a name or number"),
+            ("port", "port", _ports, "a port, a range such as `45000-45100`"),
+        )
+    ),
     Option(f"{_CHECKPOINTS}dir", "storage", _text, "a URL, a path, a registered name"),
     *(
         Option(f"{_CHECKPOINTS}{key}", f"checkpointing.{field}", read, values)

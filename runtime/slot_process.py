@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.errors import NotOpened, OperatorFailed, UserCodeFailed
 from holdfast.runtime.network import (
@@ -59,8 +60,10 @@ class SlotLaunch(SlotAssignment):
     channel_bytes: int = 32 * 1024 * 1024
 
 
-def host_slot(launch: SlotLaunch, slot: int, host: str, clock: Clock | None = None) -> None:
-    """Be this slot until the job has finished. `host` is the interface to listen at.
+def host_slot(
+    launch: SlotLaunch, slot: int, listening: Listening, clock: Clock | None = None
+) -> None:
+    """Be this slot until the job has finished.
 
     Raises:
         HoldfastError: the attempt is over, or failed here; the driver was told, if it is there.
@@ -68,7 +71,7 @@ def host_slot(launch: SlotLaunch, slot: int, host: str, clock: Clock | None = No
     with ExitStack() as stack:
         driver = stack.enter_context(DriverClient(launch.driver_address, launch.credentials))
         try:
-            _SlotProcess(launch, slot, host, driver, clock or SystemClock(), stack).run()
+            _SlotProcess(launch, slot, listening, driver, clock or SystemClock(), stack).run()
         except Fenced:
             raise
         except Exception as error:
@@ -106,7 +109,7 @@ class _SlotProcess:
         self,
         launch: SlotLaunch,
         slot: int,
-        host: str,
+        listening: Listening,
         driver: DriverClient,
         clock: Clock,
         stack: ExitStack,
@@ -124,7 +127,7 @@ class _SlotProcess:
         self._slot = Slot(launch, slot, self._channels, self._outlet, driver, self._bell, clock)
         self._server = stack.enter_context(
             SlotServer(
-                host,
+                listening,
                 launch.credentials,
                 staging=Staging(self._source_channels()),
                 channels=self._exchange_channels(),

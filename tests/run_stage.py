@@ -10,6 +10,7 @@ import pytest
 
 from attempt_stage import PlayedSource
 from holdfast.backends import load_backend
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.attempt import Attempt, AttemptParts
 from holdfast.runtime.driver.claiming import Claimed
@@ -20,6 +21,7 @@ from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Phase, Succeede
 from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
+from holdfast.runtime.network import Protection
 from holdfast.runtime.restarts import FixedDelayRestart, RestartStrategy
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import (
@@ -42,7 +44,7 @@ class PlayedServer:
 
     address = "driver"
 
-    def __init__(self, host: str, token: str) -> None:
+    def __init__(self, listening: Listening, token: str, protection: Protection) -> None:
         self.handle: Any = None
         Stage.now.server = self
 
@@ -138,7 +140,7 @@ class Stage:
 @dataclass
 class _Cluster:
     stage: Stage
-    driver_host: str = "here"
+    driver: Listening = field(default_factory=lambda: Listening("127.0.0.1"))
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> Any:
         raise AssertionError("attempts are played")

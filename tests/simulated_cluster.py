@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import msgspec
 
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.channel import Bell, Channel, Closed
 from holdfast.runtime.driver.events import EventQueue, SlotsEnded
 from holdfast.runtime.elements import Element, size_bytes
@@ -26,6 +27,7 @@ from holdfast.runtime.network import (
     Credentials,
     Failed,
     Heartbeat,
+    Protection,
     Register,
     RoomFor,
     SourceCommand,
@@ -51,11 +53,12 @@ class SimulatedServer:
 
     _addresses: ClassVar[dict[str, SimulatedServer]] = {}
 
-    def __init__(self, host: str, token: str) -> None:
+    def __init__(self, listening: Listening, token: str, protection: Protection) -> None:
         self._world = World.current()
         self._process = self._world.process
         self._serving: tuple[int, Callable[[ToDriver], bool]] | None = None
-        self.address = f"{host}/{token}"
+        assert protection == Protection()
+        self.address = f"{listening.host}/{token}"
         self._addresses[self.address] = self
 
     @classmethod
@@ -428,7 +431,7 @@ class SimulatedDeployment:
 class SimulatedCluster:
     """Runs slots: stands for Spark."""
 
-    driver_host = "driver"
+    driver = Listening("driver")
 
     def __init__(self, world: World) -> None:
         self._world = world

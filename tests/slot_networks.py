@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.elements import Element
 from holdfast.runtime.network import Credentials, ExchangeSender, SlotCommand, SlotServer
@@ -22,6 +23,7 @@ from holdfast.runtime.staging import Staging
 from holdfast.storage import HoldfastError
 
 LOOPBACK = "127.0.0.1"
+LISTENING = Listening(LOOPBACK)
 TRUSTED = Credentials(token="0123456789abcdef", attempt=3)
 STRANGER = Credentials(token="0123456789abcdee", attempt=3)
 ZOMBIE = Credentials(token=TRUSTED.token, attempt=2)
@@ -37,7 +39,11 @@ class Slot:
     """Source "s" has edge "e"; edge "x" has a channel from slot 1 and one from slot 2."""
 
     def __init__(
-        self, schema: pa.Schema | None = SCHEMA, capacity_bytes: int = CAPACITY_BYTES
+        self,
+        schema: pa.Schema | None = SCHEMA,
+        capacity_bytes: int = CAPACITY_BYTES,
+        credentials: Credentials = TRUSTED,
+        listening: Listening = LISTENING,
     ) -> None:
         self.bell = Bell()
         self.source = Channel(capacity_bytes, self.bell, schema=schema)
@@ -50,8 +56,8 @@ class Slot:
         self.lost: list[tuple[str, int, HoldfastError]] = []
         self.has_lost = threading.Event()
         self.server = SlotServer(
-            LOOPBACK,
-            TRUSTED,
+            listening,
+            credentials,
             staging=self.staging,
             channels=self.channels,
             handle=self.handle,

@@ -100,7 +100,9 @@ class JobRun:
     def run(self) -> None:
         """See the job to its end. What it ends by is in `status` and `error`."""
         try:
-            with closing(DriverServer(self._parts.cluster.driver_host, self._token)) as server:
+            parts = self._parts
+            server = DriverServer(parts.cluster.driver, self._token, parts.protection)
+            with closing(server):
                 self._run(server)
         except Exception as error:  # noqa: BLE001 - whoever waits for the job is told
             self._end(JobStatus.FAILED, JobFailed(f"the job cannot be run: {error}"), error)
@@ -285,7 +287,9 @@ class JobRun:
         # restores from may be deleted by now.
         parts.keeper.check()
         point: RestorePoint | None = parts.keeper.point or parts.restore
-        credentials = Credentials(token=self._token, attempt=self.attempts)
+        credentials = Credentials(
+            token=self._token, attempt=self.attempts, protection=parts.protection
+        )
         first_checkpoint_id = parts.keeper.next_checkpoint_id
         launch = SlotLaunch(
             plan=parts.plan,

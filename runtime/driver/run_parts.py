@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.backends import StateBackend
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.attempt import Deployment
 from holdfast.runtime.driver.events import EventQueue
 from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.restoring import RestorePoint
-from holdfast.runtime.network import Credentials
+from holdfast.runtime.network import LOOPBACK_ONLY, Credentials, Protection
 from holdfast.runtime.plan import EdgePlan, JobPlan
 from holdfast.runtime.restarts import RestartStrategy
 from holdfast.runtime.slot_process import SlotLaunch
@@ -25,8 +26,8 @@ __all__ = ["Cluster", "RunParts", "SourceOpening", "SourcePlan"]
 class Cluster(Protocol):
     """What runs slots."""
 
-    driver_host: str
-    """The interface of this machine that slots can reach the driver at."""
+    driver: Listening
+    """Where the driver listens, and slots find it."""
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> Deployment:
         """Start all slots of an attempt; tell `SlotsEnded` when they have ended."""
@@ -79,3 +80,5 @@ class RunParts:
     cluster: Cluster
     clock: Clock
     entropy: Entropy
+    protection: Protection = LOOPBACK_ONLY
+    """Of all that driver, slots and tasks say to each other."""

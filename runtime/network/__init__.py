@@ -28,6 +28,7 @@ from holdfast.runtime.network.messages import (
     ToDriver,
     ToSlot,
 )
+from holdfast.runtime.network.protection import LOOPBACK_ONLY, Identity, Protection, make_identity
 from holdfast.runtime.network.slot_client import PushStream, SlotClient
 from holdfast.runtime.network.slot_server import (
     SlotCommand,
@@ -37,6 +38,7 @@ from holdfast.runtime.network.slot_server import (
 )
 
 __all__ = [
+    "LOOPBACK_ONLY",
     "Acknowledge",
     "Admit",
     "Cancel",
@@ -54,8 +56,10 @@ __all__ = [
     "Finish",
     "Finished",
     "Heartbeat",
+    "Identity",
     "IdleSource",
     "InjectBarrier",
+    "Protection",
     "Push",
     "PushStream",
     "Ready",
@@ -68,5 +72,6 @@ __all__ = [
     "Start",
     "ToDriver",
     "ToSlot",
+    "make_identity",
     "obey_source",
 ]

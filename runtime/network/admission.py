@@ -1,7 +1,9 @@
 """Who may call: nothing that a caller sends is looked at before its credentials were.
 
 They travel in the headers of each call, so a server of gRPC has them before any message, and a
-stranger cannot make it read a stream.
+stranger cannot make it read a stream. The job's token itself never travels: a caller proves that it
+has it, to this one server and for one attempt. So whoever listens at an address where a server of
+the job was before learns nothing that any other server would take.
 """
 
 from __future__ import annotations
@@ -18,16 +20,22 @@ from holdfast.storage import Fenced, Invalid
 
 __all__ = ["Admission", "Guest", "headers_of"]
 
-_TOKEN = "holdfast-token"
+_PROOF = "holdfast-proof"
 _ATTEMPT = "holdfast-attempt"
 
 
-def headers_of(credentials: Credentials) -> list[tuple[bytes, bytes]]:
-    """The headers that carry the credentials."""
+def headers_of(credentials: Credentials, address: str) -> list[tuple[bytes, bytes]]:
+    """The headers of calls to the server that is found at this address."""
+    attempt = str(credentials.attempt)
     return [
-        (_TOKEN.encode(), credentials.token.encode()),
-        (_ATTEMPT.encode(), str(credentials.attempt).encode()),
+        (_PROOF.encode(), _proof(credentials.token, attempt, address)),
+        (_ATTEMPT.encode(), attempt.encode()),
     ]
+
+
+def _proof(token: str, attempt: str, address: str) -> bytes:
+    said = f"holdfast 1\n{address}\n{attempt}"
+    return hmac.digest(token.encode(), said.encode(), "sha256").hex().encode()
 
 
 class Guest(flight.ServerMiddleware):  # type: ignore[misc]
@@ -48,23 +56,31 @@ class Admission(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
     def __init__(self, token: str, serves: Callable[[], int | None]) -> None:
         super().__init__()
-        self._token = token.encode()
+        self._token = token
         self._serves = serves
+        self._address: str | None = None
+
+    def serve(self, address: str) -> None:
+        """From now on let in who calls the server by this address; before, nobody."""
+        self._address = address
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str | bytes]]) -> Guest:
         """Let the call in, or refuse it.
 
         Raises:
-            FlightUnauthenticatedError: with `Invalid`, the token is missing or wrong.
+            FlightUnauthenticatedError: with `Invalid`, the caller does not know the token.
             FlightServerError: with `Fenced`, the call is of another attempt.
         """
-        if not hmac.compare_digest(_header(headers, _TOKEN), self._token):
+        attempt, address = _header(headers, _ATTEMPT).decode(errors="replace"), self._address
+        if address is None or not hmac.compare_digest(
+            _header(headers, _PROOF), _proof(self._token, attempt, address)
+        ):
             stranger = Invalid(
                 "the token is not that of this job",
                 fix="Only the job's own driver, slots and tasks may call",
             )
             raise to_wire(stranger, is_stranger=True)
-        attempt, serves = _header(headers, _ATTEMPT).decode(errors="replace"), self._serves()
+        serves = self._serves()
         if serves is None or attempt != str(serves):
             raise to_wire(
                 Fenced(

@@ -98,12 +98,15 @@ class Connection:
         clock: Clock | None = None,
     ) -> None:
         self._address = address
-        self._headers = headers_of(credentials)
+        self._headers = headers_of(credentials, address)
         self._timeout_s = timeout_s
         self._retry_for_s = retry_for_s
         self._clock = clock or SystemClock()
+        credentials.protection.check_address(address)
         with raising_house_errors(address):
-            self._client = flight.FlightClient(address, generic_options=_OPTIONS)
+            self._client = flight.FlightClient(
+                address, generic_options=_OPTIONS, **credentials.protection.client_arguments()
+            )
 
     def call(self, message: ToSlot | ToDriver, *, waits_s: float = 0.0) -> bool:
         """The answer to a message, which is sent again while the other side cannot be reached.

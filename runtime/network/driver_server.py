@@ -7,8 +7,10 @@ from typing import Self
 
 import msgspec
 
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.network.admission import Admission
 from holdfast.runtime.network.messages import ToDriver
+from holdfast.runtime.network.protection import LOOPBACK_ONLY, Protection
 from holdfast.runtime.network.server import Server
 from holdfast.storage import Fenced
 
@@ -25,10 +27,12 @@ class DriverServer:
     several at once.
     """
 
-    def __init__(self, host: str, token: str) -> None:
+    def __init__(
+        self, listening: Listening, token: str, protection: Protection = LOOPBACK_ONLY
+    ) -> None:
         self._serving: tuple[int, Callable[[ToDriver], bool]] | None = None
         admission = Admission(token, self._attempt)
-        self._server = Server(host, admission=admission, answer=self._answer)
+        self._server = Server(listening, protection, admission=admission, answer=self._answer)
 
     @property
     def address(self) -> str:

@@ -7,6 +7,7 @@ nothing a second time.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TypeAlias
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from holdfast.runtime.checkpoint.statistics import SlotStatistics
 from holdfast.runtime.elements import SavepointMark
 from holdfast.runtime.metrics import SlotMetrics
+from holdfast.runtime.network.protection import LOOPBACK_ONLY, Protection
 from holdfast.runtime.staging import PushKey, Winner
 from holdfast.storage import StateSnapshot
 
@@ -45,14 +47,20 @@ __all__ = [
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What every call carries beside its message: who may speak, and for which life of the job.
+    """What callers prove themselves by: who may speak, in which way, and for which attempt.
 
-    The token is the job's secret, in ASCII. The attempt is the number of the job's attempt: what
-    comes from an earlier or a later one is refused.
+    The token is the job's secret, in ASCII; it is never sent, see `admission`. The attempt is the
+    number of the job's attempt: what comes from an earlier or a later one is refused.
     """
 
     token: str
     attempt: int
+    protection: Protection = LOOPBACK_ONLY
+
+    @property
+    def label(self) -> str:
+        """A name for the run of the job, for people and other programs to see."""
+        return hashlib.sha256(f"holdfast label {self.token}".encode()).hexdigest()[:12]
 
     def __repr__(self) -> str:
         """Without the secret: this ends up in logs."""

@@ -10,8 +10,10 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from holdfast.runtime.addresses import Listening, in_url
 from holdfast.runtime.network.admission import Admission, Guest
 from holdfast.runtime.network.messages import Exchange, Push
+from holdfast.runtime.network.protection import Protection
 from holdfast.runtime.network.wire_errors import raising_wire_errors
 from holdfast.storage import Unavailable
 
@@ -34,11 +36,18 @@ class Streams(Protocol):
 
 class _Flight(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(
-        self, location: str, admission: Admission, answer: _Answer, streams: Streams | None
+        self,
+        location: str,
+        protection: Protection,
+        admission: Admission,
+        answer: _Answer,
+        streams: Streams | None,
     ) -> None:
         self._answer = answer
         self._streams = streams
-        super().__init__(location, middleware={Guest.KEY: admission})
+        super().__init__(
+            location, middleware={Guest.KEY: admission}, **protection.server_arguments()
+        )
 
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
         guest: Guest = context.get_middleware(Guest.KEY)
@@ -58,35 +67,44 @@ _Answer = Callable[[int, bytes], bool]
 
 
 class Server:
-    """Listens from construction on, at a free port of one interface of this host.
-
-    `host` is the name or number of the interface; peers call it by the same. Each call is handled
-    in a thread of its own.
-    """
+    """Listens from construction on, at one interface of this host. Each call has its own thread."""
 
     def __init__(
         self,
-        host: str,
+        listening: Listening,
+        protection: Protection,
         *,
         admission: Admission,
         answer: _Answer,
         streams: Streams | None = None,
     ) -> None:
-        self._host = f"[{host}]" if ":" in host else host
-        try:
-            self._flight = _Flight(f"grpc://{self._host}:0", admission, answer, streams)
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
-            raise Unavailable(
-                "no port can be opened",
-                where=f"interface {host!r}",
-                found=str(error),
-                fix="Name an interface of this host",
-            ) from error
-
-    @property
-    def address(self) -> str:
+        """Raises `Unavailable` if no port is free there, `Invalid` if it would not be protected."""
+        for host in (listening.interface, listening.host):
+            protection.check_host(host, where="a server of the job")
+        self._flight = self._open(
+            listening,
+            protection.scheme,
+            lambda location: _Flight(location, protection, admission, answer, streams),
+        )
+        self.address = f"{protection.scheme}://{in_url(listening.host)}:{self._flight.port}"
         """Where clients find this server."""
-        return f"grpc://{self._host}:{self._flight.port}"
+        admission.serve(self.address)
+
+    @staticmethod
+    def _open(listening: Listening, scheme: str, open_at: Callable[[str], _Flight]) -> _Flight:
+        """At the first port that is free. Flight never shares one with another process."""
+        refusal: Exception | None = None
+        for port in listening.ports:
+            try:
+                return open_at(f"{scheme}://{in_url(listening.interface)}:{port}")
+            except (flight.FlightError, pa.ArrowException, OSError) as error:
+                refusal = error
+        raise Unavailable(
+            "no port can be opened",
+            where=f"interface {listening.interface!r}, port {listening.ports}",
+            found=str(refusal),
+            fix="Name an interface of this host, and ports that are free",
+        ) from refusal
 
     def close(self, timeout_s: float) -> bool:
         """Refuse new calls, and wait for those that run; False if some still run after that time.

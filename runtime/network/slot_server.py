@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.channel import Channel, Closed
 from holdfast.runtime.elements import Barrier
 from holdfast.runtime.network.admission import Admission
@@ -79,7 +80,7 @@ class SlotServer:
 
     def __init__(
         self,
-        host: str,
+        listening: Listening,
         credentials: Credentials,
         *,
         staging: Staging,
@@ -96,7 +97,13 @@ class SlotServer:
         self._open: set[tuple[str, int]] = set()
         self._is_closing = False
         admission = Admission(credentials.token, lambda: credentials.attempt)
-        self._server = Server(host, admission=admission, answer=self._answer, streams=self)
+        self._server = Server(
+            listening,
+            credentials.protection,
+            admission=admission,
+            answer=self._answer,
+            streams=self,
+        )
 
     @property
     def address(self) -> str:

@@ -10,11 +10,17 @@ from holdfast.backends.key_groups import check_parallelism
 from holdfast.changelog import ChangelogOptions
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.durations import Duration
+from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.options import Settings
 from holdfast.runtime.restarts import RestartStrategy, default_restart
 from holdfast.runtime.settings import check_switch
 from holdfast.runtime.spark.changelog_settings import check_changelog, with_changelog
-from holdfast.runtime.spark.choices import choose, choose_checkpointing, choose_restart
+from holdfast.runtime.spark.choices import (
+    choose,
+    choose_checkpointing,
+    choose_network,
+    choose_restart,
+)
 from holdfast.runtime.spark.storage_settings import storage_of
 from holdfast.storage import CheckpointStorage, Invalid
 
@@ -37,6 +43,7 @@ class CodeArguments:
     restart: RestartStrategy | None
     allow_pickle: bool | None
     endpoint: bool | None
+    network: NetworkConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,7 @@ class Arguments:
     restart: RestartStrategy
     allow_pickle: bool
     endpoint: bool
+    network: NetworkConfig
 
 
 _UNSAID = Settings({}, None, {})
@@ -97,6 +105,8 @@ def choose_all(
         _check_kind(
             code.restart, RestartStrategy, "restart", "such as FixedDelayRestart(attempts=3)"
         )
+    if code.network is not None:
+        _check_kind(code.network, NetworkConfig, "network", "such as NetworkConfig(ssl=True)")
     allow_pickle = chosen("allow_pickle", code.allow_pickle, False)
     endpoint = chosen("endpoint", code.endpoint, True)
     check_switch(allow_pickle, name="allow_pickle")
@@ -115,6 +125,7 @@ def choose_all(
         restart=restart or default_restart(is_checkpointing=is_checkpointing),
         allow_pickle=allow_pickle,
         endpoint=endpoint,
+        network=choose_network(code.network, line=line, session=session),
     )
 
 

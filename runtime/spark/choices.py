@@ -9,18 +9,27 @@ programs, is passed over.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.backends import StateBackend, load_backend
 from holdfast.runtime.command_line import COMMAND_LINE
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.durations import Duration, duration_ms
+from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.options import Settings, option_of
 from holdfast.runtime.restarts import RestartStrategy
 from holdfast.storage import CheckpointStorage, Invalid
 
-__all__ = ["Restoring", "choose", "choose_checkpointing", "choose_restart", "choose_restoring"]
+__all__ = [
+    "Restoring",
+    "choose",
+    "choose_checkpointing",
+    "choose_network",
+    "choose_restart",
+    "choose_restoring",
+]
 
+_Config = TypeVar("_Config", CheckpointConfig, NetworkConfig)
 _CHECKPOINTING = "checkpointing."
 _DURATIONS = ("interval", "timeout", "min_pause")
 
@@ -58,11 +67,26 @@ def choose_checkpointing(
         Invalid: the command line says otherwise than the code; or what comes of it cannot be.
     """
     said = code if isinstance(code, CheckpointConfig) else CheckpointConfig(interval=code)
+    return _choose_fields(said, _CHECKPOINTING, line=line, session=session)
+
+
+def choose_network(
+    code: NetworkConfig | None, *, line: Settings, session: Settings
+) -> NetworkConfig:
+    """How driver, slots and tasks reach each other. In code what is as by default is not said.
+
+    Raises:
+        Invalid: the command line says otherwise than the code; or what comes of it cannot be.
+    """
+    return _choose_fields(code or NetworkConfig(), "network.", line=line, session=session)
+
+
+def _choose_fields(said: _Config, prefix: str, *, line: Settings, session: Settings) -> _Config:
     chosen: dict[str, Any] = {}
-    for field in fields(CheckpointConfig):
+    for field in fields(said):
         value = getattr(said, field.name)
         known = None if value == field.default else value
-        name = f"{_CHECKPOINTING}{field.name}"
+        name = f"{prefix}{field.name}"
         picked = choose(name, known, line=line, session=session, default=value)
         if picked != value:
             chosen[field.name] = picked
@@ -116,6 +140,8 @@ def _is_same(argument: str, code: Any, value: Any) -> bool:
     name = argument.removeprefix(_CHECKPOINTING)
     if name in _DURATIONS and argument != name:
         return duration_ms(code, name=name) == duration_ms(value, name=name)
+    if argument.endswith("_port"):  # in code it may be a number
+        return bool(str(code) == str(value))
     if isinstance(code, StateBackend):
         return type(code) is type(load_backend(value))
     if isinstance(code, CheckpointStorage):

@@ -12,9 +12,12 @@ import pyarrow as pa
 from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
+from holdfast.runtime.addresses import Listening, bare_host
 from holdfast.runtime.driver.events import EventQueue, SlotsEnded
+from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
 from holdfast.runtime.spark.live_jobs import SlotHold
+from holdfast.runtime.spark.places import slot_listening
 from holdfast.storage import Fenced
 
 __all__ = ["SparkCluster", "SparkDeployment"]
@@ -28,8 +31,7 @@ class _SlotTask:
     """What each task of the job runs: a slot, from the first moment to the last."""
 
     launch: SlotLaunch
-    host: str | None
-    """The interface to listen at; None: that of the task's executor."""
+    network: NetworkConfig
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Columns that came by the network lie anywhere in memory. Arrow's engine shall copy those
@@ -37,12 +39,12 @@ class _SlotTask:
         os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
         context = BarrierTaskContext.get()
         slot = context.partitionId()
-        host = self.host or context.getTaskInfos()[slot].address.rpartition(":")[0]
+        seen_as = bare_host(context.getTaskInfos()[slot].address.rpartition(":")[0])
         for _ in batches:  # Spark waits for a task to read its input
             pass
         called_off: str | None = None
         try:
-            host_slot(self.launch, slot, host)
+            host_slot(self.launch, slot, slot_listening(self.network, seen_as))
         except Fenced as error:
             called_off = str(error)  # no failure: a stack trace in Spark's log would alarm people
         yield pa.RecordBatch.from_pydict({"called_off": pa.array([called_off], pa.string())})
@@ -93,29 +95,29 @@ _QUIET_END_S = 2.0
 
 
 class SparkCluster:
-    """Runs slots in a Spark session. `slot_host` None: each slot listens at its executor's."""
+    """Runs slots in a Spark session."""
 
     def __init__(
         self,
         spark: SparkSession,
         *,
         job: str,
-        driver_host: str,
-        slot_host: str | None,
+        driver: Listening,
+        network: NetworkConfig,
         hold: SlotHold,
     ) -> None:
         self._spark = spark
         self._job = job
-        self._slot_host = slot_host
+        self._network = network
         self._hold = hold
-        self.driver_host = driver_host
+        self.driver = driver
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> SparkDeployment:
         """Start all slots of an attempt; tell `SlotsEnded` when they have ended."""
         name = f"{self._job}, attempt {launch.attempt}"
-        tag = f"holdfast-{launch.credentials.token[:12]}-{launch.attempt}"
+        tag = f"holdfast-{launch.credentials.label}-{launch.attempt}"
         return SparkDeployment(
-            self._spark, _SlotTask(launch, self._slot_host), events, tag=tag, name=name
+            self._spark, _SlotTask(launch, self._network), events, tag=tag, name=name
         )
 
     def close(self) -> None:

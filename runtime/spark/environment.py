@@ -36,6 +36,7 @@ from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.graph import Graph, Input, Node
 from holdfast.runtime.job_graph import JobGraph, StartedGraph
+from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.options import Settings
 from holdfast.runtime.plan import JobPlan, plan_job
@@ -46,6 +47,7 @@ from holdfast.runtime.spark.choices import Restoring, choose_restoring
 from holdfast.runtime.spark.cluster import SparkCluster
 from holdfast.runtime.spark.data_sources import register_formats
 from holdfast.runtime.spark.frame_source import FrameSourcePlan, check_batch
+from holdfast.runtime.spark.places import JobNetwork, job_network
 from holdfast.runtime.spark.progress import follow
 from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
 from holdfast.runtime.spark.session import (
@@ -98,6 +100,7 @@ class StreamEnvironment:
         allow_pickle: let state that was pickled be read; whoever can write it can run any code.
         endpoint: whether commands of the same user on this machine can reach the job while it
             runs: `holdfast list`, `cancel` and others. By default they can.
+        network: how driver, slots and tasks reach each other, and whether that is encrypted.
 
     What is None is said by options, if anybody does: of the command line (`holdfast run -D`), or
     else of the session (`spark.holdfast.` and Flink's name of it); see docs/command-line.md.
@@ -122,6 +125,7 @@ class StreamEnvironment:
         restart: RestartStrategy | None = None,
         allow_pickle: bool | None = None,
         endpoint: bool | None = None,
+        network: NetworkConfig | None = None,
     ) -> None:
         code = CodeArguments(
             parallelism=parallelism,
@@ -133,6 +137,7 @@ class StreamEnvironment:
             restart=restart,
             allow_pickle=allow_pickle,
             endpoint=endpoint,
+            network=network,
         )
         self._line = command_line()
         if spark is None:
@@ -144,6 +149,7 @@ class StreamEnvironment:
         self.backend, self.storage = chosen.backend, chosen.storage
         self.checkpointing, self.restart = chosen.checkpointing, chosen.restart
         self.allow_pickle, self.endpoint = chosen.allow_pickle, chosen.endpoint
+        self.network = chosen.network
         self._line.has_environment = True
         register_formats(spark)
         self._savepoints = SavepointPlaces(
@@ -268,6 +274,7 @@ class StreamEnvironment:
                 point, plan, sources, allow_non_restored_state=restoring.allow_non_restored_state
             )
 
+        network = self._network()
         facts = check_session(self.spark, self.parallelism, name)
         with ExitStack() as undone:
             undone.callback(facts.hold.release)
@@ -281,9 +288,14 @@ class StreamEnvironment:
             if isinstance(beginning, JobResult):
                 handle = _ended(beginning, job, plan)
             else:
-                run = self._job_run(plan, sources, job, beginning, facts)
+                run = self._job_run(plan, sources, job, beginning, network, facts)
                 missing = what_is_missing(self.storage.url, self.storage.capabilities)
-                notes = (*filter(None, (restoring.note,)), *beginning.notes, *missing)
+                notes = (
+                    *filter(None, (restoring.note,)),
+                    *beginning.notes,
+                    *network.notes,
+                    *missing,
+                )
                 handle = JobHandle(run, job, _collecting(plan), notes, self._savepoints)
                 self._start(run, handle, job)
                 undone.pop_all()
@@ -311,12 +323,17 @@ class StreamEnvironment:
             target=see_through, name=f"holdfast-job-{handle.job_id}", daemon=True
         ).start()
 
+    def _network(self) -> JobNetwork:
+        context: Any = self.spark.sparkContext
+        return job_network(self.network, context.master, dict(context.getConf().getAll()))
+
     def _job_run(
         self,
         plan: JobPlan,
         sources: Mapping[str, SourcePlan],
         job: JobStorage,
         beginning: Beginning,
+        network: JobNetwork,
         facts: SessionFacts,
     ) -> JobRun:
         keeper = CheckpointKeeper(
@@ -345,10 +362,11 @@ class StreamEnvironment:
                 cluster=SparkCluster(
                     self.spark,
                     job=plan.job_id,
-                    driver_host=facts.driver_host,
-                    slot_host=facts.slot_host,
+                    driver=network.driver,
+                    network=network.slots,
                     hold=facts.hold,
                 ),
+                protection=network.protection,
                 clock=SystemClock(),
                 entropy=SystemEntropy(),
             )

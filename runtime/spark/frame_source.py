@@ -111,7 +111,7 @@ class _FrameSource(Source):
 
     @property
     def _tag(self) -> str:
-        return f"holdfast-source-{self._opening.credentials.token[:12]}"
+        return f"holdfast-source-{self._opening.credentials.label}"
 
     def _tagged(self) -> Any:
         frame: DataFrame = self._source.frame

@@ -31,11 +31,8 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """Where the driver and the slots listen, and what is held for these."""
+    """What a session has for a job."""
 
-    driver_host: str
-    slot_host: str | None
-    """None: each slot at its executor's interface."""
     hold: SlotHold
     """The task slots for the job's slots; to be released when the job has ended."""
 
@@ -75,10 +72,7 @@ def check_session(spark: SparkSession, parallelism: int, job: str) -> SessionFac
     hold = _hold(context, parallelism, job)
     try:
         _check_executors(spark)
-        if context.master.startswith("local[") or context.master == "local":
-            return SessionFacts(_LOOPBACK, _LOOPBACK, hold)
-        driver_host = context.getConf().get("spark.driver.host") or _LOOPBACK
-        return SessionFacts(driver_host, None, hold)
+        return SessionFacts(hold)
     except BaseException:
         hold.release()
         raise

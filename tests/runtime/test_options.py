@@ -12,6 +12,7 @@ import pytest
 from holdfast.changelog.settings import changelog_options
 from holdfast.runtime import StreamEnvironment
 from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.options import OPTIONS, option_of, read_settings
 from holdfast.runtime.restarts import (
     ExponentialDelayRestart,
@@ -34,6 +35,11 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
         ("state.backend.type", "rocksdb", "backend", "rocksdb"),
         ("state.allow-pickle", "TRUE", "allow_pickle", True),
         ("endpoint.enabled", "false", "endpoint", False),
+        ("security.ssl.internal.enabled", "auto", "network.ssl", "auto"),
+        ("security.ssl.internal.enabled", "FALSE", "network.ssl", False),
+        ("driver.host", "h.example", "network.driver_host", "h.example"),
+        ("driver.bindAddress", "::1", "network.driver_bind_address", "::1"),
+        ("slot.port", " 45000-45100 ", "network.slot_port", "45000-45100"),
         (f"{CHECKPOINTS}dir", "s3://b/x=y", "storage", "s3://b/x=y"),
         (f"{CHECKPOINTS}interval", "10 s", "checkpointing.interval", "10 s"),
         (f"{CHECKPOINTS}interval", "500", "checkpointing.interval", "500ms"),
@@ -162,6 +168,10 @@ def test_options_of_a_changelog_are_among_them() -> None:
         ({"parallelism.default": ""}, "expected a whole number, found ''"),
         ({"state.backend.type": " "}, "expected some text"),
         ({"endpoint.enabled": "yes"}, "expected true or false, found 'yes'"),
+        ({"security.ssl.internal.enabled": "on"}, "expected true or false, found 'on'"),
+        ({"driver.port": "45000-44000"}, "is no port.*found '45000-44000'"),
+        ({"slot.port": "0-100"}, "is no port"),
+        ({"slot.port": "65536"}, "is no port"),
         ({f"{CHECKPOINTS}interval": "soon"}, "interval' is not a duration"),
         ({f"{CHECKPOINTS}mode": "ONCE"}, "EXACTLY_ONCE or AT_LEAST_ONCE"),
         ({f"{CHECKPOINTS}cleaner.deletes-per-second": "fast"}, "expected a number"),
@@ -202,8 +212,9 @@ def test_each_argument_of_the_code_has_one_option() -> None:
     environment = set(inspect.signature(StreamEnvironment).parameters)
     execute = set(inspect.signature(StreamEnvironment.execute).parameters)
     assert set(arguments) == (
-        environment - {"spark", "changelog", "checkpointing", "restart"}
+        environment - {"spark", "changelog", "checkpointing", "network", "restart"}
         | {f"checkpointing.{field.name}" for field in fields(CheckpointConfig)}
+        | {f"network.{field.name}" for field in fields(NetworkConfig)}
         | {f"execute.{name}" for name in execute - {"self", "name"}}
     )
     assert option_of("checkpointing.retained").key == f"{CHECKPOINTS}num-retained"
@@ -218,4 +229,6 @@ def test_the_guide_has_each_option_and_no_other() -> None:
 
 
 def _in_code(argument: str) -> str:
-    return argument.replace("execute.", "execute: ").replace("checkpointing.", "checkpointing: ")
+    for group in ("execute", "checkpointing", "network"):
+        argument = argument.replace(f"{group}.", f"{group}: ")
+    return argument

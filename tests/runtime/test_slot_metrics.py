@@ -19,6 +19,7 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.runtime import slot_process
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.functions import KeyedProcessFunction, RuntimeContext
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
@@ -164,7 +165,7 @@ class Listener:
     """A driver that starts one slot, and calls it off when it has told of its operators."""
 
     def __init__(self, last: Cancel | Finish) -> None:
-        self.server = DriverServer("127.0.0.1", "token")
+        self.server = DriverServer(Listening("127.0.0.1"), "token")
         self._last = last
         self.closings: list[bool] = []
         """Whether the slot was only closing, by its heartbeats."""
@@ -231,7 +232,7 @@ def test_a_heartbeat_says_when_a_slot_only_closes(
     listening = threading.Thread(target=driver.run)
     listening.start()
     try:
-        host_slot(launch, 0, "127.0.0.1")
+        host_slot(launch, 0, Listening("127.0.0.1"))
     finally:
         listening.join(30)
         driver.server.close()
@@ -248,7 +249,7 @@ def test_a_heartbeat_carries_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     listening.start()
     try:
         with pytest.raises(Fenced, match="that was all"):
-            host_slot(launch, 0, "127.0.0.1")
+            host_slot(launch, 0, Listening("127.0.0.1"))
     finally:
         listening.join(30)
         driver.server.close()

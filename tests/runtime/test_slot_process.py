@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.backends import load_backend
 from holdfast.runtime import slot_process
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
 from holdfast.runtime.functions import KeyedProcessFunction, ProcessFunction, RuntimeContext
 from holdfast.runtime.network import Credentials, DriverServer, Failed, Heartbeat, ToDriver
@@ -122,7 +123,7 @@ def test_a_slot_that_is_refused_before_its_peers_came_opens_no_function(
     if is_exchanging:
         stream.key_by("user").process(Parse(), ORDERS, uid="second")
     OPENED.clear()
-    server = DriverServer("127.0.0.1", "token")
+    server = DriverServer(Listening("127.0.0.1"), "token")
     told: list[ToDriver] = []
 
     def answer(message: ToDriver) -> bool:
@@ -142,7 +143,7 @@ def test_a_slot_that_is_refused_before_its_peers_came_opens_no_function(
     )
     try:
         with pytest.raises(Fenced, match="called this attempt off"):
-            host_slot(launch, 0, "127.0.0.1")
+            host_slot(launch, 0, Listening("127.0.0.1"))
     finally:
         server.close()
     assert OPENED == []

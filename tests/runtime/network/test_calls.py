@@ -12,6 +12,7 @@ from typing import get_args
 import msgspec
 import pytest
 
+from holdfast.runtime.addresses import Listening
 from holdfast.runtime.checkpoint.statistics import SlotStatistics
 from holdfast.runtime.metrics import OperatorMetrics, SlotMetrics
 from holdfast.runtime.network import (
@@ -26,6 +27,7 @@ from holdfast.runtime.network import (
     Finish,
     Finished,
     Heartbeat,
+    Protection,
     Ready,
     Register,
     SlotClient,
@@ -47,7 +49,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.errors import Fenced
-from slot_networks import LOOPBACK, STRANGER, TRUSTED, ZOMBIE, Slot
+from slot_networks import LISTENING, LOOPBACK, STRANGER, TRUSTED, ZOMBIE, Slot
 
 SNAPSHOT = StateSnapshot(
     kind="keyed",
@@ -89,10 +91,10 @@ TO_DRIVER: list[ToDriver] = [
 
 
 class Driver:
-    def __init__(self) -> None:
+    def __init__(self, listening: Listening = LISTENING) -> None:
         self.heard: list[ToDriver] = []
         self.answer = True
-        self.server = DriverServer(LOOPBACK, TRUSTED.token)
+        self.server = DriverServer(listening, TRUSTED.token)
         self.server.serve(TRUSTED.attempt, self.handle)
 
     def handle(self, message: ToDriver) -> bool:
@@ -208,10 +210,12 @@ def test_a_driver_that_is_not_there_is_named() -> None:
         client.call(Finished(1))
 
 
-def test_a_call_lost_on_the_way_is_made_again(driver: Driver) -> None:
+def test_a_call_lost_on_the_way_is_made_again() -> None:
     """A door that drops the first connections, and then lets them through to the driver."""
+    driver = Driver(Listening(host="127.0.0.2", bind_address=LOOPBACK))
     port = int(driver.server.address.rpartition(":")[2])
-    with socket.create_server((LOOPBACK, 0)) as door, ThreadPoolExecutor(4) as pool:
+    door = socket.create_server(("127.0.0.2", port))
+    with driver.server, door, ThreadPoolExecutor(4) as pool:
 
         def open_late() -> None:
             for _ in range(2):
@@ -223,8 +227,7 @@ def test_a_call_lost_on_the_way_is_made_again(driver: Driver) -> None:
                     way.result()
 
         opening = pool.submit(open_late)
-        address = f"grpc://{LOOPBACK}:{door.getsockname()[1]}"
-        with DriverClient(address, TRUSTED, retry_for_s=20.0) as client:
+        with DriverClient(driver.server.address, TRUSTED, retry_for_s=20.0) as client:
             assert client.call(Finished(1))
         opening.result(20)
     assert driver.heard == [Finished(1)]
@@ -263,7 +266,9 @@ def test_garbage_from_a_trusted_caller_is_refused(driver: Driver) -> None:
 
 def test_an_interface_that_is_not_there_is_named() -> None:
     with pytest.raises(Unavailable, match=r"interface '203.0.113.1'"):
-        DriverServer("203.0.113.1", "token")
+        DriverServer(
+            Listening("localhost", "203.0.113.1"), "token", Protection(is_clear_allowed=True)
+        )
 
 
 def test_credentials_hide_the_secret() -> None:
