@@ -132,8 +132,8 @@ def _record(
 
 
 def _check_dataclass(cls: Any) -> None:
-    parameters = cls.__dataclass_params__
-    if not (parameters.frozen and parameters.eq):
+    parameters = getattr(cls, "__dataclass_params__", None)
+    if parameters is None or not (parameters.frozen and parameters.eq):
         raise _Unsupported(f"{cls.__qualname__} is not declared @dataclass(frozen=True)")
     for field in dataclasses.fields(cls):
         if not field.compare or not field.init:

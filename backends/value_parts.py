@@ -6,8 +6,10 @@ A container of which no part had to be converted is answered as it is, else a ne
 from __future__ import annotations
 
 import copy
+import dataclasses
 import typing
 from collections.abc import Callable
+from inspect import get_annotations
 from typing import Any
 
 import msgspec
@@ -95,6 +97,7 @@ class _Compiler:
             name = getattr(node, "cls", type(node)).__name__
             raise Unsupported(f"{name} cannot be a value, or part of one")
         cls: Any = typing.get_origin(node.cls) or node.cls
+        _refuse_lost_defaults(cls, node)
         fields = {field.name: self.check(field.type) for field in node.fields}
         if isinstance(node, inspect.TypedDictType):
             return _typed_dict(cls, fields, {each.name for each in node.fields if each.required})
@@ -115,6 +118,27 @@ _COLLECTIONS: dict[type[inspect.Type], type] = {
     inspect.FrozenSetType: frozenset,
     inspect.VarTupleType: tuple,
 }
+
+
+def _refuse_lost_defaults(cls: Any, node: Any) -> None:
+    """Refuse a class whose fields are not what they were when it was declared, or may be UNSET.
+
+    Pickled by value, other than by `holdfast.runtime.spark.pickling`, a field without a default
+    has one that is no value, and a Struct has no fields at all: state would be read wrong.
+    """
+    is_struct = isinstance(node, inspect.StructType)
+    declared = map(str, get_annotations(cls).values())
+    if is_struct and not node.fields and not all("ClassVar" in each for each in declared):
+        raise Unsupported(f"{cls.__qualname__} has lost its fields where it was pickled by value")
+    for field in node.fields:
+        if isinstance(field.default, type(dataclasses.MISSING)):
+            lost = f"{cls.__qualname__} has lost that {field.name!r} has no default"
+            raise Unsupported(f"{lost}, where it was pickled by value")
+        has_none = field.default is field.default_factory is msgspec.NODEFAULT
+        if is_struct and not field.required and has_none:
+            raise Unsupported(
+                f"{field.name!r} of {cls.__qualname__} may be UNSET; let it be None instead"
+            )
 
 
 def _refuse_lengths(node: inspect.CollectionType | inspect.DictType) -> None:
@@ -256,7 +280,9 @@ def _object(cls: Any, fields: dict[str, Check]) -> Check:
 def _is_frozen(cls: Any) -> bool:
     if issubclass(cls, msgspec.Struct):
         return bool(cls.__struct_config__.frozen)
-    return bool(cls.__dataclass_params__.frozen)
+    parameters = getattr(cls, "__dataclass_params__", None)
+    # attrs does not say; values that might change are kept as their bytes, which is always right
+    return parameters is not None and bool(parameters.frozen)
 
 
 def _with_fields(value: Any, changed: dict[str, Any]) -> Any:

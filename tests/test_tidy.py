@@ -112,6 +112,11 @@ BROKEN: list[tuple[Check, str, str]] = [
     (tidy.spark_stays_in_its_room, "runtime/a.py", "import pyspark.sql"),
     (tidy.spark_stays_in_its_room, "backends/a.py", "def f():\n    from pyspark.sql import Row"),
     (tidy.spark_stays_in_its_room, "tools/a.py", "import py4j"),
+    (
+        tidy.users_objects_are_pickled_in_one_place,
+        "runtime/spark/a.py",
+        "from pyspark import cloudpickle",
+    ),
     (tidy.time_comes_from_the_clock, "storage/a.py", "import time\ntime.time()"),
     (tidy.time_comes_from_the_clock, "storage/a.py", "import time as t\nf = t.monotonic"),
     (tidy.time_comes_from_the_clock, "tests/a.py", "from time import sleep as nap\nnap(1)"),
@@ -166,6 +171,11 @@ SOUND: list[tuple[Check, str, str]] = [
     (tidy.spark_stays_in_its_room, "runtime/spark/a.py", "import pyspark"),
     (tidy.spark_stays_in_its_room, "tests/a.py", "from pyspark.sql import SparkSession"),
     (tidy.spark_stays_in_its_room, "storage/a.py", "import pysparkling"),
+    (
+        tidy.users_objects_are_pickled_in_one_place,
+        "runtime/spark/pickling.py",
+        "from pyspark import cloudpickle",
+    ),
     (tidy.time_comes_from_the_clock, "storage/clock.py", "import time\ntime.time()"),
     (tidy.time_comes_from_the_clock, "benchmarks/a.py", "import time\ntime.perf_counter()"),
     (tidy.time_comes_from_the_clock, "storage/a.py", "clock.time.sleep()\nself.time.time()"),

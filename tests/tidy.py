@@ -20,6 +20,7 @@ MAX_COLUMNS = 100
 
 CLOCK = "storage/clock.py"
 ENTROPY = "storage/entropy.py"
+PICKLING = "runtime/spark/pickling.py"
 STOPWATCHES = ("time.perf_counter", "time.perf_counter_ns", "time.process_time")
 CLOCKS = (
     "time",
@@ -133,6 +134,17 @@ def spark_stays_in_its_room(module: Module) -> list[str]:
         module.problem(line, f"imports {name}: only runtime/spark knows Spark")
         for line, name in imports(module)
         if is_within(name, ("pyspark", "py4j"))
+    ]
+
+
+def users_objects_are_pickled_in_one_place(module: Module) -> list[str]:
+    if module.path == PICKLING or not module.is_in_room:
+        return []
+    # What a class loses by the plain cloudpickle, the other process cannot know
+    return [
+        module.problem(line, f"imports {name}: users' objects go through {PICKLING}")
+        for line, name in imports(module)
+        if "cloudpickle" in name.split(".")
     ]
 
 
@@ -310,6 +322,7 @@ CHECKS: tuple[Check, ...] = (
     lines_are_short,
     imports_name_the_house,
     spark_stays_in_its_room,
+    users_objects_are_pickled_in_one_place,
     time_comes_from_the_clock,
     chance_comes_from_entropy,
     all_is_what_is_public,

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -47,6 +46,7 @@ from holdfast.runtime.spark.choices import Restoring, choose_restoring
 from holdfast.runtime.spark.cluster import SparkCluster
 from holdfast.runtime.spark.data_sources import register_formats
 from holdfast.runtime.spark.frame_source import FrameSourcePlan, check_batch
+from holdfast.runtime.spark.pickling import pickled
 from holdfast.runtime.spark.places import JobNetwork, job_network
 from holdfast.runtime.spark.progress import follow
 from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
@@ -440,7 +440,7 @@ class _JobBuilder:
     def pickled(self, function: Any, where: str) -> bytes:
         """See `StreamBuilder.pickled`."""
         try:
-            return bytes(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
+            return pickled(function)
         except Exception as error:
             raise Invalid(
                 "a function cannot be pickled, so it cannot get into slots",

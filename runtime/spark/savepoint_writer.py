@@ -45,6 +45,7 @@ from holdfast.runtime.spark.frame_columns import (
     last_used_of,
     selected,
 )
+from holdfast.runtime.spark.pickling import ByValue
 from holdfast.runtime.spark.session import check_classic
 from holdfast.runtime.spark.state_writing import (
     SHUFFLED_DDL,
@@ -429,13 +430,12 @@ class SavepointWriter:
         kept, new = operator.kept_tables, operator.new_keyed.values()
         if not kept and not new:
             return ()
-        tables = [info for _, info in kept]
-        tables += [each.table for each in new if isinstance(each.table, TableInfo)]
+        made = [each.table for each in new if isinstance(each.table, TableInfo)]
         attributes = KeyedAttributes(
             uid=operator.uid,
             max_parallelism=max_parallelism,
             keys=operator.keys,
-            tables=tuple(tables),
+            tables=(*(info for _, info in kept), *made),
         )
         written: dict[int, list[StateSnapshot]] = {}
         to = Written(
@@ -451,11 +451,11 @@ class SavepointWriter:
             parts = self._spark.range(0, parallelism, 1, parallelism)
             _collect(parts.mapInArrow(Carrier(to, reader, tuple(kept)), WRITTEN_DDL), written)
         for state in new:
-            travelling = replace(state, frame=None)
-            frame = state.frame.select(*selected(state.columns))
-            rows = frame.mapInArrow(Maker(to, travelling), SHUFFLED_DDL)
+            sent = ByValue(replace(state, frame=None))
+            rows = state.frame.select(*selected(state.columns))
+            rows = rows.mapInArrow(Maker(to, sent), SHUFFLED_DDL)
             rows = rows.repartitionById(parallelism, "part").sortWithinPartitions(*SORTED_BY)
-            _collect(rows.mapInArrow(Writer(to, travelling), WRITTEN_DDL), written)
+            _collect(rows.mapInArrow(Writer(to, sent), WRITTEN_DDL), written)
         return joined(attributes, list(map(to.key_groups, range(parallelism))), written)
 
 

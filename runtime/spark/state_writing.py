@@ -23,6 +23,7 @@ from holdfast.backends.table_reading import KeyedReader
 from holdfast.backends.type_schema import Schema
 from holdfast.runtime.snapshots.changes import NewState
 from holdfast.runtime.snapshots.composing import Attempt
+from holdfast.runtime.spark.pickling import ByValue
 from holdfast.storage import SavepointFolder, StateSnapshot, SystemClock
 
 __all__ = ["SHUFFLED_DDL", "WRITTEN_DDL", "Carrier", "Maker", "Writer", "Written"]
@@ -66,17 +67,18 @@ class Maker:
     """Makes rows of bytes, with their key groups, of the rows of a DataFrame."""
 
     to: Written
-    state: NewState
+    state: ByValue[NewState]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        assert isinstance(self.state.table, TableInfo)
+        state = self.state.value
+        assert isinstance(state.table, TableInfo)
         maker = RowMaker(
-            self.state.table,
+            state.table,
             self.to.keys,
-            self.state.columns,
+            state.columns,
             parallelism=self.to.parallelism,
             max_parallelism=self.to.max_parallelism,
-            descriptor=self.state.descriptor,
+            descriptor=state.descriptor,
         )
         for batch in batches:
             if batch.num_rows:
@@ -88,18 +90,18 @@ class Writer:
     """Writes such rows, which come sorted; answers each part as a snapshot."""
 
     to: Written
-    state: NewState
+    state: ByValue[NewState]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part, its in groupby(_by_part(batches), lambda each: each[0]):
             yield _answer(part, self._write(part, (batch for _, batch in its)))
 
     def _write(self, part: int, batches: Iterable[pa.RecordBatch]) -> StateSnapshot:
-        info = self.state.table
+        info = self.state.value.table
         assert isinstance(info, TableInfo)
         codec = None
-        if self.state.descriptor is not None:
-            codec = shape_of(self.state.descriptor, allow_pickle=False).values
+        if self.state.value.descriptor is not None:
+            codec = shape_of(self.state.value.descriptor, allow_pickle=False).values
         now_ms = SystemClock().now_ms()
         blocks: Iterator[Block] = blocks_of(batches, info, self.to.keys, now_ms=now_ms)
         table = CanonicalTable(info, lambda: blocks, codec)

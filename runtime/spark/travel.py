@@ -6,10 +6,9 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark import cloudpickle
-
 from holdfast.backends import StateBackend
 from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.spark.pickling import pickled_by_spark
 from holdfast.storage import CheckpointStorage, Invalid
 
 __all__ = ["check_travels"]
@@ -23,7 +22,7 @@ def check_travels(plan: JobPlan, backend: StateBackend, storage: CheckpointStora
     """
     for what, part in _parts(plan, backend, storage):
         try:
-            cloudpickle.dumps(part)  # type: ignore[no-untyped-call]
+            pickled_by_spark(part)
         except Exception as error:
             raise Invalid(
                 f"{what} cannot be pickled, so it cannot get into slots",

@@ -5,10 +5,11 @@ import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import MISSING, dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -286,6 +287,55 @@ def test_a_field_that_was_never_set_is_named() -> None:
 def test_a_type_that_is_not_supported_is_refused(annotation: Any) -> None:
     with pytest.raises(Invalid, match="a type of values is not supported"):
         value_codec_for(annotation)
+
+
+class Unset(msgspec.Struct):
+    """What state could not hold: a value that is not there is no value of the type."""
+
+    there: int
+    perhaps: int | msgspec.UnsetType = msgspec.UNSET
+
+
+def lost_default() -> Any:
+    """What cloudpickle makes of a dataclass in another process."""
+
+    @dataclass
+    class Lost:
+        here: int
+        lost: int
+
+    Lost.__dataclass_fields__["lost"].default = copy(MISSING)
+    return Lost
+
+
+def lost_fields() -> Any:
+    """What cloudpickle makes of a Struct in another process."""
+    lost = msgspec.defstruct("Lost", [])
+    lost.__annotations__ = {"here": int}
+    return lost
+
+
+class OnlyTag(msgspec.Struct, tag=True):
+    kind: ClassVar[str] = "stop"
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Unset, "'perhaps' of Unset may be UNSET; let it be None instead"),
+        (lost_default, "has lost that 'lost' has no default, where it was pickled by value"),
+        (lost_fields, "Lost has lost its fields where it was pickled by value"),
+    ],
+)
+def test_a_class_that_cannot_say_what_its_values_are_is_refused(
+    make: Callable[[], Any], why: str
+) -> None:
+    cls: Any = make()
+    for annotation in (cls, list[cls]):
+        with pytest.raises(Invalid) as caught:
+            value_codec_for(annotation)
+        assert why in str(caught.value)
+    assert value_codec_for(OnlyTag).decode(value_codec_for(OnlyTag).encode(OnlyTag())) == OnlyTag()
 
 
 @EVERY_TYPE

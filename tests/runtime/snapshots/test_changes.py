@@ -28,6 +28,7 @@ from holdfast.runtime import read_state
 from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
 from holdfast.runtime.snapshots.changes import NewState, SavepointChanges
 from holdfast.runtime.snapshots.composing import commit_whole, copied, joined, written_unkeyed
+from holdfast.runtime.spark.pickling import ByValue
 from holdfast.runtime.spark.state_writing import Carrier, Maker, Writer, Written
 from holdfast.storage import (
     CheckpointMetadata,
@@ -280,9 +281,9 @@ def test_what_is_written_in_tasks_is_a_savepoint(stored: str, tmp_path: Path) ->
     operator.uid = "spend-2"
     folder = SavepointFolder.begin(load_storage(str(tmp_path)), "orders")
     to = written("spend-2", folder)
-    made = pa.Table.from_batches(Maker(to, state)(frame.to_batches(7)), SHUFFLED)
+    made = pa.Table.from_batches(Maker(to, ByValue(state))(frame.to_batches(7)), SHUFFLED)
     ordered = made.sort_by([(name, "ascending") for name in SORTED_BY])
-    parts = parts_of(Writer(to, state)(ordered.to_batches(11)))
+    parts = parts_of(Writer(to, ByValue(state))(ordered.to_batches(11)))
     assert operator.keyed is not None
     numbers = pa.record_batch({"id": pa.array([0, 1, 2])})
     carrier = Carrier(to, operator.keyed, tuple(operator.kept_tables))
