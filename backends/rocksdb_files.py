@@ -124,6 +124,8 @@ class RocksFiles(ByteFiles):
     ) -> SourceFiles | None:
         clips = _Clips(wanted, prefixes)
         with translated("a restore"):
+            for source in sources:
+                _remove_not_needed(source.directory)
             base = max(sources, key=lambda source: _share_bytes(source, wanted))
             self._open(base)
             self._clip(clips.outside(base.key_groups))
@@ -281,6 +283,13 @@ def _moving() -> IngestExternalFileOptions:
 
 def _is_needed(file: Path) -> bool:
     return not file.name.startswith(_NOT_NEEDED) and file.suffix != ".log"
+
+
+def _remove_not_needed(directory: Path) -> None:
+    """What no snapshot of ours has: options, say, by which a database would be elsewhere, too."""
+    for file in directory.iterdir():
+        if not _is_needed(file):
+            file.unlink()
 
 
 class _FrozenRocksFiles(FrozenFiles):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from holdfast.backends.rocksdb_options import (
     rocks_options,
     without_log,
 )
+from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.storage import Invalid, Unavailable
 
 __all__ = ["check_options"]
@@ -149,16 +150,16 @@ def check_options(predefined: str, named: Any) -> None:
         )
     if not named:
         return
-    with tempfile.TemporaryDirectory(prefix="holdfast-options-") as folder:
+    with closing(WorkingDirectory(kind="options")) as directory:
         for name, value in named.items():
             _check(name, value)
             expected = f"a value as RocksDB has it, such as {known_options()[name][1]}"
             with _refused(
                 f"the option {name!r} of RocksDB has a value of a wrong type", expected, value
             ):
-                load_options({name: value}, Cache(_MEBIBYTE), Path(folder))
+                load_options({name: value}, Cache(_MEBIBYTE), directory.path)
         with _refused("RocksDB does not take these options", "some that go together", dict(named)):
-            made = _tried(predefined, named, Path(folder))
+            made = _tried(predefined, named, directory.path)
     for name, value in named.items():
         _check_made(name, value, made.get(name))
 

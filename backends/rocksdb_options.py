@@ -7,8 +7,8 @@ the names, its words the words, and none is missing.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -18,6 +18,7 @@ from typing import Any
 from rocksdict import Cache, Options, Rdict, WriteOptions
 
 from holdfast.backends.rocksdb_memory import SlotMemory
+from holdfast.backends.working_directory import WorkingDirectory
 
 __all__ = [
     "PREDEFINED",
@@ -194,9 +195,9 @@ def _version() -> list[str]:
 @cache
 def _written() -> list[str]:
     """The options of a new database, as RocksDB keeps them."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-options-") as folder:
-        Rdict(folder, Options(raw_mode=True)).close()
-        return option_lines(Path(folder))
+    with closing(WorkingDirectory(kind="options")) as directory:
+        Rdict(str(directory.path), Options(raw_mode=True)).close()
+        return option_lines(directory.path)
 
 
 def option_lines(database: Path) -> list[str]:

@@ -1,17 +1,22 @@
-"""A directory of one store on this machine's disks, and the end of those whose process has died.
+"""Directories of ours on this machine's disks, and the end of those whose process has died.
 
-    <base>/holdfast-state-<token>/       what the store keeps; the process holds a lock on it
+    <base>/holdfast-state-<token>/       what a store keeps; the process holds a lock on it
+    <base>/holdfast-query-<token>/       likewise the log of a query; other kinds are other words
+    <base>/holdfast-copies-<user>/       what outlives its process: it has a marker in it
 
 The system lets go of the lock when the process ends, however it does. So a directory that nobody
-has locked belonged to a process that is dead, and whoever comes next removes it; one that a live
-process uses is never touched. Programs that clean up old temporary files leave what is locked, too.
+has locked belonged to a process that is dead, and whoever comes next removes it, of whatever kind
+it is; one that a live process uses is never touched. Programs that clean up old temporary files
+leave what is locked, too. All are for this user alone: they hold state.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,11 +24,13 @@ from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 
-from holdfast.storage import Entropy, SystemEntropy, Unavailable
+from holdfast.storage import Entropy, Invalid, SystemEntropy, Unavailable
 
-__all__ = ["WorkingDirectory"]
+__all__ = ["WorkingDirectory", "lasting_directory"]
 
-_PREFIX = "holdfast-state-"
+_OURS = re.compile(r"holdfast-[a-z]+-[0-9a-f]{16}")
+_OURS_ALONE = 0o700
+_MARKER, _MARK = ".holdfast", b"Holdfast keeps files in this folder, and deletes them.\n"
 _PROBE_BYTES = 64 * 1024
 
 
@@ -31,13 +38,18 @@ class WorkingDirectory:
     """A new, empty directory below one of `bases`, this object's own until `close`."""
 
     def __init__(
-        self, bases: Sequence[str | PathLike[str]] = (), entropy: Entropy | None = None
+        self,
+        bases: Sequence[str | PathLike[str]] = (),
+        entropy: Entropy | None = None,
+        *,
+        kind: str = "state",
     ) -> None:
         """Make one where files can be written; without bases it is where temporary files are.
 
-        Each base is taken the more often the more room is on its disk: so stores that are made at
-        the same time spread over the disks, and a full one is left alone. Before that, what dead
-        processes have left is removed from all of them.
+        `kind` is a word for what is in it, of small letters. Each base is taken the more often the
+        more room is on its disk: so stores that are made at the same time spread over the disks,
+        and a full one is left alone. Before that, what dead processes have left is removed from
+        all of them.
 
         Raises:
             Unavailable: no base can be written to; names them all.
@@ -55,13 +67,13 @@ class WorkingDirectory:
                 failures[base] = error
         for base in _by_room(rooms, entropy):
             try:
-                self.path, self._lock = _made(base, entropy)
+                self.path, self._lock = _made(base, kind, entropy)
             except OSError as error:
                 failures[base] = error
             else:
                 return
         raise Unavailable(
-            "a directory for state cannot be made",
+            f"a directory for {kind} cannot be made",
             where=", ".join(map(str, candidates)),
             expected="a directory of this machine that can be written to",
             found="; ".join(map(str, failures.values())),
@@ -69,8 +81,10 @@ class WorkingDirectory:
         ) from next(iter(failures.values()))
 
     def close(self) -> None:
-        """Remove the directory with all that is in it."""
-        _remove(self.path, self._lock)
+        """Remove the directory with all that is in it. A second time is nothing."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            _remove(self.path, lock)
 
 
 def _by_room(rooms: dict[Path, int], entropy: Entropy) -> Iterator[Path]:
@@ -84,11 +98,49 @@ def _by_room(rooms: dict[Path, int], entropy: Entropy) -> Iterator[Path]:
         yield base
 
 
-def _made(base: Path, entropy: Entropy) -> tuple[Path, int]:
+def lasting_directory(base: str | PathLike[str], kind: str, entropy: Entropy) -> Path:
+    """The directory of a kind below a base, this user's own, that stays when the process ends.
+
+    It is made if it is not there, and appears with its marker in it. What is deleted in it is ours
+    to delete: nobody else has a folder of this name by chance, and one without a marker is refused.
+
+    Raises:
+        Invalid: there is something of this name that is not ours; nothing was changed.
+        OSError: it cannot be made.
+    """
+    path = Path(base, f"holdfast-{kind}-{os.getuid()}")
+    if not os.path.lexists(path):
+        Path(base).mkdir(parents=True, exist_ok=True)
+        fresh, lock = _made(Path(base), kind, entropy)
+        try:
+            (fresh / _MARKER).write_bytes(_MARK)
+            fresh.rename(path)
+        except OSError:
+            if not os.path.lexists(path):
+                raise
+            _remove(fresh, os.dup(lock))  # another process was quicker
+        finally:
+            os.close(lock)
+    found = path.lstat()
+    marker = path / _MARKER
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_ours or not marker.is_file() or marker.is_symlink():
+        raise Invalid(
+            "a folder has the name of one of Holdfast's, and is not known to be one",
+            where=str(path),
+            expected=f"a directory of user {os.getuid()} with a file {_MARKER} in it",
+            found="a folder without it" if is_ours else "a link, a file, or another user's",
+            fix="Move it away, or name another directory",
+        )
+    path.chmod(_OURS_ALONE)
+    return path
+
+
+def _made(base: Path, kind: str, entropy: Entropy) -> tuple[Path, int]:
     """A new directory that can be written to, and the descriptor that holds its lock."""
     while True:
-        path = base / f"{_PREFIX}{entropy.token()}"
-        path.mkdir()
+        path = base / f"holdfast-{kind}-{entropy.token()}"
+        path.mkdir(mode=_OURS_ALONE)
         lock = _locked(path)
         if lock is not None:
             break  # else somebody who removes what is dead was quicker to lock it
@@ -133,10 +185,15 @@ def _locked(path: Path) -> int | None:
 
 
 def _remove_dead(base: Path) -> None:
-    """Remove the directories of processes that are gone. What cannot be removed stays."""
-    for path in base.glob(f"{_PREFIX}*"):
+    """Remove the directories of processes that are gone. What cannot be removed stays.
+
+    Only this user's: root could lock, and remove, what another user's process is about to lock.
+    """
+    for path in base.glob("holdfast-*"):
+        if not _OURS.fullmatch(path.name):
+            continue
         with suppress(OSError):
-            lock = _locked(path)
+            lock = _locked(path) if path.lstat().st_uid == os.getuid() else None
             if lock is not None:  # else its process lives
                 _remove(path, lock)
 

@@ -148,7 +148,9 @@ class ChangelogStateBackend(StateBackend):
             if shared is None:
                 copies = uploader = None
                 if options.local_copies is not None:
-                    copies = LocalCopies(options.local_copies, job.job_id, opening.clock)
+                    copies = LocalCopies(
+                        options.local_copies, job.job_id, opening.clock, self._entropy
+                    )
                 if job.storage.capabilities.keeps_segment_files:
                     uploader = LogUploader(job, self._storage, options, opening.clock, copies)
                 shared = self._shared[job.url] = _Shared(uploader, copies)

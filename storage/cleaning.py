@@ -38,6 +38,7 @@ does not matter how long the deleting takes, or who takes the job over meanwhile
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,9 +56,9 @@ from holdfast.storage.commit import (
     settled_below,
 )
 from holdfast.storage.contents import everything_in
-from holdfast.storage.errors import Invalid, NotFound, Unavailable
+from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.storage.interface import CheckpointStorage
-from holdfast.storage.job import JobStorage
+from holdfast.storage.job import JobStorage, job_in
 from holdfast.storage.owner import JobOwner
 from holdfast.storage.sweeping import BATCH_OBJECTS, KnownFiles
 
@@ -72,6 +73,8 @@ __all__ = [
     "jobs_in",
     "release_held",
 ]
+
+_logger = logging.getLogger(__name__)
 
 _LOOKS = 30
 
@@ -120,7 +123,15 @@ def jobs_in(storage: CheckpointStorage) -> list[str]:
         folder, _, rest = info.name.partition("/")
         if names.parse_owner(rest) is not None:
             found[folder] = None
-    return [names.unescape(folder) for folder in found if _is_of_a_job(folder)]
+    jobs = []
+    for folder in filter(_is_of_a_job, found):
+        try:
+            jobs.append(job_in(storage, folder).job_id)
+        except Unavailable:
+            raise
+        except HoldfastError as error:  # it was half copied, say; the others are shown
+            _logger.warning("a folder of a job is passed over: %s", error)
+    return jobs
 
 
 def jobs_at(url: str, open_storage: Callable[[str], CheckpointStorage]) -> list[JobStorage]:
@@ -134,10 +145,8 @@ def jobs_at(url: str, open_storage: Callable[[str], CheckpointStorage]) -> list[
     storage = open_storage(url)
     if is_job_folder(storage):
         root, _, folder = url.rstrip("/").rpartition("/")
-        jobs = [names.unescape(folder)]
-        storage = open_storage(root or "/")
-    else:
-        jobs = jobs_in(storage)
+        return [job_in(open_storage(root or "/"), folder)]
+    jobs = jobs_in(storage)
     if not jobs:
         raise NotFound(
             "there are no checkpoints of any job",
@@ -298,7 +307,7 @@ def _last_of(job: JobStorage) -> tuple[tuple[int, ...], frozenset[str]]:
 def _is_of_a_job(folder: str) -> bool:
     """Whether it is the name of a folder as jobs have it, and not of another's."""
     try:
-        return names.escape(names.unescape(folder)) == folder
+        return names.is_cut(folder) or names.escape(names.unescape(folder)) == folder
     except (Invalid, UnicodeDecodeError):
         return False
 

@@ -36,6 +36,8 @@ from enum import Enum
 
 import msgspec
 
+from holdfast.storage.names import check_file
+
 __all__ = [
     "Claim",
     "Created",
@@ -83,6 +85,11 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     owner: str
     checkpoint_id: int
     files: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """They are deleted one day: none may lead out of the folder."""
+        for file in self.files:
+            check_file(file)
 
 
 class Created(Enum):

@@ -49,6 +49,12 @@ class FileHandle(msgspec.Struct, frozen=True, tag="file", forbid_unknown_fields=
     compression: str = ""
     raw_length: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what leads elsewhere, wherever it comes from; decoders tell where it stands."""
+        names.check_file(self.file)
+        if min(self.offset, self.length, self.raw_length) < 0:
+            raise ValueError(f"a range of {self.file!r} is negative")
+
     @property
     def size_bytes(self) -> int:
         """What the handle takes in storage."""

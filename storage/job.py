@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.storage import commit, names
-from holdfast.storage.envelope import unseal
+from holdfast.storage.envelope import seal, unseal
 from holdfast.storage.errors import Corrupt, NotFound
 from holdfast.storage.folder import StateFolder
 from holdfast.storage.metadata import CheckpointMetadata, decode_metadata
@@ -20,15 +22,34 @@ from holdfast.storage.segment_writer import SegmentWriter
 if TYPE_CHECKING:
     from holdfast.storage.interface import CheckpointStorage
 
-__all__ = ["JobStorage"]
+__all__ = ["JobStorage", "job_in"]
+
+_NAME, _NAME_VERSION = "job name", 1
+
+
+class _Name(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    job_id: str
 
 
 class JobStorage(StateFolder):
     """The folder of one job in a storage. Light, picklable, safe to use from any thread."""
 
     def __init__(self, storage: CheckpointStorage, job_id: str) -> None:
-        super().__init__(storage, names.escape(job_id))
+        super().__init__(storage, names.job_folder(job_id))
         self.job_id = job_id
+
+    def keep_name(self) -> None:
+        """Leave a record of the job's name, if that of its folder does not tell it.
+
+        Raises:
+            Corrupt: there is another one.
+            Unavailable: the storage did not answer.
+        """
+        if names.is_cut(self.folder):
+            mine = seal(_NAME, _NAME_VERSION, _Name(job_id=self.job_id))
+            existing = self.storage.create(self.name_of(names.job_name()), mine)
+            if existing not in (None, mine):
+                raise _misnamed(f"{self.url}/{names.job_name()}", self.job_id)
 
     def segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
@@ -277,3 +298,40 @@ class JobStorage(StateFolder):
             where=self.url,
             fix="List the completed ones, and restore one of those",
         )
+
+
+def job_in(storage: CheckpointStorage, folder: str) -> JobStorage:
+    """The job whose folder this is, by the folder's name in a storage.
+
+    Raises:
+        NotFound: it is no folder of a job.
+        Corrupt: the record of the job's name is damaged, or another job's.
+        Invalid: that record was written in a newer format.
+        Unavailable: the storage did not answer.
+    """
+    try:
+        if not names.is_cut(folder):
+            return storage.job(names.unescape(folder))
+        where = f"{folder}/{names.job_name()}"
+        data = storage.read(where)
+    except (NotFound, UnicodeDecodeError):
+        raise NotFound(
+            "this is no folder of a job",
+            where=storage.url_of(folder),
+            expected=f"one that is called after its job, or has a record {names.job_name()}",
+            fix="Look whether the path is right, and whether all of the folder was copied",
+        ) from None
+    url = storage.url_of(where)
+    found = unseal(data, kind=_NAME, version=_NAME_VERSION, body=_Name, where=url)
+    if names.job_folder(found.job_id) != folder:
+        raise _misnamed(url, found.job_id)
+    return storage.job(found.job_id)
+
+
+def _misnamed(where: str, job_id: str) -> Corrupt:
+    return Corrupt(
+        "the record of a job's name lies in a place that is not its own",
+        where=where,
+        expected=f"the name of the job whose folder this is, such as {job_id[:40]!r}",
+        fix="Move the folder back to where it was written",
+    )

@@ -19,7 +19,10 @@ Numbers are padded to twenty digits, so that the order of a listing is the order
 A legal name is one or more parts joined by `/`; a part is 1 to 200 of the characters
 `A-Z a-z 0-9 . _ = ~ -` and does not begin with a dot (storages keep unfinished writes under such
 names). Every storage can keep exactly these, on a disk, in HDFS or in a bucket; what people name
-freely, such as jobs, is escaped into them.
+freely, such as jobs, is escaped into them. What is too long then is cut, and `~-` and a hash of
+all of it say which it is: no escaped text has a `~-` in it. Of a job the name in full is beside:
+
+    <job>/_name                                      of a job whose folder's name is cut
 """
 
 from __future__ import annotations
@@ -36,15 +39,20 @@ __all__ = [
     "LEGAL_CHARACTERS",
     "CheckpointObject",
     "OwnerRecord",
+    "check_file",
     "check_name",
     "checkpoint_folder",
     "checkpoints_prefix",
     "claim",
     "escape",
+    "escape_any",
     "exclusive_file",
     "exclusive_table",
     "held",
+    "is_cut",
     "is_legal",
+    "job_folder",
+    "job_name",
     "metadata",
     "operator_table",
     "owners_prefix",
@@ -70,6 +78,8 @@ _DIGITS = 20
 _MAX_PART = 200
 _MAX_NAME = 900
 _MAX_TABLE = 120
+_MAX_LABEL = 80
+_CUT = "~-"
 _PART = re.compile(rf"(?!\.)[A-Za-z0-9._=~-]{{1,{_MAX_PART}}}")
 _CHECKPOINT_OBJECT = re.compile(rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)")
 _OWNER = re.compile(rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result|held)-([0-9a-f]+))?")
@@ -108,6 +118,21 @@ def is_legal(name: str) -> bool:
     return True
 
 
+def check_file(name: str) -> None:
+    """Refuse what is no name of a file with state, in the folder of a job or a savepoint.
+
+    Documents are decoded with this, so that none leads its reader out of the folder, or has it
+    take a commit point or an owner's record for state.
+
+    Raises:
+        ValueError: it is none; this kind, since decoders tell it with the place in the document.
+    """
+    if not is_legal(name):
+        raise ValueError(f"{name[:80]!r} is no name of a file in this folder")
+    if name.rpartition("/")[2] == savepoint_metadata() or parse_owner(name) is not None:
+        raise ValueError(f"{name[:80]!r} is a record, and no file with state")
+
+
 def escape(text: str) -> str:
     """Turn any non-empty text into one legal part; `unescape` turns it back.
 
@@ -119,8 +144,7 @@ def escape(text: str) -> str:
     except UnicodeEncodeError as error:
         raise Invalid("a name is not valid Unicode", where=repr(text[:80])) from error
     encoded = "".join(map(_escape_byte, raw))
-    if encoded.startswith("."):
-        encoded = "~2E" + encoded[1:]
+    encoded = _led_safely(encoded)
     if not _PART.fullmatch(encoded):
         raise Invalid(
             "a name is empty or too long",
@@ -129,6 +153,36 @@ def escape(text: str) -> str:
             found=str(len(encoded)),
         )
     return encoded
+
+
+def escape_any(text: str, most: int = _MAX_PART) -> str:
+    """Turn non-empty text of any length into a legal part of at most so many characters.
+
+    What `escape` makes of it if that is short enough; else its beginning, and a hash of the whole.
+
+    Raises:
+        Invalid: the text is empty, or no valid Unicode.
+    """
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise Invalid("a name is not valid Unicode", where=repr(text[:80])) from error
+    encoded = "".join(map(_escape_byte, raw))
+    if len(encoded) + 2 * encoded.startswith(".") <= most:
+        return escape(text)
+    digest = xxhash.xxh3_128_hexdigest(raw)
+    kept = "".join(map(_escape_byte, text[:most].encode()))
+    kept = kept[: most - len(_CUT) - len(digest)]
+    return f"{_led_safely(kept)[: most - len(_CUT) - len(digest)]}{_CUT}{digest}"
+
+
+def is_cut(part: str) -> bool:
+    """Whether it is of text that was too long, so that `unescape` cannot tell the text."""
+    return _CUT in part
+
+
+def _led_safely(encoded: str) -> str:
+    return f"~2E{encoded[1:]}" if encoded.startswith(".") else encoded
 
 
 def _escape_byte(byte: int) -> str:
@@ -140,6 +194,20 @@ def unescape(part: str) -> str:
     """The text that `escape` was given."""
     raw = re.sub(rb"~([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), part.encode())
     return raw.decode()
+
+
+def job_folder(job_id: str) -> str:
+    """The folder of a job; if its name is cut, `job_name` in it has the name in full.
+
+    Raises:
+        Invalid: the name is empty, or no valid Unicode.
+    """
+    return escape_any(job_id)
+
+
+def job_name() -> str:
+    """The name, within a job's folder, of the record of the job's name."""
+    return "_name"
 
 
 def within(folder: str, file: str) -> str:
@@ -170,7 +238,7 @@ def metadata(checkpoint_id: int) -> str:
 
 def exclusive_file(checkpoint_id: int, label: str, token: str) -> str:
     """A file that this checkpoint alone uses; the token keeps two attempts at it apart."""
-    return f"{checkpoint_folder(checkpoint_id)}/{escape(label)}-{token}"
+    return f"{checkpoint_folder(checkpoint_id)}/{escape_any(label, _MAX_LABEL)}-{token}"
 
 
 def exclusive_table(checkpoint_id: int, path: str, token: str) -> str:
@@ -209,7 +277,7 @@ def _folder_of(text: str) -> str:
         escaped = f"~{ord(escaped[0]):02X}{escaped[1:]}"
     if 0 < len(escaped) <= _MAX_TABLE:
         return escaped
-    return f"{escaped[:_MAX_TABLE]}~-{xxhash.xxh3_64_hexdigest(raw)}"
+    return f"{escaped[:_MAX_TABLE]}{_CUT}{xxhash.xxh3_64_hexdigest(raw)}"
 
 
 def shared_prefix() -> str:
@@ -220,7 +288,7 @@ def shared_prefix() -> str:
 def shared_file(checkpoint_id: int, label: str, token: str) -> str:
     """A file that later checkpoints may use too; its name says which one wrote it."""
     number = _number(checkpoint_id, "checkpoint id")
-    return f"{shared_prefix()}{number}-{escape(label)}-{token}"
+    return f"{shared_prefix()}{number}-{escape_any(label, _MAX_LABEL)}-{token}"
 
 
 def owners_prefix() -> str:

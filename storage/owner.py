@@ -72,6 +72,7 @@ class JobOwner:
         storage = job.storage
         storage.prepare()
         survey(job, reopen=reopen)  # what cannot be read must not fence the owner that there is
+        job.keep_name()
         token = storage.entropy.token()
         epoch = claim_epoch(job, token)
         found = survey(job, reopen=reopen)

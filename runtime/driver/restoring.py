@@ -21,6 +21,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.job import job_in
 
 __all__ = [
     "LATEST",
@@ -136,7 +137,7 @@ def checkpoint_at(
     found = _FOLDER.fullmatch(path)
     if found is None:
         return None
-    job = open_root(found["root"]).job(names.unescape(found["job"]))
+    job = job_in(open_root(found["root"]), found["job"])
     try:
         metadata = job.load(int(found["number"]))
     except NotFound as error:

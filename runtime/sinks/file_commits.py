@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.runtime.sinks.places import HIDDEN_FOLDER, Place, translating
 from holdfast.runtime.sinks.sink import WriterContext
 from holdfast.storage import Corrupt, Unavailable
-from holdfast.storage.names import escape, unescape
+from holdfast.storage.names import escape, escape_any, is_legal, unescape
 
 __all__ = [
     "Action",
@@ -16,12 +17,17 @@ __all__ = [
     "action_for",
     "age_of",
     "carry_out",
+    "check_own",
     "final_name",
     "hidden_folder",
     "hidden_name",
 ]
 
 _UNFINISHED = ".unfinished"
+_FINAL = "part-"
+_LEGAL_FILE = re.compile(r"(?!\.)[A-Za-z0-9._=~-]+")
+_MAX_UID = 100
+"""What is before and behind it in a name leaves room for as much in every file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class Action(Enum):
 
 def hidden_folder(job_id: str, uid: str) -> str:
     """Where a sink's files are before they are committed: a folder of its own."""
-    return f"{HIDDEN_FOLDER}/{escape(job_id)}/{escape(uid)}"
+    return f"{HIDDEN_FOLDER}/{escape_any(job_id)}/{escape_any(uid)}"
 
 
 def hidden_name(context: WriterContext, *, number: int, token: str) -> str:
@@ -71,8 +77,43 @@ def final_name(
 
     The token is the writer's, so that no other run or job writes a file of the same name here.
     """
-    uid = escape(context.uid)
-    return f"part-{uid}-{checkpoint_id:012d}-{context.slot:05d}-{number:05d}-{token}{ending}"
+    uid = escape_any(context.uid, _MAX_UID)
+    return f"{_FINAL}{uid}-{checkpoint_id:012d}-{context.slot:05d}-{number:05d}-{token}{ending}"
+
+
+def check_own(committable: FileCommittable, uid: str) -> None:
+    """Refuse what no writer of a sink with this uid has made, before anything is touched.
+
+    It comes from a checkpoint, which may be damaged, or another's work: it moves a file of the
+    hidden folder of such a sink, in a job of whatever name, to a name of such a file, or nothing.
+
+    Raises:
+        Corrupt: it names something else.
+    """
+    folder, job, its, *file = committable.hidden.split("/")[:5] + [""] * 3
+    hidden_parts = (job, its, file[0])
+    is_hidden = (
+        folder == HIDDEN_FOLDER
+        and committable.hidden.count("/") == 3
+        and all(map(is_legal, hidden_parts))
+        and its == escape_any(uid)
+        and age_of(file[0]) is not None
+    )
+    beginnings = {f"{_FINAL}{escape_any(uid, _MAX_UID)}-", f"{_FINAL}{escape_any(uid)}-"}
+    is_final = (
+        "/" not in committable.final
+        and _LEGAL_FILE.fullmatch(committable.final) is not None
+        and committable.final.startswith(tuple(beginnings))
+    )
+    if not (is_hidden and is_final):
+        raise Corrupt(
+            "a checkpoint names a file of a sink that no such sink has written",
+            where=f"sink {uid!r}",
+            expected=f"a file in {HIDDEN_FOLDER}/<job>/{escape_any(uid)}, to be called "
+            f"{_FINAL}{escape_any(uid, _MAX_UID)}-…",
+            found=f"{committable.hidden[:200]!r}, to be called {committable.final[:200]!r}",
+            fix="Restore another checkpoint",
+        )
 
 
 def action_for(

@@ -13,6 +13,7 @@ from holdfast.runtime.sinks.file_commits import (
     FileCommittable,
     age_of,
     carry_out,
+    check_own,
     hidden_folder,
 )
 from holdfast.runtime.sinks.file_writer import FileSinkWriter, Rolling
@@ -119,6 +120,8 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
             Invalid: the place does not allow it.
             Unavailable: the place did not answer.
         """
+        for each in committables:
+            check_own(each, context.uid)
         for root in dict.fromkeys(each.root for each in committables):
             place = self._place_of(root)
             here = [each for each in committables if each.root == root]
@@ -134,6 +137,8 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
         Files of this attempt and of later ones stay: others may be writing them, or this may be an
         old attempt that does not know that it is over.
         """
+        for each in keep:
+            check_own(each, context.uid)
         own = self._place()
         kept = {(each.root, each.hidden) for each in keep}
         folder = hidden_folder(context.job_id, context.uid)

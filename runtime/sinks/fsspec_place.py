@@ -43,7 +43,8 @@ class FsspecPlace(Place):
         """Name a place; it is looked at, but nothing in it is touched.
 
         The URL says which server, and as whom; `storage_options` count before it. One without a
-        password has that of the place `like`, if it is of the same server and user.
+        password has that of the place `like`, if it is of the same server and user; another server
+        than that of `like` is told nothing of the options.
 
         Raises:
             Invalid: no such file system is known, its package is not installed, it cannot make a
@@ -62,7 +63,10 @@ class FsspecPlace(Place):
                 fix="Choose another place for the output",
             )
         self.address = FsspecAddress(kind, url, storage_options)
-        if isinstance(like, FsspecPlace):
+        if isinstance(like, FsspecPlace) and self.address.server != like.address.server:
+            # A checkpoint says so, and who wrote it may have made that server up.
+            self.address = FsspecAddress(kind, url, {})
+        elif isinstance(like, FsspecPlace):
             self.address = self.address.led_by(like.address) or self.address
         with translating("open the place of a sink", shown_url, self.address.shown):
             self._files = self.address.files

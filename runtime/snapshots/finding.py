@@ -21,6 +21,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.cleaning import is_job_folder, jobs_in
+from holdfast.storage.job import job_in
 from holdfast.storage.registry import whole_url
 
 __all__ = ["StoredSnapshot", "find_snapshot"]
@@ -134,7 +135,7 @@ def _of_jobs(folder: SavepointFolder) -> HoldfastError | None:
     if is_job_folder(storage):
         root, _, name = storage.url.rstrip("/").rpartition("/")
         job = storage.at(root) if root else None
-        completed = () if job is None else job.job(names.unescape(name)).completed()
+        completed = () if job is None else job_in(job, name).completed()
         newest = f", such as {names.checkpoint_folder(completed[-1])}" if completed else ""
         return NotFound(
             "this is the folder of a job, and not of one of its checkpoints",

@@ -18,6 +18,7 @@ from holdfast.storage import (
 
 __all__ = [
     "FRAME_KIND",
+    "LOG_PARTS",
     "QUERY_KIND",
     "FramePosition",
     "LogKeeper",
@@ -25,6 +26,8 @@ __all__ = [
     "read_position",
 ]
 
+LOG_PARTS = ("metadata", "offsets", "commits", "sources")
+"""What the names of files of a query's log begin with, as far as they are kept."""
 QUERY_KIND = "holdfast.spark-query/1"
 FRAME_KIND = "holdfast.spark-frame/1"
 
@@ -71,7 +74,25 @@ def read_position(snapshot: StateSnapshot, kind: str, uid: str) -> _Position:
             expected=kind,
             found=str(error),
         ) from error
+    if kind == QUERY_KIND:
+        _check_log_names(snapshot, uid)
     return position
+
+
+def _check_log_names(snapshot: StateSnapshot, uid: str) -> None:
+    """They become files of a folder: none may lead out of it."""
+    for name in snapshot.handles:
+        parts = name.split("/")
+        if parts[0] not in LOG_PARTS or any(
+            part.strip(".") == "" or "\\" in part or "\0" in part for part in parts
+        ):
+            raise Corrupt(
+                f"the position of source {uid!r} has a file that no log of a query has",
+                where=f"source {uid!r}",
+                expected=f"names in {', '.join(LOG_PARTS)}",
+                found=repr(name[:200]),
+                fix="Restore another checkpoint",
+            )
 
 
 @dataclass
@@ -121,7 +142,7 @@ class LogKeeper:
 
     @property
     def _label(self) -> str:
-        return f"source-{self.uid}"[:100]
+        return f"source-{self.uid}"
 
     def _build_on(self, completed: int | None) -> None:
         if completed is not None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +14,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.spark.frames import check_classic, check_rewindable
@@ -101,7 +99,8 @@ class _QuerySource(Source):
         self._time = SourceTime(source.watermark)
         self._idleness = Idleness(None, 0)
         files = with_query_id(self._files_to_begin_with(opening.restored), query_id)
-        self._log = _make_log(self.uid, files)
+        self._directory = _make_log(self.uid, files)
+        self._log = self._directory.path
 
     def start(self, feed: Feed) -> None:
         self._feed = feed
@@ -155,7 +154,7 @@ class _QuerySource(Source):
             self._query.stop()
         with suppress(OSError, HoldfastError):  # it was not read, or is of no use
             self._note_beginning()
-        shutil.rmtree(self._log, ignore_errors=True)
+        self._directory.close()
 
     @property
     def _frame(self) -> DataFrame:
@@ -277,22 +276,23 @@ class _QuerySource(Source):
         )
 
 
-def _make_log(uid: str, files: Mapping[str, bytes]) -> Path:
+def _make_log(uid: str, files: Mapping[str, bytes]) -> WorkingDirectory:
     """A new folder for a query's log, with these files.
 
     Raises:
         Unavailable: there is no room, or no right to write; names the place.
     """
-    log: Path | None = None
+    log: WorkingDirectory | None = None
     try:
-        log = Path(tempfile.mkdtemp(prefix="holdfast-query-"))
-        write_files(log, files)
-    except OSError as error:
+        log = WorkingDirectory(kind="query")
+        write_files(log.path, files)
+    except (OSError, Unavailable) as error:
         if log is not None:
-            shutil.rmtree(log, ignore_errors=True)
+            log.close()
+        place = log.path if log is not None else getattr(error, "where", "")
         raise Unavailable(
             "the log of a query cannot be written",
-            where=f"source {uid!r}, {log or error.filename or 'the folder for temporary files'}",
+            where=f"source {uid!r}, {place or 'the folder for temporary files'}",
             found=str(error),
             fix="Make room there, or set TMPDIR to another folder",
         ) from error

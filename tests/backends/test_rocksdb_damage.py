@@ -397,6 +397,20 @@ def test_what_a_snapshot_says_and_is_not_so(
     assert not isinstance(caught.value, Unavailable)
 
 
+def test_files_that_no_snapshot_of_ours_has_are_not_read(
+    place: Path, job: JobStorage, whole: StateSnapshot
+) -> None:
+    """Options that lead elsewhere, say, or a log of writes."""
+    crafted = whole
+    options = f"[Version]\n[DBOptions]\n  wal_dir={place.parent}/led-to\n".encode()
+    for name in ("OPTIONS-999999", "999999.log", "LOG", "rocksdict-config.json"):
+        crafted = _with_file(crafted, name, InlineHandle(options))
+    with opened(rocksdb_in(place), crafted, job=job):
+        left = [path for path in place.rglob("*") if path.is_file()]
+        assert all(options != path.read_bytes() for path in left)
+    assert not (place.parent / "led-to").exists()
+
+
 def test_two_tables_cannot_be_in_one_place(
     place: Path, job: JobStorage, whole: StateSnapshot
 ) -> None:

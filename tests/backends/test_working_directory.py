@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections import Counter
@@ -16,8 +17,8 @@ from typing import Any
 import pytest
 
 from holdfast.backends import working_directory
-from holdfast.backends.working_directory import WorkingDirectory
-from holdfast.storage import SeededEntropy, Unavailable
+from holdfast.backends.working_directory import WorkingDirectory, lasting_directory
+from holdfast.storage import Invalid, SeededEntropy, SystemEntropy, Unavailable
 
 HOLDING = """
 import sys
@@ -119,19 +120,61 @@ def test_a_disk_that_is_full_when_it_is_written_to_is_passed_over(
 def test_what_dead_processes_left_is_removed_on_every_disk(tmp_path: Path) -> None:
     disks = [tmp_path / name for name in "abc"]
     for disk in disks:
-        (disk / "holdfast-state-dead").mkdir(parents=True)
-        (disk / "holdfast-state-dead" / "data").write_bytes(b"1")
+        for kind in ("state", "query"):
+            dead = disk / f"holdfast-{kind}-00112233445566ff"
+            dead.mkdir(parents=True)
+            (dead / "data").write_bytes(b"1")
         (disk / "of-somebody-else").mkdir()
     WorkingDirectory(disks).close()
     assert sorted(path.name for path in tmp_path.glob("*/*")) == ["of-somebody-else"] * 3
 
 
+def test_state_is_for_this_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        directory = WorkingDirectory([tmp_path])
+        lasting = lasting_directory(tmp_path, "copies", SystemEntropy())
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (directory.path, lasting)] == [0o700] * 2
+    directory.close()
+
+
+@pytest.mark.parametrize("there", ["folder", "file", "link"])
+def test_what_has_the_name_of_a_lasting_directory_is_left_alone(tmp_path: Path, there: str) -> None:
+    base, elsewhere = tmp_path / "base", tmp_path / "elsewhere"
+    path = base / f"holdfast-copies-{os.getuid()}"
+    for folder in (base, elsewhere):
+        folder.mkdir()
+    (elsewhere / ".holdfast").write_bytes(b"1")
+    if there == "folder":
+        path.mkdir()
+        (path / "precious").write_bytes(b"1")
+    elif there == "file":
+        path.write_bytes(b"1")
+    else:
+        path.symlink_to(elsewhere)
+    with pytest.raises(Invalid, match=r"not known to be one.*Move it away"):
+        lasting_directory(base, "copies", SystemEntropy())
+    assert list(base.iterdir()) == [path]
+
+
+def test_a_lasting_directory_is_found_again(tmp_path: Path) -> None:
+    made = lasting_directory(tmp_path, "copies", SystemEntropy())
+    (made / "kept").write_bytes(b"1")
+    WorkingDirectory([tmp_path]).close()
+    assert lasting_directory(tmp_path, "copies", SystemEntropy()) == made
+    assert (made / "kept").read_bytes() == b"1"
+    assert list(tmp_path.iterdir()) == [made]
+
+
 def test_what_only_has_such_a_name_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "of-somebody-else").mkdir()
-    (tmp_path / "holdfast-state-link").symlink_to(tmp_path / "of-somebody-else")
-    (tmp_path / "holdfast-state-file").write_bytes(b"1")
+    (tmp_path / "holdfast-state-00112233445566ee").symlink_to(tmp_path / "of-somebody-else")
+    (tmp_path / "holdfast-state-00112233445566ff").write_bytes(b"1")
+    (tmp_path / "holdfast-state-backup").mkdir()
     WorkingDirectory([tmp_path]).close()
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_whoever_makes_a_directory_while_another_one_removes_it_makes_another(

@@ -137,7 +137,7 @@ def test_what_the_dead_have_left_is_deleted_when_it_is_old(
     job: JobStorage, copies: LocalCopies, near: Path
 ) -> None:
     (old,), (new,) = written(job, copies, b"1"), written(job, copies, b"2")
-    path = near / job.folder / old.file
+    path = copies.directory / job.folder / old.file
     long_ago_s = path.stat().st_mtime - 2 * HOUR_S
     os.utime(path, (long_ago_s, long_ago_s))
     again = LocalCopies(str(near), "another", SystemClock())
@@ -145,6 +145,35 @@ def test_what_the_dead_have_left_is_deleted_when_it_is_old(
     again.need(object(), set(), 0)
     assert not copies.has(old)
     assert copies.has(new)
+
+
+def test_what_is_not_a_copy_is_never_touched(
+    job: JobStorage, copies: LocalCopies, near: Path
+) -> None:
+    """However old it is, whatever leads there, and whatever a checkpoint names."""
+    (old,) = written(job, copies, b"1")
+    copy = copies.directory / job.folder / old.file
+    outside = near.parent / "shared" / copy.name
+    outside.parent.mkdir()
+    precious = [
+        outside,
+        near / "thesis.tex",
+        near / job.folder / old.file,
+        copies.directory / "notes",
+        copies.directory / job.folder / "notes",
+        copies.directory / job.folder / "shared" / "00000000000000000001",
+    ]
+    for path in precious:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"1")
+        os.utime(path, (0, 0))
+    (copies.directory / "led").symlink_to(outside.parent.parent)
+    again = LocalCopies(str(near), "job", SystemClock())
+    crafted = {str(outside), f"../../../shared/{copy.name}", "../notes", ".holdfast", "notes"}
+    again.need(holder := object(), crafted, 9)
+    again.need(holder, set(), 9)
+    assert all(path.exists() for path in precious)
+    assert (copies.directory / ".holdfast").exists()
 
 
 def test_a_full_disk_is_told_once_and_harms_nothing(

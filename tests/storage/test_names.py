@@ -25,6 +25,46 @@ def test_text_that_cannot_be_a_part_is_refused(text: str) -> None:
         names.escape(text)
 
 
+LONG = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=400)
+
+
+@given(LONG, LONG, st.sampled_from([80, 100, 200]))
+def test_text_of_any_length_is_one_legal_part_of_its_own(a: str, b: str, most: int) -> None:
+    first, second = names.escape_any(a, most), names.escape_any(b, most)
+    assert "/" not in names.check_name(first)
+    assert len(first) <= most
+    assert (first == second) == (a == b)
+    assert names.is_cut(first) or names.unescape(first) == a
+
+
+@pytest.mark.parametrize("text", ["x" * 200, "é" * 33, "a/b", ".x"])
+def test_what_older_versions_have_named_has_its_name_still(text: str) -> None:
+    assert names.escape_any(text) == names.job_folder(text) == names.escape(text)
+
+
+@pytest.mark.parametrize("text", ["数" * 18, "数" * 300, "." * 300, "~-" * 100, "u" * 5000])
+def test_files_and_folders_are_named_after_any_text(text: str) -> None:
+    """Two that begin alike are two."""
+    alike = f"{text}!"
+    both = [
+        (
+            names.exclusive_file(42, each, "0" * 16),
+            names.shared_file(42, f"source-{each}", "0" * 16),
+            f"{names.job_folder(each)}/x",
+        )
+        for each in (text, alike)
+    ]
+    assert len({names.check_name(name) for its in both for name in its}) == 6
+    assert names.writer_of(names.shared_file(42, text, "0" * 16)) == 42
+
+
+def test_the_folder_of_a_long_name_is_always_the_same() -> None:
+    """It is looked for under this name by every later version."""
+    assert names.job_folder("数" * 23) == (
+        "~E6~95~B0" * 18 + "~E6~" + "~-" + "3a95c62c88ac8f9599693e4e6563e28c"
+    )
+
+
 @pytest.mark.parametrize("name", ["a", "a/b", "chk-1/_metadata", "a.b", "~20", "x" * 200])
 def test_legal_names(name: str) -> None:
     assert names.check_name(name) == name

@@ -6,6 +6,7 @@ import pickle
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,8 +56,53 @@ def test_names_say_who_wrote_when_and_are_hidden_until_then(tmp_path: Path) -> N
         size_bytes=(tmp_path / hidden).stat().st_size,
         rows=2,
     )
-    sink.commit([committable], context())
+    sink.commit([committable], context(uid="où/t"))
     assert files_in(tmp_path) == [final]
+
+
+CRAFTED = [
+    ("../../victim", None),
+    ("/etc/passwd", None),
+    ("_holdfast/../victim/x/y", None),
+    ("_holdfast/job/another/0.1-00003-00000-ab.unfinished", None),
+    ("_holdfast/job/out/../out/0.1-00003-00000-ab.unfinished", None),
+    ("_holdfast/job/out/README", None),
+    (None, "../victim"),
+    (None, "/etc/cron.d/part-out-1"),
+    (None, "part-out-/../../victim"),
+    (None, "part-another-000000000042-00003-00000-ab.parquet"),
+    (None, "part-out-1\n"),
+]
+
+
+@pytest.mark.parametrize(("hidden", "final"), CRAFTED)
+def test_a_crafted_committable_moves_and_removes_nothing(
+    tmp_path: Path, hidden: str | None, final: str | None
+) -> None:
+    (tmp_path / "victim").write_bytes(b"precious")
+    sink = FileSink(str(tmp_path / "out"))
+    (honest,) = prepared(sink)
+    crafted = replace(
+        honest, size_bytes=8, hidden=hidden or honest.hidden, final=final or honest.final
+    )
+    before = files_in(tmp_path)
+    for verb in (sink.commit, sink.clean):
+        with pytest.raises(Corrupt, match="no such sink has written"):
+            verb([honest, crafted], context(attempt="9"))
+    assert files_in(tmp_path) == before
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("uid", ["数" * 18, "数" * 200, "u" * 300, "." * 150, "🜁/" * 40])
+def test_a_name_of_any_length_and_script_is_written_and_cleaned(tmp_path: Path, uid: str) -> None:
+    """Two long ones that begin alike do not clean up for each other."""
+    sink = FileSink(str(tmp_path))
+    alike = f"{uid}!"
+    left, listed, other = (prepared(sink, uid=each, attempt="1")[0] for each in (uid, uid, alike))
+    sink.commit([listed], context(uid=uid, attempt="2"))
+    sink.clean([listed], context(uid=uid, attempt="2"))
+    assert sorted(files_in(tmp_path)) == sorted([other.hidden, listed.final])
+    assert left.hidden != other.hidden
 
 
 @pytest.mark.parametrize(

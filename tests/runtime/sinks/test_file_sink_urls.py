@@ -19,6 +19,7 @@ from sink_files import context, prepared
 from sink_jobs import SCHEMA
 
 PASSWORD = "p@ssw0rd"
+HIDDEN, FINAL = "_holdfast/job/out/0.1-00003-00000-ab.unfinished", "part-out-1.parquet"
 
 
 @pytest.fixture
@@ -48,11 +49,14 @@ def test_where_an_earlier_version_wrote_the_login_is_the_same(ftp: type[FakeFtp]
     sink = FileSink(f"ftp://u:{PASSWORD}@127.0.0.1/v2")
 
     def clean(root: str) -> tuple[Any, ...]:
-        sink.clean([FileCommittable(root, "_holdfast/x", "x", 1, 1)], context())
+        sink.clean([FileCommittable(root, HIDDEN, FINAL, 1, 1)], context())
         return ftp.told
 
     for other in ("u@127.0.0.9", "v@127.0.0.1"):
         assert PASSWORD not in clean(f"ftp://{other}/v3")
+    assert clean("ftp://u@127.0.0.1/v1") == ("127.0.0.1", 21, "u", PASSWORD, "")
+    sink = FileSink("ftp://u@127.0.0.1/v2", storage_options={"password": PASSWORD})
+    assert PASSWORD not in clean("ftp://u@127.0.0.9/v3")
     assert clean("ftp://u@127.0.0.1/v1") == ("127.0.0.1", 21, "u", PASSWORD, "")
 
 
@@ -60,7 +64,7 @@ def test_where_an_earlier_version_wrote_the_login_is_the_same(ftp: type[FakeFtp]
 def test_a_login_that_is_refused_shows_no_password(verb: str, ftp: type[FakeFtp]) -> None:
     ftp.refusal = f"530 no user u with {PASSWORD} at ftp://u:{PASSWORD}@host"
     sink = FileSink(f"ftp://u:{PASSWORD}@refusing/out")
-    committable = FileCommittable("ftp://u@refusing/out", "h", "x", 1, 1)
+    committable = FileCommittable("ftp://u@refusing/out", HIDDEN, FINAL, 1, 1)
     verbs = {
         "check": lambda: sink.check(SCHEMA),
         "clean": lambda: sink.clean([], context()),

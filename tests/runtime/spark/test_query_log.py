@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runtime.spark.positions import QUERY_KIND, read_position
 from holdfast.runtime.spark.query_log import (
     position_files,
     read_files,
     with_query_id,
     write_files,
 )
-from holdfast.storage import Corrupt
+from holdfast.storage import Corrupt, InlineHandle, StateSnapshot
 
 
 def make_log(location: Path, *, batches: int, compactions: tuple[int, ...] = ()) -> None:
@@ -142,3 +143,30 @@ def test_a_log_of_another_query_has_another_id_and_all_else() -> None:
 def test_metadata_that_spark_did_not_write(metadata: bytes) -> None:
     with pytest.raises(Corrupt, match="the metadata of a query's log cannot be read"):
         with_query_id({"metadata": metadata}, "c")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../.profile",
+        "/etc/profile",
+        "sources/../../x",
+        "offsets/..",
+        "offsets//x",
+        "sources/0/./1",
+        "sources\\..\\x",
+        "metadata/\0",
+        "elsewhere/0",
+        "",
+        ".",
+    ],
+)
+def test_a_crafted_position_writes_no_file_elsewhere(name: str) -> None:
+    """Refused before any of its files is read, or a folder for them is made."""
+    snapshot = StateSnapshot(
+        kind=QUERY_KIND,
+        handles={"offsets/0": InlineHandle(b"1"), name: InlineHandle(b"1")},
+        attributes={"batch": 0},
+    )
+    with pytest.raises(Corrupt, match="a file that no log of a query has"):
+        read_position(snapshot, QUERY_KIND, "clicks")

@@ -285,8 +285,9 @@ def test_a_log_that_cannot_be_made(
 ) -> None:
     nothing: Any = None
     plan = QuerySourcePlan(SourceFrame(nothing, is_bounded=False))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    with pytest.raises(Unavailable, match=f"cannot be written .source 'in', {tmp_path}/gone/"):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    with pytest.raises(Unavailable, match=f"cannot be written .source 'in', {tmp_path}/file"):
         Stage(job).open(plan)
 
 
