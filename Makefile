@@ -53,10 +53,10 @@ lock:  ## renew the lock files where pyproject.toml asks for it; UPGRADE=1 takes
 	@$(INSIDE) $(COMPILE) --all-extras --output-file requirements-dev.lock pyproject.toml
 	@$(INSIDE) $(COMPILE) --group java --output-file requirements-java.lock
 
-pyfiles:  ## dist/holdfast-VERSION-pyfiles.zip for spark-submit --py-files
+pyfiles:  ## dist/holdfast-spark-VERSION-pyfiles.zip for spark-submit --py-files
 	@$(INSIDE) python tools/pyfiles.py
 
 # The empty .venv.lock stays: another command may be waiting for it.
 clean:  ## remove what the other targets made, .venv too
-	rm -rf .venv build dist holdfast.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist holdfast_spark.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -9,7 +9,6 @@ import threading
 import traceback
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from holdfast.runtime.addresses import Listening
 from holdfast.runtime.channel import Bell, Channel
@@ -42,6 +41,7 @@ from holdfast.storage import (
     SystemClock,
     Unavailable,
 )
+from holdfast.storage.distribution import holdfast_version
 
 __all__ = ["SlotLaunch", "host_slot"]
 
@@ -142,7 +142,7 @@ class _SlotProcess:
             Register(
                 slot=self._number,
                 address=self._server.address,
-                holdfast_version=version("holdfast"),
+                holdfast_version=holdfast_version(),
                 python_version=platform.python_version(),
                 pid=os.getpid(),
                 host=socket.gethostname(),

@@ -8,6 +8,7 @@ from typing import Unpack
 
 from holdfast.storage.clock import Clock
 from holdfast.storage.delegating import DelegatingStorage, Verbs
+from holdfast.storage.distribution import install_line
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
 from holdfast.storage.hdfs_objects import HdfsObjects
@@ -67,7 +68,7 @@ class HdfsCheckpointStorage(DelegatingStorage):
                 "a package that HDFS needs is not installed",
                 where=url,
                 found="no package hdfs_native",
-                fix='pip install "holdfast[hdfs]"',
+                fix=install_line("hdfs"),
             )
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
         given = hdfs_options(options)

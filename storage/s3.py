@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from holdfast.storage.clock import Clock
 from holdfast.storage.delegating import DelegatingStorage
+from holdfast.storage.distribution import install_line
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
 from holdfast.storage.interface import Capabilities
@@ -58,7 +59,7 @@ class S3CheckpointStorage(DelegatingStorage):
                 "a package that S3 needs is not installed",
                 where=url_to_show(url),
                 found="no package botocore",
-                fix='pip install "holdfast[s3]"',
+                fix=install_line("s3"),
             )
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
         self._url = url_to_show(url).rstrip("/")

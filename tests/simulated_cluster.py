@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from importlib.metadata import version
 from typing import ClassVar
 
 import msgspec
@@ -42,6 +41,7 @@ from holdfast.runtime.slot import Slot
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.runtime.staging import Staging
 from holdfast.storage import Fenced, HoldfastError, Unavailable
+from holdfast.storage.distribution import holdfast_version
 from simulated_world import Action, Process, World
 
 _CAPACITY_BYTES = 600
@@ -288,7 +288,7 @@ class SimulatedSlot:
         message = Register(
             slot=self.number,
             address=self._address,
-            holdfast_version=version("holdfast"),
+            holdfast_version=holdfast_version(),
             python_version="3",
             pid=id(self),
             host="host",

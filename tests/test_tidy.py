@@ -45,6 +45,19 @@ def test_the_house_keeps_the_rule(check: Check, house: list[Module]) -> None:
     assert not problems, "\n".join(problems)
 
 
+def test_no_document_names_another_project() -> None:
+    names = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("*.*") if path.is_file()]
+    texts = [*names, *paths("docs"), "Makefile"]
+    found = [
+        problem
+        for name in texts
+        if name.endswith((".md", ".py", ".toml", "Makefile"))
+        for problem in tidy.other_project_is_not_named(Module(name, (ROOT / name).read_text()))
+    ]
+    assert "pyproject.toml" in texts
+    assert not found, "\n".join(found)
+
+
 def test_the_checks_see_every_room_and_this_test(house: list[Module]) -> None:
     seen = {module.path for module in house}
     assert {f"{room}/__init__.py" for room in tidy.ROOMS} <= seen
@@ -95,6 +108,9 @@ def lazy_package(otherwise: str) -> str:
         "__all__ = ['f']"
     )
 
+
+OTHER = "hold" + "fast"
+"""As it is, this file would name it."""
 
 BROKEN: list[tuple[Check, str, str]] = [
     (tidy.files_are_short, "storage/a.py", lines(501)),
@@ -160,6 +176,10 @@ BROKEN: list[tuple[Check, str, str]] = [
         "storage/__init__.py",
         "if TYPE_CHECKING:\n    from holdfast.storage.a import f\n__all__ = []",
     ),
+    (tidy.other_project_is_not_named, "storage/a.py", f"'{OTHER}[s3]'"),
+    (tidy.other_project_is_not_named, "tests/a.py", f"r'{OTHER}\\[s3]'"),
+    (tidy.other_project_is_not_named, "runtime/a.py", f"version('{OTHER}')"),
+    (tidy.other_project_is_not_named, "README.md", f"pip install pyspark {OTHER}`"),
 ]
 
 SOUND: list[tuple[Check, str, str]] = [
@@ -203,6 +223,13 @@ SOUND: list[tuple[Check, str, str]] = [
         "storage/__init__.py",
         lazy_package("__getattr__ = lazy({'f': 'holdfast.storage.a'})"),
     ),
+    (tidy.other_project_is_not_named, "storage/a.py", "install('holdfast-spark[s3]')"),
+    (
+        tidy.other_project_is_not_named,
+        "README.md",
+        "pip install holdfast-spark`, `holdfast list",
+    ),
+    (tidy.other_project_is_not_named, "README.md", "pip install dist/holdfast_spark-0.1.whl"),
 ]
 
 

@@ -7,6 +7,7 @@ list of exceptions: what a rule allows, and where, is part of the rule.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,13 @@ CHANCES = (
     "uuid.uuid6",
     "uuid.uuid7",
 )
+
+
+OTHER_PROJECT = re.compile(
+    r"\bholdfast\\?\[[a-z]|pip3? install [^`']*\bholdfast(?![\w./-])"
+    r"|(?:\bversion|distribution|requires)\([\"']holdfast[\"']"
+)
+"""An extra of it, the command that installs it, or what is asked of it."""
 
 
 @dataclass(frozen=True)
@@ -312,6 +320,15 @@ def is_lazy_re_export(node: ast.stmt) -> bool:
     )
 
 
+def other_project_is_not_named(module: Module) -> list[str]:
+    """The name on the package index is `holdfast-spark`; `holdfast` there is a stranger's."""
+    return [
+        module.problem(number, f"another project on the package index is named: {found[0]}")
+        for number, line in enumerate(module.source.splitlines(), start=1)
+        if (found := OTHER_PROJECT.search(line))
+    ]
+
+
 def is_own(name: str) -> bool:
     return is_within(name, ("holdfast", "__future__"))
 
@@ -327,6 +344,7 @@ CHECKS: tuple[Check, ...] = (
     chance_comes_from_entropy,
     all_is_what_is_public,
     packages_only_re_export,
+    other_project_is_not_named,
 )
 
 

@@ -130,12 +130,13 @@ def digest(parts: Iterable[bytes]) -> str:
 
 
 def package_files(root: Path) -> list[str]:
-    """What the editable install links: the files of every folder that is a package."""
+    """What the editable install links: modules, and the files of every folder that is a package."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
-    folders = project["tool"]["setuptools"]["package-dir"].values()
-    return sorted(
+    setuptools = project["tool"]["setuptools"]
+    modules = [f"{name}.py" for name in setuptools.get("py-modules", ())]
+    return modules + sorted(
         path.relative_to(root).as_posix()
-        for folder in folders
+        for folder in setuptools["package-dir"].values()
         for path in (root / folder).glob("*")
         if path.suffix == ".py" or path.name == "py.typed"
     )
@@ -263,7 +264,7 @@ def steps(house: House, *, needs_java: bool) -> list[Step]:
             project,
             "installing holdfast itself into .venv (its files or pyproject.toml changed)",
             lambda: install_project(house),
-            lambda: any(house.root.glob("build/__editable__.holdfast-*")),
+            lambda: any(house.root.glob("build/__editable__.holdfast_spark-*")),
         ),
     ]
     if needs_java:

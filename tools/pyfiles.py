@@ -1,4 +1,4 @@
-"""Build the zip for `spark-submit --py-files`: dist/holdfast-VERSION-pyfiles.zip.
+"""Build the zip for `spark-submit --py-files`: dist/holdfast-spark-VERSION-pyfiles.zip.
 
 A wheel on `sys.path` does not import as a namespace package before Python 3.14, because the import
 system asks the archive for entries of its folders and a wheel has none. This zip has them. It also
@@ -42,7 +42,7 @@ def archive_files(root: Path, pyproject: dict[str, Any]) -> dict[str, bytes]:
     """Every file of the archive by name."""
     project = pyproject["project"]
     name, version = project["name"], project["version"]
-    info = f"{name}-{version}.dist-info"
+    info = f"{name.replace('-', '_')}-{version}.dist-info"  # as pip spells it
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     return {
         **module_files(root, pyproject["tool"]["setuptools"]["package-dir"]),

@@ -15,7 +15,6 @@ import socket
 import struct
 import threading
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -43,6 +42,7 @@ from holdfast.runtime.control.work import Work
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.told_errors import tell_error, told_kinds
 from holdfast.storage import Clock, Entropy, HoldfastError, Invalid, Unavailable
+from holdfast.storage.distribution import holdfast_version
 
 __all__ = ["MOST_REQUEST_BYTES", "JobEndpoint", "open_endpoint"]
 
@@ -84,7 +84,7 @@ def open_endpoint(
         token=entropy.token() + entropy.token(),
         storage=storage,
         started_ms=clock.now_ms(),
-        holdfast_version=version("holdfast"),
+        holdfast_version=holdfast_version(),
     )
     try:
         return JobEndpoint(handle, registration, folders, clock)
@@ -422,7 +422,7 @@ def _check_caller(connection: socket.socket) -> None:
 def _other_version(expected: str, found: str) -> Invalid:
     return Invalid(
         "the driver of the job does not know what it is asked for",
-        where=f"Holdfast {version('holdfast')}",
+        where=f"Holdfast {holdfast_version()}",
         expected=expected,
         found=found,
         fix="Use the holdfast command of the installation that runs the job",

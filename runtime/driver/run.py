@@ -8,7 +8,6 @@ import traceback
 from collections import deque
 from contextlib import ExitStack, closing
 from enum import Enum
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -50,6 +49,7 @@ from holdfast.runtime.network import Collect, Credentials, DriverServer, SlotCli
 from holdfast.runtime.restarts import RestartDecider
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import Fenced, HoldfastError, JobResult, Unavailable
+from holdfast.storage.distribution import holdfast_version
 
 __all__ = ["JobRun", "JobStatus"]
 
@@ -308,7 +308,7 @@ class JobRun:
         return AttemptParts(
             number=self.attempts,
             slots=parts.plan.parallelism,
-            version=version("holdfast"),
+            version=holdfast_version(),
             config=parts.config,
             sources=self._open_sources(point, credentials),
             next_checkpoint_id=first_checkpoint_id,
@@ -397,7 +397,7 @@ class JobRun:
             job_id=self._parts.job.job_id,
             status=status.value,
             ended_ms=self._parts.clock.now_ms(),
-            holdfast_version=version("holdfast"),
+            holdfast_version=holdfast_version(),
             properties={
                 "attempts": self.attempts,
                 **({} if self._stopped_at is None else {"savepoint": self._stopped_at}),

@@ -19,6 +19,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from holdfast.runtime.sinks.places import HiddenFile, Place, translating
 from holdfast.storage import Invalid
+from holdfast.storage.distribution import install_line
 from holdfast.storage.fsspec_urls import FsspecAddress, without_password
 
 __all__ = ["FsspecPlace"]
@@ -134,7 +135,7 @@ def _class_of(scheme: str, shown_url: str) -> type[AbstractFileSystem]:
             f"a package that {scheme} URLs need is not installed",
             where=shown_url,
             found=f"no package {package}",
-            fix=f'pip install "holdfast[{extra}]"',
+            fix=install_line(extra),
         )
     try:
         kind: type[AbstractFileSystem] = fsspec.get_filesystem_class(scheme)

@@ -7,13 +7,13 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from holdfast.runtime.spark.live_jobs import LIVE_JOBS, SlotHold
 from holdfast.storage import Invalid
+from holdfast.storage.distribution import DISTRIBUTION, holdfast_version
 
 __all__ = [
     "CORES_FOR_SOURCES",
@@ -133,7 +133,7 @@ def _hold(context: Any, parallelism: int, job: str) -> SlotHold:
 
 def _check_executors(spark: SparkSession) -> None:
     """Ask every executor which Python and which Holdfast it has."""
-    tasks = spark.sparkContext.defaultParallelism
+    tasks, distribution = spark.sparkContext.defaultParallelism, DISTRIBUTION
 
     # Nested, so that it travels as code: an executor without Holdfast could not import it.
     def probe(batches: Iterable[Any]) -> Iterator[Any]:
@@ -146,7 +146,7 @@ def _check_executors(spark: SparkSession) -> None:
         for _ in batches:
             pass
         try:
-            found = metadata.version("holdfast")
+            found = metadata.version(distribution)
             import holdfast.runtime.slot_process  # noqa: F401, PLC0415
         except (ImportError, metadata.PackageNotFoundError) as error:
             found = f"none ({error})"
@@ -154,7 +154,7 @@ def _check_executors(spark: SparkSession) -> None:
         yield pyarrow.RecordBatch.from_pydict({"fact": pyarrow.array(fact)})
 
     rows = spark.range(0, tasks, 1, tasks).mapInArrow(probe, "fact string").collect()
-    mine = version("holdfast")
+    mine = holdfast_version()
     for fact in sorted({row.fact for row in rows}):
         python, found, host = fact.split("|", 2)
         if found != mine:

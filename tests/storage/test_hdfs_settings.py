@@ -204,5 +204,5 @@ def test_both_schemes_are_registered_and_only_settings_travel() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hdfs_module, "find_spec", lambda _: None)
-    with pytest.raises(Invalid, match=r'pip install "holdfast\[hdfs\]"'):
+    with pytest.raises(Invalid, match=r'pip install "holdfast-spark\[hdfs\]"'):
         HdfsCheckpointStorage("hdfs://host:1/a")

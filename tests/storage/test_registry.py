@@ -117,7 +117,7 @@ def test_a_missing_extra_names_the_line_to_run(
     monkeypatch.setattr(kind, "find_spec", lambda _: None)
     with pytest.raises(Invalid) as caught:
         load_storage(url)
-    assert caught.value.fix == f'pip install "holdfast[{extra}]"'
+    assert caught.value.fix == f'pip install "holdfast-spark[{extra}]"'
     assert caught.value.where == url
 
 

@@ -29,7 +29,7 @@ def asked_for() -> set[str]:
     extras = project["optional-dependencies"]
     lines = [*project["dependencies"], *(line for extra in extras.values() for line in extra)]
     names = {match[0] for line in lines if (match := re.match(r"[a-z0-9-]+", line))}
-    return names - {"holdfast"}
+    return names - {"holdfast-spark"}
 
 
 @pytest.mark.parametrize("name", LOCKS)

@@ -26,7 +26,7 @@ found = {
     "files": [importlib.import_module(name).__file__ for name in packages],
     "plugins": {group: [point.name for point in entry_points(group=group) if point.load()]
                 for group in groups},
-    "version": distribution("holdfast").version,
+    "version": distribution("holdfast-spark").version,
 }
 print(json.dumps(found))
 """

@@ -68,5 +68,5 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("holdfast.storage.s3.find_spec", lambda _: None)
     storages = document(code=1)["checkpoint_storages"]
     for name in ("s3", "s3a"):
-        assert 'pip install "holdfast[s3]"' in storages[name]["error"]
+        assert 'pip install "holdfast-spark[s3]"' in storages[name]["error"]
     assert "error" not in storages["file"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import patch
 
@@ -33,6 +32,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.distribution import holdfast_version
 from holdfast.storage.testing.watched import WatchedStorage
 from run_stage import (
     Act,
@@ -68,7 +68,7 @@ def test_a_job_that_has_finished_leaves_a_record_of_it() -> None:
     result = stage.job.result()
     assert result is not None
     assert (result.status, result.ended_ms, result.epoch) == ("finished", stage.clock.now_ms(), 1)
-    assert result.holdfast_version == version("holdfast")
+    assert result.holdfast_version == holdfast_version()
     assert result.properties == {"attempts": 2, "last_checkpoint": 4}
 
 

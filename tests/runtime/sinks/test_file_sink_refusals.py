@@ -101,7 +101,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(Invalid) as caught:
         FileSink("s3a://bucket/out").check(SCHEMA)
     assert caught.value.found == "no package s3fs"
-    assert caught.value.fix == 'pip install "holdfast[s3]"'
+    assert caught.value.fix == 'pip install "holdfast-spark[s3]"'
 
 
 def test_a_place_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from holdfast.runtime import (
 )
 from holdfast.runtime.spark.session import check_session
 from holdfast.storage import Invalid
+from holdfast.storage.distribution import holdfast_version
 
 pytestmark = pytest.mark.slow
 
@@ -210,7 +210,7 @@ def test_executors_without_holdfast_are_refused(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(HIDES_HOLDFAST)
     assert check_with_path(spark, tmp_path, monkeypatch).startswith(
-        f"an executor has not the Holdfast of the driver [host]: expected {version('holdfast')}, "
+        f"an executor has not the Holdfast of the driver [host]: expected {holdfast_version()}, "
         "found none ("
     )
 
@@ -218,11 +218,11 @@ def test_executors_without_holdfast_are_refused(
 def test_executors_with_another_holdfast_are_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = tmp_path / "holdfast-9.9.dist-info" / "METADATA"
+    facts = tmp_path / "holdfast_spark-9.9.dist-info" / "METADATA"
     facts.parent.mkdir()
-    facts.write_text("Metadata-Version: 2.1\nName: holdfast\nVersion: 9.9\n")
+    facts.write_text("Metadata-Version: 2.1\nName: holdfast-spark\nVersion: 9.9\n")
     assert check_with_path(spark, tmp_path, monkeypatch) == (
-        f"an executor has not the Holdfast of the driver [host]: expected {version('holdfast')}, "
+        f"an executor has not the Holdfast of the driver [host]: expected {holdfast_version()}, "
         "found 9.9. Install the same version on every executor, or pass it by --py-files"
     )
 
