@@ -17,7 +17,7 @@ _SHORTEST_MS = 10  # Flink's limit too: what is shorter is a mistake in the unit
 class CheckpointConfig:
     """How checkpoints are taken. All is checked when it is made.
 
-    Durations are a `timedelta`, a number of seconds, or text such as "500ms" and "1h 30min".
+    Durations are a `timedelta`, or text such as "500ms" and "1h 30min".
 
     Raises:
         Invalid: a setting is out of range, does not fit another, or cannot be honoured.

@@ -1,4 +1,7 @@
-"""Durations as users write them: `timedelta`, seconds, or text such as "500ms" and "1h 30min"."""
+"""Durations as users write them: `timedelta`, or text such as "500ms" and "1h 30min".
+
+A bare number is none: Flink's users mean milliseconds by it, and Python's users seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import math
 import re
 from datetime import timedelta
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from holdfast.storage import Invalid
 
 __all__ = ["Duration", "duration_ms"]
 
-Duration: TypeAlias = timedelta | float | str
-"""A `timedelta`, a number of seconds, or text: numbers with their units, added up."""
+Duration: TypeAlias = timedelta | str | Literal[0]
+"""A `timedelta`, or text: numbers with their units, added up. Nothing needs no unit."""
 
 _UNITS_MS = {
     unit: milliseconds
@@ -27,6 +30,7 @@ _UNITS_MS = {
     for unit in units.split()
 }
 _TERM = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]+)")
+_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,18})?")
 _TEXT = re.compile(rf"\s*(?:{_TERM.pattern}\s*)+")
 _LONGEST_MS = 2**62  # may be added to a clock, and is still a number of 64 bits
 
@@ -37,11 +41,19 @@ def duration_ms(value: Duration, *, name: str, least_ms: int = 0) -> int:
     Raises:
         Invalid: it is no duration, it is shorter than `least_ms`, or it rounds to nothing.
     """
+    bare = _bare_number(value)
+    if bare:
+        raise Invalid(
+            f"{name} is a number without a unit",
+            expected="a timedelta, or text with units: d, h, min, s, ms",
+            found=repr(value),
+            fix=f'Write "{bare}ms" for milliseconds, as Flink reads it, or "{bare}s" for seconds',
+        )
     exact = _exact_ms(value)
     if exact is None:
         raise Invalid(
             f"{name} is not a duration",
-            expected="a timedelta, a number of seconds, or text with units: d, h, min, s, ms",
+            expected="a timedelta, or text with units: d, h, min, s, ms",
             found=repr(value),
             fix='Write for example "500ms", "5s", "10 min" or "1h 30min"',
         )
@@ -62,9 +74,17 @@ def _exact_ms(value: object) -> Fraction | None:
         return Fraction(value // timedelta(microseconds=1), 1000)
     if isinstance(value, str):
         return _read(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return Fraction(value) * 1000
+    is_nothing = isinstance(value, int | float) and not isinstance(value, bool) and value == 0
+    return Fraction(0) if is_nothing else None
+
+
+def _bare_number(value: object) -> str:
+    """A number without a unit, which one has to be said for; empty if it is none."""
+    if isinstance(value, str):
+        return value.strip() if _NUMBER.fullmatch(value.strip()) else ""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value:
+        return ""
+    return str(value) if math.isfinite(value) else ""
 
 
 def _read(text: str) -> Fraction | None:

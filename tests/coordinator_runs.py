@@ -261,7 +261,7 @@ class CoordinatorRun:
         self._config = CheckpointConfig(
             interval=self._random.choice((None, "100ms", "1s")),
             timeout=self._random.choice(("500ms", "3s")),
-            min_pause=self._random.choice((0, 0.3)) if max_concurrent == 1 else 0,
+            min_pause=self._random.choice(("0s", "300ms")) if max_concurrent == 1 else 0,
             max_concurrent=max_concurrent,
             tolerable_failures=self._random.choice((0, 1, 3, 50)),
             retained=self._random.choice((1, 2)),

@@ -28,8 +28,6 @@ from holdfast.storage import Invalid
         ("1.5 s", 1_500),
         ("0s", 0),
         ("  7s ", 7_000),
-        (5, 5_000),
-        (0.25, 250),
         (0, 0),
         (timedelta(minutes=2, milliseconds=3), 120_003),
         (timedelta(0), 0),
@@ -41,7 +39,7 @@ def test_a_duration_is_read(written: Any, milliseconds: int) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    ["", "5", "s", "5 parsecs", "-5s", "5s,", "1e3s", "five s", None, True, [5], b"5s", "5s 3"],
+    ["", "s", "5 parsecs", "-5s", "5s,", "1e3s", "five s", None, True, [5], b"5s", "5s 3"],
 )
 def test_what_is_no_duration_is_refused(written: Any) -> None:
     with pytest.raises(Invalid, match="timeout is not a duration") as caught:
@@ -50,19 +48,27 @@ def test_what_is_no_duration_is_refused(written: Any) -> None:
     assert "1h 30min" in caught.value.fix
 
 
+@pytest.mark.parametrize(("written", "number"), [(1000, "1000"), (0.5, "0.5"), (" 5 ", "5")])
+def test_a_number_without_a_unit_is_refused_with_both_readings(written: Any, number: str) -> None:
+    with pytest.raises(Invalid, match="interval is a number without a unit") as caught:
+        CheckpointConfig(interval=written)
+    assert f'"{number}ms" for milliseconds' in caught.value.fix
+    assert f'"{number}s" for seconds' in caught.value.fix
+
+
 @pytest.mark.parametrize("written", [float("nan"), float("inf"), float("-inf")])
-def test_a_number_that_is_none_is_no_duration(written: float) -> None:
+def test_a_number_that_is_none_is_no_duration(written: Any) -> None:
     with pytest.raises(Invalid, match="not a duration"):
         duration_ms(written, name="timeout")
 
 
-@pytest.mark.parametrize("written", [-1, timedelta(seconds=-1), 1e300, "999999999999999999 d"])
+@pytest.mark.parametrize("written", [timedelta(seconds=-1), "999999999999999999 d"])
 def test_a_duration_out_of_range_is_refused(written: Any) -> None:
     with pytest.raises(Invalid, match="timeout is out of range"):
         duration_ms(written, name="timeout")
 
 
-@pytest.mark.parametrize("written", [0.0001, timedelta(microseconds=400), "0.4ms"])
+@pytest.mark.parametrize("written", [timedelta(microseconds=400), "0.4ms"])
 def test_a_duration_is_not_rounded_to_nothing(written: Any) -> None:
     with pytest.raises(Invalid, match="expected 1 ms or more"):
         duration_ms(written, name="min_pause")
@@ -79,7 +85,6 @@ def test_all_ways_to_write_a_duration_agree(milliseconds: int) -> None:
     seconds, rest = divmod(milliseconds, 1000)
     ways = (f"{milliseconds}ms", f"{seconds} s {rest} ms", timedelta(milliseconds=milliseconds))
     assert {duration_ms(way, name="x") for way in ways} == {milliseconds}
-    assert duration_ms(milliseconds / 1000, name="x") == milliseconds
 
 
 @given(st.text(alphabet="0123456789.hdms in-", max_size=12))
@@ -105,7 +110,11 @@ def test_the_defaults_are_those_of_flink() -> None:
 
 def test_what_is_set_is_kept() -> None:
     config = CheckpointConfig(
-        interval="5s", timeout=timedelta(minutes=1), min_pause=0.5, on_cancel="retain", retained=3
+        interval="5s",
+        timeout=timedelta(minutes=1),
+        min_pause="500ms",
+        on_cancel="retain",
+        retained=3,
     )
     assert (config.interval_ms, config.timeout_ms, config.min_pause_ms) == (5_000, 60_000, 500)
     assert pickle.loads(pickle.dumps(config)) == config

@@ -59,7 +59,7 @@ def test_no_restart_is_none() -> None:
 
 @given(st.integers(0, 20), delays_ms)
 def test_a_fixed_delay_comes_so_many_times(attempts: int, delay_ms: int) -> None:
-    strategy = FixedDelayRestart(attempts=attempts, delay=delay_ms / 1000)
+    strategy = FixedDelayRestart(attempts=attempts, delay=f"{delay_ms}ms")
     heard = answers(strategy, failures=attempts + 3)
     assert heard == [delay_ms] * attempts + [None] * 3
 
@@ -80,7 +80,7 @@ def test_failures_may_come_at_the_rate_and_not_faster() -> None:
 @given(st.integers(1, 5), st.integers(1, 100), st.lists(st.integers(0, 60), max_size=30))
 def test_the_rate_is_that_of_any_window(most: int, interval_ms: int, pauses: list[int]) -> None:
     strategy = FailureRateRestart(
-        max_failures_per_interval=most, failure_rate_interval=interval_ms / 1000, delay="7s"
+        max_failures_per_interval=most, failure_rate_interval=f"{interval_ms}ms", delay="7s"
     )
     decider, now_ms = strategy.start(), 0
     failures_ms: list[int] = []
@@ -145,8 +145,8 @@ def test_any_delay_is_within_its_limits(
     initial_ms: int, extra_ms: int, multiplier: float, jitter: float, drawn: list[float]
 ) -> None:
     strategy = ExponentialDelayRestart(
-        initial_backoff=initial_ms / 1000,
-        max_backoff=(initial_ms + extra_ms) / 1000,
+        initial_backoff=f"{initial_ms}ms",
+        max_backoff=f"{initial_ms + extra_ms}ms",
         backoff_multiplier=multiplier,
         reset_backoff_threshold="1000000 d",
         jitter_factor=jitter,
