@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from types import NoneType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.backends.plain import INT64_MAX
+from holdfast.backends.plain import INT64_MAX, has_none
 from holdfast.backends.value_codec import ValueCodec
 from holdfast.storage.errors import Invalid
 
-__all__ = ["Numbers", "grouped", "has_none", "reduced_numbers", "to_arrow", "to_list"]
+__all__ = ["Numbers", "grouped", "reduced_numbers", "to_arrow", "to_list"]
 
 Numbers: TypeAlias = npt.NDArray[Any]
 """An array of 64-bit integers or floats."""
@@ -49,11 +48,6 @@ def to_arrow(values: list[Any], codec: ValueCodec[Any]) -> pa.Array | list[Any]:
     """The values as an Arrow array, if their type is one that Arrow has; else as they are."""
     arrow = _ARROW_TYPES.get(codec.describe()["type"])
     return values if arrow is None else pa.array(values, arrow)
-
-
-def has_none(values: Iterable[Any]) -> bool:
-    """Whether there is a None. To compare with it is what arrays of NumPy do not like."""
-    return NoneType in set(map(type, values))
 
 
 def grouped(
@@ -94,7 +88,7 @@ def reduced_numbers(
     there: list[Any], added: Numbers, reduce: Callable[[Any, Any], Any]
 ) -> Numbers | None:
     """What is there, or None, reduced with what is added; None if that is not one of 64 bits."""
-    if None in there:
+    if has_none(there):
         pairs = zip(there, added.tolist(), strict=True)
         unit = {operator.add: 0}.get(reduce)
         there = [(new if unit is None else unit) if old is None else old for old, new in pairs]

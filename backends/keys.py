@@ -14,6 +14,7 @@ from holdfast.backends.batches import to_list
 from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import KeyGroupRange, key_group, key_groups
+from holdfast.backends.plain import has_none
 from holdfast.backends.schema import compare_keys
 from holdfast.storage import Invalid
 
@@ -191,8 +192,8 @@ def _type_of(description: dict[str, Any]) -> Any:
         return _SIMPLE[kind]
     if kind == "tuple":
         items = tuple(map(_type_of, description["items"]))
-        return None if None in items else tuple.__class_getitem__(items)
+        return None if has_none(items) else tuple.__class_getitem__(items)
     if kind == "union":
         members = [_type_of(member) for member in description["members"]]
-        return None if None in members else members[0] | members[1]
+        return None if has_none(members) else members[0] | members[1]
     return None

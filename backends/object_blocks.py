@@ -30,6 +30,7 @@ from holdfast.backends.key_groups import key_groups
 from holdfast.backends.key_scalars import IntKey
 from holdfast.backends.key_text import BytesKey, StrKey
 from holdfast.backends.layered import FrozenDict
+from holdfast.backends.plain import has_none
 from holdfast.backends.tables import Rows, StateKind, TableSpec
 
 __all__ = ["NULL", "blocks_of", "blocks_of_rows", "rows_of"]
@@ -131,7 +132,8 @@ def _cells_of(spec: TableSpec, block: Block) -> Sequence[Any]:
     cells: Sequence[Any]
     if spec.values.is_immutable:
         cells = decode_values(spec.values, block.values, where)
-        if None in cells:
+        # Of a list None is an element like others; only in a map it would mean absent
+        if spec.map_keys is not None and has_none(cells):
             cells = [NULL if cell is None else cell for cell in cells]
     else:
         cells = split_values(spec.values, block.values, where)
@@ -330,6 +332,6 @@ def _values_of(spec: TableSpec, cells: _Objects) -> bytes:
         return encode_values(spec.values, cells.tolist())
     if not spec.values.is_immutable:
         return join_values(spec.values, cells)
-    if NULL in cells:
+    if _Null in set(map(type, cells)):
         cells = [None if cell is NULL else cell for cell in cells]
     return encode_values(spec.values, cells)

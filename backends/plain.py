@@ -6,6 +6,8 @@ Keys and values of state have exact types, so that they are the same after a res
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,15 @@ import pyarrow as pa
 
 from holdfast.storage.errors import Invalid
 
-__all__ = ["INT64_MAX", "INT64_MIN", "full_name", "has_surrogates", "shown", "to_plain"]
+__all__ = [
+    "INT64_MAX",
+    "INT64_MIN",
+    "full_name",
+    "has_none",
+    "has_surrogates",
+    "shown",
+    "to_plain",
+]
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -51,6 +61,15 @@ def full_name(cls: type) -> str:
     """A class's name as it is imported; builtins by their bare name."""
     module = "" if cls.__module__ == "builtins" else f"{cls.__module__}."
     return f"{module}{cls.__qualname__}"
+
+
+def has_none(values: Iterable[object]) -> bool:
+    """Whether there is a None, by identity.
+
+    `None in values` asks values whether they are equal to it: an `__eq__` of the user's may raise,
+    answer an array, or say yes.
+    """
+    return NoneType in set(map(type, values))
 
 
 def has_surrogates(text: str) -> bool:

@@ -89,6 +89,15 @@ _INTO = {
 """What arrays become without a change: a list may have equal items, so it becomes no set."""
 
 
+def _was_taken_for_recursive(writer: Schema, reader: Schema) -> bool:
+    """Whether a generic class inside of itself was described as the class around it.
+
+    So did versions before this one; what its arguments were is not known, and reading will tell.
+    """
+    outer = f"{writer.get('name')}["
+    return writer["type"] == "recursive" and str(reader.get("name")).startswith(outer)
+
+
 def _incompatible(path: str, reason: str) -> Step:
     return Step(Verdict.INCOMPATIBLE, (f"{path or 'the value'}: {reason}",))
 
@@ -114,6 +123,8 @@ class _Walk:
         self._steps: dict[tuple[int, int], Step | None] = {}
 
     def step(self, writer: Schema, reader: Schema, path: str) -> Step:
+        if _was_taken_for_recursive(writer, reader):
+            return Step(Verdict.AFTER_MIGRATION, (f"{path}: {_named(reader)} was not described",))
         writer, reader = self._found("writer", writer), self._found("reader", reader)
         if "union" in {writer["type"], reader["type"]}:
             return self._union(writer, reader, path)

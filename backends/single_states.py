@@ -12,7 +12,6 @@ import pyarrow as pa
 from holdfast.backends.batches import (
     Numbers,
     grouped,
-    has_none,
     reduced_numbers,
     to_arrow,
     to_list,
@@ -23,6 +22,7 @@ from holdfast.backends.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from holdfast.backends.plain import has_none
 from holdfast.backends.states import KeyContext, State
 from holdfast.backends.tables import HotEntries, TableSpec, ValueTable
 from holdfast.storage.errors import Invalid
@@ -64,7 +64,7 @@ class _SingleState(State[_V]):
         return self._decoded(self._table.get_many(addresses))
 
     def _decoded(self, cells: list[Any]) -> list[Any]:
-        if None not in cells:
+        if not has_none(cells):
             return self._form.decode_many(cells)
         decode = self._form.decode
         return [None if cell is None else decode(cell) for cell in cells]

@@ -20,7 +20,7 @@ the same words, with less about records.
 from __future__ import annotations
 
 import typing
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import inspect
 
@@ -29,6 +29,8 @@ from holdfast.backends.plain import full_name
 __all__ = ["SIMPLE_TYPES", "Schema", "describe_type"]
 
 Schema = dict[str, Any]
+_Outer = tuple[tuple[type, list[Any], str], ...]
+"""The records around a part: the class, its arguments if it is generic, and its name."""
 
 SIMPLE_TYPES: dict[type[inspect.Type], str] = {
     inspect.AnyType: "any",
@@ -60,7 +62,7 @@ def describe_type(node: inspect.Type) -> Schema:
     return _describe(node, ())
 
 
-def _describe(node: inspect.Type, outer: tuple[str, ...]) -> Schema:
+def _describe(node: inspect.Type, outer: _Outer) -> Schema:
     if type(node) in SIMPLE_TYPES:
         return {"type": SIMPLE_TYPES[type(node)]}
     match node:
@@ -74,7 +76,7 @@ def _describe(node: inspect.Type, outer: tuple[str, ...]) -> Schema:
     return _describe_parts(node, outer)
 
 
-def _describe_parts(node: Any, outer: tuple[str, ...]) -> Schema:
+def _describe_parts(node: Any, outer: _Outer) -> Schema:
     match node:
         case inspect.UnionType(types=types):
             return {"type": "union", "members": [_describe(each, outer) for each in types]}
@@ -83,13 +85,23 @@ def _describe_parts(node: Any, outer: tuple[str, ...]) -> Schema:
         case inspect.DictType(key_type=keys, value_type=values):
             described = {"keys": _describe(keys, outer), "values": _describe(values, outer)}
             return {"type": "dict", **described}
-    name = full_name(typing.get_origin(node.cls) or node.cls)
-    if name in outer:
-        return {"type": "recursive", "name": name}
-    return _describe_record(node, name, (*outer, name))
+    cls = typing.get_origin(node.cls) or node.cls
+    arguments = [each for each in typing.get_args(node.cls) if not isinstance(each, TypeVar)]
+    for known, its_arguments, its_name in outer:
+        if (known, its_arguments) == (cls, arguments):
+            return {"type": "recursive", "name": its_name}
+    name = full_name(cls)
+    if name in [its_name for _, _, its_name in outer]:
+        # A generic class inside of itself with other arguments is another record
+        name += f"[{', '.join(map(_argument, arguments)) or 'Any'}]"
+    return _describe_record(node, name, (*outer, (cls, arguments, name)))
 
 
-def _describe_record(node: Any, name: str, outer: tuple[str, ...]) -> Schema:
+def _argument(annotation: Any) -> str:
+    return full_name(annotation) if isinstance(annotation, type) else str(annotation)
+
+
+def _describe_record(node: Any, name: str, outer: _Outer) -> Schema:
     is_array = isinstance(node, inspect.NamedTupleType) or getattr(node, "array_like", False)
     described: Schema = {
         "type": "record",

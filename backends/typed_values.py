@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from holdfast.backends.plain import INT64_MAX, INT64_MIN
+from holdfast.backends.plain import INT64_MAX, INT64_MIN, has_none
 from holdfast.backends.type_schema import Schema
 from holdfast.backends.value_codec import PICKLE, pack_value
 
@@ -281,7 +281,7 @@ def _has_none(schema: Schema) -> bool:
     """Whether None is among such values."""
     if schema["type"] == "union":
         return any(map(_has_none, schema["members"]))
-    return schema["type"] in ("none", "any") or None in schema.get("values", ())
+    return schema["type"] in ("none", "any") or has_none(schema.get("values", ()))
 
 
 def _choices(schema: Schema) -> _Node:

@@ -296,10 +296,11 @@ def _with_fields(value: Any, changed: dict[str, Any]) -> Any:
 
 
 def _enum(cls: Any) -> Check:
-    members = frozenset(cls)
+    # By identity: a member may have an `__eq__` of the user's. Of flags not each value is a member
+    members = {id(member) for member in cls}
 
     def one(value: Any) -> Any:
-        if type(value) is not cls or value not in members:
+        if type(value) is not cls or id(value) not in members:
             raise Misfit(full_name(cls), value)
         return value
 
@@ -309,14 +310,16 @@ def _enum(cls: Any) -> Check:
 def _literal(values: tuple[Any, ...]) -> Check:
     name = f"one of {', '.join(map(repr, values))}"
     allowed = {(type(value), value) for value in values}
+    types = frozenset(map(type, values))
 
     def one(value: Any) -> Any:
         plain = to_plain(value)
-        if (type(plain), plain) not in allowed:
+        # The type comes first: other values need not have a hash
+        if type(plain) not in types or (type(plain), plain) not in allowed:
             raise Misfit(name, value)
         return plain
 
-    return Check(name, frozenset(map(type, values)), one, never_many)
+    return Check(name, types, one, never_many)
 
 
 def _union(members: list[Check]) -> Check:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
+from holdfast.backends.plain import has_none
 from holdfast.backends.tables import NO_NAMESPACE, Rows, TableSpec, TableStore
 
 __all__ = ["ListChanges", "MapChanges", "Recorded", "Recorder", "TimerChanges", "ValueChanges"]
@@ -73,7 +74,7 @@ class ValueChanges(Recorder):
         def rows() -> Iterator[Rows]:
             merged = _merged(parts)
             addresses, cells = list(merged), list(merged.values())
-            if None in cells:
+            if has_none(cells):
                 removed = [address for address, cell in merged.items() if cell is None]
                 yield Rows(removed)
                 addresses = [address for address, cell in merged.items() if cell is not None]
@@ -223,7 +224,7 @@ def _entries(
     maps = list(maps)
     map_keys = list(chain.from_iterable(maps))
     cells = list(chain.from_iterable(map(dict.values, maps)))
-    if None in cells:
+    if has_none(cells):
         entries = list(zip(addresses, map_keys, cells, strict=True))
         removed = [(a, key) for a, key, cell in entries if cell is None and a not in emptied]
         if removed:

@@ -7,6 +7,7 @@ from itertools import compress, islice
 from typing import Any, Generic, TypeVar
 
 from holdfast.backends.entries import Block
+from holdfast.backends.plain import has_none
 from holdfast.backends.tables import ListTable, MapTable, Table, ValueTable
 from holdfast.backends.timer_queues import Timer, TimerQueue
 from holdfast.changelog.recorded import (
@@ -114,7 +115,7 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         if not self._is_ahead or (not hot and not sealed):
             return self.inner.get_many(addresses)
         found = list(map(hot.get, addresses, map(sealed.get, addresses)))
-        if None in found:
+        if has_none(found):
             missing = [
                 place
                 for place, cell in enumerate(found)
@@ -177,7 +178,7 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
     def apply_some(self, share: float) -> None:
         rows = max(round(len(self._sealed) * share), _LEAST_APPLIED)
         addresses, cells = (list(islice(left, rows)) for left in self._left)
-        if None in cells:
+        if has_none(cells):
             self.inner.remove_many(list(compress(addresses, [cell is None for cell in cells])))
             kept = [cell is not None for cell in cells]
             addresses, cells = list(compress(addresses, kept)), list(compress(cells, kept))

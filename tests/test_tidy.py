@@ -128,6 +128,7 @@ BROKEN: list[tuple[Check, str, str]] = [
     (tidy.spark_stays_in_its_room, "runtime/a.py", "import pyspark.sql"),
     (tidy.spark_stays_in_its_room, "backends/a.py", "def f():\n    from pyspark.sql import Row"),
     (tidy.spark_stays_in_its_room, "tools/a.py", "import py4j"),
+    (tidy.none_is_found_by_identity, "backends/a.py", "if None not in cells:\n    pass"),
     (
         tidy.users_objects_are_pickled_in_one_place,
         "runtime/spark/a.py",
@@ -191,6 +192,7 @@ SOUND: list[tuple[Check, str, str]] = [
     (tidy.spark_stays_in_its_room, "runtime/spark/a.py", "import pyspark"),
     (tidy.spark_stays_in_its_room, "tests/a.py", "from pyspark.sql import SparkSession"),
     (tidy.spark_stays_in_its_room, "storage/a.py", "import pysparkling"),
+    (tidy.none_is_found_by_identity, "backends/a.py", "if has_none(cells):\n    pass"),
     (
         tidy.users_objects_are_pickled_in_one_place,
         "runtime/spark/pickling.py",

@@ -156,6 +156,20 @@ def users_objects_are_pickled_in_one_place(module: Module) -> list[str]:
     ]
 
 
+def none_is_found_by_identity(module: Module) -> list[str]:
+    if not module.is_in_room:
+        return []
+    # Values of state may be among those that `in` compares, and their `__eq__` is the user's
+    return [
+        module.problem(node.lineno, "`None in` compares: use has_none of holdfast.backends.plain")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.In | ast.NotIn)
+        and isinstance(node.left, ast.Constant)
+        and node.left.value is None
+    ]
+
+
 def local_names(module: Module) -> dict[str, str]:
     """What each imported name stands for, by the name it has in this module."""
     names = {}
@@ -340,6 +354,7 @@ CHECKS: tuple[Check, ...] = (
     imports_name_the_house,
     spark_stays_in_its_room,
     users_objects_are_pickled_in_one_place,
+    none_is_found_by_identity,
     time_comes_from_the_clock,
     chance_comes_from_entropy,
     all_is_what_is_public,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.backends.testing.batching import BatchClauses
 from holdfast.backends.testing.blocking import BlockClauses
 from holdfast.backends.testing.changing import ChangeClauses
+from holdfast.backends.testing.comparisons import ComparisonClauses
 from holdfast.backends.testing.evolving import DamageClauses, EvolutionClauses
 from holdfast.backends.testing.filing import FileClauses
 from holdfast.backends.testing.forming import FormClauses
@@ -37,6 +38,7 @@ class StateBackendConformance(
     ChangeClauses,
     StateClauses,
     BatchClauses,
+    ComparisonClauses,
     NamespaceClauses,
     KeyClauses,
     TimeToLiveClauses,

@@ -203,7 +203,7 @@ def subjects_of(ttls: Sequence[StateTtlConfig | None]) -> dict[str, Subject]:
             ValueStateDescriptor("pickled", object, ttl=c, pickle=True),
             ({1, 2}, frozenset("x"), 1 + 2j, None),
         ),
-        _subject("list", ListStateDescriptor("texts", str, ttl=d), _TEXTS),
+        _subject("list", ListStateDescriptor("texts", str | None, ttl=d), (None, *_TEXTS)),
         _subject("list", ListStateDescriptor("accounts", Account, ttl=e), _ACCOUNTS, **_WINDOWS),
         _subject(
             "map",

@@ -8,6 +8,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import MISSING, dataclass
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import ZoneInfo
@@ -453,3 +454,23 @@ def test_pickle_refuses_what_it_cannot_write_or_read() -> None:
     with pytest.raises(Invalid, match="cannot be pickled"):
         value_codec_for(Any, pickle=True).encode(lambda: None)
     assert not codec.is_immutable
+
+
+class Unlike(Enum):
+    """Members that say that they are equal to nothing, and have no hash."""
+
+    ONE = "one"
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_members_are_known_by_identity_and_literals_by_type_first() -> None:
+    codec = value_codec_for(Unlike)
+    assert codec.decode(codec.encode(Unlike.ONE)) is Unlike.ONE
+    others: tuple[Any, ...] = ([], {}, 1, b"a")
+    for value in others:
+        with pytest.raises(Invalid, match="expected one of 'a', found"):
+            value_codec_for(Literal["a"]).check(value)

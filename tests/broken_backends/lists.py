@@ -22,6 +22,12 @@ class PutsOver(Lists):
         super().put(address, [*cells, *self.get(address)[len(cells) :]])
 
 
+@breaks("none_is_an_element_like_others", says="elements of 'plain', restored")
+class DropsNone(Lists):
+    def extend(self, address: Any, cells: Sequence[Any]) -> None:
+        super().extend(address, [cell for cell in cells if cell is not None])
+
+
 @breaks("an_empty_list_is_none", says="what has a list, when all are empty")
 class KeepsEmptyLists(Lists):
     def put(self, address: Any, cells: Sequence[Any]) -> None:

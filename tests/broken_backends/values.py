@@ -57,6 +57,13 @@ class ReadsEachOnce(Values):
         return super().get_many(list(dict.fromkeys(addresses)))
 
 
+@breaks("values_are_not_compared", says="a value was compared")
+class LooksForNoneByComparing(Values):
+    def get_many(self, addresses: Sequence[Any]) -> list[Any]:
+        found = super().get_many(addresses)
+        return found if None in found else list(found)
+
+
 @breaks("many_are_put_as_one_by_one", says="after many were put")
 class PutsTheFirstLast(Values):
     def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
