@@ -22,7 +22,6 @@ __all__ = [
     "EndOfInput",
     "Idle",
     "Mark",
-    "SavepointMark",
     "Watermark",
     "decode_mark",
     "encode_mark",
@@ -56,31 +55,17 @@ class Active(msgspec.Struct, frozen=True, tag="active"):
     """Event time shall wait for the channel again; so says every watermark, too."""
 
 
-class SavepointMark(msgspec.Struct, frozen=True):
-    """What a barrier says of a savepoint: where it goes, and in which format.
-
-    If it `ends_job` nothing is processed behind it, until it is known to have failed.
-    """
-
-    folder: bytes
-    """The pickled `SavepointFolder`."""
-    format: str
-    ends_job: bool = False
-
-    def __repr__(self) -> str:
-        """Without the folder: with it travels what its storage needs, secrets too."""
-        return f"SavepointMark({self.format!r}, ends_job={self.ends_job})"
-
-
 class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
-    """What came before belongs to the checkpoint, what follows does not."""
+    """What came before belongs to the checkpoint, what follows does not.
+
+    It has numbers only. All else about a savepoint slots are told before any barrier of it.
+    """
 
     checkpoint_id: int
     completed: int | None = None
     """The newest checkpoint in the job's folder that was known to be complete when this one was
     triggered: a snapshot may refer to its files, also where the news of it has not come yet."""
-    savepoint: SavepointMark | None = None
-    """If it is a savepoint and no checkpoint: where it goes."""
+    is_savepoint: bool = False
 
 
 class EndOfInput(msgspec.Struct, frozen=True, tag="end"):

@@ -7,7 +7,6 @@ elements for other slots go to outlets, and the driver is somebody who is told t
 from __future__ import annotations
 
 import logging
-import pickle
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +22,13 @@ from holdfast.backends import StateBackend, key_groups_of_slots
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.checkpoint import SavepointFormat
-from holdfast.runtime.elements import Barrier, SavepointMark
+from holdfast.runtime.elements import Barrier
 from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
 from holdfast.runtime.gauges import Gauges
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network.messages import (
     Acknowledge,
+    BeginSavepoint,
     Cancel,
     CheckpointAborted,
     CheckpointCompleted,
@@ -54,12 +54,15 @@ from holdfast.storage import (
     Clock,
     Fenced,
     HoldfastError,
+    Invalid,
     JobStorage,
     SavepointFolder,
     SegmentWriter,
     StateFolder,
     StateSnapshot,
+    load_storage,
 )
+from holdfast.storage.registry import OpenStorage, storage_at
 
 __all__ = ["Driver", "Slot", "SlotAssignment", "SlotCommand"]
 
@@ -89,11 +92,20 @@ class SlotAssignment:
     restored: Mapping[str, Sequence[StateSnapshot]] = field(default_factory=dict)
     restored_from: StateFolder | None = None
     """Where the restored state is, if not in the job's own folder."""
+    open_storage: OpenStorage = load_storage
+    """What opens the places of savepoints: see `storage_at`."""
     allow_pickle: bool = False
     compression: str = ""
     first_checkpoint_id: int
     """A number that no checkpoint of an earlier attempt has had: this one's are numbered from here
     on, and so are files that are begun before a checkpoint refers to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Savepoint:
+    place: SavepointFolder
+    format: SavepointFormat
+    ends_job: bool
 
 
 class Slot:
@@ -123,6 +135,7 @@ class Slot:
         self._commands: deque[SlotCommand] = deque()
         self._checkpoints: dict[int, SlotCheckpoint] = {}
         self._given_up: set[int] = set()
+        self._savepoints: dict[int, _Savepoint] = {}
         self._completed: int | None = None
         """The newest checkpoint that the slot knows to be complete."""
         self._acknowledging = ThreadPoolExecutor(1, f"acknowledgements of {number}")
@@ -137,6 +150,23 @@ class Slot:
         """Have a command done by the slot's thread, after those before it."""
         self._commands.append(command)
         self._bell.ring()
+
+    def begin_savepoint(self, told: BeginSavepoint) -> bool:
+        """Know of a savepoint before its barriers come; False if its place cannot be opened.
+
+        Only the name of the place comes over the network. What opens it came with the task, and
+        with that all secrets.
+        """
+        given = self._assignment
+        try:
+            storage = storage_at(told.directory, given.job.storage, given.open_storage)
+        except HoldfastError as error:
+            _logger.warning("the place of a savepoint cannot be opened: %s", error)
+            return False
+        self._savepoints[told.checkpoint_id] = _Savepoint(
+            SavepointFolder(storage, told.folder), SavepointFormat(told.format), told.ends_job
+        )
+        return True
 
     def fail(self, error: HoldfastError) -> None:
         """Have the slot stop with an error that happened elsewhere, such as a broken stream."""
@@ -323,17 +353,22 @@ class Slot:
     def _checkpoint(self, barrier: Barrier) -> None:
         """Be ready to write what a barrier asks for."""
         if barrier.checkpoint_id not in self._checkpoints:
-            begun = self._begin(barrier.checkpoint_id, barrier.savepoint)
+            begun = self._begin(barrier)
             self._checkpoints[barrier.checkpoint_id] = begun
             if barrier.checkpoint_id in self._given_up:
                 begun.give_up()
 
-    def _begin(self, checkpoint_id: int, mark: SavepointMark | None) -> SlotCheckpoint:
+    def _begin(self, barrier: Barrier) -> SlotCheckpoint:
         given, label = self._assignment, f"slot-{self._number}"
-        compression = given.compression
-        place: JobStorage | SavepointFolder = given.job
-        if mark is not None:
-            place = pickle.loads(mark.folder)
+        checkpoint_id, compression = barrier.checkpoint_id, given.compression
+        told = self._savepoints.get(checkpoint_id)
+        if barrier.is_savepoint != (told is not None):
+            raise Invalid(  # its state would go where nobody looks for it
+                "a barrier and what was said of it do not agree whether it is of a savepoint",
+                found=f"barrier {checkpoint_id}, is_savepoint={barrier.is_savepoint}",
+                fix="The job starts again from its last checkpoint",
+            )
+        place: JobStorage | SavepointFolder = given.job if told is None else told.place
 
         def begin(how: Callable[..., SegmentWriter]) -> Callable[[], SegmentWriter]:
             return partial(how, checkpoint_id, label, compression=compression)
@@ -350,8 +385,8 @@ class Slot:
             self._clock,
             len(self.chains),
             self._written,
-            savepoint=None if mark is None else SavepointFormat(mark.format),
-            ends_job=mark is not None and mark.ends_job,
+            savepoint=None if told is None else told.format,
+            ends_job=told is not None and told.ends_job,
         )
 
     def _take_snapshot(self, chain: Chain, checkpoint_id: int) -> None:

@@ -14,6 +14,7 @@ from holdfast.runtime.addresses import Listening
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.errors import NotOpened, OperatorFailed, UserCodeFailed
 from holdfast.runtime.network import (
+    BeginSavepoint,
     Cancel,
     CheckpointAborted,
     CheckpointCompleted,
@@ -212,6 +213,8 @@ class _SlotProcess:
             case Start(peers=peers):
                 self._peers = peers
                 self._has_peers.set()
+            case BeginSavepoint() as savepoint:
+                return self._slot.begin_savepoint(savepoint)
             case CheckpointCompleted() | CheckpointAborted() | Finish() | Cancel():
                 self._slot.command(command)
         return True

@@ -20,13 +20,17 @@ from holdfast.storage.interface import CheckpointStorage
 
 __all__ = [
     "STORAGE_GROUP",
+    "OpenStorage",
     "load_storage",
     "registered_storages",
+    "storage_at",
     "storage_factory",
     "whole_url",
 ]
 
 STORAGE_GROUP = "holdfast.checkpoint_storages"
+OpenStorage = Callable[[str], CheckpointStorage]
+"""What makes a storage of a root: `load_storage`, or what knows more of how to get there."""
 _WHAT = "checkpoint storage"
 
 
@@ -51,6 +55,22 @@ def load_storage(url_or_name: str, **options: Any) -> CheckpointStorage:
     if url is not None and url.default is url.empty and "url" not in options:
         raise Invalid("a checkpoint storage needs option 'url'", where=url_or_name)
     return factory(**options)
+
+
+def storage_at(
+    root: str, mine: CheckpointStorage, open_storage: OpenStorage = load_storage
+) -> CheckpointStorage:
+    """The storage of a root: the job's own if that is where it is.
+
+    Else it is made by the settings of that, if they say how to get there, or by `open_storage`.
+
+    Raises:
+        Invalid: it cannot be opened.
+    """
+    if root.rstrip("/") == mine.url.rstrip("/"):
+        return mine
+    storage = mine.at(root) or open_storage(root)
+    return mine if storage.identity == mine.identity else storage
 
 
 def storage_factory(url_or_name: str) -> Callable[..., CheckpointStorage]:

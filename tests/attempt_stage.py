@@ -110,13 +110,15 @@ class PlayedSlot:
     """What a call raises."""
     fails_at: type | None = None
     """Only messages of this type raise; None: all."""
+    refuses: type | None = None
+    """Messages of this type are answered by No."""
     is_closed: bool = False
 
     def call(self, message: ToSlot) -> bool:
         if self.error is not None and (self.fails_at is None or type(message) is self.fails_at):
             raise self.error
         self.told.append(message)
-        return True
+        return type(message) is not self.refuses
 
     def close(self) -> None:
         self.is_closed = True

@@ -21,6 +21,7 @@ from holdfast.runtime.channel import Bell, Channel, Closed
 from holdfast.runtime.driver.events import EventQueue, SlotsEnded
 from holdfast.runtime.elements import Element, size_bytes
 from holdfast.runtime.network import (
+    BeginSavepoint,
     Cancel,
     CheckpointCompleted,
     Credentials,
@@ -221,6 +222,8 @@ class SimulatedSlot:
             message = msgspec.structs.replace(message, timeout_s=0)  # nobody waits in this world
         if isinstance(message, SourceCommand):
             return obey_source(self.staging, message)
+        if isinstance(message, BeginSavepoint):
+            return self.slot.begin_savepoint(message)
         if isinstance(message, CheckpointCompleted) or self._news:
             self._news.append(message)
         elif not isinstance(message, Start):

@@ -18,7 +18,9 @@ from holdfast.storage import (
     JobStorage,
     ManualClock,
     StateSnapshot,
+    load_storage,
 )
+from holdfast.storage.registry import OpenStorage
 from simulated_jobs import Order, Shelf, job_plan
 from simulated_world import World
 
@@ -64,6 +66,7 @@ class Stage:
         url: str,
         restored_from: JobStorage | None = None,
         backend: StateBackend | None = None,
+        open_storage: OpenStorage = load_storage,
         **restored: list[StateSnapshot],
     ) -> None:
         storage = FileSystemCheckpointStorage(url, inline_limit_bytes=0)
@@ -85,6 +88,7 @@ class Stage:
                 job=self.job,
                 restored=restored,
                 restored_from=restored_from,
+                open_storage=open_storage,
                 first_checkpoint_id=1,
             ),
             0,

@@ -40,6 +40,23 @@ CHANCES = (
     "uuid.uuid6",
     "uuid.uuid7",
 )
+RUNNERS = (
+    *(f"{module}.{name}" for module in ("pickle", "cloudpickle", "pyspark.cloudpickle", "dill")
+      for name in ("load", "loads", "Unpickler")),
+    "marshal",
+    "shelve",
+    "joblib",
+    "pandas.read_pickle",
+    "pyspark.serializers",
+)  # fmt: skip
+"""What can run any code that whoever wrote its input likes."""
+UNPICKLING = {
+    "runtime/operators/user_code.py": "functions, which came with a task of Spark",
+    "backends/value_codec.py": "values of state, where a reader allows pickles by name",
+}
+EXECUTING = {"runtime/cli/program.py": "the program that a person has named"}
+"""Where code is run that comes from elsewhere, and whose it is. Nothing that came over the network
+is among it: see `SECURITY.md`, which has to say so of another place, too."""
 
 
 OTHER_PROJECT = re.compile(
@@ -231,6 +248,26 @@ def chance_comes_from_entropy(module: Module) -> list[str]:
     ]
 
 
+def nothing_that_comes_in_is_run(module: Module) -> list[str]:
+    """Neither unpickled nor evaluated. The conformance kits unpickle what they have pickled."""
+    if not module.is_in_room or module.path.startswith(("storage/testing/", "backends/testing/")):
+        return []
+    found = [
+        (node.lineno, name)
+        for node, name in uses(module)
+        if is_within(name, RUNNERS) and module.path not in UNPICKLING
+    ]
+    found += [
+        (node.lineno, node.func.id)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"eval", "exec"}
+        and module.path not in EXECUTING
+    ]
+    return [module.problem(line, f"{name}: runs code that comes in") for line, name in found]
+
+
 def annotated(tree: ast.Module) -> Iterator[ast.expr]:
     """Every annotation."""
     for node in ast.walk(tree):
@@ -357,6 +394,7 @@ CHECKS: tuple[Check, ...] = (
     none_is_found_by_identity,
     time_comes_from_the_clock,
     chance_comes_from_entropy,
+    nothing_that_comes_in_is_run,
     all_is_what_is_public,
     packages_only_re_export,
     other_project_is_not_named,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -57,11 +56,12 @@ class SavepointOrder:
     """Whether it is there, whole, and those who wait are about to be told."""
     is_needed: bool = False
     """Whether the job may go on from it one day: then nobody may delete it but who knows."""
-    packed: bytes = field(init=False, repr=False)
-    """The folder as it travels to slots."""
+    directory: str = field(default="", repr=False)
+    """What slots open the storage of the folder by: as somebody has named it, with a password if
+    there is one in it; or the URL of that storage."""
 
     def __post_init__(self) -> None:
-        self.packed = pickle.dumps(self.folder)
+        self.directory = self.directory or self.folder.storage.url
 
     @property
     def ends_job(self) -> bool:

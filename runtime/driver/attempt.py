@@ -56,7 +56,7 @@ from holdfast.runtime.driver.outcomes import (
     has_died,
 )
 from holdfast.runtime.driver.patience import Patience
-from holdfast.runtime.driver.savepoints import given_up
+from holdfast.runtime.driver.savepoints import announcement, given_up
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
     Acknowledge,
@@ -282,9 +282,8 @@ class Attempt:
     def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
             match command:
-                case Begin(checkpoint_id=number, base=base, savepoint=order):
-                    for feed in self._feeds.values():
-                        feed.cut(number, base, order)
+                case Begin():
+                    self._begin(command)
                 case Store():
                     self._parts.store(command, self._events)
                 case Notify(number):
@@ -334,6 +333,16 @@ class Attempt:
             for feed in self._feeds.values():
                 feed.drain()
         self._carry_out(commands)
+
+    def _begin(self, begin: Begin) -> None:
+        number, order = begin.checkpoint_id, begin.savepoint
+        if order is None or self._tell_all(announcement(order, number)):
+            for feed in self._feeds.values():
+                feed.cut(number, begin.base, order)
+        elif self._coordinator is not None and self._outcome is None:
+            reason = "a slot cannot open its place; the log of its executor says why"
+            now_ms = self._now_ms()
+            self._carry_out(self._coordinator.trigger_failed(now_ms, number, reason=reason))
 
     def _give_up_savepoint(self, abort: Abort) -> None:
         order = abort.savepoint
@@ -418,17 +427,20 @@ class Attempt:
             self._fail("slots have ended before the job", error or "")
             self._is_symptom = has_died(error)
 
-    def _tell_all(self, message: ToSlot) -> None:
+    def _tell_all(self, message: ToSlot) -> bool:
+        """Whether all slots have answered, and none by No."""
         if self._outcome is not None:
-            return
+            return False
+        are_willing = True
         for slot, link in self._links.items():
             try:
-                link.call(message)
+                are_willing &= link.call(message)
             except HoldfastError as error:
                 if self._phase is Phase.FINISHING and isinstance(message, CheckpointAborted):
                     continue  # it has ended as it was told to, and what it wrote with it
                 self._lose(slot, str(error))
-                return
+                return False
+        return are_willing
 
     def _enter(self, phase: Phase) -> None:
         self._phase = phase

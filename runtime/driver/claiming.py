@@ -16,12 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.runtime.driver.claimed_savepoint import ClaimedSavepoint
-from holdfast.runtime.driver.restoring import (
-    OpenStorage,
-    RestorePoint,
-    savepoint_folder,
-    storage_at,
-)
+from holdfast.runtime.driver.restoring import RestorePoint, savepoint_folder
 from holdfast.storage import (
     CheckpointStorage,
     Corrupt,
@@ -33,6 +28,7 @@ from holdfast.storage import (
     load_storage,
 )
 from holdfast.storage.cleaning import release_held
+from holdfast.storage.registry import OpenStorage, storage_at
 from holdfast.storage.sweeping import BATCH_OBJECTS
 
 __all__ = [

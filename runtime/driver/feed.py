@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from holdfast.runtime.checkpoint import SavepointOrder
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
-from holdfast.runtime.elements import SavepointMark
 from holdfast.runtime.network.messages import (
     Admit,
     EndSource,
@@ -247,7 +246,6 @@ class Feed:
     ) -> None:
         uid = self._source.uid
         try:
-            mark = None if savepoint is None else _mark_of(savepoint)
             with self._turn(is_barrier=True) as sequence:
                 if savepoint is not None and savepoint.ends_job:
                     self._hold()
@@ -260,7 +258,7 @@ class Feed:
                             sequence=sequence,
                             checkpoint_id=checkpoint_id,
                             completed=completed,
-                            savepoint=mark,
+                            is_savepoint=savepoint is not None,
                         )
                     )
                 position = self._source.position()
@@ -336,8 +334,3 @@ class Feed:
             raise Fenced(
                 "the attempt that a source feeds is over", where=f"source {self._source.uid!r}"
             )
-
-
-def _mark_of(order: SavepointOrder) -> SavepointMark:
-    """What barriers say of it: the same by all channels, or they would not be of one checkpoint."""
-    return SavepointMark(order.packed, order.format.value, order.ends_job)

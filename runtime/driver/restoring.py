@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,26 +22,23 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.job import job_in
+from holdfast.storage.registry import OpenStorage, storage_at
 
 __all__ = [
     "LATEST",
     "SAVED_AT",
-    "OpenStorage",
     "RestorePoint",
     "check_fit",
     "checkpoint_at",
     "find_restore_point",
     "is_checkpoint_path",
     "savepoint_folder",
-    "storage_at",
 ]
 
 LATEST = "latest"
 SAVED_AT = "savepoint"
 """The property of a job's own checkpoint that stands for a savepoint, with which the job was to
 end: its URL. The checkpoint itself has no state."""
-OpenStorage = Callable[[str], CheckpointStorage]
-"""What makes a storage of a root that is not where the job's own is."""
 _FOLDER = re.compile(r"(?P<root>.+?)/(?P<job>[^/]+)/chk-(?P<number>\d+)(?:/_metadata)?/?")
 
 
@@ -148,22 +145,6 @@ def checkpoint_at(
             fix="Look whether the path is right, and whether the checkpoint was deleted",
         ) from error
     return _own_point(metadata, job, open_storage)
-
-
-def storage_at(
-    root: str, mine: CheckpointStorage, open_storage: OpenStorage = load_storage
-) -> CheckpointStorage:
-    """The storage of a root: the job's own if that is where it is.
-
-    Else it is made by the settings of that, if they say how to get there, or by `open_storage`.
-
-    Raises:
-        Invalid: it cannot be opened.
-    """
-    if root.rstrip("/") == mine.url.rstrip("/"):
-        return mine
-    storage = mine.at(root) or open_storage(root)
-    return mine if storage.identity == mine.identity else storage
 
 
 def check_fit(

@@ -300,6 +300,7 @@ class JobRun:
             restored={} if point is None else point.operators(parts.plan),
             restored_from=None if point is None else point.folder,
             allow_pickle=parts.allow_pickle,
+            open_storage=parts.open_storage,
             compression=parts.config.compression,
             first_checkpoint_id=first_checkpoint_id,
             credentials=credentials,

@@ -18,7 +18,15 @@ from holdfast.runtime.network import LOOPBACK_ONLY, Credentials, Protection
 from holdfast.runtime.plan import EdgePlan, JobPlan
 from holdfast.runtime.restarts import RestartStrategy
 from holdfast.runtime.slot_process import SlotLaunch
-from holdfast.storage import Clock, Entropy, JobStorage, StateFolder, StateSnapshot
+from holdfast.storage import (
+    Clock,
+    Entropy,
+    JobStorage,
+    StateFolder,
+    StateSnapshot,
+    load_storage,
+)
+from holdfast.storage.registry import OpenStorage
 
 __all__ = ["Cluster", "RunParts", "SourceOpening", "SourcePlan"]
 
@@ -80,5 +88,7 @@ class RunParts:
     cluster: Cluster
     clock: Clock
     entropy: Entropy
+    open_storage: OpenStorage = load_storage
+    """What opens the places of savepoints, here and in slots."""
     protection: Protection = LOOPBACK_ONLY
     """Of all that driver, slots and tasks say to each other."""

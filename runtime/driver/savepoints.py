@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
-from holdfast.runtime.driver.restoring import OpenStorage, storage_at
+from holdfast.runtime.network.messages import BeginSavepoint
 from holdfast.runtime.settings import check_choice
 from holdfast.storage import (
     Invalid,
@@ -16,8 +16,16 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
+from holdfast.storage.registry import OpenStorage, storage_at, whole_url
 
-__all__ = ["SavepointOrders", "SavepointPlaces", "ended_otherwise", "given_up", "never_decided"]
+__all__ = [
+    "SavepointOrders",
+    "SavepointPlaces",
+    "announcement",
+    "ended_otherwise",
+    "given_up",
+    "never_decided",
+]
 
 
 @dataclass(frozen=True)
@@ -50,9 +58,11 @@ class SavepointPlaces:
                 fix="Name one, or set CheckpointConfig(savepoint_dir=…) or "
                 "spark.holdfast.execution.checkpointing.savepoint-dir",
             )
+        if any(mark in place for mark in "/\\."):
+            place = whole_url(place)  # slots are elsewhere
         storage = storage_at(place, job.storage, self.open_storage)
         folder = SavepointFolder.begin(storage, job.job_id)
-        return SavepointOrder(folder, SavepointFormat(form), purpose)
+        return SavepointOrder(folder, SavepointFormat(form), purpose, directory=place)
 
 
 @dataclass
@@ -84,6 +94,17 @@ class SavepointOrders:
             self._take = None
             ended, self._open = self._open, []
             return ended
+
+
+def announcement(order: SavepointOrder, checkpoint_id: int) -> BeginSavepoint:
+    """What slots are told of a savepoint, before any barrier of it."""
+    return BeginSavepoint(
+        checkpoint_id=checkpoint_id,
+        directory=order.directory,
+        folder=order.folder.folder,
+        format=order.format.value,
+        ends_job=order.ends_job,
+    )
 
 
 def _may_matter(order: SavepointOrder) -> bool:

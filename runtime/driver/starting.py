@@ -15,12 +15,7 @@ from holdfast.runtime.driver.claiming import (
     claimed_before,
     delete_claimed,
 )
-from holdfast.runtime.driver.restoring import (
-    LATEST,
-    OpenStorage,
-    RestorePoint,
-    find_restore_point,
-)
+from holdfast.runtime.driver.restoring import LATEST, RestorePoint, find_restore_point
 from holdfast.runtime.settings import check_choice
 from holdfast.storage import (
     CheckpointMetadata,
@@ -32,6 +27,7 @@ from holdfast.storage import (
     JobStorage,
     load_storage,
 )
+from holdfast.storage.registry import OpenStorage
 
 __all__ = ["Beginning", "begin"]
 

@@ -6,6 +6,7 @@ from holdfast.runtime.network.exchange_sender import ExchangeSender
 from holdfast.runtime.network.messages import (
     Acknowledge,
     Admit,
+    BeginSavepoint,
     Cancel,
     CheckpointAborted,
     CheckpointCompleted,
@@ -41,6 +42,7 @@ __all__ = [
     "LOOPBACK_ONLY",
     "Acknowledge",
     "Admit",
+    "BeginSavepoint",
     "Cancel",
     "CheckpointAborted",
     "CheckpointCompleted",

@@ -13,7 +13,6 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.runtime.checkpoint.statistics import SlotStatistics
-from holdfast.runtime.elements import SavepointMark
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network.protection import LOOPBACK_ONLY, Protection
 from holdfast.runtime.staging import PushKey, Winner
@@ -22,6 +21,7 @@ from holdfast.storage import StateSnapshot
 __all__ = [
     "Acknowledge",
     "Admit",
+    "BeginSavepoint",
     "Cancel",
     "CheckpointAborted",
     "CheckpointCompleted",
@@ -83,14 +83,33 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True, tag="admit"):
     watermark: int | None = None
 
 
+class BeginSavepoint(msgspec.Struct, frozen=True, kw_only=True, tag="begin_savepoint"):
+    """The barriers of this number will be of a savepoint; none is injected before all know.
+
+    If it `ends_job` nothing is processed behind them, until it is known to have failed. The slot
+    has been started with what it needs to get to the directory. False: it does not get there.
+    """
+
+    checkpoint_id: int
+    directory: str
+    folder: str
+    """The name of the savepoint's folder in the directory."""
+    format: str
+    ends_job: bool
+
+    def __repr__(self) -> str:
+        """Without the directory, in whose URL people may have put a password."""
+        return f"BeginSavepoint({self.checkpoint_id}, {self.folder!r}, {self.format!r})"
+
+
 class InjectBarrier(msgspec.Struct, frozen=True, kw_only=True, tag="inject_barrier"):
-    """Cut the source here: `Staging.barrier`. `completed` and `savepoint` are the `Barrier`'s."""
+    """Cut the source here: `Staging.barrier`. What it says of the checkpoint is the `Barrier`'s."""
 
     source: str
     sequence: int
     checkpoint_id: int
     completed: int | None
-    savepoint: SavepointMark | None = None
+    is_savepoint: bool = False
 
 
 class IdleSource(msgspec.Struct, frozen=True, kw_only=True, tag="idle_source"):
@@ -140,6 +159,7 @@ class RoomFor(msgspec.Struct, frozen=True, kw_only=True, tag="room_for"):
 ToSlot: TypeAlias = (
     Start
     | Admit
+    | BeginSavepoint
     | InjectBarrier
     | IdleSource
     | EndSource

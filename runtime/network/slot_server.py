@@ -17,6 +17,7 @@ from holdfast.runtime.network.admission import Admission
 from holdfast.runtime.network.frames import ACKNOWLEDGED, END, check_schema, read_element
 from holdfast.runtime.network.messages import (
     Admit,
+    BeginSavepoint,
     Cancel,
     CheckpointAborted,
     CheckpointCompleted,
@@ -37,7 +38,9 @@ from holdfast.storage import HoldfastError, Invalid, Taken, Unavailable
 
 __all__ = ["SlotCommand", "SlotServer", "SourceCommand", "obey_source"]
 
-SlotCommand: TypeAlias = Start | CheckpointCompleted | CheckpointAborted | Finish | Cancel
+SlotCommand: TypeAlias = (
+    Start | BeginSavepoint | CheckpointCompleted | CheckpointAborted | Finish | Cancel
+)
 """What is for the slot itself; the commands of sources go to its staging."""
 
 SourceCommand: TypeAlias = Admit | InjectBarrier | IdleSource | EndSource | RoomFor
@@ -55,7 +58,7 @@ def obey_source(staging: Staging, command: SourceCommand) -> bool:
                 watermark=admit.watermark,
             )
         case InjectBarrier() as inject:
-            barrier = Barrier(inject.checkpoint_id, inject.completed, inject.savepoint)
+            barrier = Barrier(inject.checkpoint_id, inject.completed, inject.is_savepoint)
             return staging.barrier(inject.source, inject.sequence, barrier)
         case IdleSource(source=source, sequence=sequence):
             return staging.idle(source, sequence)

@@ -19,7 +19,6 @@ from holdfast.runtime.control import (
     run_folders,
     runs_named,
 )
-from holdfast.runtime.driver.restoring import OpenStorage
 from holdfast.storage import (
     CheckpointMetadata,
     JobStorage,
@@ -29,7 +28,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.cleaning import jobs_at
-from holdfast.storage.registry import whole_url
+from holdfast.storage.registry import OpenStorage, whole_url
 
 __all__ = ["HISTORY", "checkpoint_history", "history_of"]
 

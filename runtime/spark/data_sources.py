@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.spark.history_source import HistorySource
 from holdfast.runtime.spark.state_source import StateSource
-from holdfast.storage.s3_secrets import Secret
+from holdfast.runtime.spark.storage_settings import SessionStorages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,7 +15,6 @@ __all__ = ["register_formats"]
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SCAN_BUILDER = "org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder"
-_OF_PLACES = ("spark.hadoop.", "fs.", "dfs.", "hadoop.", "ipc.")
 
 
 def register_formats(spark: SparkSession) -> None:
@@ -33,10 +32,11 @@ def register_formats(spark: SparkSession) -> None:
         if said is None:
             conf.set(_PUSHDOWN, "true")
         takes_filters = said is None or said.lower() == "true"
-    about_places = {
-        name: Secret(value) for name, value in conf.getAll.items() if name.startswith(_OF_PLACES)
+    told = {
+        "conf": SessionStorages.of(spark).conf,
+        "takes_filters": takes_filters,
+        "__module__": __name__,
     }
-    told = {"conf": about_places, "takes_filters": takes_filters, "__module__": __name__}
     for source in (StateSource, HistorySource):
         # A class of its own travels to Spark's processes as it is, with what it was told.
         spark.dataSource.register(type(f"Session{source.__name__}", (source,), told))

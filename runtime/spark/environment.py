@@ -8,7 +8,6 @@ import traceback
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -57,7 +56,7 @@ from holdfast.runtime.spark.session import (
 )
 from holdfast.runtime.spark.session_choice import choose_session
 from holdfast.runtime.spark.session_settings import session_settings, settings_in
-from holdfast.runtime.spark.storage_settings import storage_of
+from holdfast.runtime.spark.storage_settings import SessionStorages
 from holdfast.runtime.spark.supported import check_supported
 from holdfast.runtime.spark.travel import check_travels
 from holdfast.runtime.stream import DataStream, GeneratedUidWarning, SourceFrame
@@ -152,9 +151,6 @@ class StreamEnvironment:
         self.network = chosen.network
         self._line.has_environment = True
         register_formats(spark)
-        self._savepoints = SavepointPlaces(
-            self.checkpointing.savepoint_dir, partial(storage_of, spark=spark)
-        )
         self._builder = _JobBuilder(JobGraph())
 
     def from_stream(
@@ -274,7 +270,7 @@ class StreamEnvironment:
                 point, plan, sources, allow_non_restored_state=restoring.allow_non_restored_state
             )
 
-        network = self._network()
+        network, opens = self._network(), SessionStorages.of(self.spark)
         facts = check_session(self.spark, self.parallelism, name)
         with ExitStack() as undone:
             undone.callback(facts.hold.release)
@@ -283,12 +279,12 @@ class StreamEnvironment:
                 restoring.restore,
                 check,
                 claim_mode=restoring.claim_mode,
-                open_storage=partial(storage_of, spark=self.spark),
+                open_storage=opens,
             )
             if isinstance(beginning, JobResult):
                 handle = _ended(beginning, job, plan)
             else:
-                run = self._job_run(plan, sources, job, beginning, network, facts)
+                run = self._job_run(plan, sources, job, beginning, network, opens, facts)
                 missing = what_is_missing(self.storage.url, self.storage.capabilities)
                 notes = (
                     *filter(None, (restoring.note,)),
@@ -296,7 +292,8 @@ class StreamEnvironment:
                     *network.notes,
                     *missing,
                 )
-                handle = JobHandle(run, job, _collecting(plan), notes, self._savepoints)
+                places = SavepointPlaces(self.checkpointing.savepoint_dir, opens)
+                handle = JobHandle(run, job, _collecting(plan), notes, places)
                 self._start(run, handle, job)
                 undone.pop_all()
         return handle
@@ -334,6 +331,7 @@ class StreamEnvironment:
         job: JobStorage,
         beginning: Beginning,
         network: JobNetwork,
+        opens: SessionStorages,
         facts: SessionFacts,
     ) -> JobRun:
         keeper = CheckpointKeeper(
@@ -366,6 +364,7 @@ class StreamEnvironment:
                     network=network.slots,
                     hold=facts.hold,
                 ),
+                open_storage=opens,
                 protection=network.protection,
                 clock=SystemClock(),
                 entropy=SystemEntropy(),

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from pyspark.sql.datasource import DataSource
 
-from holdfast.runtime.driver.restoring import OpenStorage
 from holdfast.runtime.spark.storage_settings import storage_from
 from holdfast.storage import Invalid
+from holdfast.storage.registry import OpenStorage
 from holdfast.storage.s3_secrets import Secret
 
 __all__ = ["SessionSource"]

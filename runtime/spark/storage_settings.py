@@ -7,18 +7,22 @@ named by a URL takes it from there. One that is made in code takes what its opti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.spark.session import check_classic
 from holdfast.storage import CheckpointStorage, load_storage
 from holdfast.storage.hdfs_settings import hadoop_options
 from holdfast.storage.s3_options import s3_place
+from holdfast.storage.s3_secrets import Secret
 from holdfast.storage.s3a import s3a_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["storage_from", "storage_of"]
+__all__ = ["SessionStorages", "storage_from", "storage_of"]
+
+_OF_PLACES = ("spark.hadoop.", "fs.", "dfs.", "hadoop.", "ipc.")
 
 
 def _of_hdfs(_: str, conf: Mapping[str, str]) -> Mapping[str, Any]:
@@ -36,6 +40,23 @@ _OPTIONS: Mapping[str, Callable[[str, Mapping[str, str]], Mapping[str, Any]]] = 
     "s3a": _of_s3,
 }
 """By scheme: the options for a URL, out of a session's settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStorages:
+    """Opens storages with what a session has said of HDFS and S3; travels with tasks of Spark."""
+
+    conf: Mapping[str, Secret]
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> SessionStorages:
+        """What the session says by now."""
+        said = spark.conf.getAll.items()
+        return cls({name: Secret(value) for name, value in said if name.startswith(_OF_PLACES)})
+
+    def __call__(self, text: str) -> CheckpointStorage:
+        """As `storage_from`."""
+        return storage_from(text, {name: value.reveal() for name, value in self.conf.items()}, {})
 
 
 def storage_of(text: str, spark: SparkSession | None) -> CheckpointStorage:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.backends import StateBackend
-from holdfast.runtime.elements import Barrier, EndOfInput, SavepointMark, Watermark
+from holdfast.runtime.elements import Barrier, EndOfInput, Watermark
 from holdfast.runtime.errors import OperatorFailed
 from holdfast.runtime.network import (
     Acknowledge,
+    BeginSavepoint,
     Cancel,
     CheckpointAborted,
     CheckpointCompleted,
@@ -26,10 +27,13 @@ from holdfast.runtime.operators.process_operator import KeyedProcessSpec
 from holdfast.runtime.operators.sink_operator import SinkOperator
 from holdfast.runtime.slot import Slot
 from holdfast.storage import (
+    CheckpointStorage,
     Fenced,
     FileSystemCheckpointStorage,
+    Invalid,
     SavepointFolder,
     Unavailable,
+    load_storage,
 )
 from simulated_jobs import SINKS, expected
 from slot_stage import ORDERS, Stage
@@ -298,7 +302,9 @@ def test_no_checkpoint_waits_for_a_savepoint_whose_place_is_slow(
     monkeypatch.setattr(FileSystemCheckpointStorage, "writer", writer)
     stage.slot.open()
     stage.orders(*ORDERS)
-    stage.offer(Barrier(1, None, SavepointMark(pickle.dumps(folder), form)))
+    told = a_savepoint(1, stage.job.storage.url, folder.folder, form)
+    assert stage.slot.begin_savepoint(told)
+    stage.offer(Barrier(1, is_savepoint=True))
     stage.work()
     assert stage.checkpoint(2).checkpoint_id == 2
     stage.slot.command(CheckpointCompleted(2))
@@ -311,6 +317,56 @@ def test_no_checkpoint_waits_for_a_savepoint_whose_place_is_slow(
     stage.slot.close()
     there = {info.name for info in stage.job.storage.list(f"{folder.folder}/")}
     assert there
+
+
+def test_the_place_of_a_savepoint_is_opened_by_what_came_with_the_task(
+    make: Callable[..., Stage], tmp_path: Path
+) -> None:
+    """Over the network came its name, and nothing that opens anything."""
+    asked: list[str] = []
+
+    def opens(url: str) -> CheckpointStorage:
+        asked.append(url)
+        return load_storage(str(tmp_path / "elsewhere"), inline_limit_bytes=0)
+
+    stage = make(open_storage=opens)
+    stage.slot.open()
+    secret = "sftp://user:password@host/savepoints"
+    assert stage.slot.begin_savepoint(a_savepoint(1, secret, "savepoint-a-1"))
+    assert secret not in repr(a_savepoint(1, secret, "savepoint-a-1"))
+    stage.orders(*ORDERS)
+    stage.offer(Barrier(1, is_savepoint=True))
+    stage.work()
+    assert stage.driver.wait(Acknowledge).checkpoint_id == 1
+    assert asked == [secret]
+    assert [*(tmp_path / "elsewhere" / "savepoint-a-1").iterdir()]
+    stage.slot.close()
+
+
+@pytest.mark.parametrize("is_savepoint", [True, False])
+def test_a_barrier_that_does_not_fit_what_was_said_stops_the_slot(
+    make: Callable[..., Stage], *, is_savepoint: bool
+) -> None:
+    """Else its state would be where nobody looks for it."""
+    stage = make()
+    stage.slot.open()
+    if not is_savepoint:
+        assert stage.slot.begin_savepoint(a_savepoint(1, stage.job.storage.url, "savepoint-a-1"))
+    stage.offer(Barrier(1, is_savepoint=is_savepoint))
+    with pytest.raises(Invalid, match="do not agree whether it is of a savepoint"):
+        stage.work()
+    stage.slot.close()
+
+
+def test_a_place_that_cannot_be_opened_is_answered_by_no(make: Callable[..., Stage]) -> None:
+    stage = make()
+    assert not stage.slot.begin_savepoint(a_savepoint(1, "nosuch://x/y", "savepoint-a-1"))
+
+
+def a_savepoint(number: int, directory: str, folder: str, form: str = "native") -> BeginSavepoint:
+    return BeginSavepoint(
+        checkpoint_id=number, directory=directory, folder=folder, format=form, ends_job=False
+    )
 
 
 def test_a_slot_that_cannot_acknowledge_fails(make: Callable[..., Stage]) -> None:

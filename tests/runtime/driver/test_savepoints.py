@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +13,7 @@ from holdfast.runtime.checkpoint import (
 )
 from holdfast.runtime.driver.events import (
     CancelWanted,
+    CheckpointWanted,
     SavepointWanted,
     SlotLost,
     SlotsEnded,
@@ -22,6 +22,7 @@ from holdfast.runtime.driver.events import (
 )
 from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
 from holdfast.runtime.network import (
+    BeginSavepoint,
     CheckpointAborted,
     CheckpointCompleted,
     Decline,
@@ -50,7 +51,9 @@ def told(stage: Stage, *kinds: type) -> list[ToSlot]:
 
 
 @pytest.mark.usefixtures("inline")
-def test_barriers_say_where_it_goes_and_nobody_commits(storage: CheckpointStorage) -> None:
+def test_slots_know_where_it_goes_before_barriers_come_and_nobody_commits(
+    storage: CheckpointStorage,
+) -> None:
     stage, order = Stage(), an_order(storage)
 
     def script(stage: Stage) -> Iterator[Step]:
@@ -63,16 +66,54 @@ def test_barriers_say_where_it_goes_and_nobody_commits(storage: CheckpointStorag
     assert isinstance(stage.run(script), Unsuccessful)
     barriers = told(stage, InjectBarrier)
     assert len(barriers) == 2, "one for each source"
-    marks = {each.savepoint for each in barriers if isinstance(each, InjectBarrier)}
-    (mark,) = marks
-    assert mark is not None
-    assert pickle.loads(mark.folder).url == order.folder.url
-    assert (mark.format, mark.ends_job) == ("native", False)
-    assert order.folder.folder not in repr(barriers), "nor the secrets of its storage"
+    begun = BeginSavepoint(
+        checkpoint_id=7,
+        directory=order.folder.storage.url,
+        folder=order.folder.folder,
+        format="native",
+        ends_job=False,
+    )
+    assert told(stage, BeginSavepoint, InjectBarrier) == [begun, *barriers]
+    assert all(each.is_savepoint for each in barriers if isinstance(each, InjectBarrier))
     (store,) = stage.stored
     assert (store.savepoint, store.trigger, store.is_final) == (order, Trigger.SAVEPOINT, False)
     assert told(stage, CheckpointCompleted, Finish) == []
     assert stage.retained == []
+
+
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("purpose", [KEEP, STOP])
+def test_it_is_given_up_if_a_slot_does_not_get_there(
+    storage: CheckpointStorage, purpose: SavepointPurpose
+) -> None:
+    stage, order = Stage(), an_order(storage, purpose)
+    stage.slots[1].refuses = BeginSavepoint
+
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.running()
+        yield SavepointWanted(order)
+        assert not any(feed.is_held for feed in stage.attempt.feeds.values())
+        yield CheckpointWanted()
+        assert getattr(told(stage, InjectBarrier)[-1], "checkpoint_id", 0) == 8
+        yield SlotLost(0, "the test is over")
+
+    assert isinstance(stage.run(script), Unsuccessful)
+    assert "a slot cannot open its place" in error_of(order)
+    assert not any(getattr(each, "is_savepoint", False) for each in told(stage, InjectBarrier))
+    assert stage.discarded == [(order, 7)]
+
+
+@pytest.mark.usefixtures("inline")
+def test_no_barrier_is_sent_where_a_slot_may_not_know(storage: CheckpointStorage) -> None:
+    stage, order = Stage(), an_order(storage)
+    stage.slots[1].error, stage.slots[1].fails_at = Unavailable("gone"), BeginSavepoint
+
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.running()
+        yield SavepointWanted(order)
+
+    assert isinstance(stage.run(script), Unsuccessful)
+    assert told(stage, InjectBarrier) == []
 
 
 @pytest.mark.usefixtures("inline")

@@ -16,7 +16,7 @@ from holdfast.runtime.driver.claiming import (
     claimed_before,
     claims_as_properties,
 )
-from holdfast.runtime.driver.restoring import OpenStorage, find_restore_point
+from holdfast.runtime.driver.restoring import find_restore_point
 from holdfast.runtime.spark import storage_settings
 from holdfast.runtime.spark.storage_settings import storage_of
 from holdfast.storage import (
@@ -26,6 +26,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.registry import OpenStorage
 from servers.s3 import ADMIN, REGION, S3Server
 
 
