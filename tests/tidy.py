@@ -51,6 +51,7 @@ RUNNERS = (
 )  # fmt: skip
 """What can run any code that whoever wrote its input likes."""
 UNPICKLING = {
+    "runtime/spark/pickling.py": "part of a task of Spark, which unpickles the rest of it",
     "runtime/operators/user_code.py": "functions, which came with a task of Spark",
     "backends/value_codec.py": "values of state, where a reader allows pickles by name",
 }
