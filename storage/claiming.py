@@ -31,7 +31,8 @@ class Survey:
     accepted: tuple[int, ...]
     """The checkpoints that count."""
     highest_begun: int
-    """The highest number of a checkpoint's own object; see the function of this name."""
+    """The highest number of a checkpoint's own object, or one that is void; see the function of
+    this name."""
     result: JobResult | None
 
 
@@ -80,14 +81,15 @@ def survey(job: JobStorage, *, reopen: bool) -> Survey:
 
     Raises as `JobStorage.take_over` does.
     """
-    start = job.newest_start()
-    result = None if reopen else job.result_of(start)
     begun, listed = 0, []
     for found in job.checkpoint_objects():
         begun = max(begun, found.checkpoint_id)
         if found.is_metadata:
             listed.append(found.checkpoint_id)
-    return Survey(job.judged(listed, start).completed, begun, result)
+    start, void = job.begun()
+    result = None if reopen else job.result_of(start)
+    begun = max(begun, *(numbers[-1] for numbers in void), 0)
+    return Survey(job.judged(listed, start, void).completed, begun, result)
 
 
 def highest_begun(job: JobStorage, found: Survey) -> int:

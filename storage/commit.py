@@ -14,6 +14,13 @@ completed; or the old owner sees the claim and stops before anything followed fr
 What it created too late is not among those that the start document accepts and has another epoch
 than its owner's, by which every reader knows that it is void.
 
+A request of which nobody has heard may be carried out late, also after the checkpoint that it made
+was completed by a second request, and deleted: then its commit point is there again, without the
+files. So where that can be (`Capabilities.late_creates`) an owner records which numbers are void,
+before it deletes their commit points, and the records of the owner whose start document is the
+newest count for every reader. Those of older owners need not: what that one has not accepted, and
+bears another epoch, is void in any case. Readers look for records after commit points.
+
 Which shared files may still be needed follows from one rule for who writes them. A checkpoint X
 refers to files that bear its number; to those of its base, a completed one, which is kept; and
 some writers begin files before the checkpoint that refers to them, as the log of a running job.
@@ -47,6 +54,7 @@ __all__ = [
     "Spared",
     "Start",
     "Stored",
+    "among",
     "borrowed",
     "fenced_by",
     "is_leftover",
@@ -134,18 +142,27 @@ def unjudged(listed: Iterable[int], start: Start | None) -> list[int]:
 
 
 def judge(
-    listed: Collection[int], start: Start | None, epochs: Mapping[int, int | None]
+    listed: Collection[int],
+    start: Start | None,
+    epochs: Mapping[int, int | None],
+    void_numbers: Collection[range] = (),
 ) -> Judgement:
     """Decide which of the listed checkpoints count.
 
-    `start` is the newest start document. `epochs` has the epoch of each `unjudged` one, None if
-    its metadata cannot be read: it is kept, so that loading it names the damage.
+    `void_numbers` are those of the newest owner's records; of them no epoch need be known. `start`
+    is the newest start document. `epochs` has the epoch of each other `unjudged` one, None if its
+    metadata cannot be read: it is kept, so that loading it names the damage.
     """
-    void: set[int] = set()
+    void = set(among(listed, void_numbers))
     if start is not None:
-        late = unjudged(listed, start)
-        void = {number for number in late if epochs[number] not in (None, start.epoch)}
+        late = unjudged(set(listed) - void, start)
+        void |= {number for number in late if epochs[number] not in (None, start.epoch)}
     return Judgement(tuple(sorted(set(listed) - void)), tuple(sorted(void)))
+
+
+def among(numbers: Iterable[int], ranges: Collection[range]) -> list[int]:
+    """Those that are in one of these ranges."""
+    return [number for number in numbers if any(number in each for each in ranges)]
 
 
 def judge_create(mine: bytes, existing: bytes | None) -> Created:

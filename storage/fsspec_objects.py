@@ -74,6 +74,7 @@ class FsspecObjects:
             shared_between_processes=self._scheme not in _IN_MEMORY,
             durable=False,  # fsspec knows of no sync
             atomic_create=proven,
+            late_creates=not proven,
         )
 
     @property

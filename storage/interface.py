@@ -45,6 +45,9 @@ class Capabilities:
     ranges_at_once: int = 1
     """How many ranges are best read side by side: more than one where an answer takes its time, as
     over a network. A local disk gains nothing by it."""
+    late_creates: bool = True
+    """Whether a `create` of which no answer came may take effect at any later time, as over a
+    network. Then owners write a small object more for each checkpoint that they delete."""
 
 
 @dataclass(frozen=True, slots=True)

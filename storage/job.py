@@ -5,7 +5,7 @@ Committing, retention and cleaning need the right to do so: `take_over` answers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -97,7 +97,7 @@ class JobStorage(StateFolder):
             Unavailable: the storage did not answer.
         """
         listed = [found.checkpoint_id for found in self.checkpoint_objects() if found.is_metadata]
-        return self.judged(listed, self.newest_start()).completed
+        return self.judged(listed, *self.begun()).completed  # after the listing: see `commit`
 
     def load(self, checkpoint_id: int) -> CheckpointMetadata:
         """What is known of one completed checkpoint.
@@ -108,9 +108,9 @@ class JobStorage(StateFolder):
             Invalid: it was written in a newer format.
         """
         metadata = self.read_metadata(checkpoint_id)
-        start = self.newest_start()
+        start, void = self.begun()
         epochs: dict[int, int | None] = {checkpoint_id: metadata.epoch}
-        if checkpoint_id in commit.judge([checkpoint_id], start, epochs).void:
+        if checkpoint_id in commit.judge([checkpoint_id], start, epochs, void).void:
             raise self._no_checkpoint(checkpoint_id)
         return metadata
 
@@ -194,7 +194,26 @@ class JobStorage(StateFolder):
             Corrupt: it is damaged.
             Invalid: it was written in a newer format.
         """
-        for record in reversed(self.owner_records()):
+        return self.begun()[0]
+
+    def begun(self) -> tuple[commit.Start | None, tuple[range, ...]]:
+        """The newest owner's start document, and the numbers that are void by its records.
+
+        Raises as `newest_start` does.
+        """
+        records = self.owner_records()
+        start = self._newest_start(records)
+        if start is None:
+            return None, ()
+        mine = (start.epoch, start.owner)
+        return start, tuple(
+            each.numbers
+            for each in records
+            if each.kind == "void" and (each.epoch, each.token) == mine
+        )
+
+    def _newest_start(self, records: list[names.OwnerRecord]) -> commit.Start | None:
+        for record in reversed(records):
             if record.kind != "start" or record.token is None:
                 continue
             name = names.start(record.epoch, record.token)
@@ -244,11 +263,14 @@ class JobStorage(StateFolder):
             where=f"{self.url}/{name}",
         )
 
-    def judged(self, listed: list[int], start: commit.Start | None) -> commit.Judgement:
+    def judged(
+        self, listed: list[int], start: commit.Start | None, void: Collection[range] = ()
+    ) -> commit.Judgement:
         """Which of the listed commit points count, reading those that must be read."""
-        epochs = {number: self._epoch_of(number) for number in commit.unjudged(listed, start)}
+        left = sorted(set(listed) - set(commit.among(listed, void)))
+        epochs = {number: self._epoch_of(number) for number in commit.unjudged(left, start)}
         present = [number for number in listed if epochs.get(number) != 0]
-        return commit.judge(present, start, epochs)
+        return commit.judge(present, start, epochs, void)
 
     def _epoch_of(self, checkpoint_id: int) -> int | None:
         """Who committed it; None when it cannot be read, 0 when it has just been deleted."""

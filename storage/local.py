@@ -40,7 +40,9 @@ _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 class LocalObjects:
     """The verbs of `CheckpointStorage` over a directory; the contract is described there."""
 
-    capabilities = Capabilities(shared_between_processes=True, durable=True, atomic_create=True)
+    capabilities = Capabilities(
+        shared_between_processes=True, durable=True, atomic_create=True, late_creates=False
+    )
 
     def __init__(self, root: str, entropy: Entropy) -> None:
         self._root = root

@@ -90,6 +90,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
             durable=False,
             atomic_create=True,
             keeps_segment_files=False,
+            late_creates=False,
         )
 
     def prepare(self) -> None:

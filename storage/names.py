@@ -10,6 +10,8 @@
     <job>/owner-00000000000000000007.start-<token>   what that owner found when it took over
     <job>/owner-00000000000000000007.result-<token>   that the job has ended, as that owner says
     <job>/owner-00000000000000000007.held-<token>    which checkpoint that owner has restored
+    <job>/owner-00000000000000000007.void-<token>-00000000000000000000-00000000000000000041
+                                                     checkpoints that count no more, from and to
 
     savepoint-<hash of the job>-<token>/_metadata    the commit point of a savepoint, likewise
     savepoint-<hash of the job>-<token>/<label>-<token>   a file that a slot has written for it
@@ -69,6 +71,7 @@ __all__ = [
     "table_file",
     "timers_table",
     "unescape",
+    "void",
     "within",
     "writer_of",
 ]
@@ -82,7 +85,10 @@ _MAX_LABEL = 80
 _CUT = "~-"
 _PART = re.compile(rf"(?!\.)[A-Za-z0-9._=~-]{{1,{_MAX_PART}}}")
 _CHECKPOINT_OBJECT = re.compile(rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)")
-_OWNER = re.compile(rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result|held)-([0-9a-f]+))?")
+_OWNER = re.compile(
+    rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result|held|void)-([0-9a-f]+))?"
+    rf"(?:(?<=[0-9a-f])-(\d{{{_DIGITS}}})-(\d{{{_DIGITS}}}))?"
+)
 
 
 def check_name(name: str) -> str:
@@ -316,6 +322,15 @@ def held(epoch: int, token: str) -> str:
     return f"{claim(epoch)}.held-{token}"
 
 
+def void(epoch: int, token: str, numbers: range) -> str:
+    """The record that these checkpoints count no more, whatever appears; the token is the owner's.
+
+    The name says it all, so a listing tells it.
+    """
+    first, last = (_number(each, "checkpoint id") for each in (numbers[0], numbers[-1]))
+    return f"{claim(epoch)}.void-{token}-{first}-{last}"
+
+
 def savepoint_folder(job_id: str, token: str) -> str:
     """The folder of a savepoint: of which job it is, and which of them."""
     return f"savepoint-{xxhash.xxh3_64_hexdigest(job_id.encode())[:6]}-{token[:12]}"
@@ -359,7 +374,7 @@ def writer_of(name: str) -> int | None:
     return None if found is None else found.checkpoint_id
 
 
-_RecordKind = Literal["claim", "start", "result", "held"]
+_RecordKind = Literal["claim", "start", "result", "held", "void"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,11 +384,14 @@ class OwnerRecord:
     epoch: int
     token: str | None
     kind: _RecordKind
+    numbers: range = range(0)
+    """Which checkpoints are void, by a record of those."""
 
 
 def parse_owner(name: str) -> OwnerRecord | None:
     """Take the name of an owner's record within a job's folder apart; None if it is no such."""
     match = _OWNER.fullmatch(name)
-    if match is None:
+    if match is None or (match[2] == "void") != (match[4] is not None):
         return None
-    return OwnerRecord(int(match[1]), match[3], cast(_RecordKind, match[2] or "claim"))
+    numbers = range(0) if match[4] is None else range(int(match[4]), int(match[5]) + 1)
+    return OwnerRecord(int(match[1]), match[3], cast(_RecordKind, match[2] or "claim"), numbers)

@@ -222,8 +222,8 @@ class JobOwner:
     def release(self, keep: int, *, since: int | None = None) -> tuple[int, ...]:
         """Decide as `retain` does, and leave it to `sweeper` to delete.
 
-        They are completed for every reader, and whole, until their commit points are deleted, and
-        for this owner no longer: nothing can be built on them. Asks the storage nothing.
+        They are completed for every reader, and whole, until their commit points go, or are said to
+        be void; for this owner no longer: nothing can be built on them. Asks the storage nothing.
 
         Raises:
             Invalid: `keep` is below one, or a commit is not decided, so what it needs is not known.
@@ -269,9 +269,9 @@ class JobOwner:
         newer = tuple(number for number in self.completed if number > checkpoint_id)
         if newer:
             self.check()
-            folder = self._job.folder
+            self.sweeper.void([range(newer[0], newer[-1] + 1)])
             for number in reversed(newer):
-                self._storage.delete([f"{folder}/{names.metadata(number)}"])
+                self._storage.delete([self._job.name_of(names.metadata(number))])
                 self._completed.discard(number)
                 self._known.forget([number])
         return newer
@@ -452,7 +452,7 @@ class JobOwner:
     def _check_free(self, checkpoint_id: int) -> None:
         """Whoever deletes a commit point later must not meet another one of the same number."""
         if self.sweeper.owes_point(checkpoint_id):
-            raise self._taken(checkpoint_id, "is about to be deleted")
+            raise self._taken(checkpoint_id, "is about to be deleted, or was")
 
     def _taken(self, checkpoint_id: int, why: str) -> Taken:
         return Taken(

@@ -7,16 +7,17 @@ at once or later, by the same thread or another: a slow storage need not delay w
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.storage import names
 from holdfast.storage.claiming import Right
-from holdfast.storage.commit import Facts, Stored, is_orphan
+from holdfast.storage.commit import Facts, Stored, among, is_orphan
 from holdfast.storage.contents import everything_in
 from holdfast.storage.errors import Corrupt, Fenced, Invalid, NotFound
 from holdfast.storage.metadata import CheckpointMetadata
@@ -30,6 +31,7 @@ _Key = TypeVar("_Key", int, str)
 
 _logger = logging.getLogger(__name__)
 
+_VOID = b"The name says it.\n"
 BATCH_OBJECTS = 1000
 """As many as S3 deletes at one request."""
 
@@ -112,9 +114,10 @@ class Sweeper:
     leaves is an orphan and never a checkpoint that looks whole. Before each batch the claim is
     looked at, so that a newer owner finds at most one batch under way, and none of its own files
     in it. As long as any is kept, commit points go one by one, the oldest first: who cleans beside
-    the owner knows by that what it has not seen. What could not be deleted is kept, and tried again
-    at a later call. So a commit point that cannot be deleted holds up all that is to follow: the
-    log names it, at the first time and then ever more rarely.
+    the owner knows by that what it has not seen. Where a create may be late, their numbers are
+    recorded to be void before: if one appears again it counts for nobody. What could not be deleted
+    is kept, and tried again at a later call. So a commit point that cannot be deleted holds up all
+    that is to follow: the log names it, at the first time and then ever more rarely.
     """
 
     def __init__(self, right: Right, files: KnownFiles) -> None:
@@ -125,7 +128,10 @@ class Sweeper:
         self._dropped: set[int] = set()
         self._kept: frozenset[int] = frozenset()
         self._records: dict[str, None] = {}
-        self._points: dict[int, None] = {}
+        self._points: dict[int, bool] = {}
+        """Those whose commit points go; and whether all below that are not kept do, or did."""
+        self._void: list[range] = []
+        """What this has recorded to be void."""
         self._names: dict[str, None] = {}
         self._search: Search | None = None
         self._has_failed_to_learn = False
@@ -147,9 +153,10 @@ class Sweeper:
             return sum(map(len, known))
 
     def owes_point(self, number: int) -> bool:
-        """Whether the commit point of this number is to be deleted, whoever makes it."""
+        """Whether the commit point of this number is to be deleted, or void, whoever makes it."""
         with self._lock:
-            return number in self._dropped or number in self._points
+            owed = number in self._dropped or number in self._points
+            return owed or bool(among([number], self._void))
 
     def drop(self, numbers: Iterable[int], *, kept: Iterable[int]) -> None:
         """Be rid of these checkpoints, and of their files as far as those that are kept need none.
@@ -171,7 +178,7 @@ class Sweeper:
             for name in orphans:
                 found = names.parse_checkpoint_object(name)
                 if found is not None and found.is_metadata:
-                    self._points[found.checkpoint_id] = None
+                    self._points.setdefault(found.checkpoint_id, False)
                 else:
                     self._names[name] = None
 
@@ -233,7 +240,7 @@ class Sweeper:
         if dropped and may_learn:
             return 0
         if points:
-            return self._delete(self._points, points, names.metadata)
+            return self._delete_points(points, kept)
         if owed:
             return self._delete(self._names, owed, str)
         if wanted is not None:
@@ -253,12 +260,50 @@ class Sweeper:
                 lost |= self._files.of(number)
         with self._lock:
             self._dropped -= dropped
-            self._points.update(dict.fromkeys(sorted(dropped)))
+            self._points.update(dict.fromkeys(sorted(dropped), True))
             self._names.update(dict.fromkeys(sorted(lost - needed)))
         self._files.forget(dropped)
 
+    def void(self, numbers: Iterable[range]) -> None:
+        """Record that these checkpoints count no more, whoever makes their commit points again.
+
+        Raises:
+            Unavailable: the storage did not answer; calling again is safe.
+        """
+        job, right = self._right.job, self._right
+        if not job.storage.capabilities.late_creates:
+            return
+        for each in numbers:
+            if any(each[0] in known and each[-1] in known for known in self._void):
+                continue
+            job.storage.create(job.name_of(names.void(right.epoch, right.token, each)), _VOID)
+            within = [known for known in self._void if known[0] in each and known[-1] in each]
+            self._void = [known for known in self._void if known not in within] + [each]
+            with self._lock:
+                for known in within:
+                    self._names[names.void(right.epoch, right.token, known)] = None
+
+    def _delete_points(self, points: list[int], kept: Collection[int]) -> int:
+        """Record that they are void, and then delete them.
+
+        Not of those that were found as orphans: they do not count by their epoch, or by an earlier
+        record, and this owner may still use their numbers.
+        """
+        with self._lock:
+            dropped = [number for number in points if self._points[number]]
+        lowest = min(kept, default=math.inf)
+        below = [number for number in dropped if number < lowest]
+        numbers = [range(max(below) + 1)] if below else []
+        numbers += [range(each, each + 1) for each in dropped if not among([each], numbers)]
+        try:
+            self.void(numbers)
+        except Exception as error:
+            self._tell_stuck([*map(names.metadata, points)], error)
+            raise
+        return self._delete(self._points, points, names.metadata)
+
     def _delete(
-        self, owed: dict[_Key, None], batch: list[_Key], named: Callable[[_Key], str]
+        self, owed: dict[_Key, Any], batch: list[_Key], named: Callable[[_Key], str]
     ) -> int:
         """Delete a batch; a newer owner may have chosen one of these since the last look."""
         self._right.check()

@@ -19,8 +19,9 @@ from holdfast.storage import (
 class CountingStorage(JobManagerCheckpointStorage):
     """Keeps files as others do. Each call counts once, a deletion of many names too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, late_creates: bool = False) -> None:
         super().__init__(max_state_bytes=300)
+        self._late_creates = late_creates
         self._counts_lock = threading.Lock()
         self.calls: Counter[str] = Counter()
         self.listed: Counter[str] = Counter()
@@ -31,7 +32,12 @@ class CountingStorage(JobManagerCheckpointStorage):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(shared_between_processes=True, durable=True, atomic_create=True)
+        return Capabilities(
+            shared_between_processes=True,
+            durable=True,
+            atomic_create=True,
+            late_creates=self._late_creates,
+        )
 
     def _count(self, call: str) -> None:
         with self._counts_lock:

@@ -13,6 +13,7 @@ from holdfast.storage.testing.locating import LocationClauses
 from holdfast.storage.testing.naming import NameClauses
 from holdfast.storage.testing.owning import OwnerClauses
 from holdfast.storage.testing.reading import ReadingClauses
+from holdfast.storage.testing.reappearing import ReappearanceClauses
 from holdfast.storage.testing.retaining import RetentionClauses
 from holdfast.storage.testing.segmenting import SegmentClauses
 from holdfast.storage.testing.sharing import SharingClauses
@@ -37,6 +38,7 @@ class CheckpointStorageConformance(
     CommitClauses,
     OwnerClauses,
     RetentionClauses,
+    ReappearanceClauses,
     SharedFileClauses,
     EndClauses,
     DamageClauses,

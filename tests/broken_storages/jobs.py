@@ -208,3 +208,30 @@ class ReadsOnlyOnce(Local):
         if name not in self.known:
             self.known[name] = super().read_range(name, 0, None)
         return self.known[name][offset:][:length]
+
+
+@breaks("a_commit_point_that_comes_back_counts_for_nobody", says="completed after commit points")
+@breaks("deleting_and_what_comes_back_agree_in_every_order", says="completed after")
+class ForgetsWhatIsVoid(Local):
+    """As an owner would that does not record what it deletes, or a reader that does not look."""
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        return None if ".void-" in name else super().create(name, data)
+
+
+@breaks("saying_what_is_void_and_a_take_over_agree_in_every_order", says="the newest must stay")
+class DeletesTheWrongPoint(Local):
+    """Deleting one commit point deletes the next one as well."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        given = [*names]
+        more = [name.replace(f"{1:020d}/_metadata", f"{2:020d}/_metadata") for name in given]
+        super().delete(dict.fromkeys([*given, *more]))
+
+
+@breaks("a_number_of_what_was_void_before_is_used", says="has no completed checkpoint 2")
+class SaysAllIsVoid(Local):
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        if ".start-" in name:
+            super().create(f"{name.replace('start', 'void')}-{0:020d}-{99:020d}", b"x")
+        return super().create(name, data)
