@@ -47,10 +47,10 @@ class SchemaChange:
         """
         if self.verdict is Verdict.INCOMPATIBLE:
             raise Invalid(
-                f"{what} cannot be read as it is declared now: {'; '.join(self.reasons)}",
+                f"{what} cannot be read as it is declared now",
                 where=where,
                 expected=f"something that can become {_text(self.reader)}",
-                found=_text(self.writer),
+                found=f"{_text(self.writer)} ({'; '.join(self.reasons)})",
                 fix="Declare it as it was, or under another name",
             )
 

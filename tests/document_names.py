@@ -23,6 +23,8 @@ _TOPS = (*tidy.ROOMS, *tidy.SIDES, "docs")
 _KEY = re.compile(
     r"(?:-D|--conf )?(spark\.holdfast\.)?([a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+\.?)(?:=.*)?"
 )
+# Others, such as `endpoint.`, begin names of files and of Hadoop's options too.
+_TOPS_OF_OPTIONS = ("dstl", "execution", "parallelism", "pipeline", "restart-strategy", "state")
 _OF_CHANGELOGS = ("state.changelog.enabled", "dstl.dfs.upload.timeout")
 _MORE = ("holdfast.storage.s3_options", "holdfast.storage.s3a", "holdfast.backends.testing")
 _GROUPS = ("holdfast.checkpoint_storages", "holdfast.state_backends", "holdfast.changelog_storages")
@@ -49,12 +51,18 @@ def _arguments_in(text: str) -> Iterator[str]:
             yield text[:-1]
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg is not None:
-            yield node.arg
+        if isinstance(node, ast.Call) and not _is_foreign(node.func):
+            yield from (keyword.arg for keyword in node.keywords if keyword.arg is not None)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
             if not isinstance(node.value, ast.Call) and not name.isupper():
                 yield name
+
+
+def _is_foreign(function: ast.expr) -> bool:
+    """Whether it is a plain name that is not the house's, such as `timedelta`."""
+    ours = {name for package in PACKAGES for name in importlib.import_module(package).__all__}
+    return isinstance(function, ast.Name) and function.id not in ours
 
 
 @cache
@@ -97,11 +105,9 @@ def unknown_options(page: Page) -> list[str]:
 
 
 def _keys_in(page: Page) -> Iterator[tuple[int, str]]:
-    # Hadoop's S3A has names that begin with `endpoint.` as well.
-    tops = {option.key.partition(".")[0] for option in OPTIONS} - {"endpoint"} | {"dstl"}
     for span in page.spans:
         match = _KEY.fullmatch(span.text)
-        if match and (match[1] or match[2].partition(".")[0] in tops):
+        if match and (match[1] or match[2].partition(".")[0] in _TOPS_OF_OPTIONS):
             yield span.line, match[2]
     for block in page.blocks:
         for offset, line in enumerate(block.text.splitlines()):

@@ -163,7 +163,7 @@ SOUND: list[tuple[Check, str]] = [
     (commands.wrong_commands, "`holdfast run -D`, `holdfast stop`, `holdfast`, `holdfast.runtime`"),
     (commands.wrong_commands, "```\nholdfast cancel [-s [DIR]] JOB    end one as it is\n```"),
     (commands.wrong_commands, "```\nholdfast savepoint convert A B --parallelism N\n```"),
-    (names.unknown_arguments, '`available_now=True`, `on_cancel="retain"`, `x = f()`'),
+    (names.unknown_arguments, "`available_now=True`, `x = f()`, `timedelta(days=1)`"),
     (names.unknown_extras, 'pip install "holdfast-spark[s3,hdfs]"'),
     (names.unknown_files, "`tests/tidy.py`, `tests/`"),
     (names.unknown_options, "`-Dparallelism.default=8`, `state.changelog.enabled`, `dstl.dfs.`"),
