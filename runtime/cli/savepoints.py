@@ -104,8 +104,8 @@ def stop_job(
         bool,
         typer.Option(
             "--drain",
-            help="Bring event time to its end first, so that all timers fire and all windows "
-            "close: only if nobody is to go on from the savepoint.",
+            help="Bring event time to its end first, so that all timers fire: "
+            "only if nobody is to go on from the savepoint.",
         ),
     ] = False,
     form: FormatOption = None,

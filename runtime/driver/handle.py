@@ -129,9 +129,9 @@ class JobHandle:
         """End the job with a savepoint, to go on from that later; returns its URL at the end.
 
         Sources stop where they are, and sinks commit all that they wrote before. The job has then
-        finished, and leaves no checkpoints. Timers that are not due, and windows that are open, are
-        in the savepoint. With `drain` event time goes to its end before, so that they all fire: do
-        so when nobody is to go on from there.
+        finished, and leaves no checkpoints. Timers that are not due are in the
+        savepoint. With `drain` event time goes to its end before, so that they all fire: do so when
+        nobody is to go on from there.
 
         Raises:
             Invalid: as `trigger_savepoint`.
