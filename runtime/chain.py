@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,12 +11,13 @@ from functools import partial
 import pyarrow as pa
 
 from holdfast.runtime.channel import Channel
-from holdfast.runtime.elements import Active, Barrier, EndOfInput, Idle, Watermark
+from holdfast.runtime.elements import Active, Barrier, EndOfInput, Idle, Watermark, size_bytes
 from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
 from holdfast.runtime.gate import Aligned, Awake, Ended, Event, Gate, Quiet, Rows, TimeAdvanced
 from holdfast.runtime.operators.operator import Operator, Output
 from holdfast.runtime.plan import ChainPlan
 from holdfast.runtime.routing import Router
+from holdfast.runtime.turns import Turns
 
 __all__ = ["Chain", "ChainOutput"]
 
@@ -59,6 +61,11 @@ class Chain:
     `on_barrier` is told of each barrier that a channel brings, before anything follows from it.
     When it has come by all channels, operators emit what belongs before it, the barrier goes on,
     and `on_aligned` takes the snapshot.
+
+    What an element causes may be long: then a step does a part of it, and those that follow do the
+    rest before another element is read. Only barriers are, and a snapshot may so be taken while
+    timers below a watermark still wait. It is right: they are in the state, no row has overtaken
+    them, and event time begins anew with a restore.
     """
 
     def __init__(
@@ -83,7 +90,9 @@ class Chain:
         self._routers = routers
         self._on_barrier = on_barrier
         self._on_aligned = on_aligned
-        self._next_channel = 0
+        self._turns = Turns(len(channels))
+        self._left: deque[Iterator[None]] = deque()
+        """What elements that were read have caused, and is not done: in order, in parts."""
         self._links = [
             [link for link in plan.links if link.operator == place]
             for place in range(len(self.operators))
@@ -127,21 +136,44 @@ class Chain:
                     raise
         self._can_take = can_take
 
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._left) or next(self._readable(), None) is not None
+
     def step(self) -> bool:
-        """Take one element, if there is one that may be taken now, and see it through."""
-        count = len(self._channels)
-        for turn in range(count):
-            place = (self._next_channel + turn) % count
-            if self._gate.may_read(place):
-                element = self._channels[place].take(self.operators[0].batch_bytes)
-                if element is not None:
-                    self._next_channel = (place + 1) % count
-                    if isinstance(element, Barrier):
-                        self._on_barrier(element)
-                    for event in self._gate.receive(place, element):
-                        self._handle(event)
-                    return True
-        return False
+        """Do a bounded amount: what is left of the last element, or else take the next one.
+
+        False if there is nothing that may be done now. Channels share turns by bytes.
+        """
+        barriers = [place for place in self._readable() if self._is_at_barrier(place)]
+        has_read = self._read(barriers) if self._left else self._read([*self._readable()])
+        has_left = bool(self._left)
+        while self._left and next(self._left[0], _DONE) is _DONE:
+            self._left.popleft()
+        return has_read or has_left
+
+    def _readable(self) -> Iterator[int]:
+        may_read, channels = self._gate.may_read, self._channels
+        return (place for place, each in enumerate(channels) if len(each) and may_read(place))
+
+    def _is_at_barrier(self, place: int) -> bool:
+        return isinstance(self._channels[place].first, Barrier)
+
+    def _read(self, places: Sequence[int]) -> bool:
+        """Take an element of one of these channels."""
+        if not places:
+            return False
+        place = self._turns.next(places)
+        element = self._channels[place].take(self.operators[0].batch_bytes)
+        if element is None:
+            return False
+        self._turns.charge(place, size_bytes(element))
+        if isinstance(element, Barrier):
+            self._on_barrier(element)
+        for event in self._gate.receive(place, element):
+            self._handle(event)
+        return True
 
     def tick(self, now_ms: int) -> None:
         """Let operators do what is due by the clock, until the end: no row may follow it."""
@@ -152,19 +184,16 @@ class Chain:
                 operator.tick(now_ms)
 
     def next_tick_ms(self) -> int | None:
-        """When the first of them has something to do."""
+        """When the first of them has something to do; in the past, if it had too much at once."""
         if self.has_ended:
             return None
         due = [operator.next_tick_ms() for operator in self.operators]
         return min((moment for moment in due if moment is not None), default=None)
 
     def pass_watermark(self, operator: int, watermark: int) -> None:
-        """Event time behind an operator has got to here."""
-        for link in self._links[operator]:
-            if isinstance(link.target, int):
-                self._advance(link.target, watermark)
-            else:
-                self._routers[link.target].mark(Watermark(watermark))
+        """Event time behind an operator has got to here: all of it, for rows follow at once."""
+        for _ in self._watermark_passed(operator, watermark):
+            pass
 
     def pass_idle(self, operator: int) -> None:
         """Nothing comes from an operator for a while."""
@@ -210,16 +239,16 @@ class Chain:
             case Rows(batch=batch):
                 self.rows += batch.num_rows
                 self._process(0, batch)
-            case TimeAdvanced(timestamp):
-                self._advance(0, timestamp)
-            case Quiet():
-                self._idle(0)
-            case Awake():
-                self._active(0)
             case Aligned(barrier):
                 self._align(barrier)
+            case TimeAdvanced(timestamp):
+                self._left.append(self._advance(0, timestamp))
+            case Quiet():
+                self._left.append(_once(partial(self._idle, 0)))
+            case Awake():
+                self._left.append(_once(partial(self._active, 0)))
             case Ended():
-                self._end()
+                self._left.append(_once(self._end))
 
     def _process(self, place: int, batch: pa.RecordBatch) -> None:
         with self._named(place):
@@ -228,12 +257,23 @@ class Chain:
     def _named(self, place: int) -> AbstractContextManager[None]:
         return operator_named(self.plan.operators[place].uid)
 
-    def _advance(self, place: int, watermark: int) -> None:
-        operator = self.operators[place]
-        with self._named(place):
-            operator.advance(watermark)
+    def _advance(self, place: int, watermark: int) -> Iterator[None]:
+        """In parts; the watermark goes on when all that it causes here is done."""
+        operator, has_more = self.operators[place], True
+        while has_more:
+            with self._named(place):
+                has_more = operator.advance(watermark)
+            if has_more:
+                yield
         if not operator.makes_event_time:
-            self.pass_watermark(place, watermark)
+            yield from self._watermark_passed(place, watermark)
+
+    def _watermark_passed(self, place: int, watermark: int) -> Iterator[None]:
+        for link in self._links[place]:
+            if isinstance(link.target, int):
+                yield from self._advance(link.target, watermark)
+            else:
+                self._routers[link.target].mark(Watermark(watermark))
 
     def _idle(self, place: int) -> None:
         operator = self.operators[place]
@@ -264,3 +304,12 @@ class Chain:
         for router in self._routers.values():
             router.mark(EndOfInput())
         self.has_ended = True
+
+
+_DONE = object()
+
+
+def _once(act: Callable[[], None]) -> Iterator[None]:
+    """Something short, in one part."""
+    act()
+    yield from ()

@@ -89,6 +89,14 @@ class Channel:
         """Whether the channel is not full; more than that `offer` does not ask."""
         return self._size_bytes < self.capacity_bytes
 
+    @property
+    def first(self) -> Element | None:
+        """What `take` would begin with. For the thread that takes; others may close meanwhile."""
+        try:
+            return self._elements[0][0]
+        except IndexError:
+            return None
+
     def watch(self, on_taken: Callable[[], None]) -> None:
         """Have `on_taken` called after each take, by the thread that takes. Once a channel."""
         self._on_taken = on_taken

@@ -273,4 +273,4 @@ class KeyedBatchFunction(_Function, ABC):
     def on_timers(
         self, timestamps: Sequence[int], keys: Sequence[Any], domain: TimeDomain, ctx: BatchContext
     ) -> pa.RecordBatch | pa.Table | Iterable[Any] | None:
-        """Called with all timers that are due at once, in order of time."""
+        """Called with the timers that are due, in order of time; with many, more than once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -11,8 +11,17 @@ from holdfast.runtime.arrow_types import cast_to
 from holdfast.runtime.channel import Channel
 from holdfast.runtime.elements import Element, Mark
 from holdfast.runtime.partitioning import Partitioner
+from holdfast.runtime.plan import EdgeKind, EdgePlan, JobPlan
 
-__all__ = ["CastingRouter", "ChannelOutlet", "ForwardRouter", "HashRouter", "Outlet", "Router"]
+__all__ = [
+    "CastingRouter",
+    "ChannelOutlet",
+    "ForwardRouter",
+    "HashRouter",
+    "Outlet",
+    "Router",
+    "router_of",
+]
 
 
 class Outlet(Protocol):
@@ -28,15 +37,20 @@ class Outlet(Protocol):
         ...
 
 
+# Both ends of a channel within a slot are the same thread, so a deep queue gains nothing: it would
+# only be what a barrier has to wait for, and memory.
+_HANDED_OVER_BYTES = 4 * 1024 * 1024
+
+
 class ChannelOutlet:
-    """A channel of this very slot."""
+    """A channel of this very slot, which is used up to a part of its capacity."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     @property
     def has_room(self) -> bool:
-        return self._channel.has_room
+        return self._channel.has_room and self._channel.size_bytes < _HANDED_OVER_BYTES
 
     def send(self, element: Element) -> None:
         self._channel.offer(element)
@@ -114,3 +128,20 @@ class CastingRouter:
 
     def mark(self, mark: Mark) -> None:
         self._router.mark(mark)
+
+
+def router_of(
+    edge: EdgePlan,
+    slot: int,
+    plan: JobPlan,
+    channels: Sequence[Channel],
+    outlet: Callable[[EdgePlan, int], Outlet],
+) -> Router:
+    """The way from this slot to an edge: by its own `channels`, and by `outlet` to other slots."""
+    if edge.kind is EdgeKind.FORWARD:
+        router: Router = ForwardRouter(ChannelOutlet(channels[0]))
+    else:
+        local = ChannelOutlet(channels[slot])
+        outlets = [local if to == slot else outlet(edge, to) for to in range(plan.parallelism)]
+        router = HashRouter(edge.partitioner(plan.parallelism, plan.max_parallelism), outlets)
+    return CastingRouter(router, edge.schema) if edge.is_cast else router

@@ -40,16 +40,14 @@ from holdfast.runtime.network.messages import (
     ToDriver,
 )
 from holdfast.runtime.operators.operator import OperatorContext
-from holdfast.runtime.plan import ChainPlan, EdgeKind, EdgePlan, JobPlan
+from holdfast.runtime.plan import ChainPlan, EdgePlan, JobPlan
 from holdfast.runtime.routing import (
-    CastingRouter,
-    ChannelOutlet,
-    ForwardRouter,
-    HashRouter,
     Outlet,
     Router,
+    router_of,
 )
 from holdfast.runtime.slot_checkpoint import SlotCheckpoint
+from holdfast.runtime.turns import Turns
 from holdfast.storage import (
     Clock,
     Fenced,
@@ -144,6 +142,7 @@ class Slot:
         self._is_done = False
         self._lost: HoldfastError | None = None
         self.chains: list[Chain] = []
+        self._turns = Turns(len(assignment.plan.chains))
         self._gauges = Gauges(assignment.backend, self.chains)
 
     def command(self, command: SlotCommand) -> None:
@@ -266,21 +265,10 @@ class Slot:
     def _routers(self, chain_plan: ChainPlan) -> dict[str, Router]:
         plan = self._assignment.plan
         edges = [link.target for link in chain_plan.links if isinstance(link.target, str)]
-        return {edge: self._router(plan.edge(edge)) for edge in edges}
-
-    def _router(self, edge: EdgePlan) -> Router:
-        router = self._uncast_router(edge)
-        return CastingRouter(router, edge.schema) if edge.is_cast else router
-
-    def _uncast_router(self, edge: EdgePlan) -> Router:
-        mine, plan = self._number, self._assignment.plan
-        if edge.kind is EdgeKind.FORWARD:
-            return ForwardRouter(ChannelOutlet(self._channels[edge.edge_id][0]))
-        local = ChannelOutlet(self._channels[edge.edge_id][mine])
-        outlets = [
-            local if slot == mine else self._outlet(edge, slot) for slot in range(plan.parallelism)
-        ]
-        return HashRouter(edge.partitioner(plan.parallelism, plan.max_parallelism), outlets)
+        return {
+            edge: router_of(plan.edge(edge), self._number, plan, self._channels[edge], self._outlet)
+            for edge in edges
+        }
 
     def _context(self, chain: Chain, place: int) -> OperatorContext:
         given = self._assignment
@@ -307,29 +295,36 @@ class Slot:
         )
 
     def _work(self) -> bool:
-        """Do one thing, as far downstream as there is something to do: so nothing can jam."""
-        self._tick()
+        """Have one chain do a bounded amount; chains share the time of the slot's thread.
+
+        A chain that has no room for what comes of it has no turn, so the furthest downstream that
+        has work always may have one: nothing can jam.
+        """
         for chain in self.chains:
             chain.tend()
-        for chain in reversed(self.chains):
-            if chain.has_room and chain.step():
-                self._say_finished()
-                return True
-        return False
+        now_ms = self._clock.now_ms()
+        ready = [
+            place
+            for place, chain in enumerate(self.chains)
+            if chain.has_room and (chain.has_work or _is_due(chain, now_ms))
+        ]
+        if not ready:
+            return False
+        place = self._turns.next(ready)
+        chain, began_s = self.chains[place], self._clock.monotonic_s()
+        if _is_due(chain, now_ms):
+            chain.tick(now_ms)
+        if chain.has_room:
+            chain.step()
+        self._turns.charge(place, self._clock.monotonic_s() - began_s)
+        self._say_finished()
+        return True
 
     def _say_finished(self) -> None:
         """At once: barriers may come so fast that there is always something to do."""
         if not self._has_said_finished and all(chain.has_ended for chain in self.chains):
             self._has_said_finished = True
             self._driver.call(Finished(self._number))
-
-    def _tick(self) -> None:
-        """Do what is due by the clock, as far as there is room for what comes of it."""
-        now_ms = self._clock.now_ms()
-        for chain in self.chains:
-            due = chain.next_tick_ms()
-            if due is not None and due <= now_ms and chain.has_room:
-                chain.tick(now_ms)
 
     def _wait_s(self) -> float:
         # Who makes room rings.
@@ -482,6 +477,11 @@ class Slot:
 
 def _called_off(cancel: Cancel) -> Fenced:
     return Fenced("the driver has called this attempt off", found=cancel.reason)
+
+
+def _is_due(chain: Chain, now_ms: int) -> bool:
+    due_ms = chain.next_tick_ms()
+    return due_ms is not None and due_ms <= now_ms
 
 
 @dataclass(frozen=True)

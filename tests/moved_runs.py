@@ -14,7 +14,7 @@ from holdfast.backends import SnapshotTarget, StateBackend, key_groups_of_slots
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_groups
 from holdfast.runtime.checkpoint import SavepointFormat
-from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec
+from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, Operator
 from holdfast.runtime.operators.key_columns import KeyColumns
 from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
 from holdfast.storage import (
@@ -129,21 +129,18 @@ class MovedRun:
         users, sums = (self.slots[spec.uid] for spec in _SPECS)
         if step.now_ms is not None:
             self.clock.advance(step.now_ms - self.clock.now_ms())
-            for slot in users:
-                slot.operator.tick(step.now_ms)
+            _tick(users, step.now_ms)
         if step.rows:
             self._feed(USERS, step.rows, [n for _, _, n, _ in step.rows])
         if step.to_all is not None:
             self._to_each(*step.to_all)
         if step.watermark is not None:
-            for slot in users:
-                slot.operator.advance(step.watermark)
+            _advance(users, step.watermark)
         told = [row for slot in users for row in slot.output.taken()]
         if told:
             self._feed(SUMMED, [row[:-1] for row in told], [row[-1] for row in told])
         if step.watermark is not None:
-            for slot in sums:
-                slot.operator.advance(step.watermark)
+            _advance(sums, step.watermark)
         summed = [row for slot in sums for row in slot.output.taken()]
         self._told.update(row[:-1] for row in (*told, *summed))
 
@@ -238,3 +235,20 @@ class MovedRun:
 
     def _all(self) -> list[Slot]:
         return [slot for slots in self.slots.values() for slot in slots]
+
+
+def _advance(slots: Iterable[Slot], watermark: int) -> None:
+    for slot in slots:
+        while slot.operator.advance(watermark):
+            pass
+
+
+def _tick(slots: Iterable[Slot], now_ms: int) -> None:
+    for slot in slots:
+        while _is_due(slot.operator, now_ms):
+            slot.operator.tick(now_ms)
+
+
+def _is_due(operator: Operator, now_ms: int) -> bool:
+    due_ms = operator.next_tick_ms()
+    return due_ms is not None and due_ms <= now_ms

@@ -89,12 +89,16 @@ class Slot:
         return self.output.taken()
 
     def advance(self, watermark: int) -> list[Row]:
-        self.operator.advance(watermark)
+        """All that follows from a watermark, whatever it takes."""
+        while self.operator.advance(watermark):
+            pass
         return self.output.taken()
 
     def tick(self, now_ms: int) -> list[Row]:
         self.clock.advance(now_ms - self.clock.now_ms())
         self.operator.tick(now_ms)
+        while (due_ms := self.operator.next_tick_ms()) is not None and due_ms <= now_ms:
+            self.operator.tick(now_ms)
         return self.output.taken()
 
 

@@ -162,7 +162,10 @@ class SimulatedSlot:
 
     _addresses: ClassVar[dict[str, SimulatedSlot]] = {}
 
-    def __init__(self, world: World, launch: SlotLaunch, number: int) -> None:
+    def __init__(
+        self, world: World, launch: SlotLaunch, number: int, watch: Callable[[SimulatedSlot], bool]
+    ) -> None:
+        self._watch = watch
         name = f"slot {number} of {launch.epoch}.{launch.attempt}"
         self.process = Process(name)
         self.life = Life.STARTING
@@ -215,6 +218,11 @@ class SimulatedSlot:
             yield Action("hears news", process, self._hear, 0.3)
         if self.life in _BEATING and self._world.clock.now_ms() - self._last_beat_ms >= _BEAT_MS:
             yield Action("beats", process, self._beat)
+
+    def channel(self, edge: str) -> Channel:
+        """The channel of an edge that has but one in each slot."""
+        (channel,) = self._channels[edge]
+        return channel
 
     def receive(self, message: ToSlot) -> bool:
         """What the driver says, in a thread of the network."""
@@ -311,7 +319,7 @@ class SimulatedSlot:
         return self._world.clock.now_ms() > self._idle_since_ms
 
     def _step(self) -> None:
-        has_done = self.slot.step()
+        has_done = self._watch(self)
         self._idle_since_ms = None if has_done else self._world.clock.now_ms()
         if self.slot.is_done:
             self.slot.close()
@@ -438,11 +446,14 @@ class SimulatedCluster:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.watch: Callable[[SimulatedSlot], bool] = lambda slot: slot.slot.step()
+        """Has a slot do a step; for who wants to look before and after."""
         self.deployments: list[SimulatedDeployment] = []
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> SimulatedDeployment:
         slots = [
-            SimulatedSlot(self._world, launch, number) for number in range(launch.plan.parallelism)
+            SimulatedSlot(self._world, launch, number, self.watch)
+            for number in range(launch.plan.parallelism)
         ]
         deployment = SimulatedDeployment(self._world, self._world.process, events, slots)
         self.deployments.append(deployment)

@@ -8,47 +8,40 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Self
 
-import pyarrow as pa
 import pytest
 
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.ended import EndedRun
-from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.restoring import LATEST, SAVED_AT, RestorePoint
 from holdfast.runtime.driver.run import JobRun, JobStatus
-from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
+from holdfast.runtime.driver.run_parts import RunParts
 from holdfast.runtime.driver.starting import begin
-from holdfast.runtime.elements import MIN_WATERMARK
+from holdfast.runtime.plan import JobPlan
 from holdfast.runtime.restarts import FixedDelayRestart
-from holdfast.runtime.staging import PushKey, Winner
 from holdfast.storage import (
     CheckpointMetadata,
-    Fenced,
-    HoldfastError,
     Invalid,
     JobOwner,
     JobResult,
-    SavepointFolder,
+    NotFound,
     SeededEntropy,
-    StateSnapshot,
     Unavailable,
     names,
 )
 from quick_places import quick_place
-from simulated_cluster import SimulatedCluster, SimulatedLink, SimulatedServer, SimulatedSlot
-from simulated_jobs import SINKS, SOURCES, Batch, Order, Shelf, expected, job_plan, orders_of
+from simulated_cluster import SimulatedCluster, SimulatedLink, SimulatedServer
+from simulated_jobs import SINKS, SOURCES, Batch, Row, Shelf, expected, job_plan, orders_of
+from simulated_sources import SimulatedSourcePlan
 from simulated_state import SimulatedState
 from simulated_storage import SimulatedStorage
 from simulated_world import (
-    Action,
     Broken,
     Killed,
     Process,
@@ -59,8 +52,6 @@ from simulated_world import (
 )
 from tried_backends import backend_named, turn
 
-_BACKLOG_BYTES = 2_000
-_KIND = "test.simulated-source/1"
 _EXECUTORS = (
     "holdfast.backends.snapshot_worker",
     "holdfast.backends.transfers",
@@ -73,167 +64,29 @@ _EXECUTORS = (
 )
 
 
-class SimulatedSource(Source):
-    """A list of batches that can be read again from anywhere."""
-
-    def __init__(self, world: World, batches: list[Batch], opening: SourceOpening) -> None:
-        self.uid = opening.uid
-        self._world = world
-        self._process = world.process
-        self._batches = batches
-        self._opening = opening
-        restored = opening.restored
-        assert restored is None or restored.kind == _KIND
-        self._position: dict[str, Any] = {"done": 0, "has_ended": False}
-        if restored is not None:
-            self._position = dict(restored.attributes)
-        self._feed: Feed | None = None
-        self._failure: str | None = None
-        self._is_stopped = False
-        self._is_idle = False
-
-    def start(self, feed: Feed) -> None:
-        self._feed = feed
-        self._world.actors.append(self)
-
-    def actions(self) -> Iterable[Action]:
-        if self._failure is not None:
-            # Late, as if its thread was stopped just before: what can go wrong until then?
-            yield Action("source says why it failed", self._process, self._fail, 0.05)
-        elif not self._is_stopped and self._has_room() and not self._is_held:
-            yield Action(f"push of {self.uid}", self._process, self._go_on, 0.5)
-
-    def position(self) -> dict[str, Any]:
-        return dict(self._position)
-
-    def store(
-        self,
-        position: Any,
-        checkpoint_id: int,
-        *,
-        completed: int | None,
-        savepoint: SavepointFolder | None = None,
-    ) -> StateSnapshot:
-        if self._world.mishap("position is not stored", rate=0.02):
-            raise Unavailable("the position cannot be stored")
-        return StateSnapshot(kind=_KIND, attributes=position)
-
-    def stop(self) -> None:
-        self._is_stopped = True
-        self._failure = None
-        if self in self._world.actors:
-            self._world.actors.remove(self)
-
-    @property
-    def _is_held(self) -> bool:
-        """Whether it would have to wait, which nobody can in this world."""
-        return self._feed is not None and self._feed.is_held
-
-    def _slots(self) -> list[SimulatedSlot]:
-        assert self._feed is not None
-        addresses = self._feed.addresses
-        return [SimulatedSlot.at(addresses[slot]) for slot in sorted(addresses)]
-
-    def _has_room(self) -> bool:
-        return all(
-            slot.staging.backlog_bytes(self.uid) < _BACKLOG_BYTES
-            for slot in self._slots()
-            if slot.process.is_alive
-        )
-
-    def _fail(self) -> None:
-        assert self._feed is not None
-        self._feed.fail(self._failure or "", "")
-        self._failure, self._is_stopped = None, True
-
-    def _go_on(self) -> None:
-        feed = self._feed
-        assert feed is not None
-        try:
-            if self._world.mishap("source fails", rate=0.001):
-                raise Unavailable("the source does not answer")
-            done = self._position["done"]
-            at_end = self._position["has_ended"] or done == len(self._batches)
-            if at_end and not self._is_idle and self._world.random.random() < 0.3:
-                self._is_idle = True
-                feed.idle()
-            elif at_end:
-                self._position = {"done": done, "has_ended": True}
-                self._is_stopped = True
-                feed.end()
-            else:
-                self._push(feed, done)
-        except Fenced:
-            self._is_stopped = True
-        except HoldfastError as error:
-            self._failure = str(error)
-
-    def _push(self, feed: Feed, number: int) -> None:
-        """Splits are pushed by one or two attempts, of which any may win; then they are let in."""
-        batch = self._batches[number]
-        winners = []
-        for split, rows in enumerate(batch):
-            attempts = self._world.random.choice((1, 1, 2))
-            for attempt in range(attempts):
-                self._stage(rows, number, split, attempt)
-            winners.append(Winner(split, self._world.random.randrange(attempts)))
-        latest = max((order.at for rows in batch for order in rows), default=MIN_WATERMARK + 1)
-
-        def admitted() -> None:
-            self._position = {"done": number + 1, "has_ended": False}
-
-        feed.admit(
-            number,
-            winners,
-            rows=sum(map(len, batch)),
-            watermark=latest - 1 if latest > 0 else None,
-            admitted=admitted,
-        )
-
-    def _stage(self, rows: list[Order], number: int, split: int, attempt: int) -> None:
-        plan = self._opening.plan
-        for edge in self._opening.edges:
-            columns = [pa.array(each, kind) for each, kind in zip(
-                zip(*rows, strict=True) if rows else ((), (), ()), edge.schema.types, strict=True
-            )]  # fmt: skip
-            batch = pa.RecordBatch.from_arrays(columns, schema=edge.schema)
-            parts = edge.partitioner(plan.parallelism, plan.max_parallelism).split(batch)
-            for slot, part in zip(self._slots(), parts, strict=True):
-                if not slot.process.is_alive:
-                    raise Unavailable("a slot does not take rows")
-                push = slot.staging.open(PushKey(self.uid, edge.edge_id, number, split, attempt))
-                if part is not None and part.num_rows:
-                    push.add(part)
-                push.complete()
-
-
-@dataclass(frozen=True)
-class SimulatedSourcePlan:
-    """A source as the job was planned."""
-
-    batches: list[Batch]
-
-    def open(self, opening: SourceOpening) -> Source:
-        return SimulatedSource(World.current(), self.batches, opening)
-
-
 class Simulation:
     """One job, from its first driver until one has finished it, and all others have given up.
 
     Seeds are dealt over the backends, unless one is named.
     """
 
+    keyed: Sequence[str] = ("spend", "towns")
+    sinks: Sequence[str] = SINKS
+    eagerness = 0.5
+    """How much more than other things sources push."""
+
     def __init__(self, seed: int, *, faults: int | None = None, backend: str | None = None) -> None:
         self.world = World(seed, faults=faults)
         self.backend_name = turn(seed) if backend is None else backend
         chance = self.world.random
-        self.batches = orders_of(random.Random(seed))
+        self.batches = self.drawn(random.Random(seed))
         self.parallelism = chance.choice((1, 2, 2, 3))
-        self.expected = expected(self.batches)
-        self.shelf = Shelf(self.world, self._check_commit)
+        self.expected = self.answer()
+        seen: dict[str, Counter[Row]] = {uid: Counter() for uid in self.sinks}
+        self.shelf = Shelf(self.world, self._check_commit, seen=seen)
         self.storage = SimulatedStorage(self.world, self._check_checkpoint, self._check_deletion)
         self.job = self.storage.job("job")
-        self.plan = job_plan(self.shelf, self.parallelism)
+        self.plan = self.planned()
         concurrent = chance.choice((1, 2, 3))
         self.config = CheckpointConfig(
             interval=chance.choice(("10ms", "30ms", "200ms")),
@@ -250,10 +103,23 @@ class Simulation:
         self.there: dict[int, CheckpointMetadata] = {}
         """Those of them that were not deleted."""
         self.runs: dict[Process, JobRun] = {}
+        self.epochs: dict[JobRun, int] = {}
         self.statuses: list[tuple[str, JobStatus]] = []
         self.errors: list[str] = []
         self.checkpoints = 0
         self._drivers = 0
+
+    def drawn(self, chance: random.Random) -> dict[str, list[Batch]]:
+        """What the sources have."""
+        return orders_of(chance)
+
+    def answer(self) -> dict[str, Counter[Row]]:
+        """The right answer of each sink."""
+        return expected(self.batches)
+
+    def planned(self) -> JobPlan:
+        """The job."""
+        return job_plan(self.shelf, self.parallelism)
 
     @property
     def is_finished(self) -> bool:
@@ -299,7 +165,7 @@ class Simulation:
                     run = self._live()
                 except Killed:
                     continue
-                except Unavailable as error:
+                except (Unavailable, NotFound) as error:  # or others have just gone further
                     self.world.note(f"{driver.name} does not get to start: {error}")
                     continue
                 driver.is_alive = False
@@ -355,7 +221,9 @@ class Simulation:
         self.runs[self.world.process] = run = JobRun(
             RunParts(
                 plan=self.plan,
-                sources={uid: SimulatedSourcePlan(self.batches[uid]) for uid in SOURCES},
+                sources={
+                    uid: SimulatedSourcePlan(self.batches[uid], self.eagerness) for uid in SOURCES
+                },
                 config=self.config,
                 restart=FixedDelayRestart(attempts=1_000, delay=0),
                 backend=self.backend,
@@ -368,6 +236,7 @@ class Simulation:
                 entropy=SeededEntropy(self.world.random.randrange(2**32)),
             )
         )
+        self.epochs[run] = owner.epoch
         return run
 
     def _calamity(self) -> None:
@@ -399,15 +268,15 @@ class Simulation:
             return  # it stands for a savepoint, which was looked at
         there = ({*metadata.sources}, {*metadata.operators})
         _promise(
-            f"it has parts of {there}", is_kept=there == ({*SOURCES}, {"spend", "towns", *SINKS})
+            f"it has parts of {there}", is_kept=there == ({*SOURCES}, {*self.keyed, *self.sinks})
         )
-        for uid in ("spend", "towns"):
+        for uid in self.keyed:
             groups = sorted(
                 part.key_groups for part in metadata.operators[uid].parts if part.key_groups
             )
             found = [group for first, last in groups for group in range(first, last + 1)]
             _promise(f"{uid} lacks a part", is_kept=found == [*range(self.plan.max_parallelism)])
-        for uid in SINKS:
+        for uid in self.sinks:
             slots = [part.slot for part in metadata.operators[uid].parts]
             _promise(f"{uid} lacks a part", is_kept=slots == [*range(self.parallelism)])
         _promise("a file of a checkpoint is not there", is_kept=metadata.files() <= files)
@@ -484,6 +353,8 @@ def simulated(world: World) -> Iterator[None]:
         for module in _EXECUTORS:
             patch.setattr(f"{module}.ThreadPoolExecutor", SimulatedExecutor)
         patch.setattr("holdfast.backends.transfers.wait", wait_for_all)
+        # Few timers are due at once here: so that there is more than one slice of them.
+        patch.setattr("holdfast.runtime.operators.row_loop.MOST_TIMERS", 2)
         patch.setattr("holdfast.runtime.driver.keeper._FIRST_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.keeper._CLEAN_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.savepoint_keeper._FIRST_PAUSE_S", 0.0)

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.ended import EndedRun
+from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.storage import CheckpointMetadata, HoldfastError, NotFound, SavepointFolder
 from simulated_runs import Simulation
@@ -41,6 +42,8 @@ class SavedSimulation(Simulation):
         """A job that was stopped or cancelled with a savepoint is gone on with, from that."""
         if not isinstance(run, JobRun) or run.status not in _ENDED:
             return False
+        if any(by > self.epochs[run] for by, _ in self.completed):
+            return False  # others have gone on with it
         complete = [each for each in run._given if each.is_complete]
         for order in complete:
             if (order.ends_job and run._stopped_at is not None) or order.cancels_job:
@@ -52,6 +55,11 @@ class SavedSimulation(Simulation):
     def restored(self) -> str:
         """The savepoint, until there is a checkpoint of those who go on from it."""
         return self._goes_on_from or super().restored()
+
+    def _hesitate(self, point: RestorePoint) -> None:
+        """Who names a savepoint begins with it whatever others have done: so nobody else does."""
+        if self._goes_on_from is None:
+            super()._hesitate(point)
 
     def _calamity(self) -> None:
         super()._calamity()

@@ -237,11 +237,17 @@ class CheckpointKeeper:
         try:
             metadata = self._document(command)
             self._savepoints.commit(order, metadata)
+            # Only then: a newer run removes what this one has prepared and not committed, which the
+            # savepoint lists; and nobody may take it for the job's last word, and cancel by it.
+            self._owner.check()
             decided = Stored(metadata, order)
             order.is_stored = True
         except Exception as error:  # noqa: BLE001 - who waits for it learns of it only here
             reason = str(error) or repr(error)
-            decided = StoreFailed(command.checkpoint_id, reason, is_fatal=False)
+            is_fatal = isinstance(error, Fenced)
+            if is_fatal:
+                self._savepoints.discard(order, command.checkpoint_id)
+            decided = StoreFailed(command.checkpoint_id, reason, is_fatal=is_fatal)
         self.decided_aside[command.checkpoint_id] = decided
         events.put(decided)
 

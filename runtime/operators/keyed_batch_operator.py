@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -20,7 +21,10 @@ from holdfast.runtime.operators.process_operator import USER_TIMERS
 from holdfast.runtime.operators.results import BatchResults
 from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode, UserFunctionSpec
 
-__all__ = ["KeyedBatchSpec"]
+__all__ = ["MOST_BATCHED_TIMERS", "KeyedBatchSpec"]
+
+MOST_BATCHED_TIMERS = 65536
+"""As many timers at most are in one call: it lasts about as long as one for a batch of rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +80,16 @@ class _KeyedBatchOperator(FunctionOperator):
         self._emit("process_batch", in_hand, lambda: process(batch, self._context), moment)
         self._context.batch_times = self._context.batch_keys = None
 
-    def advance(self, watermark: int) -> None:
+    def advance(self, watermark: int) -> bool:
         self._timers.watermark = watermark
-        service = self._timers.service
-        while timers := list(service.due_event_time(watermark)):
+        timers = [*islice(self._timers.service.due_event_time(watermark), MOST_BATCHED_TIMERS)]
+        if timers:
             self._fire(timers, TimeDomain.EVENT_TIME, timers[-1].timestamp)
+        return bool(timers)
 
     def tick(self, now_ms: int) -> None:
-        service = self._timers.service
-        while timers := list(service.due_processing_time(now_ms)):
+        timers = [*islice(self._timers.service.due_processing_time(now_ms), MOST_BATCHED_TIMERS)]
+        if timers:
             self._fire(timers, TimeDomain.PROCESSING_TIME, None)
 
     def next_tick_ms(self) -> int | None:

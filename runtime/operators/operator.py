@@ -119,8 +119,14 @@ class Operator(ABC):
     def process(self, batch: pa.RecordBatch) -> None:
         """Process rows of the operator's input schema."""
 
-    def advance(self, watermark: int) -> None:
-        """Event time has got to here; the chain passes the watermark on afterwards."""
+    def advance(self, watermark: int) -> bool:
+        """Event time has got to here; do a bounded amount of what is due, and answer if more is.
+
+        While more is, the chain reads no rows and calls again with the same watermark; barriers,
+        ticks and the news of checkpoints may come between. Then it passes the watermark on.
+        """
+        del watermark
+        return False
 
     def idle(self) -> None:
         """Nothing is waited for, for a while; the chain passes that on afterwards."""
@@ -129,7 +135,10 @@ class Operator(ABC):
         """Something is waited for again after `idle`; the chain passes that on afterwards."""
 
     def tick(self, now_ms: int) -> None:
-        """The clock has got to here; called about when `next_tick_ms` says, or later."""
+        """The clock has got to here: do a bounded amount of what is due.
+
+        Called about when `next_tick_ms` says, or later; again, as long as that is in the past.
+        """
 
     def next_tick_ms(self) -> int | None:
         """When `tick` has something to do; None when it has not."""

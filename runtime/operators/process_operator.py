@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
-from holdfast.backends import KeyedStateBackend
+from holdfast.backends import KeyedStateBackend, Timer
 from holdfast.runtime.functions import KeyedProcessFunction, ProcessFunction, TimeDomain
 from holdfast.runtime.operators.contexts import RowContext, TimeKeeper, Timers, TimersContext
 from holdfast.runtime.operators.function_operator import FunctionOperator
@@ -72,8 +73,9 @@ class _ProcessOperator(FunctionOperator):
         times = batch.column(batch.num_columns - 1) if self._spec.has_event_time else None
         self._loop.run(repeat(None), self._reader.read(batch), times)
 
-    def advance(self, watermark: int) -> None:
+    def advance(self, watermark: int) -> bool:
         self._time.watermark = watermark
+        return False
 
 
 class _KeyedProcessOperator(FunctionOperator):
@@ -88,6 +90,10 @@ class _KeyedProcessOperator(FunctionOperator):
         super().__init__(code, self._keys.key_type)
         self._spec = spec
         self._reader = RowReader(spec.input_schema, uid=spec.uid)
+        # A walk over many timers goes on in the next call: to begin one may cost as much as there
+        # are timers of one moment.
+        self._due: Iterator[Timer] | None = None
+        self._due_by_clock: Iterator[Timer] | None = None
 
     def _get_ready(self, context: OperatorContext) -> None:
         keyed = self.state.keyed
@@ -98,21 +104,29 @@ class _KeyedProcessOperator(FunctionOperator):
         results = RowResults(self._spec, context.output)
         self._rows = RowLoop(keyed, RowContext(keyed, self._timers), self.code, results)
         self._timer_context = TimersContext(keyed, self._timers)
-        self._firing = TimerLoop(keyed, self._timer_context, self.code, results)
+        self._firing = TimerLoop(keyed, self._timer_context, self.code, results, context.clock)
 
     def process(self, batch: pa.RecordBatch) -> None:
         keys = self._keyed.keys_of(self._keys.of(batch))
         times = batch.column(batch.num_columns - 1) if self._spec.has_event_time else None
         self._rows.run(keys, self._reader.read(batch), times)
 
-    def advance(self, watermark: int) -> None:
+    def advance(self, watermark: int) -> bool:
         self._timers.watermark = watermark
         self._timer_context.domain = TimeDomain.EVENT_TIME
-        self._firing.run(self._timers.service.due_event_time(watermark), has_time=True)
+        if self._due is None:
+            self._due = self._timers.service.due_event_time(watermark)
+        has_more = self._firing.run(self._due, has_time=True)
+        if not has_more:
+            self._due = None
+        return has_more
 
     def tick(self, now_ms: int) -> None:
         self._timer_context.domain = TimeDomain.PROCESSING_TIME
-        self._firing.run(self._timers.service.due_processing_time(now_ms), has_time=False)
+        if self._due_by_clock is None:
+            self._due_by_clock = self._timers.service.due_processing_time(now_ms)
+        if not self._firing.run(self._due_by_clock, has_time=False):
+            self._due_by_clock = None
 
     def next_tick_ms(self) -> int | None:
         return self._timers.service.next_processing_time()

@@ -6,6 +6,7 @@ Everything that does not depend on the row is done before or after it, for a who
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +15,18 @@ from holdfast.backends import Timer
 from holdfast.runtime.operators.contexts import HasKey, RowContext, TimersContext
 from holdfast.runtime.operators.results import RowResults, moments_of
 from holdfast.runtime.operators.user_code import NO_ROWS, USER_ERRORS, UserCode, answers_anything
+from holdfast.storage import Clock
 
-__all__ = ["MOST_RESULTS", "RowLoop", "TimerLoop"]
+__all__ = ["MOST_RESULTS", "MOST_TIMERS", "RowLoop", "TimerLoop"]
 
 MOST_RESULTS = 65536
 """As many results, and those of one row more, are kept before they are passed on."""
+
+MOST_TIMERS = 8192
+"""As many timers at most are fired before somebody else may have the slot's thread."""
+
+_LONGEST_FIRING_S = 0.02
+"""Likewise, for functions that take long: other chains wait, and so do barriers."""
 
 _Row = Callable[[Any, Any], Iterable[Any] | None]
 
@@ -107,31 +115,41 @@ class RowLoop:
 
 
 class TimerLoop:
-    """Calls `on_timer` for each timer that is due, under its key."""
+    """Calls `on_timer` for timers that are due, each under its key."""
 
     def __init__(
-        self, keys: HasKey, context: TimersContext, code: UserCode, results: RowResults
+        self,
+        keys: HasKey,
+        context: TimersContext,
+        code: UserCode,
+        results: RowResults,
+        clock: Clock,
     ) -> None:
         self._keys = keys
         self._context = context
         self._code = code
         self._results = results
+        self._clock = clock
 
-    def run(self, due: Iterator[Timer], *, has_time: bool) -> None:
-        """Fire timers; with `has_time` what they make happened when they were due."""
-        is_done = False
-        while not is_done:
-            made, moments, is_done = self._some(due)
-            times = moments if has_time else [None] * len(moments)
-            self._results.emit(made, pa.array(times, pa.int64()))
+    def run(self, due: Iterator[Timer], *, has_time: bool) -> bool:
+        """Fire a bounded number of timers; answers whether there may be more.
+
+        With `has_time` what they make happened when they were due.
+        """
+        made, moments, has_more = self._some(due)
+        times = moments if has_time else [None] * len(moments)
+        self._results.emit(made, pa.array(times, pa.int64()))
+        return has_more
 
     def _some(self, due: Iterator[Timer]) -> tuple[list[Any], Sequence[int], bool]:
         holder, context, on_timer = self._keys, self._context, self._code.function.on_timer
         made: list[Any] = []
         moments: list[int] = []
         timer = None
+        now_s = self._clock.monotonic_s
+        until_s, left = now_s() + _LONGEST_FIRING_S, MOST_TIMERS
         try:
-            for timer in due:
+            for timer in islice(due, left):
                 holder.key = timer.key
                 context.time = timer.timestamp
                 results = on_timer(timer.timestamp, context)
@@ -140,11 +158,12 @@ class TimerLoop:
                         raise self._code.no_rows(results)
                     made.extend(results)
                     moments.extend([timer.timestamp] * (len(made) - len(moments)))
-                    if len(made) >= MOST_RESULTS:
-                        return made, moments, False
+                if len(made) >= MOST_RESULTS or now_s() > until_s:
+                    return made, moments, True
+                left -= 1
         except USER_ERRORS as error:
             raise self._failure(error, timer) from error
-        return made, moments, True
+        return made, moments, left == 0
 
     def _failure(self, error: BaseException, timer: Timer | None) -> Exception:
         in_hand = f"timer at {timer.timestamp} of key {timer.key!r}" if timer else ""

@@ -113,11 +113,12 @@ class _WatermarkOperator(Operator):
             self._is_idle = False
             self._output.active()
 
-    def advance(self, watermark: int) -> None:
+    def advance(self, watermark: int) -> bool:
         if watermark == MAX_WATERMARK:
             self._watermark = watermark
             self._is_idle = False
             self._output.advance(watermark)
+        return False
 
     def next_tick_ms(self) -> int | None:
         idle_after_ms = self._spec.idle_after_ms

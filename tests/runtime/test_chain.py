@@ -41,6 +41,7 @@ class Noted(Operator):
         self.calls = spec.calls
         self.error_at = spec.error_at
         self.due_ms = spec.due_ms
+        self.more = spec.more
         self.out: Any = None
 
     def note(self, what: str) -> None:
@@ -55,8 +56,10 @@ class Noted(Operator):
         self.note(f"rows {batch.column(0).to_pylist()}")
         self.out.emit(batch)
 
-    def advance(self, watermark: int) -> None:
+    def advance(self, watermark: int) -> bool:
         self.note(f"time {watermark}")
+        self.more -= 1
+        return self.more >= 0
 
     def idle(self) -> None:
         self.note("idle")
@@ -100,6 +103,8 @@ class NotedSpec(OperatorSpec):
     calls: list[str]
     error_at: str = ""
     due_ms: int | None = None
+    more: int = 0
+    """How often it has more to do when event time advances."""
     kind: type[Noted] = Noted
     name: str = "noted"
     input_schema: pa.Schema = field(default_factory=lambda: SCHEMA)
@@ -274,6 +279,72 @@ def test_no_row_of_the_clock_follows_the_end() -> None:
     assert stage.chain.next_tick_ms() is None
     stage.chain.tick(200)
     assert stage.out() == []
+
+
+def test_what_a_watermark_causes_is_done_before_rows_are_read_and_only_then_it_goes_on() -> None:
+    stage = Stage(a={"more": 2})
+    for element in (Watermark(5), rows(1)):
+        stage.channels[0].offer(element)
+    steps = []
+    while stage.chain.has_work:
+        assert stage.chain.step()
+        steps.append([*stage.calls])
+        stage.calls.clear()
+    assert steps == [
+        ["a time 5"],
+        ["a time 5"],
+        ["a time 5", "b time 5", "c time 5"],
+        ["a rows [1]", "b rows [1]", "c rows [1]"],
+    ]
+    assert stage.out() == [Watermark(5), [1]]
+    assert not stage.chain.step()
+
+
+def test_barriers_pass_between_two_parts_of_it_and_rows_do_not() -> None:
+    stage = Stage(channels=2, a={"more": 3})
+    for element in (Watermark(5), Barrier(1)):
+        for channel in stage.channels:
+            channel.offer(element)
+    stage.channels[0].offer(rows(1))
+    stage.chain.step()
+    stage.chain.step()
+    assert stage.calls == ["a time 5"], "of both watermarks the second one counts"
+    assert stage.barriers == []
+    stage.chain.step()
+    assert stage.barriers == [Barrier(1)]
+    assert "snapshot 1" not in stage.calls
+    stage.chain.step()
+    assert stage.calls[2:].index("snapshot 1") < stage.calls[2:].index("a time 5")
+    assert stage.out()[-1] == Barrier(1)
+    stage.calls.clear()
+    stage.take()
+    assert stage.calls[:3] == ["a time 5", "b time 5", "c time 5"]
+    assert stage.calls[3:] == ["a rows [1]", "b rows [1]", "c rows [1]"]
+    assert stage.out() == [Watermark(5), [1]]
+
+
+def test_the_end_waits_for_all_that_the_last_watermark_causes() -> None:
+    stage = Stage(a={"more": 1})
+    stage.channels[0].offer(EndOfInput())
+    stage.chain.step()
+    assert (stage.chain.has_ended, stage.out()) == (False, [])
+    stage.chain.step()
+    assert stage.chain.has_ended
+    assert stage.out()[-1] == EndOfInput()
+
+
+def test_channels_of_large_batches_leave_those_of_small_ones_their_share() -> None:
+    stage = Stage(channels=2)
+    for number in range(3):
+        stage.channels[0].offer(rows(*[number] * 100))
+    for number in range(10):
+        stage.channels[1].offer(rows(number))
+    stage.channels[1].offer(Barrier(1))
+    stage.take()
+    before = [call for call in stage.calls if call.startswith("a rows [0, 0")]
+    assert len(before) == 1
+    read = [call for call in stage.calls if call.startswith("a rows")]
+    assert read.index("a rows [9]") < read.index(f"a rows {[1] * 100}")
 
 
 def test_the_clock_is_for_all_operators_the_earliest_first() -> None:

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from holdfast.runtime.chain import Chain
 from holdfast.runtime.checkpoint import SavepointPurpose
 from holdfast.runtime.checkpoint.pending import PendingCheckpoint
 from holdfast.runtime.driver.keeper import CheckpointKeeper
@@ -211,11 +212,24 @@ def cleaned_while_it_is_written() -> AbstractContextManager[Any]:
     return patch.object(JobOwner, "release_orphans", all_of_them)
 
 
+def time_that_does_not_wait_for_its_timers() -> AbstractContextManager[Any]:
+    """A watermark goes on after the first slice of the timers that it makes due."""
+    advance = Chain._advance
+
+    def hasty(chain: Chain, place: int, watermark: int) -> Iterator[None]:
+        operator, first = chain.operators[place], chain.operators[place].advance
+        with patch.object(operator, "advance", lambda at: first(at) and False):
+            yield from advance(chain, place, watermark)
+
+    return patch.object(Chain, "_advance", hasty)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
     [
         without_alignment,
+        time_that_does_not_wait_for_its_timers,
         committed_when_prepared,
         only_the_last_committed,
         not_committed_again,

@@ -384,7 +384,11 @@ def test_a_slot_that_cannot_acknowledge_fails(make: Callable[..., Stage]) -> Non
 def test_timers_by_the_clock_wait_for_room_as_rows_do(make: Callable[..., Stage]) -> None:
     stage = make()
     stage.slot.open()
-    chain = next(each for each in stage.slot.chains if each.plan.chain_id == "spend")
+    chain, reader = (
+        next(each for each in stage.slot.chains if each.plan.chain_id == chain_id)
+        for chain_id in ("spend", "towns")
+    )
+    reader.suspend(1)
     towns = stage.channels["towns/0"][0]
     ticks: list[int] = []
 
@@ -396,12 +400,11 @@ def test_timers_by_the_clock_wait_for_room_as_rows_do(make: Callable[..., Stage]
     spend.tick = tick  # type: ignore[method-assign]
     spend.next_tick_ms = lambda: 0  # type: ignore[method-assign]
     towns.capacity_bytes = 1
-    stage.slot._tick()
-    stage.slot._tick()
+    assert [stage.slot.step(), stage.slot.step()] == [True, False]
     assert len(ticks) == 1
     assert stage.slot._wait_s() > 0.1, "it does not spin meanwhile"
     assert towns.take() is not None
     assert stage.slot._wait_s() < 0.1
-    stage.slot._tick()
+    assert stage.slot.step()
     assert len(ticks) == 2
     stage.slot.close()

@@ -80,6 +80,21 @@ def test_one_beside_the_job_leaves_no_trace_in_its_folder(storage: CheckpointSto
     run.keeper.close()
 
 
+def test_a_run_that_was_taken_over_has_no_savepoints_any_more(storage: CheckpointStorage) -> None:
+    """What its sinks have prepared may be gone by then, and others have gone on with the job."""
+    run, order = run_of(storage.job("job")), an_order(storage)
+    run.complete()
+    newer = run_of(storage.job("job"), LATEST)
+    answer = saved(run, order)
+    assert isinstance(answer, StoreFailed)
+    assert answer.is_fatal
+    assert not order.is_stored
+    run.keeper.close()
+    with pytest.raises(NotFound):
+        order.folder.load()
+    newer.keeper.close()
+
+
 def test_who_comes_after_a_stop_goes_on_from_the_savepoint(storage: CheckpointStorage) -> None:
     """Also if its driver died before the end was recorded: older checkpoints are too old."""
     job = storage.job("job")

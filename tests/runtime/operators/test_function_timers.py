@@ -21,7 +21,6 @@ from holdfast.runtime.functions import (
     TimeDomain,
 )
 from holdfast.runtime.operators import KeyedBatchSpec, OperatorSpec
-from holdfast.runtime.operators.row_loop import MOST_RESULTS
 from holdfast.storage import Invalid, load_storage
 from operator_runs import Fleet, keyed, running
 
@@ -168,26 +167,6 @@ def test_what_time_it_is() -> None:
         slot.advance(15)
         slot.clock.advance(5)
         assert slot.feed([("a", 1)], [None]) == [("None", 15, None), ("clock", 1_005, None)]
-
-
-class Swarm(KeyedProcessFunction):
-    def process_element(self, value: Any, ctx: KeyedContext) -> None:
-        ctx.timer_service().register_event_time_timer(1)
-
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Results:
-        yield ctx.get_current_key(), timestamp
-        yield None, None
-
-
-def test_many_timers_of_one_moment(backend: StateBackend) -> None:
-    count = MOST_RESULTS // 2 + 10
-    with running(keyed(Swarm(), has_event_time=True), backend=backend) as slot:
-        slot.feed([(f"u{number}", 0) for number in range(count)])
-        slot.operator.advance(1)
-        assert [batch.num_rows for batch in slot.output.batches] == [MOST_RESULTS, 20]
-        found = slot.output.taken()
-        assert {user for user, *_ in found[::2]} == {f"u{number}" for number in range(count)}
-        assert found[1::2] == [(None, None, 1)] * count
 
 
 class Restartable(KeyedProcessFunction):
