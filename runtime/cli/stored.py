@@ -165,8 +165,8 @@ def show_state(
         return
     columns = list(dict.fromkeys(column for row in listed for column in row))
     lines = table(f"state {name!r} of operator {uid!r}", *columns)
-    for row in listed:
-        lines.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    for cells in _rows_told(columns, listed):
+        lines.add_row(*map(Text, cells))
     show(lines)
     if not is_all:
         say(f"there are more: --limit {limit}")
@@ -293,6 +293,9 @@ def _show_compared(compared: snapshots.ComparedSnapshots) -> None:
             Text("; ".join(each.examples)),
         )
     show(lines)
+    for each in compared.states:
+        if each.types:
+            show(f"the types of {each.state!r} of {each.uid!r} differ: {'; '.join(each.types)}")
     show("the same entries" if compared.are_equal else "not the same entries")
 
 
@@ -307,6 +310,19 @@ def _show_validated(validated: snapshots.Validated) -> None:
         show(f"not whole: {len(validated.findings)} findings; read {read}")
     else:
         show(f"whole: {read}")
+
+
+def _rows_told(columns: list[str], rows: list[dict[str, Any]]) -> Iterator[list[str]]:
+    """The cells of each row; the key of a list or a map only with the first of its rows."""
+    # Rows of a key lie together; those of other states have a key each
+    has_several = any(each in ("map_key", "position") for each in columns)
+    above: dict[str, str] = {}
+    for row in rows:
+        told = {column: _cell(row.get(column)) for column in columns}
+        owner = {column: told[column] for column in columns if column in ("key", "namespace")}
+        is_same = has_several and bool(owner) and owner == above
+        yield list((told | dict.fromkeys(owner, "") if is_same else told).values())
+        above = owner
 
 
 def _cell(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 First sums are compared, which takes little. Only where those differ the rows themselves are, a few
 key groups at a time, so that memory stays bounded; state without keys, which is little, as a whole.
+Where values are of different types, of each is compared what both have (`common_types.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,11 +21,17 @@ from holdfast.backends.key_groups import KeyGroupRange
 from holdfast.backends.redistribution import Mode
 from holdfast.backends.regrouping import Regrouping, in_order
 from holdfast.backends.row_sums import RowCounter, RowSums
+from holdfast.backends.schema import compare_keys
+from holdfast.backends.schema_steps import Verdict
+from holdfast.backends.snapshots import TableInfo
 from holdfast.backends.stored_tables import KeyedTable
+from holdfast.backends.type_schema import Schema
 from holdfast.backends.typed_keys import KeyForm
 from holdfast.backends.typed_rows import Positions
 from holdfast.backends.typed_values import ValueForm, is_plain
+from holdfast.runtime.snapshots.common_types import common_of_all, differences, projection
 from holdfast.runtime.snapshots.finding import StoredSnapshot
+from holdfast.runtime.snapshots.inspecting import type_of
 from holdfast.runtime.snapshots.settled import settled
 from holdfast.runtime.snapshots.showing import unpacked
 
@@ -34,6 +42,8 @@ _EXAMPLES = 3
 _SHOWN_CHARACTERS = 60
 _KEYED, _OPERATOR = "keyed", "operator"
 _ONLY_A, _ONLY_B, _CHANGED = "only in A", "only in B", "another value"
+_TYPES_DIFFER = "types differ"
+_RAWS = list[msgspec.Raw]
 _State = tuple[str, str]
 """The name of a state, and its kind."""
 _RowId = tuple[bytes, bytes, bytes, int]
@@ -45,6 +55,7 @@ class ComparedState(msgspec.Struct, frozen=True):
 
     `status` is `equal`, `different`, `types differ`, `only in A` or `only in B`. Rows that one has
     alone are by key, namespace, and map key or place in the list; `changed` have another value.
+    Where types differ, values are compared by what both types have, as far as keys are the same.
     """
 
     uid: str
@@ -58,7 +69,9 @@ class ComparedState(msgspec.Struct, frozen=True):
     only_b: int = 0
     changed: int = 0
     examples: tuple[str, ...] = ()
-    """Some keys with what differs."""
+    """Some keys with what differs, each once."""
+    types: tuple[str, ...] = ()
+    """What differs in the types."""
 
 
 class ComparedSnapshots(msgspec.Struct, frozen=True):
@@ -90,6 +103,54 @@ def compare(a: StoredSnapshot, b: StoredSnapshot, tell: Callable[[int], None]) -
     return ComparedSnapshots(a.path, b.path, tuple(states))
 
 
+class _Types(NamedTuple):
+    """What a state is written as: its kind, where a row is found, and values."""
+
+    kind: str
+    places: dict[str, Schema | None]
+    """Types of what a row is found by, by what people call them."""
+    values: Schema
+    is_stamped: bool = False
+
+    def has_places_of(self, other: _Types) -> bool:
+        """Whether a row of one may be found in the other."""
+        return self.kind == other.kind and not any(_moved(self, other))
+
+
+def _moved(a: _Types, b: _Types) -> Iterator[str]:
+    """Where rows of one cannot be found in the other."""
+    for what, mine in a.places.items():
+        its = b.places[what]
+        if mine is None or its is None:
+            if mine != its:
+                yield f"{what}: {_type_of(mine)} in A, {_type_of(its)} in B"
+        elif compare_keys(mine, its).verdict is not Verdict.COMPATIBLE_AS_IS:
+            yield f"{what}: {_type_of(mine)} in A, {_type_of(its)} in B"
+
+
+def _type_of(schema: Schema | None) -> str:
+    return "none" if schema is None else type_of(schema)
+
+
+def _types_differ(a: Sequence[_Types], b: Sequence[_Types]) -> tuple[str, ...]:
+    """What differs in the types, other than names of classes; one line for each place."""
+    if sorted(map(msgspec.json.encode, a)) == sorted(map(msgspec.json.encode, b)):
+        return ()
+    found: dict[str, None] = {}
+    for mine, its in product(a, b):
+        if mine.kind != its.kind:
+            found[f"kind: {mine.kind} in A, {its.kind} in B"] = None
+        found |= dict.fromkeys((*_moved(mine, its), *differences(mine.values, its.values)))
+        if mine.is_stamped != its.is_stamped:
+            found[f"a time to live only in {'A' if mine.is_stamped else 'B'}"] = None
+    return tuple(found)
+
+
+def _types_of(info: TableInfo, keys: Schema | None) -> _Types:
+    places = {"key": keys, "namespace": info.namespaces, "map key": info.map_keys}
+    return _Types(info.kind, places, info.values, info.stamped)
+
+
 class _Side:
     """The state of an operator in one of the two."""
 
@@ -107,6 +168,8 @@ class _Side:
         self.states = {(name, _KEYED) for name in self.keyed}
         self.states |= {(table.name, _OPERATOR) for table in unkeyed}
         self._sums: dict[str, RowSums] | None = None
+        self.common: Schema | None = None
+        """What values are compared by, if those of the other side are of another type."""
 
     def sums(self, state: _State) -> RowSums:
         """Of all rows of a state."""
@@ -120,15 +183,18 @@ class _Side:
             found = list(dict.fromkeys(found))  # each slot has a copy, however many slots there are
         return sum(found, RowSums())
 
-    def types(self, state: _State) -> list[Any]:
-        """What a state is written as."""
+    def types(self, state: _State) -> list[_Types]:
+        """What a state is written as; its values apart from all else."""
         name, kind = state
         if kind == _KEYED:
             assert self.reader is not None
             keys = self.reader.description.keys
-            return [(keys, table.info) for table in self.keyed[name]]
+            return [_types_of(table.info, keys) for table in self.keyed[name]]
         assert self.unkeyed is not None
-        return [each.as_written for each in self.unkeyed.tables() if each.name == name]
+        written = [each.as_written for each in self.unkeyed.tables() if each.name == name]
+        return [
+            _Types(each.mode.value, {"map key": each.map_keys}, each.values) for each in written
+        ]
 
     def rows(self, name: str, wanted: KeyGroupRange, max_parallelism: int) -> dict[_RowId, Any]:
         """The rows of a state in these key groups, of so many; a row is by where it is."""
@@ -144,7 +210,7 @@ class _Side:
                     blocks = in_order(
                         [each for block in blocks for each in moved.regrouped(block, wanted)]
                     )
-                found.update(_rows(table, blocks))
+                found.update(_rows(table, blocks, self.common))
         return found
 
     def elements(self, name: str) -> Counter[bytes]:
@@ -180,7 +246,7 @@ class _Side:
             if each.name == name:
                 for block in self.unkeyed.blocks(each, slot):
                     keys = [] if block.map_keys is None else block.map_keys.to_list(block.count)
-                    yield keys, _packed(block, _form(each.values))
+                    yield keys, _packed(block, each.values, self.common)
 
     def _of_all_keyed(self) -> dict[str, RowSums]:
         """Of all states with keys at once: what one slot has left is brought here one time."""
@@ -227,9 +293,18 @@ def _compared(uid: str, state: _State, a: _Side, b: _Side) -> ComparedState:
     sums_a, sums_b = a.sums(state), b.sums(state)
     is_empty = not (sums_a.rows and sums_b.rows)
     found = ComparedState(uid, name, kind, "equal", rows_a=sums_a.rows, rows_b=sums_b.rows)
-    if _shown(a.types(state)) != _shown(b.types(state)) and not is_empty:
-        return msgspec.structs.replace(found, status="types differ")
-    return found if sums_a == sums_b else _detailed(found, a, b)
+    types = () if is_empty else _types_differ(a.types(state), b.types(state))
+    if not types:
+        return found if sums_a == sums_b else _detailed(found, a, b)
+    found = msgspec.structs.replace(found, status=_TYPES_DIFFER, types=types)
+    every = [*a.types(state), *b.types(state)]
+    if not all(each.has_places_of(every[0]) for each in every):
+        return found  # a row of one is at no place of the other
+    a.common = b.common = common_of_all([each.values for each in every])
+    try:
+        return _detailed(found, a, b)
+    finally:
+        a.common = b.common = None
 
 
 _Differences = Iterable[tuple[str, bytes]]
@@ -244,19 +319,25 @@ def _detailed(state: ComparedState, a: _Side, b: _Side) -> ComparedState:
     side = a if state.rows_a else b  # what has no rows may have no types of its own, or others
     called = _key_codec(side) if is_keyed else _entry_codec(side, state.state)
     counts = Counter[str]()
-    examples: list[str] = []
+    examples: dict[bytes, Counter[str]] = {}
     for what, key in differences:
         counts[what] += 1
-        if what and len(examples) < _EXAMPLES:
-            examples.append(f"{called(key)}: {what}")
+        if what and (key in examples or len(examples) < _EXAMPLES):
+            examples.setdefault(key, Counter())[what] += 1
+    status = "different" if counts.keys() - {""} else "equal"
     return msgspec.structs.replace(
         state,
-        status="different" if counts.keys() - {""} else "equal",
+        status=state.status if state.types else status,
         only_a=counts[_ONLY_A],
         only_b=counts[_ONLY_B],
         changed=counts[_CHANGED],
-        examples=tuple(examples),
+        examples=tuple(f"{called(key)}: {_counted(its)}" for key, its in examples.items()),
     )
+
+
+def _counted(of_key: Counter[str]) -> str:
+    """What differs of a key, with how often, where its list or map has several such entries."""
+    return ", ".join(f"{count:,} {what}" if count > 1 else what for what, count in of_key.items())
 
 
 def _of_keyed(state: ComparedState, a: _Side, b: _Side) -> _Differences:
@@ -332,26 +413,34 @@ def _shown_value(packed: bytes) -> str:
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
 
 
-def _shown(types: Sequence[Any]) -> list[bytes]:
-    return sorted(msgspec.json.encode(each, order="sorted") for each in types)
-
-
 def _ranges(max_parallelism: int, rows: int) -> list[KeyGroupRange]:
     count = max(1, min(max_parallelism, -(-rows // _ROWS_AT_ONCE)))
     bounds = [max_parallelism * number // count for number in range(count + 1)]
     return [KeyGroupRange(bounds[at], bounds[at + 1] - 1) for at in range(count)]
 
 
-def _packed(block: Block, form: ValueForm | None) -> list[bytes]:
-    """The values of a block, as they come back from typed columns."""
+def _packed(block: Block, schema: Schema, common: Schema | None) -> list[bytes]:
+    """The values of a block, as they come back from typed columns, or what of them is common."""
+    form = _form(schema)
     packed = block.values if form is None else form.from_arrow(form.to_arrow(block.values))
-    return list(map(bytes, msgspec.msgpack.decode(packed, type=list[msgspec.Raw])))
+    if common is None:
+        return list(map(bytes, msgspec.msgpack.decode(packed, type=_RAWS)))
+    project = projection(schema, common)
+    return [_projected(each, project) for each in msgspec.msgpack.decode(packed, type=_RAWS)]
 
 
-def _rows(table: KeyedTable, blocks: Iterable[Block]) -> Iterator[tuple[_RowId, _RowValue]]:
+def _projected(packed: msgspec.Raw, project: Callable[[Any], Any]) -> bytes:
+    try:
+        return msgspec.msgpack.encode(project(msgspec.msgpack.decode(packed)))
+    except (msgspec.MsgspecError, TypeError):  # a map with maps for keys stays as it is
+        return bytes(packed)
+
+
+def _rows(
+    table: KeyedTable, blocks: Iterable[Block], common: Schema | None
+) -> Iterator[tuple[_RowId, _RowValue]]:
     """Where each row is, and what it has."""
     positions = Positions() if table.info.kind == "list" else None
-    form = _form(table.info.values)
     is_timers = table.info.kind == "timers"
     for block in blocks:
         count = block.count
@@ -363,8 +452,9 @@ def _rows(table: KeyedTable, blocks: Iterable[Block]) -> Iterator[tuple[_RowId, 
         places = [0] * count if positions is None else positions.of(block).tolist()
         values: Sequence[Any] = [None] * count
         if not is_timers:
-            values = _packed(block, form)
+            values = _packed(block, table.info.values, common)
         stamps = block.stamp_array
-        used = [None] * count if stamps is None else stamps.tolist()
+        # Where one side has no time to live, its rows have no such times to be compared
+        used = [None] * count if stamps is None or common is not None else stamps.tolist()
         for *row, value, stamp in zip(keys, spaces, fields, places, values, used, strict=True):
             yield tuple(row), (value, stamp)
