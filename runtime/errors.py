@@ -44,15 +44,18 @@ class UserCodeFailed(HoldfastError):
         found: str = "",
         fix: str = "",
         user_traceback: str = "",
+        line: str = "",
     ) -> None:
+        self.line = line
         self.user_traceback = user_traceback
         super().__init__(what, where=where, expected=expected, found=found, fix=fix)
 
     @property
     def summary(self) -> str:
-        """In one line: whose code, in which method, for which row, and what it raised."""
+        """In one line: whose code, in which method, for which row, what it raised, and where."""
         place = f" in {self.where}" if self.where else ""
         found = f": {self.found}" if self.found else ""
+        found += f" ({self.line})" if self.line else ""
         return f"{self.what}{place}{found}" + (f". {self.fix}" if self.fix else "")
 
     def _message(self) -> str:
@@ -66,6 +69,7 @@ class UserCodeFailed(HoldfastError):
             "found": self.found,
             "fix": self.fix,
             "user_traceback": self.user_traceback,
+            "line": self.line,
         }
         return partial(type(self), **parts), (self.what,)
 
@@ -90,16 +94,13 @@ class JobFailed(HoldfastError):
     """The job has ended without having finished. What it was is in the message.
 
     `uid` is the operator or source in which it happened, if it is known; `traceback` what was
-    raised there, which is the end of the message too.
+    raised there. The message is one line, so that it can be read where errors end.
     """
 
     def __init__(self, what: str, *, uid: str | None = None, traceback: str = "") -> None:
         self.uid = uid
         self.traceback = traceback
         super().__init__(what)
-
-    def _message(self) -> str:
-        return f"{self.what}\n\n{self.traceback}" if self.traceback else self.what
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), uid=self.uid, traceback=self.traceback), (self.what,)

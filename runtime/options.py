@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.changelog.settings import changelog_options, is_of_changelog
 from holdfast.runtime.addresses import port_range
 from holdfast.runtime.durations import duration_ms
+from holdfast.runtime.job_log import LEVELS
 from holdfast.runtime.network_config import AUTO
 from holdfast.runtime.restarts import (
     ExponentialDelayRestart,
@@ -184,6 +185,7 @@ def _compression(key: str, text: str) -> str:
     return "lz4" if _switch(key, text) else ""
 
 
+_LEVELS = {name: name for name in LEVELS}
 _MODES = {"EXACTLY_ONCE": "exactly-once", "AT_LEAST_ONCE": "at-least-once"}
 _RETENTIONS = {"DELETE_ON_CANCELLATION": "delete", "RETAIN_ON_CANCELLATION": "retain"}
 _CLAIMS = {"NO_CLAIM": "no-claim", "CLAIM": "claim"}
@@ -201,6 +203,7 @@ OPTIONS = (
     Option("state.backend.type", "backend", _text, "a registered name"),
     Option("state.allow-pickle", "allow_pickle", _switch, "`true`, `false`"),
     Option("endpoint.enabled", "endpoint", _switch, "`true`, `false`"),
+    Option("log.level", "log_level", _one_of(_LEVELS), ", ".join(f"`{name}`" for name in LEVELS)),
     Option(
         "security.ssl.internal.enabled", "network.ssl", _switch_or_auto, "`auto`, `true`, `false`"
     ),

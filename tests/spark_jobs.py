@@ -182,7 +182,7 @@ def build(
 ) -> StreamEnvironment:
     """Write the job into an environment, from its stream of orders on."""
     spent = (
-        source.with_watermark("ts", DELAY_MS / 1000)
+        source.with_watermark("ts", f"{DELAY_MS}ms")
         .key_by("user")
         .process(Spend(on_row), SPENT, uid="spend")
     )

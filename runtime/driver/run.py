@@ -219,7 +219,10 @@ class JobRun:
             delay_ms = decider.failed(now_ms, chance)
         job_id = self._parts.job.job_id
         if delay_ms is None:
-            _logger.error("job %r fails: %s", job_id, failure)
+            more = ""
+            if failure.traceback and not _logger.isEnabledFor(logging.DEBUG):
+                more = ' (the traceback is in job.failure_details, and logged by log_level="DEBUG")'
+            _logger.error("job %r fails: %s%s", job_id, failure.summary, more)
             self._parts.keeper.give_up()
         else:
             self.status = JobStatus.RESTARTING
@@ -229,8 +232,10 @@ class JobRun:
                 failure.attempt,
                 job_id,
                 again,
-                failure,
+                failure.summary,
             )
+        if failure.traceback:
+            _logger.debug("attempt %d of job %r: %s", failure.attempt, job_id, failure.traceback)
         return delay_ms
 
     def _settle(self) -> None:
@@ -386,6 +391,7 @@ class JobRun:
         if not (is_cancelled and stays):
             self._delete_checkpoints(status)
         self._end(status)
+        _logger.info("job %r is %s", self._parts.job.job_id, status.value)
 
     def _delete_checkpoints(self, status: JobStatus) -> None:
         """Leave none, but first a record, without which the job would look as if never begun.

@@ -6,6 +6,8 @@ import inspect
 import pickle
 import traceback
 from dataclasses import dataclass
+from pathlib import PurePath
+from types import TracebackType
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -138,6 +140,7 @@ class UserCode:
             where=f"{name}, {in_hand}" if in_hand else name,
             found=f"{type(error).__name__}: {_brief(str(error))}",
             user_traceback="".join(lines).rstrip(),
+            line=_line_of(trace) if trace else "",
             fix="" if trace else "A function answers rows in a list, yields them, or answers None",
         )
 
@@ -151,6 +154,14 @@ class UserCode:
             return f"row {_brief(repr(row))}"
         except Exception as error:  # noqa: BLE001 - a value may have any `__repr__`
             return f"a row that cannot be shown ({type(error).__name__})"
+
+
+def _line_of(trace: TracebackType) -> str:
+    """The last line of the user's file: what is below it is called from there."""
+    frames = traceback.extract_tb(trace)
+    file = frames[0].filename
+    line = next(each.lineno for each in reversed(frames) if each.filename == file)
+    return f"{PurePath(file).name}:{line}"
 
 
 def _brief(text: str) -> str:

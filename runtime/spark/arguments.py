@@ -10,10 +10,11 @@ from holdfast.backends.key_groups import check_parallelism
 from holdfast.changelog import ChangelogOptions
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.durations import Duration
+from holdfast.runtime.job_log import LEVELS
 from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.options import Settings
 from holdfast.runtime.restarts import RestartStrategy, default_restart
-from holdfast.runtime.settings import check_switch
+from holdfast.runtime.settings import check_choice, check_switch
 from holdfast.runtime.spark.changelog_settings import check_changelog, with_changelog
 from holdfast.runtime.spark.choices import (
     choose,
@@ -43,6 +44,7 @@ class CodeArguments:
     restart: RestartStrategy | None
     allow_pickle: bool | None
     endpoint: bool | None
+    log_level: str | None = None
     network: NetworkConfig | None = None
 
 
@@ -58,6 +60,7 @@ class Arguments:
     restart: RestartStrategy
     allow_pickle: bool
     endpoint: bool
+    log_level: str | None
     network: NetworkConfig
 
 
@@ -111,6 +114,9 @@ def choose_all(
     endpoint = chosen("endpoint", code.endpoint, True)
     check_switch(allow_pickle, name="allow_pickle")
     check_switch(endpoint, name="endpoint")
+    log_level = chosen("log_level", code.log_level, None)
+    if log_level is not None:
+        check_choice(log_level, LEVELS, name="log_level")
     checkpointing = choose_checkpointing(code.checkpointing, line=line, session=session)
     restart = choose_restart(code.restart, line=line, session=session)
     is_checkpointing = checkpointing.interval is not None
@@ -125,6 +131,7 @@ def choose_all(
         restart=restart or default_restart(is_checkpointing=is_checkpointing),
         allow_pickle=allow_pickle,
         endpoint=endpoint,
+        log_level=log_level,
         network=choose_network(code.network, line=line, session=session),
     )
 

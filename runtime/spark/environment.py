@@ -30,10 +30,12 @@ from holdfast.runtime.driver.restoring import RestorePoint, check_fit
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
 from holdfast.runtime.driver.savepoints import SavepointPlaces
+from holdfast.runtime.driver.start_notes import StartNotes, checkpointing_note
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.runtime.durations import Duration
 from holdfast.runtime.graph import Graph, Input, Node
 from holdfast.runtime.job_graph import JobGraph, StartedGraph
+from holdfast.runtime.job_log import speak
 from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.options import Settings
@@ -100,6 +102,8 @@ class StreamEnvironment:
         endpoint: whether commands of the same user on this machine can reach the job while it
             runs: `holdfast list`, `cancel` and others. By default they can.
         network: how driver, slots and tasks reach each other, and whether that is encrypted.
+        log_level: from which level on jobs say on stderr what they do, by default "INFO"; "OFF" is
+            quiet. A program that configures logging has the logger `holdfast` its own way.
 
     What is None is said by options, if anybody does: of the command line (`holdfast run -D`), or
     else of the session (`spark.holdfast.` and Flink's name of it); see docs/command-line.md.
@@ -124,6 +128,7 @@ class StreamEnvironment:
         restart: RestartStrategy | None = None,
         allow_pickle: bool | None = None,
         endpoint: bool | None = None,
+        log_level: str | None = None,
         network: NetworkConfig | None = None,
     ) -> None:
         code = CodeArguments(
@@ -136,6 +141,7 @@ class StreamEnvironment:
             restart=restart,
             allow_pickle=allow_pickle,
             endpoint=endpoint,
+            log_level=log_level,
             network=network,
         )
         self._line = command_line()
@@ -149,6 +155,7 @@ class StreamEnvironment:
         self.checkpointing, self.restart = chosen.checkpointing, chosen.restart
         self.allow_pickle, self.endpoint = chosen.allow_pickle, chosen.endpoint
         self.network = chosen.network
+        speak(chosen.log_level)
         self._line.has_environment = True
         register_formats(spark)
         self._builder = _JobBuilder(JobGraph())
@@ -286,14 +293,14 @@ class StreamEnvironment:
             else:
                 run = self._job_run(plan, sources, job, beginning, network, opens, facts)
                 missing = what_is_missing(self.storage.url, self.storage.capabilities)
-                notes = (
-                    *filter(None, (restoring.note,)),
-                    *beginning.notes,
-                    *network.notes,
-                    *missing,
+                notes = StartNotes(
+                    overridden=restoring.note,
+                    facts=beginning.notes,
+                    missing=(*network.notes, *missing),
                 )
+                notes.log(name, checkpointing_note(job.url, self.checkpointing))
                 places = SavepointPlaces(self.checkpointing.savepoint_dir, opens)
-                handle = JobHandle(run, job, _collecting(plan), notes, places)
+                handle = JobHandle(run, job, _collecting(plan), notes.all, places)
                 self._start(run, handle, job)
                 undone.pop_all()
         return handle

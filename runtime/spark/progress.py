@@ -17,7 +17,7 @@ _REFRESH_S = 0.5
 
 
 def follow(job: JobHandle) -> None:
-    """Wait for the end of a job. On a terminal, show how far it is; elsewhere, write nothing.
+    """Wait for the end of a job. On a terminal, show how far it is; the log says the rest.
 
     Raises:
         JobFailed: the job has failed.
@@ -26,9 +26,6 @@ def follow(job: JobHandle) -> None:
     if not console.is_terminal:
         job.result()
         return
-    if not job.status.is_final:  # one that had ended before has said so in the log
-        for note in job.notes:
-            console.print(note, markup=False, highlight=False)
     with Status("", console=console) as status:
         while True:
             status.update(_line(job))

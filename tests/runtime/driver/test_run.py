@@ -62,7 +62,7 @@ def test_the_strategy_has_the_last_word() -> None:
     stage = Stage([fails, fails, fails])
     stage.run.run()
     assert stage.run.status is JobStatus.FAILED
-    assert str(stage.run.error) == "a slot died\n\ndetails"
+    assert str(stage.run.error) == "a slot died"
     assert isinstance(stage.run.error, JobFailed)
 
 
@@ -74,20 +74,26 @@ def test_what_a_user_raised_is_told_while_the_job_restarts(
 
     stage = Stage([raises, raises], restart=FixedDelayRestart(attempts=1, delay=0))
     stage.run.run()
-    text = "operator 'sum' failed\n\nline 1\nKeyError: 'price'"
+    text, trace = "operator 'sum' failed", "line 1\nKeyError: 'price'"
+    details = ' (the traceback is in job.failure_details, and logged by log_level="DEBUG")'
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", f"attempt 1 of job 'job' failed, the next comes in 0 s: {text}"),
-        ("ERROR", f"job 'job' fails: {text}"),
+        ("ERROR", f"job 'job' fails: {text}{details}"),
     ]
+    caplog.clear()
+    with caplog.at_level("DEBUG", "holdfast"):
+        Stage([raises]).run.run()
+    (debugged,) = [each for each in caplog.records if each.levelname == "DEBUG"]
+    assert debugged.getMessage() == f"attempt 1 of job 'job': {trace}"
     error = stage.run.error
     assert error is not None
-    assert (str(error), error.what) == (text, "operator 'sum' failed")
+    assert str(error) == text
     assert (error.uid, error.traceback) == ("sum", "line 1\nKeyError: 'price'")
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.uid, again.traceback) == (text, error.uid, error.traceback)
     handle = JobHandle(stage.run, stage.job, {}, ())
     assert handle.failures == ("operator 'sum' failed",) * 2
-    assert [str(each) for each in handle.failure_details] == [text] * 2
+    assert [str(each) for each in handle.failure_details] == [f"{text}\n\n{trace}"] * 2
 
 
 def test_failures_are_kept_but_not_without_end() -> None:

@@ -17,7 +17,6 @@ class Job:
     """A job that ends when it was asked often enough."""
 
     job_id = "orders"
-    notes = ("restored from checkpoint 7 at file:///a [b]",)
 
     def __init__(self, asked: int = 2, error: Exception | None = None) -> None:
         self.asked = asked
@@ -56,8 +55,7 @@ def followed(job: Any, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) ->
 
 def test_a_terminal_shows_how_far_a_job_is(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job()
-    said = followed(job, monkeypatch, is_terminal=True)
-    assert said.startswith("restored from checkpoint 7 at file:///a [b]\n")
+    followed(job, monkeypatch, is_terminal=True)
     assert len(job.timeouts) == 3
     assert None not in job.timeouts
     assert job.status is JobStatus.FINISHED

@@ -46,6 +46,10 @@ SAID = (
 )
 
 
+said: list[str] = []
+"""What such programs have written beside."""
+
+
 def ran(command: list[str], app: str, folder: Path, **environ: str) -> Any:
     """What such a program has found; nothing of Spark that these tests have set is around it."""
     path = folder / "app.py"
@@ -63,6 +67,7 @@ def ran(command: list[str], app: str, folder: Path, **environ: str) -> Any:
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("found ")]
     assert lines, done.stderr
+    said.append(done.stdout + done.stderr)  # spark-submit makes one of both
     return json.loads(lines[0].removeprefix("found "))
 
 
@@ -73,6 +78,10 @@ def test_a_program_under_spark_submit_runs_where_that_says(tmp_path: Path) -> No
     submit += ["--conf", "spark.holdfast.state.backend.type=rocksdb"]
     found = ran(submit, SHOWS + JOB + TELLS, tmp_path)
     assert found == ["local[3]", "mine", 1, "RocksDBStateBackend", "finished", 10]
+    told = said[-1]  # there is no terminal, and nothing has waited by `execute`
+    assert "INFO holdfast: job 'numbers' starts: no checkpoints while it runs" in told
+    assert "WARNING holdfast: job 'numbers': checkpoints are in the driver's memory" in told
+    assert "INFO holdfast: job 'numbers' is finished" in told
 
 
 @pytest.mark.slow
