@@ -204,6 +204,7 @@ OPTIONS = (
     Option("state.allow-pickle", "allow_pickle", _switch, "`true`, `false`"),
     Option("endpoint.enabled", "endpoint", _switch, "`true`, `false`"),
     Option("log.level", "log_level", _one_of(_LEVELS), ", ".join(f"`{name}`" for name in LEVELS)),
+    Option("slot.request.timeout", "slot_request_timeout", _duration, "a duration"),
     Option(
         "security.ssl.internal.enabled", "network.ssl", _switch_or_auto, "`auto`, `true`, `false`"
     ),

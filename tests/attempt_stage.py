@@ -21,9 +21,10 @@ from holdfast.runtime.checkpoint import (
 )
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.attempt import Attempt, AttemptParts
-from holdfast.runtime.driver.events import AttemptEvent, EventQueue, SlotsEnded, Stored
+from holdfast.runtime.driver.events import AttemptEvent, EventQueue, RoomFound, SlotsEnded, Stored
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.outcomes import Outcome, Phase
+from holdfast.runtime.driver.room import Room, RoomWatch
 from holdfast.runtime.network import (
     Acknowledge,
     Cancel,
@@ -187,6 +188,7 @@ class Stage:
         self.retained: list[int] = []
         self.discarded: list[tuple[SavepointOrder, int]] = []
         self.stores_at_once = True
+        self.room: Room | None = None
         self.cancelled = 0
         self.history = CheckpointHistory()
         self.parts = AttemptParts(
@@ -198,19 +200,26 @@ class Stage:
             next_checkpoint_id=7,
             restored=5,
             history=self.history,
-            deploy=lambda _: self,
+            deploy=self._deploy,
             link=lambda address: self.slots[int(address)],
             store=self._store,
             retain=self.retained.append,
             discard=lambda order, number: self.discarded.append((order, number)),
             on_phase=self.phases.append,
             clock=self.clock,
+            room=RoomWatch("job", lambda: self.room, self.clock),
+            room_timeout_s=300.0,
         )
         self.attempt = Attempt(self.parts, self.events)
 
     def run(self, script: Script) -> Outcome:
         self.events.script = script(self)
         return self.attempt.run()
+
+    def _deploy(self, events: EventQueue) -> Stage:
+        if self.room is None or not self.room.lacks:
+            events.put(RoomFound())
+        return self
 
     def cancel(self) -> None:
         """The deployment is stopped."""

@@ -19,6 +19,7 @@ from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Phase, Succeeded, Unsuccessful
 from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.driver.room import Room
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
 from holdfast.runtime.network import Protection
@@ -77,6 +78,7 @@ class Stage:
     has_closed_cluster: bool = False
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
     server: PlayedServer | None = None
+    room: Room | None = None
     now: ClassVar[Any] = None
 
     def __post_init__(self) -> None:
@@ -144,6 +146,9 @@ class _Cluster:
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> Any:
         raise AssertionError("attempts are played")
+
+    def room(self) -> Room | None:
+        return self.stage.room
 
     def close(self) -> None:
         assert not self.stage.run.ended.is_set(), "who waits for the end may want them"

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.runtime.addresses import Listening
 from holdfast.runtime.channel import Bell, Channel, Closed
-from holdfast.runtime.driver.events import EventQueue, SlotsEnded
+from holdfast.runtime.driver.events import EventQueue, RoomFound, SlotsEnded
 from holdfast.runtime.elements import Element, size_bytes
 from holdfast.runtime.network import (
     BeginSavepoint,
@@ -458,7 +458,11 @@ class SimulatedCluster:
         deployment = SimulatedDeployment(self._world, self._world.process, events, slots)
         self.deployments.append(deployment)
         self._world.actors.append(deployment)
+        events.put(RoomFound())
         return deployment
+
+    def room(self) -> None:
+        """There is always enough."""
 
     def close(self) -> None:
         """Nobody else wants what slots ran on."""

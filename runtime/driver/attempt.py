@@ -36,6 +36,7 @@ from holdfast.runtime.driver.events import (
     CheckpointWanted,
     CutFailed,
     EventQueue,
+    RoomFound,
     SavepointWanted,
     SlotLost,
     SlotsEnded,
@@ -56,6 +57,7 @@ from holdfast.runtime.driver.outcomes import (
     has_died,
 )
 from holdfast.runtime.driver.patience import Patience
+from holdfast.runtime.driver.room import RoomWatch
 from holdfast.runtime.driver.savepoints import announcement, given_up
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
@@ -115,6 +117,8 @@ class AttemptParts:
     """Deletes in the background what there is of a savepoint that has failed, of this number."""
     on_phase: Callable[[Phase], None]
     clock: Clock
+    room: RoomWatch
+    room_timeout_s: float
 
 
 class Attempt:
@@ -126,7 +130,7 @@ class Attempt:
         self._clock = parts.clock
         self._phase = Phase.DEPLOYING
         self._began_ms, self._began_s = parts.clock.now_ms(), parts.clock.monotonic_s()
-        self._patience = Patience(parts.slots, self._began_s)
+        self._patience = Patience(parts.slots, self._began_s, parts.room_timeout_s)
         self._registered: dict[int, Register] = {}
         self._links: dict[int, SlotLink] = {}
         self._ready: set[int] = set()
@@ -210,20 +214,18 @@ class Attempt:
         return min(max((due_ms - self._now_ms()) / 1000, 0.0), _LONGEST_WAIT_S)
 
     def _check_time(self) -> None:
+        self._parts.room.look(is_running=self._phase is not Phase.DEPLOYING)
         lost = self._patience.lost(self._clock.monotonic_s())
         if lost:
-            self._fail(lost)
+            missing = self._parts.room.trouble
+            self._fail(f"{lost}: {missing}" if missing else lost)
         if self._coordinator is not None and self._phase is Phase.RUNNING:
             self._carry_out(self._coordinator.tick(self._now_ms()))
 
     def _happened(self, event: AttemptEvent) -> None:
         match event:
-            case Register():
-                self._register(event)
-            case Ready(slot):
-                self._slot_is_ready(slot)
-            case Finished(slot):
-                self._slot_has_finished(slot)
+            case RoomFound() | Register() | Ready() | Finished():
+                self._slots_advance(event)
             case Failed():
                 self._outcome = self._outcome or failure_in(event)
                 self._is_symptom = event.uid is None
@@ -239,6 +241,17 @@ class Attempt:
                 self._begin_savepoint(order)
             case _:
                 self._checkpoint_event(event)
+
+    def _slots_advance(self, event: RoomFound | Register | Ready | Finished) -> None:
+        match event:
+            case RoomFound():
+                self._patience.found_room(self._clock.monotonic_s())
+            case Register():
+                self._register(event)
+            case Ready(slot):
+                self._slot_is_ready(slot)
+            case Finished(slot):
+                self._slot_has_finished(slot)
 
     def _checkpoint_event(self, event: AttemptEvent) -> None:
         coordinator, now_ms = self._coordinator, self._now_ms()
@@ -392,7 +405,9 @@ class Attempt:
         )
         links = [self._links[number] for number in sorted(self._links)]
         for uid, source in self._parts.sources.items():
-            feed = self._feeds[uid] = Feed(source, links, self._addresses, self._events)
+            feed = self._feeds[uid] = Feed(
+                source, links, self._addresses, self._events, self._clock
+            )
             try:
                 source.start(feed)
             except HoldfastError as error:

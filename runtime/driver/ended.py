@@ -100,4 +100,4 @@ class EndedRun:
 
     def metrics(self) -> dict[str, Any]:
         """Nothing was fed, and nothing read."""
-        return {"attempts": 0, "sources": {}, "slots": {}}
+        return {"attempts": 0, "task_slots": {}, "sources": {}, "slots": {}}

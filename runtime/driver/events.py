@@ -23,6 +23,7 @@ __all__ = [
     "CheckpointWanted",
     "CutFailed",
     "EventQueue",
+    "RoomFound",
     "SavepointWanted",
     "SlotLost",
     "SlotsEnded",
@@ -31,6 +32,11 @@ __all__ = [
     "StoreFailed",
     "Stored",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class RoomFound:
+    """There is room for the slots of the attempt: they are being started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,7 @@ AttemptEvent: TypeAlias = (
     | Decline
     | Failed
     | Finished
+    | RoomFound
     | SlotsEnded
     | SlotLost
     | SourceCut

@@ -20,7 +20,14 @@ from holdfast.runtime.network.messages import (
     ToSlot,
 )
 from holdfast.runtime.staging import Winner
-from holdfast.storage import Fenced, SavepointFolder, StateSnapshot, Unavailable
+from holdfast.storage import (
+    Clock,
+    Fenced,
+    SavepointFolder,
+    StateSnapshot,
+    SystemClock,
+    Unavailable,
+)
 
 __all__ = ["Feed", "SlotLink", "Source"]
 
@@ -93,8 +100,12 @@ class Feed:
         slots: Sequence[SlotLink],
         addresses: Mapping[int, str],
         events: EventQueue,
+        clock: Clock | None = None,
     ) -> None:
         self._source = source
+        self._clock = clock or SystemClock()
+        self._newest_s = self._clock.monotonic_s()
+        """When the newest batch was admitted; before the first one, when the source began."""
         self._slots = slots
         self.addresses = addresses
         """Where tasks find the slots, by slot."""
@@ -124,6 +135,10 @@ class Feed:
     def is_held(self) -> bool:
         """Whether nothing but barriers may be commanded for now: who does has to wait."""
         return not self._may_feed.is_set()
+
+    def batch_age_s(self, now_s: float) -> float | None:
+        """How long ago the newest batch came in, or the source began; None if it has ended."""
+        return None if self.has_ended else round(max(0.0, now_s - self._newest_s), 1)
 
     def await_room(self, limit_bytes: int) -> None:
         """Wait until no slot has more than this of the source to process.
@@ -166,6 +181,7 @@ class Feed:
                     )
                 )
             admitted()
+            self._newest_s = self._clock.monotonic_s()
             self.rows += rows
             self.batches += 1
 

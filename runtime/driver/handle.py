@@ -59,9 +59,10 @@ class JobHandle:
 
     @property
     def trouble(self) -> str:
-        """What keeps checkpoints from being completed while the job runs on; mostly empty.
+        """What keeps the job from going on as it should, while it runs on; mostly empty.
 
-        Such as a storage that is full or does not answer. Sinks commit nothing meanwhile.
+        Such as a storage that is full or does not answer: sinks commit nothing meanwhile. Or a
+        cluster that has lost task slots: no row is read then, or the job does not start again.
         """
         return self._run.trouble
 

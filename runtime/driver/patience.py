@@ -16,12 +16,20 @@ class Patience:
     place of a sink takes; each says by its heartbeats when that is done, and it only closes.
     """
 
-    def __init__(self, slots: int, now_s: float) -> None:
+    def __init__(self, slots: int, now_s: float, room_timeout_s: float) -> None:
         self._slots = slots
         self._came = 0
-        self._deadline_s: float | None = now_s + _DEPLOY_TIMEOUT_S
+        self._room_timeout_s = room_timeout_s
+        self._has_room = False
+        self._deadline_s: float | None = now_s + room_timeout_s
         self._last_beat_s: dict[int, float] = {}
         self._is_finishing = False
+
+    def found_room(self, now_s: float) -> None:
+        """There are task slots for all slots; these are being started."""
+        self._has_room = True
+        if self._came < self._slots:
+            self._deadline_s = now_s + _DEPLOY_TIMEOUT_S
 
     def came(self, slot: int, now_s: float) -> None:
         """A slot has registered; the last one ends the wait for them."""
@@ -46,10 +54,15 @@ class Patience:
         if self._deadline_s is not None and now_s > self._deadline_s:
             if self._is_finishing:
                 return f"the slots did not end within {_FINISH_TIMEOUT_S:g} s"
+            if not self._has_room:
+                return (
+                    f"there were too few task slots for {self._room_timeout_s:g} s "
+                    "(slot.request.timeout)"
+                )
             return (
                 f"{self._came} of {self._slots} slots have come within {_DEPLOY_TIMEOUT_S:g} s: "
-                "the session has not enough free task slots, or cannot start Python; slots must "
-                "all run at once"
+                "something else in the session takes the task slots, or executors cannot start "
+                "Python; slots must all run at once"
             )
         for slot, last_s in list(self._last_beat_s.items()):
             if not self._is_finishing and now_s - last_s > _HEARTBEAT_TIMEOUT_S:

@@ -37,6 +37,7 @@ from holdfast.runtime.driver.outcomes import (
     Unsuccessful,
 )
 from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.driver.room import RoomWatch
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
 from holdfast.runtime.driver.savepoints import (
     SavepointOrders,
@@ -90,6 +91,7 @@ class JobRun:
         self._attempt: Attempt | None = None
         self._token = parts.entropy.token() + parts.entropy.token()
         self._collected: dict[str, dict[str, bytes]] = {}
+        self._room = RoomWatch(parts.plan.job_id, parts.cluster.room, parts.clock)
         self.attempts = 0
         self._failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
         self.history: CheckpointHistory = SharedHistory()
@@ -143,8 +145,9 @@ class JobRun:
 
     @property
     def trouble(self) -> str:
-        """What keeps checkpoints from being completed; empty if nothing does."""
-        return self._parts.keeper.trouble
+        """What keeps the job from going on as it should; empty if nothing does."""
+        room = "" if self.status.is_final else self._room.trouble
+        return "; ".join(filter(None, (room, self._parts.keeper.trouble)))
 
     def collected(self, uid: str) -> dict[str, bytes]:
         """What a collecting sink has committed so far, by part."""
@@ -161,10 +164,17 @@ class JobRun:
         attempt = self._attempt
         feeds = {} if attempt is None else attempt.feeds
         slots = {} if attempt is None else attempt.metrics
+        room, now_s = self._room.room, self._parts.clock.monotonic_s()
         return {
             "attempts": self.attempts,
+            "task_slots": {} if room is None else {"needed": room.needed, "there": room.there},
             "sources": {
-                uid: {"rows": feed.rows, "batches": feed.batches, "ended": feed.has_ended}
+                uid: {
+                    "rows": feed.rows,
+                    "batches": feed.batches,
+                    "batch_age_s": feed.batch_age_s(now_s),
+                    "ended": feed.has_ended,
+                }
                 for uid, feed in feeds.items()
             },
             "slots": {slot: msgspec.to_builtins(told) for slot, told in list(slots.items())},
@@ -197,6 +207,7 @@ class JobRun:
                 assert failure is not None
                 self._end(JobStatus.FAILED, job_failed(failure))
                 return
+            self._room.look(is_running=False)
             if self._cancel.wait(delay_ms / 1000):
                 self._end_well(Cancelled())
                 return
@@ -327,6 +338,8 @@ class JobRun:
             discard=parts.keeper.discard,
             on_phase=self._entered,
             clock=parts.clock,
+            room=self._room,
+            room_timeout_s=parts.room_timeout_s,
         )
 
     def _open_sources(

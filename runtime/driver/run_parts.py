@@ -14,6 +14,7 @@ from holdfast.runtime.driver.events import EventQueue
 from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.restoring import RestorePoint
+from holdfast.runtime.driver.room import Room
 from holdfast.runtime.network import LOOPBACK_ONLY, Credentials, Protection
 from holdfast.runtime.plan import EdgePlan, JobPlan
 from holdfast.runtime.restarts import RestartStrategy
@@ -38,7 +39,14 @@ class Cluster(Protocol):
     """Where the driver listens, and slots find it."""
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> Deployment:
-        """Start all slots of an attempt; tell `SlotsEnded` when they have ended."""
+        """Start all slots of an attempt as soon as there is room for them, and tell `RoomFound`.
+
+        Tell `SlotsEnded` when they have ended.
+        """
+        ...
+
+    def room(self) -> Room | None:
+        """The room that the job needs, and that there is; None if that cannot be told now."""
         ...
 
     def close(self) -> None:
@@ -92,3 +100,5 @@ class RunParts:
     """What opens the places of savepoints, here and in slots."""
     protection: Protection = LOOPBACK_ONLY
     """Of all that driver, slots and tasks say to each other."""
+    room_timeout_s: float = 300.0
+    """How long an attempt waits for room for its slots."""

@@ -9,7 +9,7 @@ from holdfast.backends import StateBackend, default_max_parallelism, load_backen
 from holdfast.backends.key_groups import check_parallelism
 from holdfast.changelog import ChangelogOptions
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.durations import Duration
+from holdfast.runtime.durations import Duration, duration_ms
 from holdfast.runtime.job_log import LEVELS
 from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.options import Settings
@@ -46,6 +46,7 @@ class CodeArguments:
     endpoint: bool | None
     log_level: str | None = None
     network: NetworkConfig | None = None
+    slot_request_timeout: Duration | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ class Arguments:
     endpoint: bool
     log_level: str | None
     network: NetworkConfig
+    slot_request_timeout: Duration
 
 
 _UNSAID = Settings({}, None, {})
@@ -117,6 +119,8 @@ def choose_all(
     log_level = chosen("log_level", code.log_level, None)
     if log_level is not None:
         check_choice(log_level, LEVELS, name="log_level")
+    slot_request_timeout = chosen("slot_request_timeout", code.slot_request_timeout, "5min")
+    duration_ms(slot_request_timeout, name="slot_request_timeout")
     checkpointing = choose_checkpointing(code.checkpointing, line=line, session=session)
     restart = choose_restart(code.restart, line=line, session=session)
     is_checkpointing = checkpointing.interval is not None
@@ -133,6 +137,7 @@ def choose_all(
         endpoint=endpoint,
         log_level=log_level,
         network=choose_network(code.network, line=line, session=session),
+        slot_request_timeout=slot_request_timeout,
     )
 
 

@@ -138,7 +138,7 @@ def choose_restoring(code: Restoring, *, line: Settings, session: Settings) -> R
 
 def _is_same(argument: str, code: Any, value: Any) -> bool:
     name = argument.removeprefix(_CHECKPOINTING)
-    if name in _DURATIONS and argument != name:
+    if argument == "slot_request_timeout" or (name in _DURATIONS and argument != name):
         return duration_ms(code, name=name) == duration_ms(value, name=name)
     if argument.endswith("_port"):  # in code it may be a number
         return bool(str(code) == str(value))

@@ -13,11 +13,13 @@ from pyspark import BarrierTaskContext
 from pyspark.sql import SparkSession
 
 from holdfast.runtime.addresses import Listening, bare_host
-from holdfast.runtime.driver.events import EventQueue, SlotsEnded
+from holdfast.runtime.driver.events import EventQueue, RoomFound, SlotsEnded
+from holdfast.runtime.driver.room import Room
 from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
 from holdfast.runtime.spark.live_jobs import SlotHold
 from holdfast.runtime.spark.places import slot_listening
+from holdfast.runtime.spark.task_slots import task_slots
 from holdfast.storage import Fenced
 
 __all__ = ["SparkCluster", "SparkDeployment"]
@@ -54,10 +56,19 @@ class SparkDeployment:
     """The slots of one attempt, in a job of their own that a thread waits for."""
 
     def __init__(
-        self, spark: SparkSession, task: _SlotTask, events: EventQueue, *, tag: str, name: str
+        self,
+        spark: SparkSession,
+        task: _SlotTask,
+        events: EventQueue,
+        hold: SlotHold,
+        *,
+        tag: str,
+        name: str,
     ) -> None:
         self._spark = spark
         self._task = task
+        self._hold = hold
+        self._stopping = threading.Event()
         self._events = events
         self._tag = tag
         self._name = name
@@ -68,6 +79,7 @@ class SparkDeployment:
 
     def cancel(self) -> None:
         """Stop the job, if it runs; returns when its thread has ended, or after half a minute."""
+        self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_QUIET_END_S)
         if self._thread.is_alive():
@@ -79,6 +91,8 @@ class SparkDeployment:
         slots = self._task.launch.plan.parallelism
         error: str | None = None
         try:
+            if not self._has_room(context):
+                return
             context.addJobTag(self._tag)
             context.setJobDescription(f"Holdfast: slots of {self._name}")
             one_each = self._spark.range(0, slots, 1, slots)
@@ -87,9 +101,23 @@ class SparkDeployment:
         except Exception as caught:  # noqa: BLE001 - Spark raises many kinds
             error = _told(caught)
         finally:
+            self._hold.leave()
             self._events.put(SlotsEnded(error))
 
+    def _has_room(self, context: Any) -> bool:
+        """Wait until there are task slots for all slots and for sources; False if it is called off.
 
+        Spark would wait too, but looks only every quarter of a minute, and at first would not know
+        of other jobs. Who called for the slots bounds the wait.
+        """
+        while not self._hold.enter(task_slots(context)):
+            if self._stopping.wait(_ROOM_LOOK_S):
+                return False
+        self._events.put(RoomFound())
+        return True
+
+
+_ROOM_LOOK_S = 0.2
 _QUIET_END_S = 2.0
 """Slots that were told to stop do so by themselves, which looks better in Spark's log."""
 
@@ -113,12 +141,23 @@ class SparkCluster:
         self.driver = driver
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> SparkDeployment:
-        """Start all slots of an attempt; tell `SlotsEnded` when they have ended."""
+        """Start all slots of an attempt once there is room; tell `RoomFound`, and `SlotsEnded`."""
         name = f"{self._job}, attempt {launch.attempt}"
         tag = f"holdfast-{launch.credentials.label}-{launch.attempt}"
         return SparkDeployment(
-            self._spark, _SlotTask(launch, self._network), events, tag=tag, name=name
+            self._spark, _SlotTask(launch, self._network), events, self._hold, tag=tag, name=name
         )
+
+    def room(self) -> Room | None:
+        """The task slots that the job needs beside other jobs that run, and those that there are.
+
+        None: Spark does not say.
+        """
+        try:
+            there = task_slots(self._spark.sparkContext)
+        except Exception:  # noqa: BLE001 - it is being stopped, which others notice
+            return None
+        return Room(self._hold.needed(), there)
 
     def close(self) -> None:
         """Let other jobs have the task slots."""

@@ -32,7 +32,7 @@ from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
 from holdfast.runtime.driver.savepoints import SavepointPlaces
 from holdfast.runtime.driver.start_notes import StartNotes, checkpointing_note
 from holdfast.runtime.driver.starting import Beginning, begin
-from holdfast.runtime.durations import Duration
+from holdfast.runtime.durations import Duration, duration_ms
 from holdfast.runtime.graph import Graph, Input, Node
 from holdfast.runtime.job_graph import JobGraph, StartedGraph
 from holdfast.runtime.job_log import speak
@@ -104,6 +104,8 @@ class StreamEnvironment:
         network: how driver, slots and tasks reach each other, and whether that is encrypted.
         log_level: from which level on jobs say on stderr what they do, by default "INFO"; "OFF" is
             quiet. A program that configures logging has the logger `holdfast` its own way.
+        slot_request_timeout: how long the job waits for the task slots that it needs, by default
+            5 minutes: at its start, and after each failure.
 
     What is None is said by options, if anybody does: of the command line (`holdfast run -D`), or
     else of the session (`spark.holdfast.` and Flink's name of it); see docs/command-line.md.
@@ -130,6 +132,7 @@ class StreamEnvironment:
         endpoint: bool | None = None,
         log_level: str | None = None,
         network: NetworkConfig | None = None,
+        slot_request_timeout: Duration | None = None,
     ) -> None:
         code = CodeArguments(
             parallelism=parallelism,
@@ -143,6 +146,7 @@ class StreamEnvironment:
             endpoint=endpoint,
             log_level=log_level,
             network=network,
+            slot_request_timeout=slot_request_timeout,
         )
         self._line = command_line()
         if spark is None:
@@ -156,6 +160,9 @@ class StreamEnvironment:
         self.allow_pickle, self.endpoint = chosen.allow_pickle, chosen.endpoint
         self.network = chosen.network
         speak(chosen.log_level)
+        self._room_timeout_ms = duration_ms(
+            chosen.slot_request_timeout, name="slot_request_timeout"
+        )
         self._line.has_environment = True
         register_formats(spark)
         self._builder = _JobBuilder(JobGraph())
@@ -278,7 +285,8 @@ class StreamEnvironment:
             )
 
         network, opens = self._network(), SessionStorages.of(self.spark)
-        facts = check_session(self.spark, self.parallelism, name)
+        wait_s = self._room_timeout_ms / 1000
+        facts = check_session(self.spark, self.parallelism, name, wait_s=wait_s)
         with ExitStack() as undone:
             undone.callback(facts.hold.release)
             beginning = begin(
@@ -373,6 +381,7 @@ class StreamEnvironment:
                 ),
                 open_storage=opens,
                 protection=network.protection,
+                room_timeout_s=self._room_timeout_ms / 1000,
                 clock=SystemClock(),
                 entropy=SystemEntropy(),
             )

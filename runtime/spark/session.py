@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from holdfast.runtime.spark.live_jobs import LIVE_JOBS, SlotHold
-from holdfast.storage import Invalid
+from holdfast.runtime.spark.task_slots import most_task_slots, task_slots
+from holdfast.storage import Invalid, SystemClock
 from holdfast.storage.distribution import DISTRIBUTION, holdfast_version
 
 __all__ = [
@@ -27,6 +29,9 @@ __all__ = [
 CORES_FOR_SOURCES = 2
 """Task slots that a session on this machine has beside those of a job's slots."""
 _LOOPBACK = "127.0.0.1"
+_LOOK_S = 0.2
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,13 @@ def with_this_python() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def check_session(spark: SparkSession, parallelism: int, job: str) -> SessionFacts:
+def check_session(
+    spark: SparkSession, parallelism: int, job: str, *, wait_s: float = 0.0
+) -> SessionFacts:
     """Make sure that the slots of a job can run here, and hold the task slots that they need.
+
+    Executors that have not registered yet are waited for, so long at most. Where no more can come
+    that is not done.
 
     Raises:
         Invalid: it is a session of Spark Connect, allocates executors as it likes, has not enough
@@ -69,7 +79,7 @@ def check_session(spark: SparkSession, parallelism: int, job: str) -> SessionFac
     check_classic(spark)
     context: Any = spark.sparkContext
     _check_allocation(context)
-    hold = _hold(context, parallelism, job)
+    hold = _held_in_time(context, parallelism, job, wait_s)
     try:
         _check_executors(spark)
         return SessionFacts(hold)
@@ -103,13 +113,33 @@ def _check_allocation(context: Any) -> None:
         )
 
 
-def _hold(context: Any, parallelism: int, job: str) -> SlotHold:
-    jvm = context._jsc.sc()
-    profile = jvm.resourceProfileManager().defaultResourceProfile()
-    there = int(jvm.maxNumConcurrentTasks(profile))
-    held = LIVE_JOBS.hold(context.applicationId, job, parallelism, there)
-    if isinstance(held, SlotHold):
-        return held
+def _held_in_time(context: Any, parallelism: int, job: str, wait_s: float) -> SlotHold:
+    clock = SystemClock()
+    end_s = clock.monotonic_s() + wait_s
+    is_told = False
+    while True:
+        there = task_slots(context)
+        held = LIVE_JOBS.hold(context.applicationId, job, parallelism, there)
+        if isinstance(held, SlotHold):
+            return held
+        needed = sum(held.values()) + parallelism + 1
+        most = most_task_slots(context.master, dict(context.getConf().getAll()), there)
+        if clock.monotonic_s() >= end_s or (most is not None and most < needed):
+            raise _too_small(context, parallelism, there, held)
+        if not is_told:
+            is_told = True
+            _logger.warning(
+                "job %r waits for executors, %g s at most (slot.request.timeout): it needs %d task "
+                "slots, and %d have registered",
+                job,
+                wait_s,
+                needed,
+                there,
+            )
+        clock.sleep_s(_LOOK_S)
+
+
+def _too_small(context: Any, parallelism: int, there: int, held: Mapping[str, int]) -> Invalid:
     taken = sum(held.values())
     more = "a session with more cores"
     if context.master.startswith("local"):
@@ -119,7 +149,7 @@ def _hold(context: Any, parallelism: int, job: str) -> SlotHold:
     if held:
         fix += ", or cancel a job that is not needed"
     others = ", ".join(f"{slots} by job {name!r}" for name, slots in held.items())
-    raise Invalid(
+    return Invalid(
         "the session has too few free task slots for the job"
         if held
         else "the session is too small for the job",

@@ -311,7 +311,7 @@ def test_a_handle_of_a_job_that_had_ended_says_so_at_once(job: JobStorage) -> No
         "leave out restore, or take another name"
     )
     assert (handle.failures, handle.slot_pids()) == ((), {})
-    assert handle.metrics() == {"attempts": 0, "sources": {}, "slots": {}}
+    assert handle.metrics() == {"attempts": 0, "task_slots": {}, "sources": {}, "slots": {}}
     assert handle.checkpoints().counts.begun == 0
     with pytest.raises(NotFound) as caught:
         handle.collected("out")

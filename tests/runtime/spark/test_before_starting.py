@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import Mock
@@ -16,6 +18,8 @@ from holdfast.runtime.plan import JobPlan, plan_job
 from holdfast.runtime.sinks import Sink
 from holdfast.runtime.spark import environment
 from holdfast.runtime.spark.live_jobs import LiveJobs, SlotHold
+from holdfast.runtime.spark.session import _held_in_time
+from holdfast.runtime.spark.task_slots import most_task_slots
 from holdfast.runtime.spark.travel import check_travels
 from holdfast.storage import Invalid, JobManagerCheckpointStorage, load_storage
 from simulated_jobs import ORDERS, Builder
@@ -95,6 +99,85 @@ def test_task_slots_are_held_as_long_as_their_jobs_live() -> None:
         first.release()
     assert isinstance(jobs.hold("session", "b", 2, 4), SlotHold)
     assert jobs.hold("empty", "b", 4, 4) == {}
+
+
+def test_of_jobs_that_start_again_one_waits_if_there_is_room_for_one() -> None:
+    jobs = LiveJobs()
+    first, second = (jobs.hold("session", name, 3, 7) for name in ("a", "b"))
+    assert isinstance(first, SlotHold)
+    assert isinstance(second, SlotHold)
+    assert first.enter(7)
+    assert second.enter(7)
+    assert first.needed() == second.needed() == 7
+    for hold in (first, second):
+        hold.leave()
+    assert (first.needed(), second.needed()) == (4, 4)
+    assert not first.enter(3), "nothing would be left to read sources"
+    assert first.enter(5)
+    assert (first.needed(), second.needed()) == (4, 7)
+    assert not second.enter(5)
+    first.release()
+    assert second.enter(5)
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "most"),
+    [
+        ("local", {}, 3),
+        ("local[*, 4]", {}, 3),
+        ("local-cluster[2,3,1024]", {}, 6),
+        ("local-cluster[2, 3, 1024]", {"spark.task.cpus": "2"}, 3),
+        ("spark://here:7077", {}, None),
+        ("spark://here:7077", {"spark.cores.max": "8", "spark.executor.instances": "9"}, 8),
+        ("yarn", {"spark.executor.instances": "4"}, None),
+        ("k8s://here", {"spark.executor.instances": "4", "spark.executor.cores": "2"}, 8),
+        ("k8s://here", {"spark.executor.instances": "1", "spark.executor.cores": "1"}, 3),
+    ],
+)
+def test_how_many_task_slots_may_come(master: str, conf: dict[str, str], most: int | None) -> None:
+    assert most_task_slots(master, conf, 3) == most
+
+
+class PlayedSession:
+    """As much of a session's context as is asked before a job holds its task slots."""
+
+    applicationId = "played"  # noqa: N815 - Spark's name
+
+    def __init__(self, master: str, there: Iterator[int]) -> None:
+        self.master = master
+        self.looks = 0
+        self._there = there
+
+    def getConf(self) -> Any:  # noqa: N802 - Spark's name
+        return Mock(getAll=list)
+
+    @property
+    def _jsc(self) -> Any:
+        def there(_: Any) -> int:
+            self.looks += 1
+            return next(self._there)
+
+        return Mock(**{"sc.return_value.maxNumConcurrentTasks": there})
+
+
+def test_executors_that_register_late_are_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    context = PlayedSession("spark://here", iter([0, 2, 3]))
+    hold = _held_in_time(context, 2, "late", wait_s=60)
+    hold.release()
+    assert context.looks == 3
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said == (
+        "job 'late' waits for executors, 60 s at most (slot.request.timeout): it needs 3 task "
+        "slots, and 0 have registered"
+    )
+
+
+@pytest.mark.parametrize(("master", "wait_s"), [("spark://here", 0.3), ("local[2]", 60)])
+def test_executors_are_waited_for_no_longer_than_that_helps(master: str, wait_s: float) -> None:
+    context = PlayedSession(master, itertools.repeat(2))
+    with pytest.raises(Invalid, match="the session is too small for the job"):
+        _held_in_time(context, 2, "large", wait_s=wait_s)
+    assert (context.looks == 1) == (master == "local[2]")
 
 
 def test_of_jobs_that_start_together_none_takes_what_another_has() -> None:

@@ -1,0 +1,75 @@
+"""Whether a cluster has the task slots that a job needs, looked at while the job runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.storage import Clock
+
+__all__ = ["Room", "RoomWatch"]
+
+_logger = logging.getLogger(__name__)
+_LOOK_S = 1.0
+_SAID_AFTER_S = 3.0
+"""What passes sooner, such as an executor that comes back, is not worth a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many task slots must be there, and how many are."""
+
+    needed: int
+    """For the slots of this job and of the others that run, and one to read sources with."""
+    there: int
+
+    @property
+    def lacks(self) -> bool:
+        """Whether there are too few."""
+        return self.there < self.needed
+
+
+class RoomWatch:
+    """Looks now and then, and says what is missing. `look` is for one thread, the rest for any."""
+
+    def __init__(self, job: str, look: Callable[[], Room | None], clock: Clock) -> None:
+        self._job = job
+        self._look = look
+        self._clock = clock
+        self._looked_s: float | None = None
+        self._lacks_since_s: float | None = None
+        self._said = ""
+        self.room: Room | None = None
+        """What was seen last; None if the cluster cannot tell."""
+        self.trouble = ""
+        """What is missing; empty if nothing is."""
+
+    def look(self, *, is_running: bool) -> None:
+        """Look, unless that was just done.
+
+        A job that `is_running` has its slots, and may lack only what reads its sources: it takes
+        checkpoints then, and reads nothing.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._looked_s is not None and now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        self.room = room = self._look()
+        if room is None or not room.lacks:
+            self._is_enough()
+            return
+        what = "no task slot for sources" if is_running else "too few task slots for the job"
+        self.trouble = f"{what}: needs {room.needed}, has {room.there}"
+        if self._lacks_since_s is None:
+            self._lacks_since_s = now_s
+        if self._said != self.trouble and now_s - self._lacks_since_s >= _SAID_AFTER_S:
+            self._said = self.trouble
+            _logger.warning(
+                "job %r: %s. It goes on when there are executors for them", self._job, self.trouble
+            )
+
+    def _is_enough(self) -> None:
+        if self._said:
+            _logger.info("job %r has the task slots that it needs again", self._job)
+        self.trouble, self._said, self._lacks_since_s = "", "", None
