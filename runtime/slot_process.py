@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 import threading
 import traceback
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from holdfast.runtime.network import (
     Start,
 )
 from holdfast.runtime.plan import EdgeKind, EdgePlan
+from holdfast.runtime.process_facts import memory_facts, my_identity
 from holdfast.runtime.routing import Outlet
 from holdfast.runtime.slot import Slot, SlotAssignment
 from holdfast.runtime.staging import Staging
@@ -44,12 +44,14 @@ from holdfast.storage import (
 )
 from holdfast.storage.distribution import holdfast_version
 
-__all__ = ["SlotLaunch", "host_slot"]
+__all__ = ["SlotFailed", "SlotLaunch", "host_slot"]
 
 _HEARTBEAT_S = 1.0
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 20.0
 _LAST_SEND_S = 10.0
+_LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+"""Errors of the system that trying again does not change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +63,19 @@ class SlotLaunch(SlotAssignment):
     channel_bytes: int = 32 * 1024 * 1024
 
 
+class SlotFailed(HoldfastError):
+    """The slot has failed, by `__cause__`, and its driver knows."""
+
+
 def host_slot(
     launch: SlotLaunch, slot: int, listening: Listening, clock: Clock | None = None
 ) -> None:
     """Be this slot until the job has finished.
 
     Raises:
-        HoldfastError: the attempt is over, or failed here; the driver was told, if it is there.
+        Fenced: the attempt is over.
+        SlotFailed: it failed here, and the driver was told.
+        Exception: it failed here, and the driver could not be told.
     """
     with ExitStack() as stack:
         driver = stack.enter_context(DriverClient(launch.driver_address, launch.credentials))
@@ -76,11 +84,13 @@ def host_slot(
         except Fenced:
             raise
         except Exception as error:
-            _report(driver, slot, error)
-            raise
+            if not _report(driver, slot, error):
+                raise
+            raise SlotFailed(str(error)) from error
 
 
-def _report(driver: DriverClient, slot: int, error: Exception) -> None:
+def _report(driver: DriverClient, slot: int, error: Exception) -> bool:
+    """Tell the driver, which ends the attempt; False if it is not there."""
     cause: BaseException = error
     if isinstance(error, OperatorFailed) and error.__cause__ is not None:
         cause = error.__cause__
@@ -92,12 +102,34 @@ def _report(driver: DriverClient, slot: int, error: Exception) -> None:
     summary = cause.summary if isinstance(cause, UserCodeFailed) else str(error)
     uid = error.uid if isinstance(error, OperatorFailed) else None
     message = Failed(
-        slot=slot, uid=uid, summary=summary, traceback=told, is_fatal=_is_fatal(error, cause)
+        slot=slot,
+        uid=uid,
+        summary=summary,
+        traceback=told,
+        is_fatal=_is_fatal(error, cause),
+        is_users=isinstance(cause, UserCodeFailed) and not _may_pass(cause),
+        memory=memory_facts(),
     )
     try:
         driver.call(message)
+    except Fenced:
+        return True  # it knows, and the attempt is over
     except HoldfastError:
-        return  # it knows, or it is gone; Spark fails the task all the same
+        return False
+    return True
+
+
+def _may_pass(error: BaseException | None) -> bool:
+    """Whether what a user's function met may be gone by itself: a network, a server, a disk."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, Unavailable) or (
+            isinstance(error, OSError) and not isinstance(error, _LASTING)
+        ):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _is_fatal(error: Exception, cause: BaseException) -> bool:
@@ -145,8 +177,7 @@ class _SlotProcess:
                 address=self._server.address,
                 holdfast_version=holdfast_version(),
                 python_version=platform.python_version(),
-                pid=os.getpid(),
-                host=socket.gethostname(),
+                process=my_identity(),
             )
         )
         if not wanted:
@@ -228,7 +259,12 @@ class _SlotProcess:
         reason = ""
         while not reason and not self._has_ended.wait(_HEARTBEAT_S):
             slot = self._slot
-            message = Heartbeat(slot=self._number, metrics=slot.metrics(), is_closing=slot.is_done)
+            message = Heartbeat(
+                slot=self._number,
+                metrics=slot.metrics(),
+                is_closing=slot.is_done,
+                memory=memory_facts(),
+            )
             try:
                 if not self._driver.call(message):
                     reason = "the driver does not want this attempt any more"

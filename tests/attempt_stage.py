@@ -38,6 +38,7 @@ from holdfast.runtime.network import (
     ToDriver,
     ToSlot,
 )
+from holdfast.runtime.process_facts import ProcessIdentity
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
@@ -230,14 +231,15 @@ class Stage:
         """What a slot says by the network."""
         return self.attempt.handle(message)
 
-    def register(self, slot: int, *, pid: int = 1, version: str = VERSION) -> Register:
+    def register(
+        self, slot: int, *, pid: int = 1, host: str = "here", version: str = VERSION
+    ) -> Register:
         return Register(
             slot=slot,
             address=str(slot),
             holdfast_version=version,
             python_version="3",
-            pid=pid,
-            host="here",
+            process=ProcessIdentity(pid=pid, host=host),
         )
 
     def opening(self) -> Iterator[Step]:

@@ -37,6 +37,7 @@ from holdfast.runtime.network import (
     obey_source,
 )
 from holdfast.runtime.plan import EdgeKind, EdgePlan
+from holdfast.runtime.process_facts import ProcessIdentity
 from holdfast.runtime.routing import Outlet
 from holdfast.runtime.slot import Slot
 from holdfast.runtime.slot_process import SlotLaunch
@@ -301,8 +302,7 @@ class SimulatedSlot:
             address=self._address,
             holdfast_version=holdfast_version(),
             python_version="3",
-            pid=id(self),
-            host="host",
+            process=ProcessIdentity(pid=id(self), host="host"),
         )
         self.life = Life.WAITING
         self._last_beat_ms = self._world.clock.now_ms()

@@ -10,17 +10,14 @@ after which nothing of the attempt is left: no slot, no source, no thread.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Protocol
 
 from holdfast.runtime.checkpoint import (
     Abort,
     Begin,
     CheckpointCoordinator,
-    CheckpointHistory,
     Command,
     FailJob,
     Notify,
@@ -29,7 +26,7 @@ from holdfast.runtime.checkpoint import (
     SavepointPurpose,
     Store,
 )
-from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.attempt_parts import AttemptParts, Deployment
 from holdfast.runtime.driver.events import (
     AttemptEvent,
     CancelWanted,
@@ -45,7 +42,8 @@ from holdfast.runtime.driver.events import (
     Stored,
     StoreFailed,
 )
-from holdfast.runtime.driver.feed import Feed, SlotLink, Source
+from holdfast.runtime.driver.feed import Feed, SlotLink
+from holdfast.runtime.driver.lost_slots import LostSlots, loss_in
 from holdfast.runtime.driver.outcomes import (
     Cancelled,
     Outcome,
@@ -54,10 +52,8 @@ from holdfast.runtime.driver.outcomes import (
     Unsuccessful,
     failure_in,
     first_line_of,
-    has_died,
 )
 from holdfast.runtime.driver.patience import Patience
-from holdfast.runtime.driver.room import RoomWatch
 from holdfast.runtime.driver.savepoints import announcement, given_up
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
@@ -76,49 +72,11 @@ from holdfast.runtime.network import (
     ToDriver,
     ToSlot,
 )
-from holdfast.storage import Clock, HoldfastError, Unavailable
+from holdfast.storage import HoldfastError, Unavailable
 
 __all__ = ["Attempt", "AttemptParts", "Deployment"]
 
 _LONGEST_WAIT_S = 0.5
-
-
-class Deployment(Protocol):
-    """The slots of an attempt, as the cluster runs them."""
-
-    def cancel(self) -> None:
-        """Stop them all; returns when none can do anything any more, or nearly so."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttemptParts:
-    """What an attempt is made of."""
-
-    number: int
-    slots: int
-    version: str
-    """Of Holdfast, on the driver; slots must have the same."""
-    config: CheckpointConfig
-    sources: Mapping[str, Source]
-    next_checkpoint_id: int
-    restored: int | None
-    """The checkpoint that the attempt goes on from, if it is in the job's own folder."""
-    history: CheckpointHistory
-    deploy: Callable[[EventQueue], Deployment]
-    """Starts the slots; tells `SlotsEnded` when they are over."""
-    link: Callable[[str], SlotLink]
-    """Speaks to a slot at an address."""
-    store: Callable[[Store, EventQueue], None]
-    """Commits a checkpoint in the background; tells `Stored` or `StoreFailed`."""
-    retain: Callable[[int], None]
-    """Deletes older checkpoints in the background, but none from this number on."""
-    discard: Callable[[SavepointOrder, int], None]
-    """Deletes in the background what there is of a savepoint that has failed, of this number."""
-    on_phase: Callable[[Phase], None]
-    clock: Clock
-    room: RoomWatch
-    room_timeout_s: float
 
 
 class Attempt:
@@ -141,6 +99,7 @@ class Attempt:
         self._is_over = False
         self._is_symptom = False
         self._silent: set[int] = set()
+        self._lost = LostSlots()
         self.metrics: dict[int, SlotMetrics] = {}
 
     @property
@@ -156,7 +115,7 @@ class Attempt:
     @property
     def pids(self) -> Mapping[int, int]:
         """The processes of its slots, as far as they have come."""
-        return {slot: registered.pid for slot, registered in list(self._registered.items())}
+        return {slot: registered.process.pid for slot, registered in list(self._registered.items())}
 
     @property
     def next_checkpoint_id(self) -> int:
@@ -173,7 +132,10 @@ class Attempt:
             now_s = self._clock.monotonic_s()
             self._patience.heard(message.slot, now_s, is_closing=message.is_closing)
             self.metrics[message.slot] = message.metrics
+            self._lost.lives(message.slot, message.memory)
         elif isinstance(message, Register | Ready | Acknowledge | Decline | Failed | Finished):
+            if isinstance(message, Failed):
+                self._lost.saw(message.slot, message.memory)
             self._events.put(message)
         return True
 
@@ -369,16 +331,18 @@ class Attempt:
 
     def _register(self, event: Register) -> None:
         if event.holdfast_version != self._parts.version:
+            host, found = event.process.host, event.holdfast_version
             self._fail(
-                f"slot {event.slot} on {event.host} has Holdfast {event.holdfast_version}, the "
+                f"slot {event.slot} on {host} has Holdfast {found}, the "
                 f"driver {self._parts.version}: install the same version everywhere",
                 is_fatal=True,
             )
         if event.slot in self._registered:
-            if self._registered[event.slot].pid != event.pid:
+            if self._registered[event.slot].process != event.process:
                 self._fail(f"slot {event.slot} has come twice: Spark has started it again")
             return
         self._registered[event.slot] = event
+        self._lost.came(event.slot, event.process)
         self._links[event.slot] = self._parts.link(event.address)
         self._patience.came(event.slot, self._clock.monotonic_s())
         if len(self._registered) == self._parts.slots and self._outcome is None:
@@ -440,7 +404,7 @@ class Attempt:
         else:
             # What a slot has said of its own failure is already told: it came before.
             self._fail("slots have ended before the job", error or "")
-            self._is_symptom = has_died(error)
+            self._is_symptom = loss_in(error) is not None
 
     def _tell_all(self, message: ToSlot) -> bool:
         """Whether all slots have answered, and none by No."""
@@ -475,19 +439,13 @@ class Attempt:
         """The outcome with its cause: who misses a slot says so before Spark says why."""
         if not isinstance(outcome, Unsuccessful) or outcome.is_fatal or not self._is_symptom:
             return outcome
-        is_dead = has_died(outcome.details)
+        loss = loss_in(outcome.details)
         while (event := self._events.next(0)) is not None:
             if isinstance(event, Failed) and event.uid is not None:
                 return failure_in(event)
-            is_dead = is_dead or (isinstance(event, SlotsEnded) and has_died(event.error))
-        if not is_dead:
-            return outcome
-        gone = [
-            f"slot {slot} (process {self._registered[slot].pid} on {self._registered[slot].host})"
-            for slot in sorted(self._silent)
-        ]
-        what = f"{' and '.join(gone) or 'the process of a slot'} was killed, or has died"
-        return Unsuccessful(what, outcome.details)
+            if isinstance(event, SlotsEnded):
+                loss = loss or loss_in(event.error)
+        return outcome if loss is None else self._lost.outcome(loss, self._silent)
 
     def _stop(self, deployment: Deployment | None) -> None:
         """Leave nothing behind. Sources first: they would meet slots that are gone."""

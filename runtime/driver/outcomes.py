@@ -9,13 +9,13 @@ from holdfast.runtime.network import Failed
 
 __all__ = [
     "Cancelled",
+    "FailureKind",
     "Outcome",
     "Phase",
     "Succeeded",
     "Unsuccessful",
     "failure_in",
     "first_line_of",
-    "has_died",
 ]
 
 
@@ -41,6 +41,17 @@ class Cancelled:
     """Somebody wanted the job to stop."""
 
 
+class FailureKind(Enum):
+    """What has failed, as far as it matters for whether trying again may help."""
+
+    USER_CODE = "user code"
+    """A function of the user's raised what has nothing to do with the world around it."""
+    SLOT_KILLED = "slot killed"
+    """The process of a slot is gone, and its executor is not."""
+    OTHER = "other"
+    """A machine, a network, a storage, Spark: what may be better the next time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unsuccessful:
     """The attempt has failed; `is_fatal`: so would another one."""
@@ -50,6 +61,7 @@ class Unsuccessful:
     is_fatal: bool = False
     uid: str | None = None
     """The operator or source in which it happened, if it is one."""
+    kind: FailureKind = FailureKind.OTHER
 
 
 Outcome = Succeeded | Cancelled | Unsuccessful
@@ -59,15 +71,12 @@ def failure_in(event: Failed) -> Unsuccessful:
     """How an attempt ends by what a slot says."""
     where = f"operator {event.uid!r}" if event.uid else f"slot {event.slot}"
     prefix = "" if event.uid and event.uid in event.summary else f"{where} failed: "
-    return Unsuccessful(f"{prefix}{event.summary}", event.traceback, event.is_fatal, event.uid)
+    kind = FailureKind.USER_CODE if event.is_users else FailureKind.OTHER
+    reason = f"{prefix}{event.summary}"
+    return Unsuccessful(reason, event.traceback, event.is_fatal, event.uid, kind)
 
 
 def first_line_of(error: Exception) -> str:
     """In one line: errors of Spark come with the stack of the JVM."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else repr(error)
-
-
-def has_died(error: str | None) -> bool:
-    """Whether Spark says that a process of Python is gone."""
-    return error is not None and "Python worker exited unexpectedly" in error

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.runtime.checkpoint.statistics import SlotStatistics
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network.protection import LOOPBACK_ONLY, Protection
+from holdfast.runtime.process_facts import MemoryFacts, ProcessIdentity
 from holdfast.runtime.staging import PushKey, Winner
 from holdfast.storage import StateSnapshot
 
@@ -178,8 +179,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True, tag="register"):
     address: str
     holdfast_version: str
     python_version: str
-    pid: int
-    host: str
+    process: ProcessIdentity
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -219,6 +219,10 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     summary: str
     traceback: str
     is_fatal: bool
+    is_users: bool = False
+    """Whether the user's code raised it, and not because of the world around it."""
+    memory: MemoryFacts = MemoryFacts()
+    """What the slot sees after it: another one may have been killed."""
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
@@ -244,6 +248,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     slot: int
     metrics: SlotMetrics = SlotMetrics()
     is_closing: bool = False
+    memory: MemoryFacts = MemoryFacts()
 
 
 ToDriver: TypeAlias = (

@@ -16,9 +16,10 @@ from holdfast.runtime.addresses import Listening, bare_host
 from holdfast.runtime.driver.events import EventQueue, RoomFound, SlotsEnded
 from holdfast.runtime.driver.room import Room
 from holdfast.runtime.network_config import NetworkConfig
-from holdfast.runtime.slot_process import SlotLaunch, host_slot
+from holdfast.runtime.slot_process import SlotFailed, SlotLaunch, host_slot
 from holdfast.runtime.spark.live_jobs import SlotHold
 from holdfast.runtime.spark.places import slot_listening
+from holdfast.runtime.spark.session import with_crash_reports
 from holdfast.runtime.spark.task_slots import task_slots
 from holdfast.storage import Fenced
 
@@ -47,8 +48,10 @@ class _SlotTask:
         called_off: str | None = None
         try:
             host_slot(self.launch, slot, slot_listening(self.network, seen_as))
-        except Fenced as error:
-            called_off = str(error)  # no failure: a stack trace in Spark's log would alarm people
+        except (Fenced, SlotFailed) as error:
+            # No failure of a task: Spark would log its stack, and those of the other slots, which
+            # it would kill. The driver knows, and calls them off.
+            called_off = str(error)
         yield pa.RecordBatch.from_pydict({"called_off": pa.array([called_off], pa.string())})
 
 
@@ -95,7 +98,7 @@ class SparkDeployment:
                 return
             context.addJobTag(self._tag)
             context.setJobDescription(f"Holdfast: slots of {self._name}")
-            one_each = self._spark.range(0, slots, 1, slots)
+            one_each = with_crash_reports(self._spark).range(0, slots, 1, slots)
             ended = one_each.mapInArrow(self._task, "called_off string", barrier=True).collect()
             error = next((row.called_off for row in ended if row.called_off is not None), None)
         except Exception as caught:  # noqa: BLE001 - Spark raises many kinds

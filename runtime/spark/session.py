@@ -23,6 +23,7 @@ __all__ = [
     "check_classic",
     "check_session",
     "on_this_machine",
+    "with_crash_reports",
     "with_this_python",
 ]
 
@@ -86,6 +87,13 @@ def check_session(
     except BaseException:
         hold.release()
         raise
+
+
+def with_crash_reports(spark: SparkSession) -> SparkSession:
+    """A session of the same application whose Python says how it ends when it crashes."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.pyspark.udf.faulthandler.enabled", "true")
+    return session
 
 
 def check_classic(spark: Any) -> None:
@@ -183,7 +191,9 @@ def _check_executors(spark: SparkSession) -> None:
         fact = [f"{platform.python_version()}|{found}|{socket.gethostname()}"]
         yield pyarrow.RecordBatch.from_pydict({"fact": pyarrow.array(fact)})
 
-    rows = spark.range(0, tasks, 1, tasks).mapInArrow(probe, "fact string").collect()
+    # In the session of the slots: what runs this is there for them then.
+    one_each = with_crash_reports(spark).range(0, tasks, 1, tasks)
+    rows = one_each.mapInArrow(probe, "fact string").collect()
     mine = holdfast_version()
     for fact in sorted({row.fact for row in rows}):
         python, found, host = fact.split("|", 2)

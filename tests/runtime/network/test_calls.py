@@ -36,6 +36,7 @@ from holdfast.runtime.network import (
     ToSlot,
 )
 from holdfast.runtime.network.wire_errors import from_wire, to_wire
+from holdfast.runtime.process_facts import MemoryFacts, ProcessIdentity
 from holdfast.runtime.staging import Superseded
 from holdfast.storage import (
     Corrupt,
@@ -60,7 +61,11 @@ SNAPSHOT = StateSnapshot(
 )
 TO_DRIVER: list[ToDriver] = [
     Register(
-        slot=1, address="grpc://h:1", holdfast_version="1", python_version="3", pid=7, host="h"
+        slot=1,
+        address="grpc://h:1",
+        holdfast_version="1",
+        python_version="3",
+        process=ProcessIdentity(pid=7, host="h", boot="b", space="s", started=8),
     ),
     Ready(1),
     Acknowledge(
@@ -70,7 +75,15 @@ TO_DRIVER: list[ToDriver] = [
         statistics=SlotStatistics(alignment_ms=5, sync_ms=1, async_ms=2),
     ),
     Decline(checkpoint_id=5, slot=1, reason="not open"),
-    Failed(slot=1, uid=None, summary="died", traceback="…", is_fatal=True),
+    Failed(
+        slot=1,
+        uid=None,
+        summary="died",
+        traceback="…",
+        is_fatal=True,
+        is_users=True,
+        memory=MemoryFacts(used_bytes=2**40, oom_kills=3),
+    ),
     Finished(1),
     Collect(uid="out", part="p", rows=b"\x00" * 10),
     Heartbeat(

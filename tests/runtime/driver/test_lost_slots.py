@@ -1,0 +1,160 @@
+"""What is said of slots that are gone, by what Spark tells of them and what they told before."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.runtime.driver import lost_slots
+from holdfast.runtime.driver.lost_slots import Loss, LostSlots, loss_in
+from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
+from holdfast.runtime.process_facts import (
+    MemoryFacts,
+    ProcessIdentity,
+    memory_facts,
+    my_identity,
+)
+
+ABORTED = (
+    "An error occurred while calling o413.collectToPython.\n: org.apache.spark.SparkException: Job "
+    "aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most "
+    "recent failure reason: Stage failed because barrier task ResultTask(6, 1) finished "
+    "unsuccessfully.\n"
+)
+KILLED = (
+    f"{ABORTED}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). "
+    "Consider setting 'spark.python.worker.faulthandler.enabled' configuration to 'true' for the "
+    "better Python traceback.\n\tat org.apache.spark.api.python.BasePythonRunner.read(Python:5)\n"
+)
+CRASHED = (
+    f"{ABORTED}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): Fatal "
+    "Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+    '  File "job.py", line 3 in process_element\n\n'
+    "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.read(Python.scala:5)\n"
+)
+EXECUTOR_KILLED = (
+    f"{ABORTED}ExecutorLostFailure (executor 1 exited caused by one of the running tasks) "
+    "Reason: Command exited with code 137"
+)
+WORKER_LOST = (
+    f"{ABORTED}ExecutorLostFailure (executor 2 exited unrelated to the running tasks) Reason: "
+    "worker lost: 127.0.0.2:35693 got disassociated"
+)
+IN_A_POD = (
+    f"{ABORTED}ExecutorLostFailure (executor 3 exited caused by one of the running tasks) Reason: "
+    "\nThe executor with id 3 exited with exit code 137(SIGKILL, possible container OOM)."
+)
+
+
+def process(number: int, host: str = "north") -> ProcessIdentity:
+    return ProcessIdentity(pid=number, host=host, boot=host, space="1", started=number)
+
+
+def slots(*, host_of_2: str = "north") -> LostSlots:
+    lost = LostSlots()
+    lost.came(0, process(10))
+    lost.came(1, process(11))
+    lost.came(2, process(12, host_of_2))
+    return lost
+
+
+@pytest.mark.parametrize(
+    ("error", "loss"),
+    [
+        (None, None),
+        ("the attempt is over", None),
+        (KILLED, Loss(1)),
+        (EXECUTOR_KILLED, Loss(1, "1", "Command exited with code 137")),
+        (WORKER_LOST, Loss(1, "2", "worker lost: 127.0.0.2:35693 got disassociated")),
+    ],
+)
+def test_what_spark_says_is_understood(error: str | None, loss: Loss | None) -> None:
+    assert loss_in(error) == loss
+
+
+def test_a_crash_is_told_as_python_tells_it() -> None:
+    loss = loss_in(CRASHED)
+    assert loss is not None
+    outcome = slots().outcome(loss, silent=[1])
+    assert outcome.reason == "slot 1 (process 11 on north) has crashed: Segmentation fault"
+    assert outcome.details.endswith('File "job.py", line 3 in process_element')
+    assert outcome.kind is FailureKind.SLOT_KILLED
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            EXECUTOR_KILLED,
+            (
+                "executor 1 on north is lost, where slots 0, 1 ran: Command exited with code 137 "
+                "(SIGKILL)"
+            ),
+        ),
+        (
+            WORKER_LOST,
+            (
+                "executor 2 on north is lost, where slots 0, 1 ran: worker lost: 127.0.0.2:35693 got "
+                "disassociated"
+            ),
+        ),
+        (
+            IN_A_POD,
+            (
+                "executor 3 on north is lost, where slots 0, 1 ran: The executor with id 3 exited "
+                "with exit code 137(SIGKILL, possible container OOM)"
+            ),
+        ),
+    ],
+)
+def test_a_lost_executor_is_named_as_such(error: str, reason: str) -> None:
+    """Spark then kills the other slots, so they are silent too."""
+    loss = loss_in(error)
+    assert loss is not None
+    assert slots(host_of_2="south").outcome(loss, silent=[0, 1, 2]) == Unsuccessful(reason)
+
+
+def killed(lost: LostSlots) -> str:
+    return lost.outcome(Loss(1), silent=[1]).reason
+
+
+def test_what_a_slot_had_of_memory_is_told() -> None:
+    lost = slots()
+    lost.lives(1, MemoryFacts(used_bytes=2_000 * 1024 * 1024))
+    assert killed(lost) == (
+        "slot 1 (process 11 on north) was killed, or has died; it had 2,000 MiB of memory"
+    )
+
+
+@pytest.mark.parametrize(("host", "is_known"), [("north", True), ("south", False)])
+def test_that_the_kernel_killed_it_is_seen_by_who_is_beside_it(
+    host: str,
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    lost = slots(host_of_2=host)
+    lost.lives(1, MemoryFacts(oom_kills=4))
+    lost.saw(2, MemoryFacts(oom_kills=5))
+    assert ("the kernel has killed a process there for want of memory" in killed(lost)) is is_known
+
+
+def test_the_driver_sees_it_where_it_is_beside_the_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = slots()
+    monkeypatch.setattr(lost_slots, "my_identity", lambda: process(1))
+    for now, is_known in ((4, False), (5, True)):
+        monkeypatch.setattr(lost_slots, "memory_facts", lambda now=now: MemoryFacts(oom_kills=now))
+        lost.lives(1, MemoryFacts(oom_kills=4))
+        assert ("for want of memory" in killed(lost)) is is_known
+
+
+def test_nobody_is_named_whom_nobody_knows() -> None:
+    assert LostSlots().outcome(Loss(None), []).reason == (
+        "the process of a slot was killed, or has died"
+    )
+    assert LostSlots().outcome(Loss(3), []).reason == "slot 3 was killed, or has died"
+
+
+def test_a_process_knows_itself_and_its_memory() -> None:
+    mine = my_identity()
+    assert mine == my_identity()
+    assert mine.is_beside(mine)
+    assert not process(1).is_beside(process(1, "south"))
+    assert (memory_facts().used_bytes or 0) > 1024 * 1024
