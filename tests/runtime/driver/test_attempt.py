@@ -11,7 +11,6 @@ import pytest
 from attempt_stage import InlineExecutor, Script, Stage, Step
 from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.events import (
-    AttemptEvent,
     CancelWanted,
     CheckpointWanted,
     EventQueue,
@@ -20,16 +19,9 @@ from holdfast.runtime.driver.events import (
     SourceFailed,
     StoreFailed,
 )
-from holdfast.runtime.driver.outcomes import (
-    Cancelled,
-    FailureKind,
-    Phase,
-    Succeeded,
-    Unsuccessful,
-)
+from holdfast.runtime.driver.outcomes import Cancelled, Phase, Succeeded, Unsuccessful
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
-    Cancel,
     CheckpointAborted,
     CheckpointCompleted,
     Decline,
@@ -460,40 +452,6 @@ def test_what_slots_measure_is_kept_and_answers_say_whether_they_are_wanted() ->
     stage.run(script)
     assert stage.attempt.metrics == {1: SlotMetrics(rows=5)}
     assert not stage.tell(Heartbeat(slot=1))
-
-
-DIED = SlotsEnded("… Python worker exited unexpectedly (crashed) …")
-LOST_PEER = Failed(slot=0, uid=None, summary="no peer", traceback="", is_fatal=False)
-
-
-def test_the_message_names_a_process_that_was_killed() -> None:
-    stage = Stage()
-    stage.slots[1].error, stage.slots[1].fails_at = Unavailable("gone"), Cancel
-    outcome = failure(stage, running, DIED)
-    assert outcome.reason == "slot 1 (process 1 on here) was killed, or has died"
-    assert outcome.kind is FailureKind.SLOT_KILLED
-
-
-def test_one_slot_that_was_killed_is_one_though_spark_then_kills_the_others() -> None:
-    stage = Stage()
-    for slot in stage.slots:
-        slot.error, slot.fails_at = Unavailable("gone"), Cancel
-    died = SlotsEnded(f"barrier task ResultTask(1, 1) finished unsuccessfully.\n{DIED.error}")
-    outcome = failure(stage, running, LOST_PEER, died)
-    assert outcome.reason == "slot 1 (process 1 on here) was killed, or has died"
-
-
-@pytest.mark.parametrize(
-    "symptom", [LOST_PEER, SlotLost(1, "no answer"), SourceFailed("a", "a push broke off", "")]
-)
-def test_who_misses_a_slot_is_not_blamed_for_its_death(symptom: AttemptEvent) -> None:
-    assert "was killed" in failure(Stage(), running, symptom, DIED).reason
-
-
-def test_who_misses_a_slot_is_not_blamed_for_the_failure_of_that_one() -> None:
-    failed = Failed(slot=1, uid="sum", summary="no", traceback="line 1", is_fatal=False)
-    outcome = failure(Stage(), running, LOST_PEER, failed)
-    assert outcome == Unsuccessful("operator 'sum' failed: no", "line 1", uid="sum")
 
 
 def test_late_acknowledgements_change_nothing() -> None:

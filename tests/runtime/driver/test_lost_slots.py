@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from attempt_stage import InlineExecutor, Stage, Step
 from holdfast.runtime.driver import lost_slots
+from holdfast.runtime.driver.events import AttemptEvent, SlotLost, SlotsEnded, SourceFailed
 from holdfast.runtime.driver.lost_slots import Loss, LostSlots, loss_in
 from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
+from holdfast.runtime.network import Cancel, Failed
 from holdfast.runtime.process_facts import (
     MemoryFacts,
     ProcessIdentity,
     memory_facts,
     my_identity,
 )
+from holdfast.storage import Unavailable
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("attempt", "feed"):
+        monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
+
 
 ABORTED = (
     "An error occurred while calling o413.collectToPython.\n: org.apache.spark.SparkException: Job "
@@ -81,34 +94,20 @@ def test_a_crash_is_told_as_python_tells_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "how"),
     [
-        (
-            EXECUTOR_KILLED,
-            (
-                "executor 1 on north is lost, where slots 0, 1 ran: Command exited with code 137 "
-                "(SIGKILL)"
-            ),
-        ),
-        (
-            WORKER_LOST,
-            (
-                "executor 2 on north is lost, where slots 0, 1 ran: worker lost: 127.0.0.2:35693 got "
-                "disassociated"
-            ),
-        ),
+        (EXECUTOR_KILLED, "executor 1|Command exited with code 137 (SIGKILL)"),
+        (WORKER_LOST, "executor 2|worker lost: 127.0.0.2:35693 got disassociated"),
         (
             IN_A_POD,
-            (
-                "executor 3 on north is lost, where slots 0, 1 ran: The executor with id 3 exited "
-                "with exit code 137(SIGKILL, possible container OOM)"
-            ),
+            "executor 3|The executor with id 3 exited with exit code 137(SIGKILL, possible container OOM)",  # noqa: E501 - as it comes
         ),
     ],
 )
-def test_a_lost_executor_is_named_as_such(error: str, reason: str) -> None:
+def test_a_lost_executor_is_named_as_such(error: str, how: str) -> None:
     """Spark then kills the other slots, so they are silent too."""
     loss = loss_in(error)
+    reason = how.replace("|", " on north is lost, where slots 0, 1 ran: ")
     assert loss is not None
     assert slots(host_of_2="south").outcome(loss, silent=[0, 1, 2]) == Unsuccessful(reason)
 
@@ -158,3 +157,47 @@ def test_a_process_knows_itself_and_its_memory() -> None:
     assert mine.is_beside(mine)
     assert not process(1).is_beside(process(1, "south"))
     assert (memory_facts().used_bytes or 0) > 1024 * 1024
+
+
+def failure(stage: Stage, *then: Step) -> Unsuccessful:
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.running()
+        yield from then
+
+    outcome = stage.run(script)
+    assert isinstance(outcome, Unsuccessful)
+    return outcome
+
+
+DIED = SlotsEnded("… Python worker exited unexpectedly (crashed) …")
+LOST_PEER = Failed(slot=0, uid=None, summary="no peer", traceback="", is_fatal=False)
+
+
+def test_the_message_names_a_process_that_was_killed() -> None:
+    stage = Stage()
+    stage.slots[1].error, stage.slots[1].fails_at = Unavailable("gone"), Cancel
+    outcome = failure(stage, DIED)
+    assert outcome.reason == "slot 1 (process 1 on here) was killed, or has died"
+    assert outcome.kind is FailureKind.SLOT_KILLED
+
+
+def test_one_slot_that_was_killed_is_one_though_spark_then_kills_the_others() -> None:
+    stage = Stage()
+    for slot in stage.slots:
+        slot.error, slot.fails_at = Unavailable("gone"), Cancel
+    died = SlotsEnded(f"barrier task ResultTask(1, 1) finished unsuccessfully.\n{DIED.error}")
+    outcome = failure(stage, LOST_PEER, died)
+    assert outcome.reason == "slot 1 (process 1 on here) was killed, or has died"
+
+
+@pytest.mark.parametrize(
+    "symptom", [LOST_PEER, SlotLost(1, "no answer"), SourceFailed("a", "a push broke off", "")]
+)
+def test_who_misses_a_slot_is_not_blamed_for_its_death(symptom: AttemptEvent) -> None:
+    assert "was killed" in failure(Stage(), symptom, DIED).reason
+
+
+def test_who_misses_a_slot_is_not_blamed_for_the_failure_of_that_one() -> None:
+    failed = Failed(slot=1, uid="sum", summary="no", traceback="line 1", is_fatal=False)
+    outcome = failure(Stage(), LOST_PEER, failed)
+    assert outcome == Unsuccessful("operator 'sum' failed: no", "line 1", uid="sum")
