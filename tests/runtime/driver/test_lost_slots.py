@@ -54,7 +54,7 @@ WORKER_LOST = (
 )
 IN_A_POD = (
     f"{ABORTED}ExecutorLostFailure (executor 3 exited caused by one of the running tasks) Reason: "
-    "\nThe executor with id 3 exited with exit code 137(SIGKILL, possible container OOM)."
+    "\nThe executor with id 3 exited with exit code 137(SIGKILL, OOM)."
 )
 
 
@@ -100,7 +100,7 @@ def test_a_crash_is_told_as_python_tells_it() -> None:
         (WORKER_LOST, "executor 2|worker lost: 127.0.0.2:35693 got disassociated"),
         (
             IN_A_POD,
-            "executor 3|The executor with id 3 exited with exit code 137(SIGKILL, possible container OOM)",  # noqa: E501 - as it comes
+            "executor 3|The executor with id 3 exited with exit code 137(SIGKILL, OOM)",
         ),
     ],
 )
