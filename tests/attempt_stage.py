@@ -20,7 +20,8 @@ from holdfast.runtime.checkpoint import (
     Store,
 )
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.driver.attempt import Attempt, AttemptParts
+from holdfast.runtime.driver.attempt import Attempt
+from holdfast.runtime.driver.attempt_parts import AttemptParts
 from holdfast.runtime.driver.events import AttemptEvent, EventQueue, RoomFound, SlotsEnded, Stored
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.outcomes import Outcome, Phase

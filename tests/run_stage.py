@@ -12,7 +12,8 @@ from attempt_stage import PlayedSource
 from holdfast.backends import load_backend
 from holdfast.runtime.addresses import Listening
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.driver.attempt import Attempt, AttemptParts
+from holdfast.runtime.driver.attempt import Attempt
+from holdfast.runtime.driver.attempt_parts import AttemptParts
 from holdfast.runtime.driver.claiming import Claimed
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
 from holdfast.runtime.driver.feed import Source

@@ -74,7 +74,7 @@ from holdfast.runtime.network import (
 )
 from holdfast.storage import HoldfastError, Unavailable
 
-__all__ = ["Attempt", "AttemptParts", "Deployment"]
+__all__ = ["Attempt"]
 
 _LONGEST_WAIT_S = 0.5
 

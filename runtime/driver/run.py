@@ -19,7 +19,8 @@ from holdfast.runtime.checkpoint import (
     CheckpointStatus,
 )
 from holdfast.runtime.checkpoint.orders import SavepointOrder
-from holdfast.runtime.driver.attempt import Attempt, AttemptParts
+from holdfast.runtime.driver.attempt import Attempt
+from holdfast.runtime.driver.attempt_parts import AttemptParts
 from holdfast.runtime.driver.events import (
     CancelWanted,
     CheckpointWanted,

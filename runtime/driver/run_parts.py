@@ -9,7 +9,7 @@ from typing import Protocol
 from holdfast.backends import StateBackend
 from holdfast.runtime.addresses import Listening
 from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.driver.attempt import Deployment
+from holdfast.runtime.driver.attempt_parts import Deployment
 from holdfast.runtime.driver.events import EventQueue
 from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
