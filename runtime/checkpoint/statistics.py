@@ -14,6 +14,13 @@ from enum import Enum
 import msgspec
 
 from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
+from holdfast.runtime.readable import (
+    bytes_for_people,
+    duration_for_people,
+    html_table,
+    moment,
+    text_table,
+)
 
 __all__ = [
     "CheckpointCounts",
@@ -91,10 +98,20 @@ class CheckpointCounts:
         """Those that have not ended."""
         return self.begun - self.completed - self.failed - self.aborted
 
+    def __str__(self) -> str:
+        others = {
+            "failed": self.failed,
+            "given up": self.aborted,
+            "in progress": self.in_progress,
+        }
+        told = [f"{self.completed:,} completed"]
+        told += [f"{count:,} {what}" for what, count in others.items() if count]
+        return f"checkpoints: {', '.join(told)}"
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CheckpointOverview:
-    """What a person sees of a job's checkpoints at one moment."""
+    """What a person sees of a job's checkpoints at one moment; a terminal shows it as a table."""
 
     counts: CheckpointCounts
     recent: tuple[CheckpointStatistics, ...]
@@ -103,6 +120,31 @@ class CheckpointOverview:
     last_savepoint: CheckpointStatistics | None
     """The last one that was completed; no checkpoint."""
     last_failed: CheckpointStatistics | None
+
+    def __repr__(self) -> str:
+        shown = text_table(_COLUMNS, map(_cells, self.recent)) if self.recent else ""
+        return f"{self.counts}\n{shown}".rstrip()
+
+    def _repr_html_(self) -> str:
+        return html_table(str(self.counts), _COLUMNS, map(_cells, self.recent))
+
+
+_COLUMNS = ("number", "kind", "status", "trigger", "begun (UTC)", "took", "size", "written", "why")
+
+
+def _cells(known: CheckpointStatistics) -> tuple[str, ...]:
+    reason = "" if known.reason is None else known.reason.value
+    return (
+        str(known.checkpoint_id),
+        "checkpoint" if known.savepoint is None else "savepoint",
+        known.status.value,
+        known.trigger.value,
+        moment(known.triggered_ms),
+        "" if known.duration_ms is None else duration_for_people(known.duration_ms),
+        bytes_for_people(known.size_bytes),
+        bytes_for_people(known.written_bytes),
+        ": ".join(filter(None, (reason, known.detail))) or known.savepoint or "",
+    )
 
 
 class CheckpointHistory:
@@ -126,6 +168,12 @@ class CheckpointHistory:
             last_savepoint=self._last_savepoint,
             last_failed=self._last_failed,
         )
+
+    def __repr__(self) -> str:
+        return repr(self.overview())
+
+    def _repr_html_(self) -> str:
+        return self.overview()._repr_html_()
 
     def begun(self, begun: Begin) -> None:
         """A checkpoint has begun."""

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from holdfast.runtime.cli.main import INTERRUPTED
-from holdfast.runtime.cli.output import bytes_for_people, say, show, show_json, table
+from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.places import Place
+from holdfast.runtime.readable import bytes_for_people
 from holdfast.storage import HoldfastError, JobStorage
 from holdfast.storage.cleaning import (
     Found,

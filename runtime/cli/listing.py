@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.runtime.cli.output import bytes_for_people, moment, say, show, show_json, table
+from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.places import Place
+from holdfast.runtime.readable import bytes_for_people, moment
 from holdfast.storage import Corrupt, HoldfastError, JobStorage, NotFound, names
 
 __all__ = ["list_checkpoints"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -17,8 +16,6 @@ from holdfast.runtime.told_errors import tell_error, told_kinds
 from holdfast.storage import HoldfastError
 
 __all__ = [
-    "bytes_for_people",
-    "moment",
     "say",
     "show",
     "show_error",
@@ -26,7 +23,6 @@ __all__ = [
     "table",
 ]
 
-_STEP = 1024
 _WIDE = 10_000
 """Columns of what is no terminal: a program that reads tables wants each row in one line."""
 
@@ -91,20 +87,3 @@ def table(title: str, *columns: str) -> Table:
             overflow="fold",
         )
     return made
-
-
-def bytes_for_people(size_bytes: int) -> str:
-    """Such as `3.4 MiB`; the exact number below one KiB."""
-    if size_bytes < _STEP:
-        return f"{size_bytes} B"
-    size = float(size_bytes)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        size /= _STEP
-        if size < _STEP or unit == "TiB":
-            break
-    return f"{size:.1f} {unit}"
-
-
-def moment(milliseconds: int) -> str:
-    """A moment since the epoch, in UTC."""
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"

@@ -13,10 +13,13 @@ from holdfast.runtime.driver.failures import Failure
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.savepoints import SavepointPlaces
 from holdfast.runtime.errors import NotEnded
+from holdfast.runtime.readable import html_table, moment
 from holdfast.runtime.sinks import collected_table
 from holdfast.storage import Invalid, JobStorage
 
 __all__ = ["JobHandle"]
+
+_IN_ONE_LINE = ("checkpoints", "trouble", "failures")
 
 
 class JobHandle:
@@ -36,6 +39,33 @@ class JobHandle:
         self._savepoints = savepoints or SavepointPlaces()
         self.notes = notes
         """What the job has to say about how it was started."""
+
+    def __repr__(self) -> str:
+        told = [f"{what}: {said}" for what, said in self._facts() if what in _IN_ONE_LINE]
+        line = "; ".join((f"job {self.job_id!r} {self.status.value}", *told))
+        return f"<{' '.join(line.split())}>"
+
+    def _repr_html_(self) -> str:
+        facts = [("status", self.status.value), *self._facts()]
+        return html_table(f"job {self.job_id!r}", (), facts) + self.checkpoints()._repr_html_()
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What there is to say at this moment; all of it is known here, and no slot is asked."""
+        overview, failures = self.checkpoints(), self._run.failures
+        last = overview.last_completed
+        found = {
+            "checkpoints": str(overview.counts).removeprefix("checkpoints: "),
+            "last completed": ""
+            if last is None
+            else f"{last.checkpoint_id}, begun {moment(last.triggered_ms)} UTC",
+            "trouble": self.trouble,
+            "failures": f"{len(failures)}, the last one: {failures[-1].summary}"
+            if failures
+            else "",
+            "storage": self._job.url,
+            "notes": "\n".join(self.notes),
+        }
+        return [(what, said) for what, said in found.items() if said]
 
     @property
     def job_id(self) -> str:

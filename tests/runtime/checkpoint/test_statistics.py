@@ -1,5 +1,7 @@
 """What is known of the checkpoints, while they are under way and afterwards."""
 
+from functools import partial
+
 from coordinator_driver import SLOTS, START_MS, Driver, part
 from holdfast.runtime.checkpoint import (
     AbortReason,
@@ -8,6 +10,7 @@ from holdfast.runtime.checkpoint import (
     CheckpointStatus,
     SlotStatistics,
 )
+from holdfast.runtime.checkpoint.commands import Abort, Begin, Trigger
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.storage import FileHandle, Handle, InlineHandle, StateSnapshot, names
 
@@ -121,3 +124,31 @@ def test_the_history_goes_on_in_the_next_attempt() -> None:
         coordinator.shutdown(START_MS)
     assert history.overview().counts.begun == 2
     assert [each.checkpoint_id for each in history.overview().recent] == [1, 2]
+
+
+def test_a_history_shows_itself_as_a_table() -> None:
+    history = CheckpointHistory()
+    assert repr(history) == "checkpoints: 0 completed"
+    assert "<table>" in history._repr_html_()
+    begin = partial(Begin, trigger=Trigger.PERIODIC, triggered_ms=START_MS, base=None)
+    history.begun(begin(checkpoint_id=1))
+    history.answered(1, size_bytes=3 << 20, written_bytes=100, slots={})
+    history.completed(1, START_MS + 1_250)
+    history.begun(begin(checkpoint_id=2))
+    detail = "<b>no & room</b>\n\x1b[2J"
+    history.aborted(Abort(checkpoint_id=2, reason=AbortReason.IO, detail=detail), START_MS + 30)
+    history.begun(begin(checkpoint_id=3))
+    counts, columns, *lines = repr(history).splitlines()
+    assert counts == "checkpoints: 1 completed, 1 failed, 1 in progress"
+    assert [columns.index(each) for each in ("took", "size", "written")] == [
+        lines[0].index(each) for each in ("1.2 s", "3.0 MiB", "100 B")
+    ]
+    assert lines[0].split()[:3] == ["1", "checkpoint", "completed"]
+    assert lines[0].endswith("1.2 s  3.0 MiB  100 B")
+    assert lines[1].endswith(r"i/o failed: <b>no & room</b>\n\x1b[2J")
+    assert "in progress" in lines[2]
+    assert repr(history.overview()) == repr(history)
+    shown = history._repr_html_()
+    assert "&lt;b&gt;no &amp; room&lt;/b&gt;" in shown
+    assert "<b>" not in shown
+    assert shown.count("<tr>") == 4

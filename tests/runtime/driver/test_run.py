@@ -96,6 +96,22 @@ def test_what_a_user_raised_is_told_while_the_job_restarts(
     assert [str(each) for each in handle.failure_details] == [f"{text}\n\n{trace}"] * 2
 
 
+def test_a_handle_shows_itself_in_a_terminal_and_in_a_notebook() -> None:
+    stage = Stage([fails] * 2, restart=FixedDelayRestart(attempts=1, delay=0))
+    handle = JobHandle(stage.run, stage.job, {}, ("it is <i>new</i>",))
+    assert repr(handle) == "<job 'job' starting; checkpoints: 0 completed>"
+    stage.run.run()
+    (failure,) = {each.summary for each in stage.run.failures}
+    assert repr(handle) == (
+        "<job 'job' failed; checkpoints: 0 completed; "
+        f"failures: 2, the last one: {' '.join(failure.split())}>"
+    )
+    shown = handle._repr_html_()
+    for each in ("job &#x27;job&#x27;", "failed", "it is &lt;i&gt;new&lt;/i&gt;", stage.job.url):
+        assert each in shown
+    assert "<i>" not in shown
+
+
 def test_failures_are_kept_but_not_without_end() -> None:
     stage = Stage([fails] * 150, restart=FixedDelayRestart(attempts=149, delay=0))
     stage.run.run()
