@@ -1,0 +1,40 @@
+"""A job on a cluster of two machines, with two networks between them on which somebody listens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import joined_nursery
+from joined_machines import alone
+from spark_jobs import check_complete, expected, write_orders
+from spark_sessions import prepare_environment
+
+pytestmark = pytest.mark.slow
+
+
+def test_slots_are_at_their_executors_hosts_and_nothing_shows_rows_or_secrets(
+    tmp_path: Path,
+) -> None:
+    prepare_environment()
+    write_orders(tmp_path / "in", joined_nursery.ORDERS, 6)
+    command = alone([sys.executable, joined_nursery.__file__, str(tmp_path)])
+    log = tmp_path / "said"
+    with (
+        log.open("wb") as said,
+        subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True) as child,
+    ):
+        try:
+            code = child.wait(280)
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+    told = log.read_text(errors="replace")
+    assert code == 0, told[-6000:]
+    assert not [piece for piece in ("Traceback", joined_nursery.CONFIDENTIAL) if piece in told]
+    check_complete(tmp_path, expected(joined_nursery.ORDERS))
