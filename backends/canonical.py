@@ -28,6 +28,7 @@ from holdfast.backends.table_parts import Part, write_parts
 from holdfast.backends.tables import TableSpec
 from holdfast.backends.type_schema import Schema
 from holdfast.backends.typed_rows import RowForm, TypedTable
+from holdfast.backends.typed_values import may_lack_fields
 from holdfast.backends.value_codec import ValueCodec
 from holdfast.backends.written import is_written
 from holdfast.storage import Corrupt, Handle, StateSnapshot, names
@@ -107,7 +108,8 @@ class CanonicalWriter:
         if first is None:
             return iter(())
         typed = typed_table(self.uid, self.max_parallelism, self.keys, table.info)
-        is_complete = table.codec is not None or table.whole
+        is_known = table.codec is not None or table.whole
+        is_complete = is_known or not may_lack_fields(table.info.values)
         form = RowForm(typed, table.codec, is_complete=is_complete)
         folder = _folder(table.info, others)
         begin = partial(self._begin, folder)

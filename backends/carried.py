@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TypeVar
 
+import msgspec
+
 from holdfast.backends.changes import Added, Change
+from holdfast.backends.entries import NO_VALUES
 from holdfast.backends.file_restores import PendingInStore, take_in
 from holdfast.backends.loading import Loader
 from holdfast.backends.logs import PendingChanges
 from holdfast.backends.naming import restoring
 from holdfast.backends.restores import PendingOutside, PendingTable
 from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.tables import Table, TableSpec, TableStore
+from holdfast.backends.tables import ListTable, Table, TableSpec, TableStore
 from holdfast.backends.timer_queues import TimerQueue
 from holdfast.backends.type_schema import Schema
 from holdfast.backends.written import written_spec
@@ -32,7 +35,8 @@ class Carried:
     """What the snapshots have and nobody has asked for yet. Belongs to the owner's thread.
 
     `changed` counts what was asked for and is in the store otherwise than the snapshots have it:
-    under another name, or in other types.
+    under another name, or in other types. Types count as others though all bytes are the same, for
+    what is logged of a table is described as it is declared now, and so must its base be.
     """
 
     def __init__(self, store: TableStore, where: str) -> None:
@@ -74,8 +78,9 @@ class Carried:
         infos = [table.info for table in pending] + [change.info for change in changes]
         for info in infos:
             loader.check(info)
-        are_as_written = all(map(loader.is_as_written, infos))
-        if len(pending) == 1 and are_as_written and pending[0].claim(spec):
+        is_as_written = all(map(loader.is_as_written, infos))
+        is_described_so = all(map(loader.is_described_so, infos))
+        if len(pending) == 1 and is_as_written and pending[0].claim(spec):
             filled = make(spec)
             self._replay_claimed(loader, changes)
         else:
@@ -94,7 +99,7 @@ class Carried:
         for name in found:
             self._tables.pop(name, None)
             self._changes.pop(name, None)
-        self.changed += not are_as_written or found not in ([], [spec.name])
+        self.changed += not is_described_so or found not in ([], [spec.name])
         return filled
 
     def in_store(self) -> Iterator[tuple[TableSpec, TableInfo]]:
@@ -140,9 +145,9 @@ class Carried:
             Corrupt: a file is missing or damaged; names it.
             Unavailable: the storage did not answer.
         """
-        with restoring(self._state(name)):
-            while self._changes.get(name):
-                self._take_in_changed(name, self._changes[name][0], keys)
+        if self._changes.get(name):
+            with restoring(self._state(name)):
+                self._take_in_changed(name, self._changes[name], keys)
         self._changes.pop(name, None)
 
     def pending(self, name: str) -> Sequence[PendingTable]:
@@ -179,31 +184,56 @@ class Carried:
         for each in changes:
             _apply(self._store.table(loader.spec), loader.changes(each))
 
-    def _take_in_changed(self, name: str, changes: PendingChanges, keys: Schema | None) -> None:
-        """Have the store keep a table as it was written, with the changes to it."""
-        spec = written_spec(f"_replayed/{self._replayed}/{name}", changes.info, keys)
-        tables = self._tables.setdefault(name, [])
-        merged = [each for each in tables if each.info.is_alike(changes.info)]
+    def _take_in_changed(
+        self, name: str, changes: Sequence[PendingChanges], keys: Schema | None
+    ) -> None:
+        """Have the store keep tables as they were written, with the changes to them.
+
+        What was logged in other types than its base is in a table of its own; it takes the place of
+        what the others have at the same address.
+        """
+        before = self._tables.get(name, [])
+        kept: list[PendingInStore] = []
         try:
-            table = self._store.table(spec)
-            for each in merged:
-                for block in each.blocks():
+            for info in (*(each.info for each in before), *(each.info for each in changes)):
+                if not any(one.info.is_alike(info) for one in kept):
+                    spec = written_spec(f"_replayed/{self._replayed}/{name}", info, keys)
+                    self._replayed += 1
+                    kept.append(PendingInStore(info, spec, self._store))
+            for pending in before:
+                table = self._store.table(_alike(kept, pending.info).spec)
+                for block in pending.blocks():
                     table.load(block)
-            _apply(table, changes.changes())
+            for logged in changes:
+                own = _alike(kept, logged.info)
+                others = [
+                    self._store.table(each.spec)
+                    for each in kept
+                    if each is not own and each.info.has_same_rows(own.info)
+                ]
+                _apply(self._store.table(own.spec), logged.changes(), others)
         except BaseException:
-            self._store.drop_table(spec)
+            for each in kept:
+                self._store.drop_table(each.spec)
             raise
-        self._replayed += 1
-        for each in merged:
-            each.loaded()
-            tables.remove(each)
-        tables.append(PendingInStore(changes.info, spec, self._store))
-        self._changes[name].remove(changes)
+        for pending in before:
+            pending.loaded()
+        self._tables[name] = [*kept]
 
 
-def _apply(table: Table, changes: Iterable[Change]) -> None:
+def _alike(kept: Iterable[PendingInStore], info: TableInfo) -> PendingInStore:
+    return next(each for each in kept if each.info.is_alike(info))
+
+
+def _apply(table: Table, changes: Iterable[Change], others: Sequence[Table] = ()) -> None:
+    """Make the changes; `others` have what the state has in other types."""
     for change in changes:
         if isinstance(change, Added):
+            if others and not isinstance(table, ListTable):  # to a list it is appended
+                named = msgspec.structs.replace(change.block, values=NO_VALUES, stamps=None)
+                for other in others:
+                    other.unload(named)
             table.load(change.block)
         else:
-            table.unload(change.block)
+            for each in (table, *others):
+                each.unload(change.block)

@@ -1,38 +1,85 @@
-"""Records with all their fields: msgspec leaves out what it did not read and the class has."""
+"""Structs with all their fields: msgspec leaves out what is a default, where a class says so.
+
+What is left out would be read as whatever the default is by then.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import inspect
 
-__all__ = ["complete"]
+__all__ = ["completing", "leaves_out_defaults"]
 
 
-def complete(value: Any) -> None:
-    """Have each dataclass in a value that was just decoded hold all its fields itself.
+def leaves_out_defaults(node: inspect.Type) -> bool:
+    """Whether some Struct in values of this type is declared with `omit_defaults`.
 
-    msgspec does not set a field that the bytes lack and whose default is an attribute of the class;
-    and when it writes the object, it leaves the field out again.
+    Raises:
+        TypeError: one is in the key of a dict, where it cannot be written otherwise.
     """
-    for part in _parts(value):
-        complete(part)
+    return _Walk().finds(node)
 
 
-def _parts(value: Any) -> Iterable[Any]:
+def completing(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """The same with all fields of each Struct."""
+    return lambda value: pack(_whole(value))
+
+
+class _Walk:
+    """One walk over a type, which can contain itself."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def finds(self, node: inspect.Type) -> bool:
+        """Whether there is such a Struct in this part."""
+        if id(node) in self._seen:
+            return False
+        self._seen.add(id(node))
+        config = getattr(getattr(node, "cls", None), "__struct_config__", None)
+        found = [bool(config and config.omit_defaults), *map(self.finds, _parts_of(node))]
+        if isinstance(node, inspect.DictType) and _Walk().finds(node.key_type):
+            raise TypeError("the key of a dict is declared with omit_defaults")
+        return True in found
+
+
+def _parts_of(node: Any) -> list[inspect.Type]:
+    match node:
+        case inspect.UnionType(types=types) | inspect.TupleType(item_types=types):
+            return list(types)
+        case inspect.CollectionType(item_type=item):
+            return [item]
+        case inspect.DictType(key_type=keys, value_type=values):
+            return [keys, values]
+    return [field.type for field in getattr(node, "fields", ())]
+
+
+def _whole(value: Any) -> Any:
+    """The value with a dict, or a list, for each object."""
     match value:
         case dict():
-            return [*value.keys(), *value.values()]
+            return {key: _whole(each) for key, each in value.items()}
         case list() | tuple() | set() | frozenset():
-            return value
+            return list(map(_whole, value))
         case msgspec.Struct():
-            return [getattr(value, name) for name in value.__struct_fields__]
-    if not dataclasses.is_dataclass(value):
-        return ()
-    fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    own = getattr(value, "__dict__", None)
-    if own is not None:
-        own |= fields  # by the back door: it may be frozen
-    return fields.values()
+            return _fields_of(value)
+    if dataclasses.is_dataclass(value):
+        names = [each.name for each in dataclasses.fields(value)]
+    elif hasattr(value, "__attrs_attrs__"):
+        names = [each.name for each in value.__attrs_attrs__]
+    else:
+        return value
+    return {name: _whole(getattr(value, name)) for name in names}
+
+
+def _fields_of(value: msgspec.Struct) -> Any:
+    config = value.__struct_config__
+    fields = [_whole(getattr(value, name)) for name in value.__struct_fields__]
+    if config.array_like:
+        return [*([] if config.tag is None else [config.tag]), *fields]
+    named = dict(zip(value.__struct_encode_fields__, fields, strict=True))
+    return named if config.tag_field is None else {config.tag_field: config.tag, **named}

@@ -24,7 +24,7 @@ from holdfast.backends.schema import (
 from holdfast.backends.schema_steps import Verdict
 from holdfast.backends.snapshots import TableInfo
 from holdfast.backends.tables import TableSpec
-from holdfast.backends.type_schema import Schema
+from holdfast.backends.type_schema import Schema, are_alike
 from holdfast.backends.value_codec import ValueCodec
 from holdfast.storage import Invalid
 
@@ -73,7 +73,10 @@ class Reading:
         compare_values(written, codec.describe()).require(self._what, where=self.where)
 
     def migration(self, written: Schema, codec: ValueCodec[Any]) -> Callable[[Block], Block] | None:
-        """What makes a block of values as they are declared; None where they are so already."""
+        """What makes a block of values as they are declared; None where their bytes are so already.
+
+        What is migrated is as if it were put into state now, with all its fields.
+        """
         if compare_values(written, codec.describe()).verdict is Verdict.COMPATIBLE_AS_IS:
             return None
         convert = migration_for(written, codec)
@@ -122,9 +125,14 @@ class Loader:
                 yield Added(self._stamped(block if migrate is None else migrate(block)))
 
     def is_as_written(self, info: TableInfo) -> bool:
-        """Whether what was written, and passes `check`, is what would be written now."""
+        """Whether what was written, and passes `check`, has the bytes that would be written now."""
         migrate = self._reading.migration(info.values, self.spec.values)
         return migrate is None and info.stamped == self.spec.stamped
+
+    def is_described_so(self, info: TableInfo) -> bool:
+        """Whether a snapshot would describe it now as this one does."""
+        is_alike = are_alike(info.values, self.spec.values.describe())
+        return is_alike and info.stamped == self.spec.stamped
 
     def check(self, info: TableInfo) -> None:
         """Make sure that what was written can be read as what is declared.

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeVar
 
 import msgspec
 
@@ -30,6 +29,7 @@ from holdfast.backends.snapshots import (
 )
 from holdfast.backends.table_parts import read_part
 from holdfast.backends.tables import TableSpec
+from holdfast.backends.type_schema import are_alike
 from holdfast.backends.typed_rows import TypedTable
 from holdfast.storage import Corrupt, Handle, Invalid, StateFolder, StateSnapshot
 
@@ -291,27 +291,29 @@ class _Reader:
         return _Source(info, snapshot.handles, typed)
 
     def _read_logs(self, snapshot: StateSnapshot, attributes: LoggedAttributes) -> None:
-        types: dict[str, TableInfo] = {}
+        infos: dict[str, TableInfo] = {}
         for log in attributes.logs:
-            if not types.setdefault(log.info.name, log.info).is_alike(log.info):
+            info = log.info
+            if not infos.setdefault(info.name, info).has_same_rows(info):
                 raise Corrupt(
-                    f"a snapshot of operator {self.uid!r} has logs of one table in other types",
-                    where=f"table {log.info.name!r}",
-                    expected=str(types[log.info.name]),
-                    found=str(log.info),
+                    f"a snapshot of operator {self.uid!r} has logs of one table that have other "
+                    "rows",
+                    where=f"table {info.name!r}",
+                    expected=str(infos[info.name]),
+                    found=str(info),
                     fix="Restore another checkpoint",
                 )
-            changes = _alike(self.restored.changes.setdefault(log.info.name, []), log.info)
-            if changes is None:
-                changes = PendingChanges(log.info, self.storage, self.key_groups)
-                self.restored.changes[log.info.name].append(changes)
-            changes.add(log, snapshot.handles)
+            # Logs stay in their order: one in other types goes on where the one before has ended.
+            pending = self.restored.changes.setdefault(info.name, [])
+            if not pending or not pending[-1].info.is_alike(info):
+                pending.append(PendingChanges(info, self.storage, self.key_groups))
+            pending[-1].add(log, snapshot.handles)
 
     def _check_keys(self, attributes: KeyedAttributes) -> None:
         if attributes.keys is None:
             return
         keys = self.restored.keys
-        if keys is not None and keys != attributes.keys:
+        if keys is not None and not are_alike(keys, attributes.keys):
             raise Invalid(
                 f"snapshots of operator {self.uid!r} differ in the type of keys",
                 expected=str(keys),
@@ -320,10 +322,7 @@ class _Reader:
         self.restored.keys = attributes.keys
 
 
-_Pending = TypeVar("_Pending", PendingEntries, PendingChanges)
-
-
-def _alike(pending: Sequence[_Pending], info: TableInfo) -> _Pending | None:
+def _alike(pending: Sequence[PendingEntries], info: TableInfo) -> PendingEntries | None:
     """The one that was written in the same types."""
     return next((each for each in pending if each.info.is_alike(info)), None)
 

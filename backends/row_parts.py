@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from holdfast.backends.completing import complete
 from holdfast.backends.entries import Column
 from holdfast.backends.fitting import fitted
 from holdfast.backends.key_hash import Hashes
@@ -102,7 +101,6 @@ class ValuePart:
             return list(map(pack_value, codec.check_many(column.to_pylist())))
         items = _raw_items.decode(self._form.from_arrow(column))
         values = [_decoded(codec, bytes(item)) for item in items]
-        complete(values)
         return codec.encode_many(values)
 
 

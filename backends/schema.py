@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.backends.schema_steps import Step, Verdict, step_between
-from holdfast.backends.type_schema import Schema
+from holdfast.backends.type_schema import Schema, are_alike
 from holdfast.backends.value_codec import PICKLE, ValueCodec, pack_value
 from holdfast.storage.errors import Corrupt, Invalid
 
@@ -69,7 +69,7 @@ def compare_keys(writer: Schema, reader: Schema) -> SchemaChange:
 
     The bytes and the hash of a key decide where its state is, so a key's type cannot change.
     """
-    if _without_class_names(writer) == _without_class_names(reader):
+    if are_alike(writer, reader):
         return SchemaChange(Verdict.COMPATIBLE_AS_IS, (), writer, reader)
     reasons = ("the type of a key cannot change",)
     return SchemaChange(Verdict.INCOMPATIBLE, reasons, writer, reader)
@@ -78,7 +78,8 @@ def compare_keys(writer: Schema, reader: Schema) -> SchemaChange:
 def migration_for(writer: Schema, reader: ValueCodec[_V]) -> Callable[[bytes], _V]:
     """A function from bytes that were written under `writer` to values of the reader's type.
 
-    It raises as `ValueCodec.decode` does, and `Invalid` for a value that cannot be converted.
+    A value has all its fields. It raises as `ValueCodec.decode` does, and `Invalid` for a value
+    that cannot be converted.
 
     Raises:
         Invalid: the schemas are incompatible; has both, and why.
@@ -86,8 +87,10 @@ def migration_for(writer: Schema, reader: ValueCodec[_V]) -> Callable[[bytes], _
     step = step_between(writer, reader.describe())
     _change(step, writer, reader.describe()).require(f"a value of type {reader.name}")
     convert = step.convert
-    if step.verdict is Verdict.COMPATIBLE_AS_IS or convert is None:
+    if step.verdict is Verdict.COMPATIBLE_AS_IS:
         return reader.decode
+    if convert is None:
+        return lambda data: reader.check(reader.decode(data))
 
     def migrate(data: bytes) -> _V:
         try:
@@ -98,7 +101,7 @@ def migration_for(writer: Schema, reader: ValueCodec[_V]) -> Callable[[bytes], _
                 expected=f"a value written as {_text(writer)}",
                 found=f"{len(data)} bytes ({error!r})",
             ) from error
-        return reader.decode(pack_value(plain))
+        return reader.check(reader.decode(pack_value(plain)))
 
     return migrate
 
@@ -121,15 +124,3 @@ def check_pickle_allowed(schema: Schema, *, allowed: bool, what: str, where: str
 
 def _text(schema: Schema) -> str:
     return msgspec.json.encode(schema).decode()
-
-
-def _without_class_names(schema: Any) -> Any:
-    match schema:
-        case {"type": "record", "fields": fields}:
-            names = [(field["name"], _without_class_names(field["schema"])) for field in fields]
-            return ("record", names)
-        case dict():
-            return {name: _without_class_names(part) for name, part in schema.items()}
-        case list():
-            return list(map(_without_class_names, schema))
-    return schema

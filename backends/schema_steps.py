@@ -4,17 +4,28 @@ One walk over both descriptions (`holdfast.backends.type_schema`) finds the verd
 conversion, so that the two cannot differ. A conversion works on plain data, as msgpack gives it
 without a type.
 
+State is what it would be if each version that asked for it had written all of it anew. So "as is"
+means just one thing: **the bytes are those that the reader would have written for these values**.
+All else is written anew when it is asked for. A default is in no description: what is written has
+all fields, so only what has just been added takes its value from a default, that of the version
+that reads it first.
+
 | change | verdict |
 |---|---|
-| the same type; its class renamed or moved | as is |
-| a field added that has a default; a field removed | as is |
-| the fields of a NamedTuple in another order; it becomes a dataclass, or back | migration |
+| the same type; its class renamed or moved to another module | as is |
+| a default added to a field, changed, or taken away | as is |
 | T becomes T or None, or another union with T | as is |
-| bool becomes int; int becomes float or Decimal | migration |
-| list, sequence and tuple of items that may change so; a set becomes a list | as is |
+| a list, tuple or sequence becomes a list or sequence of such items; a set a list | as is |
 | an enum or literal gets more values, or becomes its str or int | as is |
 | plain data, as JSON has it, becomes `Any` | as is |
-| anything else | incompatible |
+| a field added that has a default; a field removed; fields in another order | migration |
+| a record of another kind: a dataclass, a Struct, a NamedTuple, a TypedDict | migration |
+| a record that may lack fields, from before descriptions said `whole` | migration |
+| bool becomes int; int becomes float or Decimal | migration |
+| a pickle of another class | migration |
+| a field added without a default; anything else | incompatible |
+
+Pickles of the same class are as is, whatever has become of the class: what is in them is not known.
 """
 
 from __future__ import annotations
@@ -22,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from holdfast.backends.type_schema import SIMPLE_TYPES, Schema
@@ -36,7 +48,9 @@ class Verdict(IntEnum):
     """What has to happen before values of one schema can be read as values of another."""
 
     COMPATIBLE_AS_IS = 0
+    """Nothing: the bytes are those that the reader would have written."""
     AFTER_MIGRATION = 1
+    """They are read once, and written anew."""
     INCOMPATIBLE = 2
 
 
@@ -143,6 +157,9 @@ class _Walk:
 
     def _simple(self, writer: Schema, reader: Schema, path: str) -> Step | None:
         pair = (writer["type"], reader["type"])
+        if pair == ("pickle", "pickle") and writer["name"] != reader["name"]:
+            reason = f"{path or 'the value'}: {_named(writer)} becomes {_named(reader)}"
+            return Step(Verdict.AFTER_MIGRATION, (reason,))
         if pair[0] == pair[1] and (pair[0] in _SIMPLE or pair[0] == "pickle"):
             return _AS_IT_IS
         if _OF_BYTES.issuperset(pair):
@@ -273,14 +290,12 @@ class _Walk:
         if problem is not None:
             return _joined([*steps.values(), problem], convert=None)
         converts = {name: step.convert for name, step in steps.items()}
+        reasons = change.reasons(path)
+        every = [Step(Verdict.AFTER_MIGRATION) if reasons else _AS_IT_IS, *steps.values()]
         if change.is_in_place and all(each is None for each in converts.values()):
-            return _joined(steps.values(), *change.reasons(path), convert=None)
-        own = Step(_AS_IT_IS.verdict if change.is_in_place else Verdict.AFTER_MIGRATION)
-        return _joined(
-            [own, *steps.values()],
-            *change.reasons(path),
-            convert=lambda value: change.converted(value, converts),
-        )
+            return _joined(every, *reasons, convert=None)
+        convert = partial(change.converted, converts)
+        return _joined(every, *reasons, convert=convert)
 
 
 class _FieldChange:
@@ -324,14 +339,22 @@ class _FieldChange:
         return None
 
     def reasons(self, path: str) -> list[str]:
-        """What changed, for people."""
+        """Why the reader would have written other bytes, for people; none if it would not."""
         changed = [f"{path}.{name}: added with a default" for name in self._added]
         changed += [f"{path}.{name}: removed" for name in self._removed]
-        if not changed and not self.is_in_place:
-            changed.append(f"{path or 'the value'}: its fields are in other places")
-        return changed
+        writer, reader, what = self._writer, self._reader, path or "the value"
+        if changed:
+            return changed
+        if list(self.written) != list(self.declared) or writer["layout"] != reader["layout"]:
+            return [f"{what}: its fields are in other places"]
+        if writer.get("sparse") != reader.get("sparse"):
+            return [f"{what}: fields that it does not need are left out in one of both"]
+        are_needed = all(field["required"] for field in writer["fields"])
+        if not (are_needed or writer.get("whole") or writer.get("sparse")):
+            return [f"{what}: it may have been written before it had all its fields"]
+        return []
 
-    def converted(self, value: Any, converts: dict[str, _Convert | None]) -> Any:
+    def converted(self, converts: dict[str, _Convert | None], value: Any) -> Any:
         """The record as the reader's type is written."""
         tag = self._writer.get("tag")
         if self._writer["layout"] == "array":

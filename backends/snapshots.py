@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from holdfast.backends.entries import Block, encode_block
-from holdfast.backends.type_schema import Schema
+from holdfast.backends.type_schema import Schema, are_alike
 from holdfast.storage import Buffer, Handle, SegmentStream, StateSnapshot
 
 __all__ = [
@@ -146,8 +146,20 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return sum(segment.rows for segment in self.segments)
 
     def is_alike(self, other: TableInfo) -> bool:
-        """Whether it is written in the same types, under the same name."""
-        return msgspec.structs.replace(self, segments=other.segments) == other
+        """Whether it is written in the same types, under the same name.
+
+        A class that only has another name is the same: no bytes have it.
+        """
+        same = (self.name, self.stamped) == (other.name, other.stamped)
+        return same and self.has_same_rows(other) and are_alike(self.values, other.values)
+
+    def has_same_rows(self, other: TableInfo) -> bool:
+        """Whether it is of the same kind, and its rows are found in the same way."""
+        return (
+            self.kind == other.kind
+            and are_alike(self.namespaces, other.namespaces)
+            and are_alike(self.map_keys, other.map_keys)
+        )
 
 
 class KeyedAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,8 +13,10 @@
 
 A field has its name as it is written, a schema, and whether it is required. A Struct's tag is there
 as `tag`, a list of the tag's field and its value; `closed` says that a record refuses fields that
-it does not know, `sparse` that fields which are not required may be left out. Keys are described in
-the same words, with less about records.
+it does not know, `sparse` that fields which are not required may be left out, as a TypedDict's may.
+`whole` says that each record has all its fields, though some are not required: in snapshots without
+this word there may be records from before a field was added. Keys are described in the same words,
+with less about records.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from msgspec import inspect
 
 from holdfast.backends.plain import full_name
 
-__all__ = ["SIMPLE_TYPES", "Schema", "describe_type"]
+__all__ = ["SIMPLE_TYPES", "Schema", "are_alike", "describe_type"]
 
 Schema = dict[str, Any]
 _Outer = tuple[tuple[type, list[Any], str], ...]
@@ -120,7 +122,35 @@ def _describe_record(node: Any, name: str, outer: _Outer) -> Schema:
         described["tag"] = [node.tag_field, node.tag]
     if getattr(node, "forbid_unknown_fields", False):
         described["closed"] = True
-    config = getattr(node.cls, "__struct_config__", None)
-    if isinstance(node, inspect.TypedDictType) or (config is not None and config.omit_defaults):
+    if isinstance(node, inspect.TypedDictType):
         described["sparse"] = True
+    elif not all(field.required for field in node.fields):
+        described["whole"] = True
     return described
+
+
+def are_alike(first: Schema | None, second: Schema | None) -> bool:
+    """Whether two descriptions differ in nothing but the names of classes, which are in no bytes.
+
+    So a class that was renamed, or moved to another module, is the same class. That of a pickle is
+    another one, whose name is in the bytes.
+    """
+    return first == second or _nameless(first, ()) == _nameless(second, ())
+
+
+def _nameless(schema: Any, outer: tuple[str, ...]) -> Any:
+    """The same without names of classes; for a record within itself, how far out it begins."""
+    match schema:
+        case {"type": "recursive", "name": name} if name in outer:
+            return ("recursive", outer.index(name))
+        case {"type": "record", "name": name}:
+            parts, outer = {**schema, "name": ""}, (*outer, name)
+        case {"type": "enum"}:
+            parts = {**schema, "name": ""}
+        case dict():
+            parts = schema
+        case list():
+            return [_nameless(each, outer) for each in schema]
+        case _:
+            return schema
+    return {word: _nameless(part, outer) for word, part in parts.items()}

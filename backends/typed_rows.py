@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.backends.columns import join_values, split_values
-from holdfast.backends.completing import complete
 from holdfast.backends.entries import Block, Column
 from holdfast.backends.type_schema import Schema
 from holdfast.backends.typed_keys import KeyForm
@@ -165,7 +164,6 @@ class RowForm:
                 if codec is None:
                     raise
                 items = codec.decode_many(split_values(codec, values, where))
-                complete(items)
                 return self._values.to_arrow(join_values(codec, codec.encode_many(items)))
         except Unfit as error:
             raise Corrupt(

@@ -51,8 +51,8 @@ class Unfit(Exception):
 class ValueForm:
     """Values of one type as a column of Arrow.
 
-    Of values that were not `checked` a record may lack fields that have a default, as it was
-    written before they were added.
+    Of values that were not `checked` a record that is not described as `whole` may lack fields that
+    have a default, as it was written before they were added.
     """
 
     def __init__(self, schema: Schema, *, checked: bool) -> None:
@@ -107,8 +107,8 @@ def is_plain(schema: Schema) -> bool:
 
 def may_lack_fields(schema: Schema) -> bool:
     """Whether it matters that values were checked: some record has fields with a default."""
-    is_plain_record = schema["type"] == "record" and not schema.get("sparse")
-    if is_plain_record and not all(field["required"] for field in schema["fields"]):
+    is_known = schema["type"] != "record" or schema.get("sparse") or schema.get("whole")
+    if not is_known and not all(field["required"] for field in schema["fields"]):
         return True
     return any(map(may_lack_fields, _parts(schema)))
 
@@ -249,7 +249,7 @@ class _Compiler:
     def _record(self, schema: Schema) -> _Node:
         fields = schema["fields"]
         omitted: frozenset[str] = frozenset()
-        if schema.get("sparse") or not self._checked:
+        if schema.get("sparse") or not (self._checked or schema.get("whole")):
             omitted = frozenset(field["name"] for field in fields if not field["required"])
         for field in fields:
             if field["name"] in omitted and _has_none(field["schema"]):

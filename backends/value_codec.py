@@ -4,6 +4,10 @@ What is written is what is read: a value is checked against its type before it i
 back equal and of the same types. `check` makes these conversions at once: scalars of NumPy and
 Arrow, and subclasses of builtins, become plain; an int where a float is declared becomes one; aware
 datetimes are kept in UTC. An `int` has 64 bits with sign, as in Arrow, Parquet and Spark.
+
+A record is written with all its fields, so that no default of a later version gets into what was
+written before (`holdfast.backends.schema_steps`). Fields that a TypedDict does not require may be
+missing, since they have no default.
 """
 
 from __future__ import annotations
@@ -11,12 +15,13 @@ from __future__ import annotations
 import pickle
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import inspect
 
+from holdfast.backends.completing import completing, leaves_out_defaults
 from holdfast.backends.plain import full_name, shown
 from holdfast.backends.type_schema import Schema, describe_type
 from holdfast.backends.value_checks import Check, Misfit
@@ -34,7 +39,7 @@ _READ_ERRORS = (msgspec.DecodeError, ValueError, TypeError, OverflowError, Recur
 """What msgspec raises for bytes that are not those of a value: its own, and those of Python."""
 
 pack_value = msgspec.msgpack.Encoder(uuid_format="bytes", decimal_format="string").encode
-"""Checked values to msgpack, the same way for every type."""
+"""Checked values to msgpack, the same way for every type of immutable values."""
 
 
 class ValueCodec(ABC, Generic[_V]):
@@ -122,6 +127,7 @@ def value_codec_for(
     try:
         node = inspect.type_info(annotation)
         check = check_for(node)
+        pack = completing(pack_value) if leaves_out_defaults(node) else pack_value
         decoder = msgspec.msgpack.Decoder(annotation)
     except (TypeError, NameError, Unsupported) as error:
         raise Invalid(
@@ -130,13 +136,19 @@ def value_codec_for(
             found=f"{annotation!r}: {error}",
             fix="Declare another type, or ask for pickle",
         ) from error
-    return _MsgpackCodec(check, describe_type(node), decoder)
+    return _MsgpackCodec(check, describe_type(node), decoder, pack)
 
 
 class _MsgpackCodec(ValueCodec[_V]):
     """msgpack by declared type."""
 
-    def __init__(self, check: Check, schema: Schema, decoder: msgspec.msgpack.Decoder[_V]) -> None:
+    def __init__(
+        self,
+        check: Check,
+        schema: Schema,
+        decoder: msgspec.msgpack.Decoder[_V],
+        pack: Callable[[Any], bytes],
+    ) -> None:
         self.name = check.name
         self.is_immutable = check.is_immutable
         self.exact = check.exact
@@ -144,6 +156,7 @@ class _MsgpackCodec(ValueCodec[_V]):
         self._fit = check.many
         self._schema = schema
         self._decode = decoder.decode
+        self._pack = pack
 
     def check(self, value: object) -> _V:
         try:
@@ -154,7 +167,7 @@ class _MsgpackCodec(ValueCodec[_V]):
 
     def encode(self, value: object) -> bytes:
         try:
-            return pack_value(self._check(value))
+            return self._pack(self._check(value))
         except (Misfit, RecursionError) as error:
             raise self._refused(value, error) from None
 
@@ -174,7 +187,7 @@ class _MsgpackCodec(ValueCodec[_V]):
     def encode_many(self, values: Iterable[object]) -> list[bytes]:
         values = list(values)
         if self._fit(values):
-            return list(map(pack_value, values))
+            return list(map(self._pack, values))
         return super().encode_many(values)
 
     def decode_many(self, data: Iterable[bytes]) -> list[_V]:

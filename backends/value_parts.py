@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import typing
 from collections.abc import Callable
-from inspect import get_annotations
+from inspect import get_annotations, getattr_static
 from typing import Any
 
 import msgspec
@@ -247,9 +247,16 @@ def _named_tuple(cls: Any, fields: list[Check]) -> Check:
 
 
 def _object(cls: Any, fields: dict[str, Check]) -> Check:
-    """A dataclass or a Struct. A subclass is refused: what it adds would be lost."""
+    """A dataclass or a Struct. A subclass is refused: what it adds would be lost.
+
+    An object need not have a field itself of which the class has the default; and without it the
+    field would not be written, and be read as whatever the default is then.
+    """
     name = full_name(cls)
     checks = [(field, check.one) for field, check in fields.items()]
+    of_class = frozenset(
+        field for field in fields if not hasattr(getattr_static(cls, field, _SLOT), "__set__")
+    )
 
     def one(value: Any) -> Any:
         if type(value) is not cls:
@@ -266,6 +273,8 @@ def _object(cls: Any, fields: dict[str, Check]) -> Check:
             raise misfit.inside(f".{field}") from None
         except AttributeError:
             raise Misfit(f"{name} with a field {field!r}", value) from None
+        if of_class and not of_class <= value.__dict__.keys():
+            changed = {field: getattr(value, field) for field in of_class} | changed
         return _with_fields(value, changed) if changed else value
 
     return Check(
@@ -277,9 +286,14 @@ def _object(cls: Any, fields: dict[str, Check]) -> Check:
     )
 
 
+_SLOT = property()
+"""What stands for a field that the class has nothing of."""
+
+
 def _is_frozen(cls: Any) -> bool:
     if issubclass(cls, msgspec.Struct):
-        return bool(cls.__struct_config__.frozen)
+        # Only codecs see to it that a Struct is written with all its fields.
+        return bool(cls.__struct_config__.frozen and not cls.__struct_config__.omit_defaults)
     parameters = getattr(cls, "__dataclass_params__", None)
     # attrs does not say; values that might change are kept as their bytes, which is always right
     return parameters is not None and bool(parameters.frozen)

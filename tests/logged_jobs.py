@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -56,6 +56,7 @@ class LoggedRun:
         restored: CheckpointMetadata | None = None,
         from_job: JobStorage | None = None,
         retained: int = 1,
+        key_type: Any = int,
     ) -> None:
         self.job = job
         self.owner = job.take_over()
@@ -75,7 +76,7 @@ class LoggedRun:
                     uid=UID,
                     key_groups=key_groups,
                     max_parallelism=GROUPS,
-                    key_type=int,
+                    key_type=key_type,
                     restore=[] if restored is None else parts_of(restored),
                     storage=from_job or job,
                     clock=self.clock,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.backends.descriptors import (
     ListStateDescriptor,
@@ -13,6 +13,7 @@ from holdfast.backends.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from holdfast.backends.keyed import KeyedStateBackend
 from holdfast.backends.snapshots import SnapshotForm
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.scenes import churn, content, files, keyed, memory, taken
@@ -38,6 +39,53 @@ class _After:
 
 
 _OLD, _NEW = _Before.Account, _After.Account
+
+
+class _First:
+    @dataclass
+    class Visit:
+        user: str
+        count: int
+        note: str = "first"
+
+    class Span(NamedTuple):
+        begin: int
+        end: int
+
+
+class _Second:
+    @dataclass
+    class Visit:
+        user: str
+        count: int
+        level: int = 2
+
+    class Span(NamedTuple):
+        begin: int
+        end: int
+        pause: int = 2
+
+
+class _Third:
+    @dataclass
+    class Visit:
+        count: int
+        user: str
+        level: int = 3
+        note: str = "third"
+
+    class Span(NamedTuple):
+        pause: int
+        end: int
+        begin: int
+
+
+_VERSIONS: list[tuple[Any, Any]] = [
+    (_First.Visit("ann", 1), _First.Span(3, 5)),
+    (_Second.Visit("ann", 1, 2), _Second.Span(3, 5, 2)),
+    (_Third.Visit(1, "ann", 2, "third"), _Third.Span(2, 5, 3)),
+]
+"""One value of each class, as each version has it."""
 
 
 class EvolutionClauses:
@@ -68,6 +116,19 @@ class EvolutionClauses:
                     )
                     same(found, expected, "state of a class that has changed")
                 snapshot = taken(state, job, number)
+
+    def test_versions_in_a_row_read_as_if_all_were_written_anew(self, place: Place) -> None:
+        """By each version that asks, though it changes nothing else.
+
+        What it removes stays removed, and what it adds keeps the default that it had then.
+        """
+        job = memory()
+        snapshots: list[StateSnapshot] = []
+        for number, values in enumerate(_VERSIONS, 1):
+            with keyed(opened(place), *snapshots, job=job) as state:
+                for value in values:
+                    _check_version(state, value, is_first=number == 1)
+                snapshots = [taken(state, job, number)]
 
     def test_a_state_may_have_a_new_name(self, place: Place) -> None:
         """With the old one among its aliases; it is written under the new one."""
@@ -184,6 +245,24 @@ def _declared(get_state: Callable[[StateDescriptor], Any], kind: Any) -> list[An
         MapStateDescriptor("m", str, kind),
     ]
     return list(map(get_state, descriptors))
+
+
+def _check_version(state: KeyedStateBackend, value: Any, *, is_first: bool) -> None:
+    """Read this value, of whatever class it is, in every kind of state; the first puts it there."""
+
+    def get_state(descriptor: StateDescriptor) -> Any:
+        return state.get_state(replace(descriptor, name=f"{descriptor.name} {kind.__name__}"))
+
+    kind = type(value)
+    every = _declared(get_state, kind)
+    for key in range(5):
+        state.set_current_key(key)
+        if is_first:
+            every[0].update(value)
+            every[1].update([value, value])
+            every[2].put("x", value)
+        found = (every[0].value(), every[1].get(), dict(every[2].items()))
+        same(found, (value, [value, value], {"x": value}), f"a {kind.__name__} of a later version")
 
 
 def _damage(place: Place, what: str, damage: Callable[[Path, bytes], object]) -> None:

@@ -196,14 +196,16 @@ def test_stamps_of_the_log_count(
             assert [(at[1], value) for at, value in found.items() if value] == [(1, [77])]
 
 
-def test_two_types_of_one_table_are_refused(
+def test_two_kinds_of_one_table_are_refused(
     backend: StateBackend, job: JobStorage, base: StateSnapshot
 ) -> None:
-    """They would have to be replayed in turns, over a table of both."""
+    """They cannot be replayed in turns: the rows of one are not those of the other."""
     (of_values,) = (log for log in logs_of(LATER, log="more") if log.spec.name == "value")
     of_values.kind = "reducing"
     snapshot = logged(job, 2, base, [*logs_of(LATER), of_values])
-    with pytest.raises(Corrupt, match=r"'op' has logs of one table in other types.*table 'value'"):
+    with pytest.raises(
+        Corrupt, match=r"'op' has logs of one table that have other rows.*table 'value'"
+    ):
         opened(backend, snapshot, job=job)
 
 
