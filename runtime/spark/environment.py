@@ -337,7 +337,8 @@ class StreamEnvironment:
 
     def _network(self) -> JobNetwork:
         context: Any = self.spark.sparkContext
-        return job_network(self.network, context.master, dict(context.getConf().getAll()))
+        conf = dict(context.getConf().getAll())
+        return job_network(self.network, context.master, conf, self.backend)
 
     def _job_run(
         self,

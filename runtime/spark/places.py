@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast.backends import StateBackend
+from holdfast.changelog import ChangelogStateBackend
 from holdfast.runtime.addresses import Listening, bare_host, is_loopback
 from holdfast.runtime.network import Protection, make_identity
 from holdfast.runtime.network_config import NetworkConfig
@@ -18,10 +20,11 @@ from holdfast.storage import Invalid
 __all__ = ["JobNetwork", "executor_host", "job_network", "slot_listening"]
 
 _LOOPBACK = "127.0.0.1"
+_DISK_ENCRYPTION = "spark.io.encryption.enabled"
 _ENCRYPTION = (
     "spark.authenticate",
     "spark.authenticate.enableSaslEncryption",
-    "spark.io.encryption.enabled",
+    _DISK_ENCRYPTION,
     "spark.network.crypto.enabled",
     "spark.network.sasl.serverAlwaysEncrypt",
     "spark.ssl.enabled",
@@ -44,7 +47,9 @@ class JobNetwork:
     """What people should know of it."""
 
 
-def job_network(config: NetworkConfig, master: str, conf: Mapping[str, str]) -> JobNetwork:
+def job_network(
+    config: NetworkConfig, master: str, conf: Mapping[str, str], backend: StateBackend
+) -> JobNetwork:
     """What holds for a job of a session with this master and these settings.
 
     Raises:
@@ -62,7 +67,8 @@ def job_network(config: NetworkConfig, master: str, conf: Mapping[str, str]) -> 
         slots.slot_bind_address or slots.slot_host,
     }
     is_open = not all(host is not None and is_loopback(host) for host in hosts)
-    asked = [name for name in _ENCRYPTION if conf.get(name, "").strip().lower() == "true"]
+    asked = [name for name in _ENCRYPTION if _is_on(conf, name)]
+    notes = _disk_notes(conf, backend)
     if config.ssl is False:
         if asked:
             raise Invalid(
@@ -72,12 +78,32 @@ def job_network(config: NetworkConfig, master: str, conf: Mapping[str, str]) -> 
                 found="false",
                 fix="Leave it out; rows of the job would travel in the clear",
             )
-        return JobNetwork(
-            driver, slots, Protection(is_clear_allowed=True), _warnings(is_open=is_open)
-        )
-    if config.ssl is True or is_open or asked:
-        return JobNetwork(driver, slots, Protection(make_identity()))
-    return JobNetwork(driver, slots, Protection())
+        protection, notes = Protection(is_clear_allowed=True), (*notes, *_warnings(is_open=is_open))
+    elif config.ssl is True or is_open or asked:
+        protection = Protection(make_identity())
+    else:
+        protection = Protection()
+    return JobNetwork(driver, slots, protection, notes)
+
+
+def _is_on(conf: Mapping[str, str], name: str) -> bool:
+    return conf.get(name, "").strip().lower() == "true"
+
+
+def _disk_notes(conf: Mapping[str, str], backend: StateBackend) -> tuple[str, ...]:
+    """What lies on disks in the clear where Spark is told to encrypt its own files there."""
+    if not _is_on(conf, _DISK_ENCRYPTION):
+        return ()
+    kept = ["live state (state.backend.type)"] if backend.capabilities.keeps_files else []
+    if isinstance(backend, ChangelogStateBackend) and backend.options.local_copies is not None:
+        kept.append(f"copies of checkpoints ({backend.options.local_copies})")
+    if not kept:
+        return ()
+    note = (
+        f"{_DISK_ENCRYPTION} is true, and Holdfast does not encrypt what it keeps on disks of "
+        f"executors, {' and '.join(kept)}: have these directories on encrypted disks"
+    )
+    return (note,)
 
 
 def _driver(config: NetworkConfig, conf: Mapping[str, str], *, is_here: bool) -> Listening:

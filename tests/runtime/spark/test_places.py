@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.backends import StateBackend, load_backend
+from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.runtime import NetworkConfig
 from holdfast.runtime.addresses import Listening, PortRange
 from holdfast.runtime.spark.places import executor_host, job_network, slot_listening
 from holdfast.storage import Invalid
 
+HASHMAP = load_backend("hashmap")
 CLUSTER = {"spark.driver.host": "10.0.0.1"}
 ENCRYPTED = [
     "spark.authenticate",
@@ -26,7 +29,7 @@ ENCRYPTED = [
 
 
 def is_encrypted(master: str, conf: dict[str, str], **config: Any) -> bool:
-    network = job_network(NetworkConfig(**config), master, conf)
+    network = job_network(NetworkConfig(**config), master, conf, HASHMAP)
     return network.protection.identity is not None
 
 
@@ -34,7 +37,7 @@ def test_a_job_on_this_machine_needs_no_encryption_but_may_have_it() -> None:
     assert not is_encrypted("local[4]", CLUSTER), "where Spark itself listens does not matter"
     assert is_encrypted("local[4]", {}, ssl=True)
     assert not is_encrypted("local[4]", {}, ssl=False)
-    network = job_network(NetworkConfig(), "local[4]", CLUSTER)
+    network = job_network(NetworkConfig(), "local[4]", CLUSTER, HASHMAP)
     assert network.driver == Listening("127.0.0.1")
     assert slot_listening(network.slots, "10.0.0.9") == Listening("127.0.0.1")
     assert network.notes == ()
@@ -58,7 +61,7 @@ def test_any_address_beyond_loopback_is_encrypted(config: dict[str, str]) -> Non
 def test_slots_of_a_cluster_are_encrypted_unless_somebody_says_otherwise(master: str) -> None:
     assert is_encrypted(master, CLUSTER)
     assert is_encrypted(master, {"spark.driver.host": "127.0.0.1"}), "executors may be elsewhere"
-    network = job_network(NetworkConfig(ssl=False), master, CLUSTER)
+    network = job_network(NetworkConfig(ssl=False), master, CLUSTER, HASHMAP)
     assert network.protection.identity is None
     assert network.protection.is_clear_allowed
     (note,) = network.notes
@@ -71,12 +74,36 @@ def test_what_spark_is_told_to_encrypt_is_encrypted_here_too(setting: str, maste
     assert is_encrypted(master, CLUSTER | {setting: "True"})
     assert is_encrypted("local[2]", {setting: "false"}) is False
     with pytest.raises(Invalid, match=f"since the session has {setting}=true"):
-        job_network(NetworkConfig(ssl=False), master, CLUSTER | {setting: "true"})
+        job_network(NetworkConfig(ssl=False), master, CLUSTER | {setting: "true"}, HASHMAP)
+
+
+@pytest.mark.parametrize(
+    ("backend", "kept"),
+    [
+        (HASHMAP, []),
+        (ChangelogStateBackend(HASHMAP, ChangelogOptions()), []),
+        (load_backend("rocksdb"), ["live state"]),
+        (
+            ChangelogStateBackend("rocksdb", ChangelogOptions(local_copies="/d/copies")),
+            ["live state", "/d/copies"],
+        ),
+    ],
+)
+def test_what_lies_unencrypted_on_disks_is_named_where_spark_encrypts_its_own(
+    backend: StateBackend, kept: list[str]
+) -> None:
+    told = job_network(NetworkConfig(), "yarn", {}, backend).notes
+    assert told == ()
+    told = job_network(
+        NetworkConfig(), "yarn", {"spark.io.encryption.enabled": "true"}, backend
+    ).notes
+    assert len(told) == bool(kept)
+    assert all(each in told[0] for each in kept)
 
 
 def test_the_driver_listens_where_spark_says_unless_it_is_said_otherwise() -> None:
     def driver(conf: dict[str, str], **config: Any) -> Listening:
-        return job_network(NetworkConfig(**config), "yarn", conf).driver
+        return job_network(NetworkConfig(**config), "yarn", conf, HASHMAP).driver
 
     behind = CLUSTER | {"spark.driver.bindAddress": "192.168.0.7"}
     assert driver(behind) == Listening("10.0.0.1", "192.168.0.7")

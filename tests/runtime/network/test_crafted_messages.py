@@ -1,0 +1,139 @@
+"""What somebody sends who knows the job's secret, or has got into a slot: it runs no code here.
+
+That a stranger gets not so far is in `test_protection.py`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from holdfast.runtime.network import BeginSavepoint, Exchange, Push, SlotClient
+from holdfast.runtime.network.admission import headers_of
+from holdfast.runtime.network.frames import END
+from holdfast.runtime.network.server import ACTION
+from holdfast.runtime.network.wire_errors import from_wire
+from holdfast.runtime.staging import PushKey
+from slot_networks import SCHEMA, TRUSTED, Slot, rows
+
+
+class Bomb:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "it ran"
+    pickle.loads(pickle.dumps(Bomb(path)))
+    assert path.exists(), "what is not unpickled proves nothing if it does nothing"
+    path.unlink()
+    yield path
+    assert not path.exists(), "code that came over the network has run"
+
+
+@pytest.fixture
+def slot() -> Iterator[Slot]:
+    slot = Slot()
+    with slot.server:
+        yield slot
+
+
+@pytest.fixture
+def caller(slot: Slot) -> Iterator[tuple[Any, Any]]:
+    client = flight.FlightClient(slot.server.address)
+    headers = headers_of(TRUSTED, slot.server.address)
+    yield client, flight.FlightCallOptions(headers=headers, timeout=10)
+    client.close()
+
+
+def test_a_pickle_is_no_message(slot: Slot, caller: tuple[Any, Any], path: Path) -> None:
+    client, options = caller
+    bomb = pickle.dumps(Bomb(path))
+    inside = msgspec.msgpack.encode(
+        {"type": "begin_savepoint", "checkpoint_id": 1, "folder": bomb, "format": "native"}
+    )
+    older = msgspec.msgpack.encode(
+        {
+            "type": "inject_barrier",
+            "source": "s",
+            "sequence": 1,
+            "checkpoint_id": 1,
+            "completed": None,
+            "savepoint": {"folder": bomb, "format": "native", "ends_job": False},
+        }
+    )
+    for body in (bomb, inside, older):
+        try:
+            list(client.do_action(flight.Action(ACTION, body), options))
+        except flight.FlightError:
+            continue
+        (barrier,) = slot.take(slot.source, 1)
+        assert b"pickle" not in repr(barrier).encode(), "what is not known is dropped"
+    assert slot.commands == []
+
+
+@pytest.mark.parametrize(
+    "opening", [Push(PushKey("s", "e", 1, 0, 0)), Exchange(edge="x", sender=1)]
+)
+def test_a_stream_brings_rows_and_marks_and_nothing_else(
+    caller: tuple[Any, Any], path: Path, opening: Push | Exchange
+) -> None:
+    client, options = caller
+    bomb = pickle.dumps(Bomb(path))
+    described = SCHEMA.with_metadata(
+        {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": bomb}
+    )
+    field = pa.field(
+        "a",
+        pa.int64(),
+        metadata={
+            "ARROW:extension:name": "arrow.py_extension_type",
+            "ARROW:extension:metadata": bomb,
+        },
+    )
+    for schema in (described, pa.schema([field])):
+        for frame in (b"m" + bomb, bomb):
+            descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(opening))
+            writer, reader = client.do_exchange(descriptor, options)
+            with pytest.raises((flight.FlightError, pa.ArrowException, StopIteration)):
+                writer.begin(schema)
+                writer.write_batch(rows(1).cast(SCHEMA))
+                writer.write_metadata(frame)
+                writer.write_metadata(END)
+                writer.done_writing()
+                while reader.read_chunk().app_metadata != b"never":
+                    continue
+            reader.cancel()
+
+
+def test_an_answer_is_not_unpickled_either(path: Path) -> None:
+    bomb = pickle.dumps(Bomb(path))
+    assert from_wire(flight.FlightServerError("no", bomb)) is None
+    told = msgspec.msgpack.encode({"kind": bomb, "what": bomb})
+    assert from_wire(flight.FlightServerError("no", told)) is None
+
+
+def test_a_folder_is_a_name(slot: Slot, path: Path) -> None:
+    told = BeginSavepoint(
+        checkpoint_id=1,
+        directory=pickle.dumps(Bomb(path), protocol=0).decode(),
+        folder="../../etc",
+        format="native",
+        ends_job=False,
+    )
+    with SlotClient(slot.server.address, TRUSTED) as client:
+        assert client.call(told)
+    assert slot.commands == [told]
