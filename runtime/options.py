@@ -18,6 +18,7 @@ from holdfast.runtime.addresses import port_range
 from holdfast.runtime.durations import duration_ms
 from holdfast.runtime.job_log import LEVELS
 from holdfast.runtime.network_config import AUTO
+from holdfast.runtime.option_values import check_together, check_value
 from holdfast.runtime.restarts import (
     ExponentialDelayRestart,
     FailureRateRestart,
@@ -25,6 +26,7 @@ from holdfast.runtime.restarts import (
     NoRestart,
     RestartStrategy,
 )
+from holdfast.runtime.rocksdb_option_texts import NOT_HERE, ROCKSDB_OPTIONS
 from holdfast.storage import Invalid
 
 __all__ = ["OPTIONS", "RESTORE_PATH", "Option", "Settings", "option_of", "read_settings"]
@@ -43,8 +45,8 @@ class Option:
     key: str
     argument: str
     """What it is in code: an argument of the environment, `checkpointing.` and a field of
-    `CheckpointConfig`, `network.` and one of `NetworkConfig`, `restart.` and a field of the
-    strategy, or `execute.` and an argument."""
+    `CheckpointConfig`, `network.` and one of `NetworkConfig`, `rocksdb.` and one of
+    `RocksDBStateBackend`, `restart.` and a field of the strategy, or `execute.` and an argument."""
     read: Callable[[str, str], Any]
     """From its name, for errors, and the text."""
     values: str
@@ -81,15 +83,21 @@ def read_settings(texts: Mapping[str, str], *, where: str) -> Settings:
             if option is None:
                 raise _unknown(key)
             value = option.read(key, text.strip())
+            check_value(key, option.argument, value)
             kind, _, name = option.argument.partition(".")
             if kind == "restart":
                 restart[key] = name, value
             else:
                 values[option.argument] = value
+        check_together(values)
         return Settings(values, _restart(restart), changelog)
     except Invalid as error:
         raise Invalid(
-            error.what, where=where, expected=error.expected, found=error.found, fix=error.fix
+            error.what,
+            where=_place(where, error),
+            expected=error.expected,
+            found=error.found,
+            fix=error.fix,
         ) from error
 
 
@@ -109,7 +117,13 @@ def _newer_name(key: str, texts: Mapping[str, str]) -> str:
     return newer
 
 
+def _place(where: str, error: Invalid) -> str:
+    return f"{where}, {error.where}" if error.where else where
+
+
 def _unknown(key: str) -> Invalid:
+    if key in NOT_HERE:
+        return Invalid(f"option {key!r} has no meaning here", fix=NOT_HERE[key])
     known = [*_OPTIONS, "state.changelog.enabled"]
     near = get_close_matches(key, known, cutoff=0.6)
     return Invalid(
@@ -217,6 +231,7 @@ OPTIONS = (
             ("port", "port", _ports, "a port, a range such as `45000-45100`"),
         )
     ),
+    *(Option(key, f"rocksdb.{field}", read, said) for key, field, read, said in ROCKSDB_OPTIONS),
     Option(f"{_CHECKPOINTS}dir", "storage", _text, "a URL, a path, a registered name"),
     *(
         Option(f"{_CHECKPOINTS}{key}", f"checkpointing.{field}", read, values)
@@ -299,7 +314,10 @@ OPTIONS = (
 """All that there are, but for those of a changelog."""
 
 _OPTIONS = {option.key: option for option in OPTIONS}
-_OLDER_NAMES = {"state.savepoints.dir": f"{_CHECKPOINTS}savepoint-dir"}
+_OLDER_NAMES = {
+    "state.savepoints.dir": f"{_CHECKPOINTS}savepoint-dir",
+    "state.backend.incremental": f"{_CHECKPOINTS}incremental",
+}
 
 
 def _restart(given: Mapping[str, tuple[str, Any]]) -> RestartStrategy | None:

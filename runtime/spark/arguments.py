@@ -21,6 +21,7 @@ from holdfast.runtime.spark.choices import (
     choose_checkpointing,
     choose_network,
     choose_restart,
+    choose_rocksdb,
 )
 from holdfast.runtime.spark.storage_settings import storage_of
 from holdfast.storage import CheckpointStorage, Invalid
@@ -105,6 +106,7 @@ def choose_all(
     storage = storage_of(storage, spark) if isinstance(storage, str) else storage
     _check_kind(backend, StateBackend, "backend", 'a registered name such as "hashmap"')
     _check_kind(storage, CheckpointStorage, "storage", "a path, a URL, a registered name")
+    backend = choose_rocksdb(backend, line=line, session=session)
     check_changelog(code.changelog, backend)
     if code.restart is not None:
         _check_kind(

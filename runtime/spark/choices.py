@@ -12,10 +12,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from holdfast.backends import StateBackend, load_backend
+from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.runtime.command_line import COMMAND_LINE
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.durations import Duration, duration_ms
 from holdfast.runtime.network_config import NetworkConfig
+from holdfast.runtime.option_values import rocksdb_fields
 from holdfast.runtime.options import Settings, option_of
 from holdfast.runtime.restarts import RestartStrategy
 from holdfast.storage import CheckpointStorage, Invalid
@@ -27,6 +29,7 @@ __all__ = [
     "choose_network",
     "choose_restart",
     "choose_restoring",
+    "choose_rocksdb",
 ]
 
 _Config = TypeVar("_Config", CheckpointConfig, NetworkConfig)
@@ -91,6 +94,41 @@ def _choose_fields(said: _Config, prefix: str, *, line: Settings, session: Setti
         if picked != value:
             chosen[field.name] = picked
     return replace(said, **chosen) if chosen else said
+
+
+def choose_rocksdb(backend: Any, *, line: Settings, session: Settings) -> Any:
+    """The backend with what options say of it. In code what is as by default is not said.
+
+    Raises:
+        Invalid: the command line says otherwise than the code, or speaks of another backend; or
+            what comes of it cannot be.
+    """
+    said, other = rocksdb_fields(line.values), rocksdb_fields(session.values)
+    if not said and not other:
+        return backend
+    if not isinstance(backend, RocksDBStateBackend):
+        if said:
+            raise Invalid(
+                "options of the state backend rocksdb are given, and the job has another one",
+                where=COMMAND_LINE,
+                expected="state.backend.type=rocksdb, or a program that says so",
+                found=type(backend).__name__,
+            )
+        return backend
+    code = {
+        field.name: value
+        for field in fields(backend)
+        if (value := getattr(backend, field.name)) != field.default and value != {}
+    }
+    for name in code.keys() & said.keys():
+        if name != "options" and code[name] != said[name]:
+            raise _disagreement(f"rocksdb.{name}", code[name], said[name])
+    own = {**code.get("options", {})}
+    for name, value in said.get("options", {}).items():
+        if own.get(name, value) != value:
+            raise _disagreement(f"rocksdb.options.{name}", own[name], value)
+    options = {**other.get("options", {}), **said.get("options", {}), **own}
+    return replace(backend, **{**other, **said, **code, "options": options})
 
 
 def choose_restart(

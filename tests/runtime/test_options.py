@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.backends import load_backend
+from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.changelog.settings import changelog_options
 from holdfast.runtime import StreamEnvironment
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.network_config import NetworkConfig
+from holdfast.runtime.option_values import rocksdb_fields
 from holdfast.runtime.options import OPTIONS, option_of, read_settings
 from holdfast.runtime.restarts import (
     ExponentialDelayRestart,
@@ -21,8 +24,10 @@ from holdfast.runtime.restarts import (
     NoRestart,
     RestartStrategy,
 )
+from holdfast.runtime.rocksdb_option_texts import ROCKSDB_OPTIONS
 from holdfast.storage import Invalid
 
+ROCKSDB = "state.backend.rocksdb."
 CHECKPOINTS = "execution.checkpointing."
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 
@@ -198,6 +203,33 @@ def test_options_of_a_changelog_are_among_them() -> None:
         ),
         ({"state.changelog.enabled": "maybe"}, r"cannot be read \[here\]: expected true or false"),
         ({"state.changelog.nothing": "1"}, "no setting 'state.changelog.nothing'"),
+        ({"parallelism.default": "0"}, "'parallelism.default': the parallelism is not legal"),
+        ({"parallelism.default": "8", "pipeline.max-parallelism": "4"}, "max parallelism, 4"),
+        ({"pipeline.max-parallelism": "40000"}, "'pipeline.max-parallelism'.*32768"),
+        ({"state.backend.type": "rocks"}, r"no state backend is registered as 'rocks' \[here\]"),
+        ({f"{CHECKPOINTS}interval": "0"}, r"interval': interval is out of range \[here\]"),
+        ({f"{CHECKPOINTS}timeout": "0 s"}, "timeout is out of range"),
+        ({f"{CHECKPOINTS}num-retained": "0"}, "num-retained': retained is out of range"),
+        ({f"{CHECKPOINTS}mode": "AT_LEAST_ONCE"}, "only at-least-once are not built yet"),
+        (
+            {f"{CHECKPOINTS}min-pause": "1 s", f"{CHECKPOINTS}max-concurrent-checkpoints": "2"},
+            "leaves no room for concurrent ones",
+        ),
+        ({f"{CHECKPOINTS}dir": "memroy"}, "no checkpoint storage is registered as 'memroy'"),
+        ({f"{CHECKPOINTS}dir": "s4://bucket/x"}, "'execution.checkpointing.dir'.*s4"),
+        ({f"{CHECKPOINTS}savepoint-dir": "s4://bucket/x"}, "savepoint-dir'.*s4"),
+        ({f"{ROCKSDB}memory.fixed-per-slot": "1k"}, "the memory for RocksDB is out of range"),
+        ({f"{ROCKSDB}memory.fixed-per-slot": "much"}, "expected a size such as"),
+        ({f"{ROCKSDB}memory.managed": "true"}, "Say state.backend.rocksdb.memory.fixed-per-slot"),
+        ({f"{ROCKSDB}predefined-options": "TAPE"}, "expected DEFAULT or SPINNING_DISK_OPTIMIZED"),
+        ({f"{ROCKSDB}localdir": "here"}, "expected a list of absolute paths"),
+        ({f"{ROCKSDB}compaction.style": "FIFO"}, "expected LEVEL or UNIVERSAL"),
+        ({f"{ROCKSDB}files.open": "some"}, "expected a whole number"),
+        ({f"{ROCKSDB}no.such": "1"}, "there is no option"),
+        (
+            {"state.backend.type": "hashmap", f"{ROCKSDB}memory.fixed-per-slot": "64m"},
+            "expected state.backend.type=rocksdb, found state.backend.type=hashmap",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(texts: dict[str, str], told: str) -> None:
@@ -205,8 +237,51 @@ def test_what_cannot_be_is_refused(texts: dict[str, str], told: str) -> None:
         read_settings(texts, where="here")
 
 
+def test_options_of_rocksdb_are_arguments_of_it() -> None:
+    texts = {
+        "execution.checkpointing.incremental": "false",
+        f"{ROCKSDB}memory.fixed-per-slot": "64 mb",
+        f"{ROCKSDB}memory.write-buffer-ratio": "0.25",
+        f"{ROCKSDB}predefined-options": "FLASH_SSD_OPTIMIZED",
+        f"{ROCKSDB}localdir": "/data/1,/data/2",
+        f"{ROCKSDB}timer-service.factory": "HEAP",
+        f"{ROCKSDB}compaction.style": "LEVEL",
+        f"{ROCKSDB}files.open": "-1",
+        f"{ROCKSDB}writebuffer.size": "4 mb",
+        f"{ROCKSDB}use-bloom-filter": "true",
+    }
+    settings = read_settings(texts, where="here")
+    backend = load_backend("rocksdb", **rocksdb_fields(settings.values))
+    assert backend == RocksDBStateBackend(
+        memory=64 << 20,
+        write_buffer_ratio=0.25,
+        predefined="flash-ssd",
+        options={
+            "compaction_style": "kCompactionStyleLevel",
+            "max_open_files": -1,
+            "write_buffer_size": 4 << 20,
+            "filter_policy": "bloomfilter:10:false",
+        },
+        incremental=False,
+        timers="heap",
+        directories=("/data/1", "/data/2"),
+    )
+
+
+def test_every_option_of_rocksdb_is_one_that_it_takes() -> None:
+    good = {"a number from 0 to 1": "0.5", "whole paths, with commas between them": "/data"}
+    for key, _, _, values in ROCKSDB_OPTIONS:
+        word = values.partition("`, ")[0].strip("`")
+        text = good.get(values) or ("64 mb" if "64 mb" in values else word)
+        # Some are of levels only, or at most as many as the others.
+        texts = {f"{ROCKSDB}compaction.style": "LEVEL", f"{ROCKSDB}writebuffer.count": "64"}
+        texts[key] = "40" if text.startswith("a whole") else text
+        read_settings(texts, where="here")
+
+
 def test_each_argument_of_the_code_has_one_option() -> None:
-    arguments = [option.argument for option in OPTIONS if not option.argument.startswith("restart")]
+    others = ("restart.", "rocksdb.")
+    arguments = [each.argument for each in OPTIONS if not each.argument.startswith(others)]
     assert len(arguments) == len(set(arguments))
     assert len({option.key for option in OPTIONS}) == len(OPTIONS)
     environment = set(inspect.signature(StreamEnvironment).parameters)
@@ -229,6 +304,6 @@ def test_the_guide_has_each_option_and_no_other() -> None:
 
 
 def _in_code(argument: str) -> str:
-    for group in ("execute", "checkpointing", "network"):
+    for group in ("execute", "checkpointing", "network", "rocksdb"):
         argument = argument.replace(f"{group}.", f"{group}: ")
     return argument

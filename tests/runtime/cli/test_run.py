@@ -103,6 +103,10 @@ def test_options_reach_the_program(run: Run, tmp_path: Path) -> None:
         (("-Dparallelism.default=1", "-Dparallelism.default=1"), "is given twice"),
         (("-s", "x", "-Dexecution.state-recovery.path=x"), "is given twice"),
         (("--claim-mode", "mine"), "NO_CLAIM or CLAIM"),
+        (("-Dstate.backend.type=rocks",), "no state backend is registered as 'rocks'"),
+        (("-Dexecution.checkpointing.interval=0",), "interval is out of range"),
+        (("-Dexecution.checkpointing.dir=memroy",), "no checkpoint storage is registered"),
+        (("-Dstate.backend.rocksdb.memory.fixed-per-slot=1",), "16m or more"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_program_runs(

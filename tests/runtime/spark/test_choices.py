@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.backends import StateBackend, load_backend
+from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.runtime import CheckpointConfig, FixedDelayRestart, NoRestart, StreamEnvironment
 from holdfast.runtime.command_line import CommandLine, running_with
@@ -273,11 +274,37 @@ def test_a_session_says_it_behind_a_prefix() -> None:
 
 
 def test_an_environment_hears_the_command_line_before_there_is_a_session() -> None:
-    for options, told in (
-        ({"state.backend.type": "none such"}, "no state backend is registered as 'none such'"),
-        ({"parallelism.default": "0"}, "parallelism"),
-        ({"parallelism.default": "4"}, "do not agree about parallelism"),
+    with (
+        running_with(CommandLine({"parallelism.default": "4"})) as line,
+        pytest.raises(Invalid, match="do not agree about parallelism"),
     ):
-        with running_with(CommandLine(options)) as line, pytest.raises(Invalid, match=told):
-            StreamEnvironment(parallelism=2 if "agree" in told else None)
-        assert not line.has_environment
+        StreamEnvironment(parallelism=2)
+    assert not line.has_environment
+
+
+ROCKSDB = "state.backend.rocksdb."
+MEMORY = {f"{ROCKSDB}memory.fixed-per-slot": "64m"}
+FILES = {f"{ROCKSDB}files.open": "100"}
+
+
+def test_options_of_rocksdb_stand_for_what_the_code_leaves_out() -> None:
+    by_name = replace(UNSAID, backend="rocksdb")
+    assert chosen(by_name, MEMORY, FILES).backend == RocksDBStateBackend(
+        memory=64 << 20, options={"max_open_files": 100}
+    )
+    less = {f"{ROCKSDB}memory.fixed-per-slot": "32m"}
+    assert chosen(by_name, MEMORY, less).backend == chosen(by_name, MEMORY).backend
+    own = RocksDBStateBackend(memory="128m", options={"max_open_files": 70})
+    code = replace(UNSAID, backend=own)
+    assert chosen(code, {f"{ROCKSDB}timer-service.factory": "HEAP"}, FILES).backend == replace(
+        own, timers="heap"
+    )
+    for line in (MEMORY, FILES):
+        with pytest.raises(Invalid, match="do not agree about"):
+            chosen(code, line)
+
+
+def test_options_of_rocksdb_are_of_no_other_backend() -> None:
+    with pytest.raises(Invalid, match=r"and the job has another one.*state\.backend\.type=rocksdb"):
+        chosen(line=MEMORY)
+    assert chosen(session=MEMORY).backend == load_backend("hashmap"), "it is made for many programs"
