@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.runtime import JobFailed
+from holdfast.runtime import JobFailed, read_state
 from holdfast.runtime.snapshots import find_snapshot
 from spark_jobs import await_that
 
@@ -116,6 +116,53 @@ def run(spark: SparkSession, folder: Path, changes: dict[str, str], restore: str
     savepoint = job.stop_with_savepoint(str(folder))
     (found,) = job.collected("out")["found"].to_pylist()
     return json.loads(found), savepoint
+
+
+_BOOTSTRAP = """
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+
+import msgspec
+from pyspark.sql import functions as F
+
+from holdfast.backends import ValueStateDescriptor
+from holdfast.runtime import SavepointWriter
+
+class Place(msgspec.Struct):
+    town: str
+    country: str = "?"
+
+@dataclass
+class Data:
+    day: date
+    where: Place
+    many: list[int] = field(default_factory=list)
+
+spark, folder = ARGUMENTS
+day = F.lit("2024-05-17").cast("date")
+where = F.struct(F.lit("Ulm").alias("town"), F.lit("DE").alias("country"))
+rows = spark.range(3).select(
+    F.col("id").cast("string").alias("k"),
+    F.struct(day.alias("day"), where.alias("where"), F.array("id").alias("many")).alias("v"),
+)
+PATH = (
+    SavepointWriter.new(spark, job="kinds", parallelism=2)
+    .with_state("keep", ValueStateDescriptor("data", Data), rows, key="k", value="v")
+    .write(folder)
+)
+"""
+
+
+def test_a_savepoint_is_made_of_classes_of_a_script(spark: SparkSession, tmp_path: Path) -> None:
+    script = tmp_path / "bootstrap.py"
+    script.write_text(_BOOTSTRAP)
+    arguments = {"ARGUMENTS": (spark, str(tmp_path))}
+    path = runpy.run_path(str(script), arguments, run_name="__main__")["PATH"]
+    found = read_state(path, operator="keep", state="data").read_all()["value"].to_pylist()
+    assert sorted(each["many"] for each in found) == [[0], [1], [2]]
+    assert found[0]["where"] == {"town": "Ulm", "country": "DE"}
 
 
 def test_classes_of_a_script_may_change_as_those_of_a_module_may(
