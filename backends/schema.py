@@ -5,9 +5,10 @@ Compares the descriptions that snapshots carry. A verdict that is not good names
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -90,7 +91,7 @@ def migration_for(writer: Schema, reader: ValueCodec[_V]) -> Callable[[bytes], _
     if step.verdict is Verdict.COMPATIBLE_AS_IS:
         return reader.decode
     if convert is None:
-        return lambda data: reader.check(reader.decode(data))
+        return lambda data: reader.check(_decoded(data, writer, reader))
 
     def migrate(data: bytes) -> _V:
         try:
@@ -101,9 +102,44 @@ def migration_for(writer: Schema, reader: ValueCodec[_V]) -> Callable[[bytes], _
                 expected=f"a value written as {_text(writer)}",
                 found=f"{len(data)} bytes ({error!r})",
             ) from error
-        return reader.check(reader.decode(pack_value(plain)))
+        return reader.check(_decoded(pack_value(plain), writer, reader))
 
     return migrate
+
+
+def _decoded(data: bytes, writer: Schema, reader: ValueCodec[_V]) -> _V:
+    """The value, or what is to be done where it lacks a field that has no default now.
+
+    Before `whole` was said, a dataclass of a script was described as if each of its fields had a
+    default, so a field without one could be added; values that were not written since then lack it.
+    """
+    try:
+        return reader.decode(data)
+    except Corrupt as error:
+        lacking = _LACKING.match(str(error.__cause__))
+        if lacking is None or _is_whole(writer):
+            raise
+        raise Invalid(
+            "a value lacks a field that has no default now",
+            expected=f"the {lacking[1]} in each value of type {reader.name}",
+            found="a value from before the field was added, which an earlier version of Holdfast "
+            "allowed for classes of a script",
+            fix="Give the field a default: such values get it, and are written with it",
+        ) from error
+
+
+_LACKING = re.compile("Object missing required (field `.*)")
+
+
+def _is_whole(schema: Any) -> bool:
+    """Whether it is known of each record that it has all its fields."""
+    if isinstance(schema, list):
+        return all(map(_is_whole, schema))
+    if not isinstance(schema, dict):
+        return True
+    fields = schema["fields"] if schema.get("type") == "record" else ()
+    is_known = schema.get("whole") or all(field["required"] for field in fields)
+    return bool(is_known) and all(map(_is_whole, schema.values()))
 
 
 def check_pickle_allowed(schema: Schema, *, allowed: bool, what: str, where: str = "") -> None:
