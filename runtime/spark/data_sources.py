@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from holdfast.runtime.spark.history_source import HistorySource
 from holdfast.runtime.spark.state_source import StateSource
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register_formats"]
 
+# What each session was told last: Spark warns of a format that takes the place of another one.
+_TOLD: WeakKeyDictionary[SparkSession, dict[str, Any]] = WeakKeyDictionary()
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SCAN_BUILDER = "org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder"
 
@@ -37,9 +40,12 @@ def register_formats(spark: SparkSession) -> None:
         "takes_filters": takes_filters,
         "__module__": __name__,
     }
+    if _TOLD.get(spark) == told:
+        return
     for source in (StateSource, HistorySource):
         # A class of its own travels to Spark's processes as it is, with what it was told.
         spark.dataSource.register(type(f"Session{source.__name__}", (source,), told))
+    _TOLD[spark] = told
 
 
 def _keeps_filters_apart(spark: Any) -> bool:

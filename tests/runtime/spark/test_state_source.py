@@ -58,6 +58,26 @@ class Order:
     extra: Any = None
 
 
+def test_formats_are_registered_again_only_when_the_session_says_something_else(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark warns each time that one takes the place of another, at every start of a job."""
+    register_formats(spark)
+    registered: list[type] = []
+    monkeypatch.setattr(
+        type(spark.dataSource), "register", lambda _, source: registered.append(source)
+    )
+    register_formats(spark)
+    assert registered == []
+    name = "spark.hadoop.fs.s3a.bucket.of-this-test.endpoint"
+    spark.conf.set(name, "http://127.0.0.1:1")
+    register_formats(spark)
+    spark.conf.unset(name)
+    assert len(registered) == 2
+    register_formats(spark)
+    assert len(registered) == 4
+
+
 @pytest.fixture(autouse=True)
 def registered(spark: SparkSession) -> None:
     register_formats(spark)
