@@ -43,6 +43,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.distribution import holdfast_version
+from holdfast.storage.job import told_damage
 
 __all__ = ["SlotFailed", "SlotLaunch", "host_slot"]
 
@@ -61,6 +62,8 @@ class SlotLaunch(SlotAssignment):
     credentials: Credentials
     driver_address: str
     channel_bytes: int = 32 * 1024 * 1024
+    restored_number: int = 0
+    """Of the checkpoint that is in `restored_from`."""
 
 
 class SlotFailed(HoldfastError):
@@ -84,7 +87,7 @@ def host_slot(
         except Fenced:
             raise
         except Exception as error:
-            if not _report(driver, slot, error):
+            if not _report(driver, slot, _with_advice(error, launch)):
                 raise
             raise SlotFailed(str(error)) from error
 
@@ -130,6 +133,23 @@ def _may_pass(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _with_advice(error: Exception, launch: SlotLaunch) -> Exception:
+    """The error, which names what to restore instead if what was restored is damaged."""
+    cause, folder = error.__cause__, launch.restored_from
+    if not (isinstance(error, NotOpened) and isinstance(cause, Corrupt) and folder is not None):
+        return error
+    advised = Corrupt(
+        cause.what,
+        where=cause.where,
+        expected=cause.expected,
+        found=cause.found,
+        fix=told_damage(cause.fix, cause, folder, launch.restored_number),
+    )
+    named = NotOpened(error.uid, advised)
+    named.__cause__ = advised.with_traceback(cause.__traceback__)
+    return named
 
 
 def _is_fatal(error: Exception, cause: BaseException) -> bool:

@@ -18,11 +18,12 @@ from holdfast.storage.metadata import CheckpointMetadata, decode_metadata
 from holdfast.storage.owner import HELD_VERSION, START_VERSION, JobOwner
 from holdfast.storage.result import JobResult, decode_result
 from holdfast.storage.segment_writer import SegmentWriter
+from holdfast.storage.wholeness import instead_of
 
 if TYPE_CHECKING:
     from holdfast.storage.interface import CheckpointStorage
 
-__all__ = ["JobStorage", "job_in"]
+__all__ = ["JobStorage", "job_in", "told_damage"]
 
 _NAME, _NAME_VERSION = "job name", 1
 
@@ -104,10 +105,14 @@ class JobStorage(StateFolder):
 
         Raises:
             NotFound: no such checkpoint was completed.
-            Corrupt: its `_metadata` is damaged; names the file.
+            Corrupt: its `_metadata` is damaged; names the file, and the newest older one that is
+                whole.
             Invalid: it was written in a newer format.
         """
-        metadata = self.read_metadata(checkpoint_id)
+        try:
+            metadata = self.read_metadata(checkpoint_id)
+        except Corrupt as error:
+            raise self._damaged(checkpoint_id, error) from error
         start, void = self.begun()
         epochs: dict[int, int | None] = {checkpoint_id: metadata.epoch}
         if checkpoint_id in commit.judge([checkpoint_id], start, epochs, void).void:
@@ -118,7 +123,8 @@ class JobStorage(StateFolder):
         """The newest completed checkpoint; None when there is none.
 
         Raises:
-            Corrupt: its `_metadata` is damaged; names the file, and the next older checkpoint.
+            Corrupt: its `_metadata` is damaged; names the file, and the newest older one that is
+                whole.
             Invalid: it was written in a newer format.
         """
         completed = self.completed()
@@ -127,13 +133,16 @@ class JobStorage(StateFolder):
         try:
             return self.read_metadata(completed[-1])
         except Corrupt as error:
-            older = completed[-2] if len(completed) > 1 else None
-            raise Corrupt(
-                f"the latest checkpoint {completed[-1]} of job {self.job_id!r} is damaged",
-                where=self.url,
-                found=str(error),
-                fix=f"Restore checkpoint {older}" if older else "There is no older checkpoint",
-            ) from error
+            raise self._damaged(completed[-1], error) from error
+
+    def _damaged(self, checkpoint_id: int, error: Corrupt) -> Corrupt:
+        return Corrupt(
+            f"checkpoint {checkpoint_id} of job {self.job_id!r} is damaged: {error.what}",
+            where=error.where,
+            expected=error.expected,
+            found=error.found,
+            fix=instead_of(self, checkpoint_id),
+        )
 
     def result(self) -> JobResult | None:
         """How the job has ended; None if it has not, or was opened again since.
@@ -348,6 +357,21 @@ def job_in(storage: CheckpointStorage, folder: str) -> JobStorage:
     if names.job_folder(found.job_id) != folder:
         raise _misnamed(url, found.job_id)
     return storage.job(found.job_id)
+
+
+def told_damage(told: str, error: Corrupt, folder: StateFolder, checkpoint_id: int) -> str:
+    """What is told of a checkpoint that was being restored, with what to restore instead.
+
+    Savepoints have no older ones.
+    """
+    if not isinstance(folder, JobStorage):
+        return told
+    advice = instead_of(folder, checkpoint_id)
+    if advice in told:
+        return told
+    return (
+        told.replace(error.fix, advice) if error.fix and error.fix in told else f"{told}. {advice}"
+    )
 
 
 def _misnamed(where: str, job_id: str) -> Corrupt:

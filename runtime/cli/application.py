@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from holdfast.runtime.cli.checkpoints import commands
 from holdfast.runtime.cli.jobs import cancel_job, list_jobs
+from holdfast.runtime.cli.output import show
 from holdfast.runtime.cli.registered import list_parts
 from holdfast.runtime.cli.run import run_app
 from holdfast.runtime.cli.savepoints import commands as savepoint_commands
 from holdfast.runtime.cli.savepoints import stop_job
+from holdfast.storage.distribution import holdfast_version
 
 __all__ = ["application"]
 
@@ -30,8 +34,22 @@ application.add_typer(commands, name="checkpoints")
 application.command("backends")(list_parts)
 
 
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        show(f"holdfast {holdfast_version()}")
+        raise typer.Exit
+
+
+_Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", help="Show the version of Holdfast.", is_eager=True, callback=_show_version
+    ),
+]
+
+
 @application.callback()
-def _root() -> None:
+def _root(*, version: _Version = False) -> None:
     """Run jobs, look after them and their checkpoints. Each command says more with --help.
 
     Commands that name a JOB talk to its driver, which must run on this machine and as the same

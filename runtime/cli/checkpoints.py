@@ -74,7 +74,9 @@ def _list(target: _Target, *, options: _Options = None, as_json: JsonOption = Fa
 
     A running job is asked: it tells of those under way, of the last ones that have ended, and why
     some failed. A place is read: what a run can be restored from, by `holdfast run -s` or
-    execute(restore=...), is the folder in the last column.
+    execute(restore=...), is the folder in the last column. What cannot be restored is marked as
+    damaged, as far as its `_metadata` and the names and lengths of files tell; `holdfast savepoint
+    validate` reads all of one.
 
     For example:
 

@@ -1,15 +1,30 @@
-"""What `holdfast checkpoints list` shows."""
+"""What `holdfast checkpoints list` and `holdfast savepoint list` show."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
+import typer
+from rich.text import Text
+
+from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.places import Place
+from holdfast.runtime.cli.stored import OptionsOption, opener
 from holdfast.runtime.readable import bytes_for_people, moment
-from holdfast.storage import Corrupt, HoldfastError, JobStorage, NotFound, names
+from holdfast.storage import (
+    Corrupt,
+    HoldfastError,
+    JobStorage,
+    NotFound,
+    SavepointFolder,
+    names,
+)
+from holdfast.storage.registry import whole_url
+from holdfast.storage.wholeness import checkpoint_url, lost_of, sizes_in
 
-__all__ = ["list_checkpoints"]
+__all__ = ["list_checkpoints", "list_savepoints"]
 
 
 def list_checkpoints(place: Place, *, as_json: bool) -> int:
@@ -32,7 +47,8 @@ def list_checkpoints(place: Place, *, as_json: bool) -> int:
 def _described(job: JobStorage) -> dict[str, Any]:
     result = job.result()
     ended = None if result is None else {"status": result.status, "ended_ms": result.ended_ms}
-    found = [_checkpoint(job, number) for number in job.completed()]
+    completed, sizes = job.completed(), sizes_in(job)
+    found = [_checkpoint(job, number, sizes) for number in completed]
     return {
         "job": job.job_id,
         "url": job.url,
@@ -41,11 +57,15 @@ def _described(job: JobStorage) -> dict[str, Any]:
     }
 
 
-def _checkpoint(job: JobStorage, number: int) -> dict[str, Any] | None:
+def _checkpoint(job: JobStorage, number: int, sizes: Mapping[str, int]) -> dict[str, Any] | None:
     """One line; None when it has just been deleted."""
-    url = f"{job.url}/{names.checkpoint_folder(number)}"
+    url = checkpoint_url(job, number)
     try:
         metadata = job.read_metadata(number)
+        lost = lost_of(metadata, sizes)
+        if lost and lost_of(metadata, sizes_in(job)):
+            job.load(number)  # else it was deleted meanwhile
+            return {"checkpoint": number, "url": url, "error": f"checkpoint {number}: {lost}"}
     except NotFound:
         return None
     except Corrupt as error:
@@ -67,6 +87,101 @@ def _checkpoint(job: JobStorage, number: int) -> dict[str, Any] | None:
     }
 
 
+def list_savepoints(
+    directory: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR",
+            help="The folder that savepoints are in: a path, or a URL such as "
+            "`s3://bucket/savepoints`.",
+            show_default=False,
+        ),
+    ],
+    *,
+    options: OptionsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the savepoints in a directory, of whatever job, the oldest first.
+
+    What was never completed, or lacks files, is marked; `holdfast savepoint validate` reads all of
+    one. `holdfast run -s` takes the folder in the last column.
+
+    For example:
+
+        holdfast savepoint list s3://bucket/savepoints
+
+        holdfast savepoint list DIR --json | jq -r '.savepoints[-1].url'
+
+    Exit codes: 0 done; 1 there is none, or the storage did not answer; 2 wrong arguments.
+    """
+    url = whole_url(directory).rstrip("/")
+    storage = opener(options, directory)(url)
+    sizes: dict[str, dict[str, int]] = {}
+    for info in storage.list(""):
+        folder, slash, file = info.name.partition("/")
+        if slash:
+            sizes.setdefault(folder, {})[file] = info.size_bytes
+    described = [_savepoint(SavepointFolder(storage, each), sizes[each]) for each in sizes]
+    found = [each for each in described if each is not None]
+    found.sort(key=lambda each: (each.get("completed_ms", 0), each["url"]))
+    if not found:
+        raise NotFound(
+            "there is no savepoint in this directory",
+            where=url,
+            expected=f"folders with a file {names.savepoint_metadata()}",
+            fix="Look whether the path is right: it is the directory that savepoints are in",
+        )
+    if as_json:
+        show_json({"path": url, "savepoints": found})
+        return
+    columns = ("job", "completed (UTC)", "#checkpoint", "#size", "#files", "folder")
+    lines = table(f"savepoints in {url}", *columns)
+    for each in found:
+        if "error" in each:
+            lines.add_row("", each["status"], "", "", "", each["url"])
+            say(f"{each['status']}: {each['error']}")
+            continue
+        lines.add_row(
+            Text(each["job"]),
+            moment(each["completed_ms"]),
+            str(each["checkpoint"]),
+            bytes_for_people(each["size_bytes"]),
+            str(each["files"]),
+            each["url"],
+        )
+    show(lines)
+
+
+def _savepoint(folder: SavepointFolder, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+    """One line; None for a folder of something else, such as a checkpoint."""
+    if names.writer_of(names.within(folder.folder, names.savepoint_metadata())) is not None:
+        return None
+    if names.savepoint_metadata() not in sizes:
+        if not folder.folder.startswith("savepoint-"):
+            return None
+        told = f"{folder.url} has no `_metadata`: it is being written, or was given up"
+        return {"url": folder.url, "status": "not complete", "error": told}
+    try:
+        metadata = folder.read_metadata()
+    except HoldfastError as error:
+        return {"url": folder.url, "status": "damaged", "error": str(error)}
+    lost = lost_of(metadata, sizes)
+    if lost:
+        return {"url": folder.url, "status": "damaged", "error": f"{folder.url}: {lost}"}
+    return {
+        "url": folder.url,
+        "status": "complete",
+        "job": metadata.job_id,
+        "checkpoint": metadata.checkpoint_id,
+        "triggered_ms": metadata.triggered_ms,
+        "completed_ms": metadata.completed_ms,
+        "size_bytes": metadata.size_bytes,
+        "files": len(metadata.files()),
+        "operators": sorted(metadata.operators),
+        "sources": sorted(metadata.sources),
+    }
+
+
 def _show(job: dict[str, Any]) -> None:
     if "error" in job:
         say(f"job {job['job']!r} cannot be read: {job['error']}")
@@ -82,7 +197,7 @@ def _show(job: dict[str, Any]) -> None:
     for each in job["checkpoints"]:
         if "error" in each:
             lines.add_row(str(each["checkpoint"]), "damaged", "", "", "", each["url"])
-            say(each["error"])
+            say(f"damaged: {each['error']}")
             continue
         lines.add_row(
             str(each["checkpoint"]),

@@ -9,6 +9,7 @@ import typer
 from holdfast.runtime.cli.convert import convert_snapshot
 from holdfast.runtime.cli.groups import TakesByDefault
 from holdfast.runtime.cli.jobs import FormatOption, JobArgument, JsonOption
+from holdfast.runtime.cli.listing import list_savepoints
 from holdfast.runtime.cli.output import show, show_json
 from holdfast.runtime.cli.running import going_on, one_run
 from holdfast.runtime.cli.stored import (
@@ -80,6 +81,7 @@ def _take(
         show(f"a savepoint of job {name!r} is complete: {taken.path}")
 
 
+commands.command("list")(list_savepoints)
 commands.command("inspect")(inspect_snapshot)
 commands.command("show")(show_state)
 commands.command("diff")(diff_snapshots)

@@ -112,7 +112,9 @@ def show_state(
     *,
     operator: Annotated[
         str | None,
-        typer.Option("--operator", metavar="UID", help="Of which operator; if there are several."),
+        typer.Option(
+            "--operator", metavar="UID", help="Of which operator; if several could be meant."
+        ),
     ] = None,
     state: Annotated[
         str | None,
@@ -151,7 +153,7 @@ def show_state(
     damaged; 2 wrong arguments; 130 Ctrl-C.
     """
     snapshot = opened(path, options)
-    uid = snapshots.the_operator(snapshot, operator)
+    uid = snapshots.the_operator(snapshot, operator, state, kind)
     name, its_kind = snapshots.the_state(snapshot, uid, state, kind)
     rows = snapshots.rows_of(snapshot, uid, (name, its_kind), key)
     listed = list(islice(rows, limit) if limit else rows)

@@ -50,8 +50,9 @@ from holdfast.runtime.errors import JobFailed
 from holdfast.runtime.network import Collect, Credentials, DriverServer, SlotClient, ToDriver
 from holdfast.runtime.restarts import RestartDecider
 from holdfast.runtime.slot_process import SlotLaunch
-from holdfast.storage import Fenced, HoldfastError, JobResult, Unavailable
+from holdfast.storage import Corrupt, Fenced, HoldfastError, JobResult, Unavailable
 from holdfast.storage.distribution import holdfast_version
+from holdfast.storage.job import told_damage
 
 __all__ = ["JobRun", "JobStatus"]
 
@@ -271,7 +272,10 @@ class JobRun:
         except Fenced as error:
             return Unsuccessful(str(error), is_fatal=True)
         except HoldfastError as error:
-            return Unsuccessful(f"the job cannot be restored: {error}", is_fatal=True)
+            told, point = str(error), parts.keeper.point or parts.restore
+            if isinstance(error, Corrupt) and point is not None:
+                told = told_damage(told, error, point.folder, point.metadata.checkpoint_id)
+            return Unsuccessful(f"the job cannot be restored: {told}", is_fatal=True)
         except Exception as error:  # noqa: BLE001 - Spark raises many kinds, and may be back soon
             told = traceback.format_exc()
             return Unsuccessful(f"the job could not be restored: {error!r}", told)
@@ -316,6 +320,7 @@ class JobRun:
             job=parts.job,
             restored={} if point is None else point.operators(parts.plan),
             restored_from=None if point is None else point.folder,
+            restored_number=0 if point is None else point.metadata.checkpoint_id,
             allow_pickle=parts.allow_pickle,
             open_storage=parts.open_storage,
             compression=parts.config.compression,

@@ -25,8 +25,13 @@ __all__ = ["rows_of", "the_operator", "the_state", "unpacked"]
 _KEYED, _OPERATOR = "keyed", "operator"
 
 
-def the_operator(snapshot: StoredSnapshot, uid: str | None) -> str:
-    """The operator that is named, or the only one that there is.
+def the_operator(
+    snapshot: StoredSnapshot, uid: str | None, state: str | None = None, kind: str | None = None
+) -> str:
+    """The operator that is named, or the only one that can be meant.
+
+    With the name or kind of a state it is the only one that has such; without, the only one that
+    has keyed state, as what sinks keep is rarely meant.
 
     Raises:
         NotFound: there is none of this uid; names those that there are.
@@ -35,13 +40,33 @@ def the_operator(snapshot: StoredSnapshot, uid: str | None) -> str:
     if uid is not None:
         snapshot.check_uid(uid)
         return uid
-    if len(snapshot.uids) == 1:
-        return snapshot.uids[0]
+    meant = snapshot.uids
+    if len(meant) > 1:
+        wanted = kind if kind is not None or state is not None else _KEYED
+        fitting = [
+            each
+            for each in meant
+            if any(
+                state in (None, its) and wanted in (None, its_kind)
+                for its, its_kind in _states(snapshot, each)
+            )
+        ]
+        meant = fitting or meant
+    if len(meant) == 1:
+        return meant[0]
     raise Invalid(
         "it is not said which operator is meant",
         where=str(snapshot.point),
-        expected=f"--operator with one of {', '.join(map(repr, snapshot.uids)) or 'none at all'}",
+        expected=f"--operator with one of {', '.join(map(repr, meant)) or 'none at all'}",
     )
+
+
+def _states(snapshot: StoredSnapshot, uid: str) -> set[tuple[str, str]]:
+    """The names and kinds of what an operator has left."""
+    reader = snapshot.keyed(uid)
+    keyed = () if reader is None else reader.description.tables
+    there = {(table.name, _KEYED) for table in keyed}
+    return there | {(table.name, _OPERATOR) for table in snapshot.unkeyed(uid).tables()}
 
 
 def the_state(
@@ -53,10 +78,7 @@ def the_state(
         NotFound: there is none of this name and kind; names those that there are.
         Invalid: it may be one of several, or there is no such kind.
     """
-    reader = snapshot.keyed(uid)
-    keyed = () if reader is None else reader.description.tables
-    there = {(table.name, _KEYED) for table in keyed}
-    there |= {(table.name, _OPERATOR) for table in snapshot.unkeyed(uid).tables()}
+    there = _states(snapshot, uid)
     if kind not in (None, _KEYED, _OPERATOR):
         raise Invalid(
             "there is no such kind of state", expected=f"{_KEYED} or {_OPERATOR}", found=kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +11,20 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from holdfast.backends import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from holdfast.runtime import (
     CheckpointConfig,
     FileSink,
+    JobFailed,
     JobHandle,
     JobStatus,
     KeyedProcessFunction,
     StreamEnvironment,
 )
-from holdfast.storage import JobManagerCheckpointStorage, load_storage
+from holdfast.runtime.cli.application import application
+from holdfast.storage import JobManagerCheckpointStorage, JobStorage, load_storage
 from holdfast.storage.cleaning import jobs_in
 from holdfast.storage.job import job_in
 from spark_jobs import await_checkpoints, await_that, make_orders, read_orders, write_orders
@@ -38,9 +42,9 @@ FOLDER = "übung der 部/100% #1 a%41"
 FILES = 4
 CASES = [
     ("memory", "changelog-hashmap"),
-    ("file", "changelog-rocksdb"),
+    ("file", "rocksdb"),
     ("s3", "changelog-hashmap"),
-    ("hdfs", "rocksdb"),
+    ("hdfs", "changelog-rocksdb"),
 ]
 
 
@@ -113,7 +117,7 @@ def test_names_of_any_length_and_script(
             parallelism=1,
             backend=backend_named(backend_name, quick_path / FOLDER / "state"),
             storage=storage,
-            checkpointing=CheckpointConfig(interval="200ms"),
+            checkpointing=CheckpointConfig(interval="200ms", retained=3),
         )
 
     job = start(env(), quick_path, ends=place is None)
@@ -135,7 +139,11 @@ def test_names_of_any_length_and_script(
     folder = opened.job(JOB)
     assert job_in(opened, folder.folder).job_id == JOB
     show(quick_path, range(FILES - 1, FILES))
-    path = f"{folder.url}/chk-{folder.completed()[-1]:020d}"
+    *_, older, newest = (f"{folder.url}/chk-{number:020d}" for number in folder.completed())
+    path = newest
+    if storage_name == "file":
+        path = older
+        check_damage_is_told(env(), quick_path, folder, newest, older)
     job = start(env(), quick_path, ends=True, restore=path)
     assert job.result(120) is JobStatus.FINISHED
     assert results(quick_path) == expected(orders)
@@ -143,6 +151,23 @@ def test_names_of_any_length_and_script(
         told = document("inspect", stopped)
         assert told["job"] == JOB
         assert sorted(each["uid"] for each in told["operators"]) == sorted([SUM, OUT])
+
+
+def check_damage_is_told(
+    env: StreamEnvironment, root: Path, folder: JobStorage, newest: str, older: str
+) -> None:
+    """A file of state is cut off: the job fails, and says what to restore instead."""
+    own = sorted(Path(newest.removeprefix("file://")).glob("slot-*"))
+    os.truncate(own[0], 1)
+    with pytest.raises(JobFailed) as caught:
+        start(env, root, ends=True, restore=newest).result(120)
+    assert f'restore="{older}"' in caught.value.what
+    (job,) = json.loads(checkpoints_of(folder.storage.url))["jobs"]
+    assert ["error" in each for each in job["checkpoints"]][-2:] == [False, True]
+
+
+def checkpoints_of(url: str) -> str:
+    return CliRunner().invoke(application, ["checkpoints", url, "--json"]).stdout
 
 
 def show(root: Path, files: range) -> None:
@@ -158,4 +183,5 @@ def place_of(
         return JobManagerCheckpointStorage(), None
     place = place_named(name, folder, request)
     place = CheckpointPlace(f"{place.url}/{FOLDER}", place.options)
-    return load_storage(place.url, **place.options), place
+    inline: dict[str, Any] = {"inline_limit_bytes": 0} if name == "file" else {}
+    return load_storage(place.url, **place.options, **inline), place
