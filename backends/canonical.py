@@ -27,7 +27,7 @@ from holdfast.backends.snapshots import (
 from holdfast.backends.table_parts import Part, write_parts
 from holdfast.backends.tables import TableSpec
 from holdfast.backends.type_schema import Schema
-from holdfast.backends.typed_rows import RowForm, TypedTable
+from holdfast.backends.typed_rows import TYPES, RowForm, TypedTable
 from holdfast.backends.typed_values import may_lack_fields
 from holdfast.backends.value_codec import ValueCodec
 from holdfast.backends.written import is_written
@@ -152,7 +152,7 @@ def typed_table(uid: str, max_parallelism: int, keys: Schema | None, info: Table
             "holdfast.state": info.name,
             "holdfast.kind": info.kind,
             "holdfast.max_parallelism": str(max_parallelism),
-            "holdfast.types": msgspec.json.encode(types, order="sorted").decode(),
+            TYPES: msgspec.json.encode(types, order="sorted").decode(),
         },
     )
 

@@ -23,7 +23,7 @@ from holdfast.backends.operator_snapshots import (
 )
 from holdfast.backends.snapshots import Segments, SnapshotFuture, SnapshotTarget
 from holdfast.backends.table_parts import write_parts
-from holdfast.backends.typed_rows import RowForm, TypedTable
+from holdfast.backends.typed_rows import TYPES, RowForm, TypedTable
 from holdfast.backends.value_codec import ValueCodec
 from holdfast.storage import Handle, StateSnapshot, names
 
@@ -91,6 +91,6 @@ def typed_state(uid: str, slot: int, table: OperatorTable) -> TypedTable:
             "holdfast.uid": uid,
             "holdfast.state": table.name,
             "holdfast.kind": table.mode.value,
-            "holdfast.types": msgspec.json.encode(types, order="sorted").decode(),
+            TYPES: msgspec.json.encode(types, order="sorted").decode(),
         },
     )

@@ -33,10 +33,12 @@ from holdfast.backends.typed_values import Unfit, ValueForm
 from holdfast.backends.value_codec import ValueCodec, pack_value
 from holdfast.storage.errors import Corrupt, HoldfastError
 
-__all__ = ["COMPLETE", "Positions", "RowForm", "TypedTable"]
+__all__ = ["COMPLETE", "TYPES", "Positions", "RowForm", "TypedTable"]
 
 COMPLETE = "holdfast.complete"
 """In the metadata of a file: `true` if each record has all fields that its type has."""
+TYPES = "holdfast.types"
+"""The same: the descriptions of its keys and values, as JSON."""
 
 _MILLISECONDS = pa.int64()
 _READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)

@@ -25,6 +25,8 @@ from holdfast.backends import (
 from holdfast.backends.columns import decode_keys
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_group
+from holdfast.backends.snapshots import SnapshotForm
+from holdfast.backends.state_columns import KeyedColumns
 from holdfast.backends.table_reading import KeyedReader
 from holdfast.changelog import ChangelogStateBackend
 from holdfast.storage import JobStorage, StateSnapshot, load_storage
@@ -251,6 +253,33 @@ def test_a_class_that_moved_is_the_same_class(name: str, quick_path: Path) -> No
                 if (number, round_) == (1, 0):  # it goes on behind the base of before
                     described = [log.info.values for log in log_of(parts_of(checkpoint)[0]).logs]
                     assert "elsewhere" in str(described), described
+
+
+def test_slots_may_know_a_class_by_another_name(job: JobStorage) -> None:
+    """One has asked for the state since the class has moved, and the other has not."""
+    backend = backend_named("hashmap", "")
+    with LoggedRun(job, backend, parallelism=2, key_type=Place) as run:
+        for key in range(20):
+            (slot,) = [each for each in run.slots if _has(each, Place("Ulm", key))]
+            slot.set_current_key(Place("Ulm", key))
+            slot.get_state(ValueStateDescriptor("v", Place)).update(Place("Wien", key))
+        checkpoint = run.checkpoint()
+    with LoggedRun(job, backend, parallelism=2, key_type=None, restored=checkpoint) as run:
+        (one,) = [each for each in run.slots if _has(each, Place("Ulm", 1))]
+        one.set_current_key(MovedPlace("Ulm", 1))
+        one.get_state(ValueStateDescriptor("v", MovedPlace))
+        checkpoint = run.complete(run.begin(form=SnapshotForm.CANONICAL))
+    assert len({str(part.attributes["keys"]) for part in parts_of(checkpoint)}) == 2
+    reader = KeyedReader(UID, parts_of(checkpoint), job)
+    (table,) = reader.description.tables
+    columns = KeyedColumns(reader, table)
+    rows = [row for batch in columns.batches(columns.places) for row in batch.to_pylist()]
+    assert sorted(row["value"]["number"] for row in rows) == list(range(20))
+    with LoggedRun(job, backend, restored=checkpoint, key_type=MovedPlace) as run:
+        state = run.slots[0].get_state(ValueStateDescriptor("v", MovedPlace))
+        for key in range(20):
+            run.slots[0].set_current_key(MovedPlace("Ulm", key))
+            assert state.value() == MovedPlace("Wien", key)
 
 
 def _has(slot: Any, key: Any) -> bool:
