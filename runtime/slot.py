@@ -36,6 +36,7 @@ from holdfast.runtime.network.messages import (
     Decline,
     Finish,
     Finished,
+    Heartbeat,
     Ready,
     ToDriver,
 )
@@ -440,9 +441,15 @@ class Slot:
                 self._abort(checkpoint_id)
             case Finish():
                 self._is_done = True
+                self._say_closing()
             case Cancel() as cancel:
                 raise _called_off(cancel)
         return True
+
+    def _say_closing(self) -> None:
+        """At once, and not by the next heartbeat: then it may have ended, and nobody would know."""
+        with suppress(HoldfastError):  # it may be gone, and all is committed
+            self._driver.call(Heartbeat(slot=self._number, metrics=self.metrics(), is_closing=True))
 
     def _abort(self, checkpoint_id: int) -> None:
         checkpoint = self._checkpoints.get(checkpoint_id)

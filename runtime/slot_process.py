@@ -50,7 +50,7 @@ __all__ = ["SlotFailed", "SlotLaunch", "host_slot"]
 _HEARTBEAT_S = 1.0
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 20.0
-_LAST_SEND_S = 10.0
+_LOOK_S = 0.5
 _LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 """Errors of the system that trying again does not change."""
 
@@ -175,6 +175,7 @@ class _SlotProcess:
         self._peers: dict[int, str] = {}
         self._has_peers = threading.Event()
         self._has_ended = threading.Event()
+        self._is_unwanted = threading.Event()
         self._senders: list[ExchangeSender] = []
         self._channels = self._make_channels()
         self._slot = Slot(launch, slot, self._channels, self._outlet, driver, self._bell, clock)
@@ -211,12 +212,22 @@ class _SlotProcess:
             )
         try:
             self._slot.run()
-            for sender in self._senders:
-                sender.finish(_LAST_SEND_S)
-            self._server.await_ends(_LAST_SEND_S)
+            self._await_peers()
         finally:
             for sender in self._senders:
                 sender.close()
+
+    def _await_peers(self) -> None:
+        """Stay until the others are done too, as long as the driver wants the attempt.
+
+        All is committed here, and nothing that counts is on the way. A peer may still commit, for
+        as long as its sink takes; it would take a stream that breaks for a failure of the job.
+        """
+        for sender in self._senders:
+            while not sender.end(_LOOK_S) and not self._is_unwanted.is_set():
+                pass
+        while not self._server.await_ends(_LOOK_S) and not self._is_unwanted.is_set():
+            pass
 
     def _make_channels(self) -> dict[str, list[Channel]]:
         plan, capacity = self._launch.plan, self._launch.channel_bytes
@@ -291,6 +302,7 @@ class _SlotProcess:
             except HoldfastError as error:
                 reason = str(error)
         if reason:
+            self._is_unwanted.set()
             self._slot.command(Cancel(reason))
             self._has_peers.set()  # if it waits for them still: it sees the command first
             if not self._has_ended.wait(_STOP_TIMEOUT_S):

@@ -9,6 +9,7 @@ after which nothing of the attempt is left: no slot, no source, no thread.
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +78,7 @@ from holdfast.storage import HoldfastError, Unavailable
 __all__ = ["Attempt"]
 
 _LONGEST_WAIT_S = 0.5
+_logger = logging.getLogger(__name__)
 
 
 class Attempt:
@@ -178,7 +180,9 @@ class Attempt:
     def _check_time(self) -> None:
         self._parts.room.look(is_running=self._phase is not Phase.DEPLOYING)
         lost = self._patience.lost(self._clock.monotonic_s())
-        if lost:
+        if lost and self._is_all_committed(lost):
+            self._outcome = self._outcome or Succeeded()  # what hangs is stopped
+        elif lost:
             missing = self._parts.room.trouble
             self._fail(f"{lost}: {missing}" if missing else lost)
         if self._coordinator is not None and self._phase is Phase.RUNNING:
@@ -189,8 +193,7 @@ class Attempt:
             case RoomFound() | Register() | Ready() | Finished():
                 self._slots_advance(event)
             case Failed():
-                self._outcome = self._outcome or failure_in(event)
-                self._is_symptom = event.uid is None
+                self._slot_has_failed(event)
             case SlotLost(slot, reason):
                 self._lose(slot, reason)
             case SlotsEnded(error):
@@ -399,12 +402,24 @@ class Attempt:
             self._tell_all(Finish())
 
     def _slots_have_ended(self, error: str | None) -> None:
-        if self._phase is Phase.FINISHING and error is None:
+        if self._phase is Phase.FINISHING and (error is None or self._is_all_committed(error)):
             self._outcome = Succeeded()
         else:
             # What a slot has said of its own failure is already told: it came before.
             self._fail("slots have ended before the job", error or "")
             self._is_symptom = loss_in(error) is not None
+
+    def _is_all_committed(self, trouble: str) -> bool:
+        """Whether the job has done all that it is for: what fails now is told, and no failure."""
+        if not (self._phase is Phase.FINISHING and self._patience.all_is_committed):
+            return False
+        _logger.warning("the job is complete, but its end is not in order: %s", trouble)
+        return True
+
+    def _slot_has_failed(self, event: Failed) -> None:
+        if not self._is_all_committed(event.summary):
+            self._outcome = self._outcome or failure_in(event)
+            self._is_symptom = event.uid is None
 
     def _tell_all(self, message: ToSlot) -> bool:
         """Whether all slots have answered, and none by No."""
@@ -426,6 +441,8 @@ class Attempt:
         self._parts.on_phase(phase)
 
     def _lose(self, slot: int, reason: str) -> None:
+        if self._is_all_committed(reason):
+            return
         self._fail(f"slot {slot} is lost: {reason}")
         self._is_symptom = True
 

@@ -24,6 +24,7 @@ class Patience:
         self._deadline_s: float | None = now_s + room_timeout_s
         self._last_beat_s: dict[int, float] = {}
         self._is_finishing = False
+        self._closing: set[int] = set()
 
     def found_room(self, now_s: float) -> None:
         """There are task slots for all slots; these are being started."""
@@ -41,8 +42,15 @@ class Patience:
     def heard(self, slot: int, now_s: float, *, is_closing: bool) -> None:
         """A heartbeat has come."""
         self._last_beat_s[slot] = now_s
-        if self._is_finishing and not is_closing:
+        if is_closing:
+            self._closing.add(slot)
+        elif self._is_finishing:
             self._deadline_s = now_s + _FINISH_TIMEOUT_S
+
+    @property
+    def all_is_committed(self) -> bool:
+        """Whether every slot has said that it only closes: nothing that happens then is lost."""
+        return len(self._closing) == self._slots
 
     def finish(self, now_s: float) -> None:
         """The slots were told to end; from now on they fall silent one by one."""
@@ -53,7 +61,9 @@ class Patience:
         """What has taken too long; empty if nothing has."""
         if self._deadline_s is not None and now_s > self._deadline_s:
             if self._is_finishing:
-                return f"the slots did not end within {_FINISH_TIMEOUT_S:g} s"
+                late = sorted({*range(self._slots)} - self._closing)
+                which = f"slot{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
+                return f"{which if late else 'a slot'} did not end within {_FINISH_TIMEOUT_S:g} s"
             if not self._has_room:
                 return (
                     f"there were too few task slots for {self._room_timeout_s:g} s "

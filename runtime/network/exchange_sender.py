@@ -78,6 +78,14 @@ class ExchangeSender:
                 self._size_bytes += size
                 self._changed.notify()
 
+    def end(self, timeout_s: float) -> bool:
+        """Say that nothing follows; whether the stream has ended within that time, in any way."""
+        with self._changed:
+            self._is_last = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
     def finish(self, timeout_s: float) -> None:
         """Return when the receiver has all that was sent in its channel. Nothing may follow.
 
@@ -85,11 +93,7 @@ class ExchangeSender:
             Unavailable: not all was received within that time.
             HoldfastError: why the stream failed.
         """
-        with self._changed:
-            self._is_last = True
-            self._changed.notify()
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
+        if not self.end(timeout_s):
             raise Unavailable(
                 "elements were sent and not received in time",
                 where=self._where,

@@ -203,7 +203,7 @@ def test_slots_that_end_one_by_one_are_not_lost() -> None:
 def test_slots_that_do_not_end_are_waited_for_one_minute() -> None:
     stage = Stage()
     outcome = failure(stage, finishing, *[1_000] * 70)
-    assert outcome.reason == "the slots did not end within 60 s"
+    assert outcome.reason == "slots 0, 1 did not end within 60 s"
 
 
 def test_slots_that_still_commit_are_waited_for_and_those_that_only_close_are_not() -> None:
@@ -217,7 +217,43 @@ def test_slots_that_still_commit_are_waited_for_and_those_that_only_close_are_no
         yield SlotsEnded(None)
 
     assert stages[0].run(script) == Succeeded()
-    assert failure(stages[1], script).reason == "the slots did not end within 60 s"
+    assert failure(stages[1], script).reason == "slot 1 did not end within 60 s"
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        [SlotsEnded("a task was killed")],
+        [Failed(slot=1, uid=None, summary="no", traceback="", is_fatal=False), SlotsEnded("no")],
+        [SlotLost(1, "gone"), SlotsEnded("it is")],
+        [1_000] * 70,
+    ],
+    ids=["killed", "failed", "lost", "hanging"],
+)
+def test_nothing_fails_a_job_of_which_all_slots_have_said_that_all_is_committed(
+    then: list[Step], caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage()
+
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.finishing()
+        yield from beats(stage, 1, 0, 1, closing=True)
+        yield from then
+
+    assert stage.run(script) == Succeeded()
+    assert stage.cancelled == 1, "what hangs is stopped"
+    assert "the job is complete, but its end is not in order" in caplog.text
+
+
+def test_it_fails_as_long_as_one_has_not_said_so() -> None:
+    stage = Stage()
+
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.finishing()
+        yield from beats(stage, 1, 0, closing=True)
+        yield SlotsEnded("a task was killed")
+
+    assert failure(stage, script).reason == "slots have ended before the job"
 
 
 @IN_EACH_PHASE
