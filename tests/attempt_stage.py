@@ -6,6 +6,7 @@ A script says what happens, step by step; nothing happens in the background.
 from __future__ import annotations
 
 from collections import deque
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -143,6 +144,8 @@ class PlayedSource(Source):
         """What `start` raises."""
         self.store_error: Exception | None = None
         self.stop_error: Exception | None = None
+        self.hold: threading.Event | None = None
+        """What `store` waits for."""
         self.at = 0
         self.bases: list[tuple[int, int | None]] = []
         """By checkpoint, which one was complete."""
@@ -164,6 +167,8 @@ class PlayedSource(Source):
         completed: int | None,
         savepoint: SavepointFolder | None = None,
     ) -> StateSnapshot:
+        if self.hold is not None:
+            assert self.hold.wait(30)
         self.bases.append((checkpoint_id, completed))
         if self.store_error is not None:
             raise self.store_error

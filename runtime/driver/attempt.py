@@ -269,6 +269,8 @@ class Attempt:
                 case Retain(since):
                     self._parts.retain(since)
                 case Abort(checkpoint_id=number):
+                    for feed in self._feeds.values():
+                        feed.give_up(number)
                     self._give_up_savepoint(command)
                     self._tell_all(CheckpointAborted(number))
                 case FailJob(reason):

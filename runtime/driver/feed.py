@@ -121,6 +121,10 @@ class Feed:
         self._withheld: tuple[str, str, bool] | None = None
         """A failure that is told only if the source is to go on."""
         self._cuts = ThreadPoolExecutor(1, f"barriers of {source.uid}")
+        # Not the same thread: the next barrier would wait for a place that is slow, and the slots
+        # meanwhile for that barrier, with those of all other sources.
+        self._stores = ThreadPoolExecutor(1, f"positions of {source.uid}")
+        self._given_up: set[int] = set()
         self._saves = ThreadPoolExecutor(1, f"savepoints of {source.uid}")
         self.rows = 0
         self.batches = 0
@@ -223,6 +227,10 @@ class Feed:
         """
         self._cuts.submit(self._cut, checkpoint_id, completed, savepoint)
 
+    def give_up(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up: its position is not stored, if that has not begun."""
+        self._given_up.add(checkpoint_id)
+
     def drain(self) -> None:
         """Say that no rows follow, in the background, wherever the source is by then.
 
@@ -243,7 +251,7 @@ class Feed:
         """The attempt is over: whoever feeds is stopped by an error at its next step."""
         self._is_over = True
         self._may_feed.set()
-        for threads in (self._cuts, self._saves):
+        for threads in (self._cuts, self._stores, self._saves):
             threads.shutdown(wait=False, cancel_futures=True)
 
     def _drain(self) -> None:
@@ -281,21 +289,21 @@ class Feed:
         except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
             self._fail(f"a barrier could not be sent: {error}", "")
             return
-        if savepoint is None:
-            self._store(position, checkpoint_id, completed)
-        else:  # its place may be slow, and no barrier waits for that
-            with suppress(RuntimeError):  # the attempt is over
-                self._saves.submit(
-                    self._store, position, checkpoint_id, completed, savepoint.folder
-                )
+        folder = None if savepoint is None else savepoint.folder
+        threads = self._stores if savepoint is None else self._saves
+        with suppress(RuntimeError):  # the attempt is over
+            threads.submit(self._store, position, checkpoint_id, completed, folder)
 
     def _store(
         self,
         position: Any,
         checkpoint_id: int,
         completed: int | None,
-        folder: SavepointFolder | None = None,
+        folder: SavepointFolder | None,
     ) -> None:
+        if checkpoint_id in self._given_up:
+            self._given_up.discard(checkpoint_id)
+            return
         uid = self._source.uid
         try:
             stored = self._source.store(

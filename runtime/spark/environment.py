@@ -422,6 +422,15 @@ class StreamEnvironment:
                 expected="checkpoints: sinks commit when one is complete",
                 fix='Pass checkpointing="5s", or another interval, to the environment',
             )
+        if not endless and sinks and not self.checkpointing.final_checkpoint:
+            raise Invalid(
+                f"sink {sinks[0]!r} would lose the last rows",
+                where="all sources end, and no checkpoint is taken after that",
+                expected="a final checkpoint: sinks commit when one is complete",
+                found="final_checkpoint=False",
+                fix="Leave final_checkpoint out (on a command line, "
+                "execution.checkpointing.checkpoints-after-tasks-finish)",
+            )
 
 
 class _JobBuilder:

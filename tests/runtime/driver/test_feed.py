@@ -39,6 +39,22 @@ class Stage:
         self.source.at += 1
 
 
+def test_a_barrier_does_not_wait_for_the_position_of_an_earlier_one() -> None:
+    """Slots would wait for it, and with it for the barriers of all other sources."""
+    stage, may_store = Stage(), threading.Event()
+    stage.source.hold = may_store
+    stage.feed.cut(7, None)
+    stage.feed.cut(8, None)
+    stage.feed.cut(9, None)
+    wait_until(lambda: len(stage.slots[1].told) == 3)
+    assert [each.checkpoint_id for each in stage.slots[1].told] == [7, 8, 9]  # type: ignore[union-attr]
+    stage.feed.give_up(8)
+    assert stage.events.next(0) is None
+    may_store.set()
+    told = [stage.events.next(10) for _ in range(2)]
+    assert [each.checkpoint_id for each in told if isinstance(each, SourceCut)] == [7, 9]
+
+
 def test_commands_are_numbered_and_go_to_all_slots() -> None:
     stage = Stage()
     stage.admit(3)

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.runtime import (
+    CheckpointConfig,
     CollectSink,
     FileSink,
     GeneratedUidWarning,
@@ -93,6 +94,13 @@ def no_checkpoints(env: StreamEnvironment) -> None:
     env.execute_async("job")
 
 
+def no_final_checkpoint(env: StreamEnvironment) -> None:
+    """The job finished, nothing was committed, and `restore="latest"` had nothing to run."""
+    env.checkpointing = CheckpointConfig(interval="1s", final_checkpoint=False)
+    numbers(env).sink_to(CollectSink(), uid="out")
+    env.execute_async("job")
+
+
 def no_such_column_of_time(env: StreamEnvironment) -> None:
     numbers(env).with_watermark("part", "1s")
 
@@ -144,6 +152,12 @@ REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
         "sink 'out' would never commit a row [source 'rate' does not end, and no "
         "checkpoints are taken]: expected checkpoints: sinks commit when one is complete. "
         'Pass checkpointing="5s", or another interval, to the environment'
+    ),
+    no_final_checkpoint: (
+        "sink 'out' would lose the last rows [all sources end, and no checkpoint is taken after "
+        "that]: expected a final checkpoint: sinks commit when one is complete, found "
+        "final_checkpoint=False. Leave final_checkpoint out (on a command line, "
+        "execution.checkpointing.checkpoints-after-tasks-finish)"
     ),
     no_such_column_of_time: (
         "column 'part' cannot be event time [operator 'numbers']: expected int64 "
