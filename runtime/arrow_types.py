@@ -6,7 +6,19 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-__all__ = ["cast_to", "has_dictionary", "is_text", "listed", "nullable", "parts_of", "united"]
+__all__ = [
+    "cast_to",
+    "detached",
+    "has_dictionary",
+    "is_text",
+    "listed",
+    "nullable",
+    "parts_of",
+    "united",
+]
+
+_SLACK_BYTES = 4096
+"""Buffers are rounded up: of a few rows that is no news."""
 
 _LISTS = (
     pa.types.is_list,
@@ -15,6 +27,17 @@ _LISTS = (
     pa.types.is_list_view,
     pa.types.is_large_list_view,
 )
+
+
+def detached(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch for whoever keeps it: copied if it is a small part of what its buffers hold.
+
+    A slice keeps all of the batch that it was cut from, so bounds in bytes would bound nothing.
+    Without a copy it keeps twice its size at most.
+    """
+    if batch.get_total_buffer_size() <= 2 * batch.nbytes + _SLACK_BYTES:
+        return batch
+    return pa.concat_batches([batch, batch.slice(0, 0)])  # of one alone nothing is copied
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from holdfast.runtime.arrow_types import has_dictionary
+from holdfast.runtime.arrow_types import detached, has_dictionary
 from holdfast.runtime.elements import Element, size_bytes
 from holdfast.storage import Fenced
 
@@ -107,7 +107,7 @@ class Channel:
         Raises:
             Closed: the channel is closed, before or while the call waited.
         """
-        size = size_bytes(element)
+        element, size = _kept(element)
         with self._room:
             while self._elements and self._size_bytes + size > self.capacity_bytes:
                 if self._is_closed:
@@ -124,8 +124,9 @@ class Channel:
         Raises:
             Closed: the channel is closed.
         """
+        element, size = _kept(element)
         with self._room:
-            self._append(element, size_bytes(element))
+            self._append(element, size)
         self._bell.ring()
 
     def take(self, join_bytes: int = 0) -> Element | None:
@@ -179,3 +180,10 @@ class Channel:
             raise Closed("a channel was closed", fix="The attempt of this slot is over; stop")
         self._elements.append((element, size))
         self._size_bytes += size
+
+
+def _kept(element: Element) -> tuple[Element, int]:
+    """The element as it may wait, and what it counts for."""
+    if isinstance(element, pa.RecordBatch):
+        element = detached(element)
+    return element, size_bytes(element)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from holdfast.runtime.arrow_types import detached
 from holdfast.runtime.channel import Channel, Closed
 from holdfast.runtime.elements import Barrier, EndOfInput, Idle, Mark, Watermark, size_bytes
 from holdfast.storage import Fenced, Invalid, NotFound
@@ -278,6 +279,7 @@ class Staging:
         return True
 
     def _add(self, push: StagedPush, batch: pa.RecordBatch) -> None:
+        batch = detached(batch)
         size = size_bytes(batch)
         with self._lock:
             source = self._counting(push)

@@ -5,8 +5,8 @@ A script says what happens, step by step; nothing happens in the background.
 
 from __future__ import annotations
 
-from collections import deque
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field

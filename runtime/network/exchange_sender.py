@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from holdfast.runtime.arrow_types import detached
 from holdfast.runtime.channel import Bell, Closed
 from holdfast.runtime.elements import Element, size_bytes
 from holdfast.runtime.network.connection import Connection, Stream
@@ -71,6 +72,8 @@ class ExchangeSender:
 
     def send(self, element: Element) -> None:
         """Append an element to the queue, also to a full one."""
+        if isinstance(element, pa.RecordBatch):
+            element = detached(element)
         size = size_bytes(element)
         with self._changed:
             if self._error is None and not self._is_cancelled:

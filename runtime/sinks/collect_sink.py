@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from holdfast.runtime.arrow_types import detached
 from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
 from holdfast.storage import Invalid
 from holdfast.storage.names import escape
@@ -60,7 +61,7 @@ class _CollectWriter(SinkWriter[CollectedPart]):
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
+        self._batches.append(detached(batch))
 
     def prepare(self, checkpoint_id: int) -> Sequence[CollectedPart]:
         batches, self._batches = self._batches, []

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.runtime.arrow_types import detached
 from holdfast.runtime.sinks.csv_lines import csv_header, csv_lines, misfit_of_csv
 from holdfast.runtime.sinks.json_lines import json_lines, misfit_of_json
 from holdfast.runtime.sinks.places import HiddenFile
@@ -73,7 +74,7 @@ class _ParquetEncoder(RowEncoder):
         self._collected_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._collected.append(batch)
+        self._collected.append(detached(batch))
         self._collected_bytes += batch.nbytes
         if self._collected_bytes >= self._encoding.block_bytes:
             self._write_group()
