@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from holdfast.backends import StateBackend
 from holdfast.changelog import ChangelogOptions
 from holdfast.runtime.command_line import command_line
+from holdfast.runtime.commits import check_commits
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.control import run_folders
 from holdfast.runtime.control.endpoint import open_endpoint
@@ -274,7 +275,8 @@ class StreamEnvironment:
             max_parallelism=self.max_parallelism,
         )
         nodes = [node for node in graph.nodes if node.is_source]
-        self._check_guarantees(plan, nodes)
+        endless = [node.uid for node in nodes if not node.source.is_bounded]
+        check_commits(plan, endless, self.checkpointing)
         sources = {node.uid: _source_plan(node) for node in nodes}
         job = self.storage.job(name)
         check_travels(plan, self.backend, self.storage)
@@ -406,31 +408,6 @@ class StreamEnvironment:
             has_generated_uid=uid is None,
         )
         return DataStream(builder, (Input(builder.graph.add(node)),))
-
-    def _check_guarantees(self, plan: JobPlan, sources: list[Node]) -> None:
-        endless = [node.uid for node in sources if not node.source.is_bounded]
-        sinks = [
-            spec.uid
-            for chain in plan.chains
-            for spec in chain.operators
-            if isinstance(spec, SinkSpec)
-        ]
-        if endless and sinks and self.checkpointing.interval is None:
-            raise Invalid(
-                f"sink {sinks[0]!r} would never commit a row",
-                where=f"source {endless[0]!r} does not end, and no checkpoints are taken",
-                expected="checkpoints: sinks commit when one is complete",
-                fix='Pass checkpointing="5s", or another interval, to the environment',
-            )
-        if not endless and sinks and not self.checkpointing.final_checkpoint:
-            raise Invalid(
-                f"sink {sinks[0]!r} would lose the last rows",
-                where="all sources end, and no checkpoint is taken after that",
-                expected="a final checkpoint: sinks commit when one is complete",
-                found="final_checkpoint=False",
-                fix="Leave final_checkpoint out (on a command line, "
-                "execution.checkpointing.checkpoints-after-tasks-finish)",
-            )
 
 
 class _JobBuilder:
