@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from benchmarks import (
     changelog_load,
     conversion,
+    network,
     savepoints,
     spine,
     state_changelog,
@@ -27,6 +28,7 @@ __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS: dict[str, Callable[[Scale], Iterator[Result]]] = {
     "spine": spine.run,
+    "network": network.run,
     "state_primitives": state_primitives.run,
     "state_hashmap": state_hashmap.run,
     "state_rocksdb": state_rocksdb.run,

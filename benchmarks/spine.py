@@ -34,6 +34,7 @@ from holdfast.runtime import (
     KeyedBatchFunction,
     KeyedContext,
     KeyedProcessFunction,
+    NetworkConfig,
     RuntimeContext,
     StreamEnvironment,
 )
@@ -100,6 +101,7 @@ class RunningSum:
         backend: str = "hashmap",
         *,
         changelog: bool = False,
+        network: NetworkConfig | None = None,
     ) -> None:
         self._clock = SystemClock()
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
@@ -109,6 +111,7 @@ class RunningSum:
             storage=f"{self._folder.name}/checkpoints",
             backend=backend,
             changelog=changelog,
+            network=network,
         )
         rows = (
             env.spark.readStream.format("rate-micro-batch")

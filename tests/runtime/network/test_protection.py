@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -150,17 +152,26 @@ def test_a_stranger_gets_no_further_than_the_handshake(
         assert friend.call(Finished(1))
 
 
-def test_only_new_versions_of_tls_are_spoken(driver: DriverServer) -> None:
+def test_only_new_versions_of_tls_are_spoken(driver: DriverServer, tmp_path: Path) -> None:
+    """By a caller that has the certificate, and would speak the old ones too."""
     host, _, port = driver.address.partition("://")[2].rpartition(":")
-    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-    with pytest.warns(DeprecationWarning, match="TLSv1"):
-        old.maximum_version = ssl.TLSVersion.TLSv1_1
-    with (
-        socket.create_connection((host, int(port))) as plain,
-        pytest.raises((ssl.SSLError, OSError)),
-    ):
-        old.wrap_socket(plain)
+    (tmp_path / "both.pem").write_bytes(IDENTITY.certificate + IDENTITY.key)
+
+    def spoken(version: ssl.TLSVersion) -> str | None:
+        caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        caller.check_hostname, caller.verify_mode = False, ssl.CERT_NONE
+        caller.load_cert_chain(tmp_path / "both.pem")
+        caller.set_alpn_protocols(["h2"])
+        caller.set_ciphers("DEFAULT@SECLEVEL=0")
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            caller.minimum_version = caller.maximum_version = version
+        plain = socket.create_connection((host, int(port)))
+        with plain, caller.wrap_socket(plain) as wrapped:
+            return wrapped.version()
+
+    assert spoken(ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+    with pytest.raises((ssl.SSLError, OSError)):
+        spoken(ssl.TLSVersion.TLSv1_1)
 
 
 def test_a_client_believes_no_server_of_another_job() -> None:
