@@ -138,6 +138,32 @@ class Attrs:
         return self.first + sum(self.many)
 
 
+class Counted(msgspec.Struct, kw_only=True, array_like=True, gc=False):
+    first: int
+
+    def __post_init__(self) -> None:
+        self.first += 1
+
+
+class CountedTwice(Counted):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.first += 10
+
+
+def made_in_a_function() -> Any:
+    """A class that no module has."""
+
+    @dataclass
+    class Local:
+        first: int
+        color: Color
+        second: int = 2
+
+    return Local
+
+
+_LOCAL = made_in_a_function()
 _DAY = date(2024, 5, 17)
 EXAMPLES: dict[str, tuple[Any, Callable[[], Any]]] = {
     "enum": (Color, lambda: Color.BLUE),
@@ -153,6 +179,9 @@ EXAMPLES: dict[str, tuple[Any, Callable[[], Any]]] = {
     "tagged struct": (Tagged, lambda: Tagged(1)),
     "array struct": (ArrayStruct, lambda: ArrayStruct(1, ArrayStruct(2, None))),
     "generic struct": (BoxStruct[int], lambda: BoxStruct(1, 2)),
+    "struct that counts": (Counted, lambda: Counted(first=1)),
+    "struct that counts twice": (CountedTwice, lambda: CountedTwice(first=1)),
+    "class of a function": (_LOCAL, lambda: _LOCAL(1, Color.RED)),
     "NamedTuple": (Named, lambda: Named(1, _DAY)),
     "TypedDict": (Typed, lambda: Typed(first=1)),
     "attrs class": (Attrs, lambda: Attrs(1, _DAY)),

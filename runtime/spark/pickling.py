@@ -92,6 +92,7 @@ class _Pickler(cloudpickle.Pickler):
             return reduced
         make, arguments, (namespace, slots), *rest = reduced
         namespace.pop(_CACHE, None)
+        namespace["__qualname__"] = obj.__qualname__  # by which state and errors name it
         if _has_fields(obj):
             namespace["__annotations__"] = _resolved(obj)
         if isinstance(obj, _StructMeta):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import script_classes
+from holdfast.runtime.spark.pickling import pickled
 from script_classes import EXAMPLES
 
 _TESTS = Path(__file__).parents[2]
@@ -49,9 +53,19 @@ def facts(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Any, A
     return json.loads((directory / "known.json").read_text()), json.loads(there)
 
 
-def _python(*arguments: str) -> str:
+def test_a_class_of_a_module_goes_by_its_name(tmp_path: Path) -> None:
+    known = {name: script_classes.facts(*each) for name, each in EXAMPLES.items()}
+    sent = {name: pickled((script_classes.facts, *each)) for name, each in EXAMPLES.items()}
+    assert b"many" not in pickled(script_classes.Plain)
+    (tmp_path / "sent.pickle").write_bytes(pickle.dumps([sent]))
+    (there,) = json.loads(_python("-c", _READER, str(tmp_path), PYTHONPATH=str(_TESTS)))
+    assert there == json.loads(json.dumps(known))
+
+
+def _python(*arguments: str, **environment: str) -> str:
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    around = os.environ | environment
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=around)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
