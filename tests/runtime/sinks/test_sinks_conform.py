@@ -1,14 +1,19 @@
 """Each sink of the house passes the suite of two-phase-commit sinks."""
 
 import os
+import sqlite3
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import fsspec
 import pyarrow.dataset as ds
 import pytest
 
+from document_pages import ROOT, Page, programs
 from holdfast.runtime.sinks import CollectSink, FileSink, TwoPhaseCommitSink, collected_table
 from sink_jobs import SCHEMA
 from sink_suite import SinkSuite, Stage
@@ -52,6 +57,44 @@ class FileStage(Stage):
         ]
 
 
+def sink_of_the_guide() -> Any:
+    """The class of docs/write-a-sink.md, in a module of its own, so that it can be pickled."""
+    (program,) = programs(Page("docs/write-a-sink.md", (ROOT / "docs/write-a-sink.md").read_text()))
+    module = ModuleType("sink_of_the_guide")
+    sys.modules[module.__name__] = module
+    exec(program.partition("\nenv = ")[0], vars(module))
+    return module
+
+
+class TableStage(Stage):
+    """The table of the guide: its two columns are those of the suite, under other names."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = str(path)
+        self.guide = sink_of_the_guide()
+        body = {
+            "check": lambda sink, _: sink.run(lambda db: db.executescript(self.guide.TABLES)),
+            "__module__": self.guide.__name__,
+        }
+        self.guide.AnyColumns = type("AnyColumns", (self.guide.TableSink,), body)
+        self.sink().check(SCHEMA)
+
+    def sink(self) -> TwoPhaseCommitSink[Any]:
+        sink: TwoPhaseCommitSink[Any] = self.guide.AnyColumns(self.path)
+        return sink
+
+    def rows(self, query: str) -> list[Any]:
+        with closing(sqlite3.connect(self.path)) as db:
+            return [found for (found,) in db.execute(query)]
+
+    def seen(self) -> list[int]:
+        return sorted(map(int, self.rows("SELECT user FROM spending")))
+
+    def hidden(self) -> list[str]:
+        return self.rows("SELECT part FROM rows WHERE part NOT IN (SELECT part FROM parts)")
+
+
 class TestCollectSink(SinkSuite):
     @pytest.fixture
     def stage(self) -> Stage:
@@ -84,3 +127,10 @@ class TestFilesOfAnObjectStore(SinkSuite):
         stage = FileStage(f"memory://sink-{os.getpid()}/out", "parquet")
         yield stage
         stage.files.rm(stage.root, recursive=True)
+
+
+@pytest.mark.slow  # it syncs each transaction
+class TestTableOfTheGuide(SinkSuite):
+    @pytest.fixture
+    def stage(self, tmp_path: Path) -> Stage:
+        return TableStage(tmp_path / "spending.db")
