@@ -144,7 +144,12 @@ class KeyedStateBackend(OwnedByOneThread):
             raise
         self._plain_key: Any = self._keys.plain
         self.key: Any = NoKey(
-            "there is no current key", where=self._where, fix="Call set_current_key first"
+            "there is no current key",
+            where=self._where,
+            # What summaries of failures leave out comes last
+            fix="In open only declare state; use it in process_element or on_timer, for the key of "
+            "the row or timer in hand. For many keys at once there are get_many and put_many. Code "
+            "that has opened a backend itself calls set_current_key first",
         )
 
     @property

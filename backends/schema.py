@@ -48,10 +48,10 @@ class SchemaChange:
         """
         if self.verdict is Verdict.INCOMPATIBLE:
             raise Invalid(
-                f"{what} cannot be read as it is declared now",
+                f"{what} cannot be read as it is declared now: {'; '.join(self.reasons)}",
                 where=where,
                 expected=f"something that can become {_text(self.reader)}",
-                found=f"{_text(self.writer)} ({'; '.join(self.reasons)})",
+                found=_text(self.writer),
                 fix="Declare it as it was, or under another name",
             )
 

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.backends.heap_timers import HeapTimerQueue
 from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.key_codec import key_codec_for
+from holdfast.backends.plain import shown
 from holdfast.backends.states import KeyContext
 from holdfast.backends.tables import NO_NAMESPACE, KeyType, StateKind, TableSpec, TableStore
 from holdfast.backends.timer_queues import Timer, TimerQueue
@@ -117,7 +118,7 @@ class _Timers:
         hash(key)  # raises when there is no current key
         if self._namespaces is not None or namespace is not NO_NAMESPACE:
             namespace = self._space(namespace)
-        self._queue.add(self._canonical(timestamp), key, namespace)
+        self._queue.add(self._moment(timestamp), key, namespace)
 
     def delete(self, timestamp: int, namespace: Any) -> None:
         context = self._context
@@ -126,7 +127,7 @@ class _Timers:
         hash(key)
         if self._namespaces is not None or namespace is not NO_NAMESPACE:
             namespace = self._space(namespace)
-        self._queue.remove(self._canonical(timestamp), key, namespace)
+        self._queue.remove(self._moment(timestamp), key, namespace)
 
     def due(self, until: int) -> Iterator[Timer]:
         self._context.check_thread()
@@ -135,6 +136,17 @@ class _Timers:
     def next(self) -> int | None:
         self._context.check_thread()
         return self._queue.first_moment()
+
+    def _moment(self, timestamp: Any) -> Any:
+        try:
+            return self._canonical(timestamp)
+        except Invalid:
+            raise Invalid(
+                "the time of a timer is no whole number of milliseconds",
+                expected="an int of 64 bits: milliseconds since 1970",
+                found=shown(timestamp),
+                fix="Of a datetime it is int(moment.timestamp() * 1000), of a float int(…)",
+            ) from None
 
     def _space(self, namespace: Any) -> Any:
         if self._namespaces is None:

@@ -35,12 +35,13 @@ def key_type_of(schema: pa.Schema, columns: Sequence[str], uid: str) -> Any:
 
 
 def _key_type(schema: pa.Schema, name: str, where: str) -> Any:
-    if schema.names.count(name) != 1:
+    count = schema.names.count(name)
+    if count != 1:
         raise Invalid(
-            f"there is no key column {name!r}" if name not in schema.names else "a name is not one",
+            f"there is no key column {name!r}" if not count else "several columns have one name",
             where=where,
             expected=f"one of {', '.join(schema.names)}",
-            found=f"{schema.names.count(name)} columns {name!r}",
+            found=f"{count} columns {name!r}" if count else "no column of that name",
         )
     kind = schema.field(name).type
     try:

@@ -39,11 +39,15 @@ class WatermarkSpec(OperatorSpec):
     def __post_init__(self) -> None:
         where = f"operator {self.uid!r}"
         names = self.input_schema.names
-        if names.count(self.column) != 1:
+        count = names.count(self.column)
+        if count != 1:
             raise Invalid(
-                f"there is no column {self.column!r} for event time",
+                f"there is no column {self.column!r} for event time"
+                if not count
+                else "several columns have one name",
                 where=where,
                 expected=f"one of {', '.join(names)}",
+                found=f"{count} columns {self.column!r}" if count else "no column of that name",
             )
         kind = self.input_schema.field(self.column).type
         if not (kind == pa.int64() or pa.types.is_timestamp(kind)):

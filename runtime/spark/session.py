@@ -164,7 +164,9 @@ def _too_small(context: Any, parallelism: int, there: int, held: Mapping[str, in
         where=f"master {context.master}",
         expected=f"at least {parallelism + 1} task slots: {parallelism} for the job's slots, "
         "which run all the time, and one or more to read sources",
-        found=f"{there - taken}, for of {there} are held {others}" if held else str(there),
+        found=f"{there - taken} free: of {there}, {taken} are held ({others})"
+        if held
+        else str(there),
         fix=fix,
     )
 

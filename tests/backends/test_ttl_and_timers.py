@@ -1,6 +1,6 @@
 """Time to live and timers, by a clock that the test moves."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +249,17 @@ def test_timers_are_restored_with_their_keys(clock: ManualClock, job: JobStorage
     assert sorted((timer.key, timer.timestamp) for timer in fired) == [
         (key, key % 7 - 3) for key in range(100) if key % 7 != 0
     ]
+
+
+@pytest.mark.parametrize("moment", [datetime(2024, 5, 17, tzinfo=UTC), 1.5, "1", None, 2**63])
+def test_the_time_of_a_timer_is_whole_milliseconds(clock: ManualClock, moment: Any) -> None:
+    with opened(clock) as backend:
+        timers = backend.timers("user")
+        for call in (timers.register_event_time_timer, timers.delete_processing_time_timer):
+            with pytest.raises(Invalid, match="the time of a timer is no whole number") as caught:
+                call(moment)
+            assert "key" not in str(caught.value)
+            assert type(moment).__name__ in caught.value.found
 
 
 def test_timers_without_namespaces_refuse_one(clock: ManualClock) -> None:

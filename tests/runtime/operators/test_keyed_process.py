@@ -54,6 +54,21 @@ def test_a_sum_by_key(backend: StateBackend) -> None:
         assert slot.output.sides == {}
 
 
+class Hasty(KeyedProcessFunction):
+    """Reads state before there is a row, and so a key."""
+
+    def open(self, ctx: RuntimeContext) -> None:
+        ctx.get_state(ValueStateDescriptor("total", int)).value()
+
+    def process_element(self, value: Any, ctx: KeyedContext) -> None: ...
+
+
+def test_state_in_open_is_refused_with_what_to_do_instead(backend: StateBackend) -> None:
+    with pytest.raises(Invalid, match="there is no current key") as caught:
+        opened(keyed(Hasty()), backend=backend)
+    assert caught.value.fix.startswith("In open only declare state; use it in process_element")
+
+
 class Mean(AggregateFunction[int, tuple[int, int], float]):
     def create_accumulator(self) -> tuple[int, int]:
         return 0, 0
@@ -274,8 +289,8 @@ def test_keys_of_several_columns(backend: StateBackend) -> None:
     [
         ([], "the key is not made of columns", "none"),
         (["user", "user"], "the key is not made of columns", "'user', 'user'"),
-        (["nobody"], "there is no key column 'nobody'", "0 columns 'nobody'"),
-        (["twice"], "a name is not one", "2 columns 'twice'"),
+        (["nobody"], "there is no key column 'nobody'", "no column of that name"),
+        (["twice"], "several columns have one name", "2 columns 'twice'"),
         (["tags"], "column 'tags' cannot be a key", "list<item: string>"),
         (["user", "at"], "column 'at' cannot be a key", "time64[us]"),
     ],

@@ -148,7 +148,7 @@ def test_nulls_in_the_time() -> None:
 @pytest.mark.parametrize(
     ("options", "what", "found"),
     [
-        ({"column": "when"}, "there is no column 'when' for event time", ""),
+        ({"column": "when"}, "there is no column 'when' for event time", "no column of that name"),
         ({"column": "user"}, "column 'user' cannot be event time", "string"),
         ({"kind": pa.int32()}, "column 'at' cannot be event time", "int32"),
         ({"kind": pa.date32()}, "column 'at' cannot be event time", "date32[day]"),

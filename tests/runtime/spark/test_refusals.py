@@ -120,7 +120,7 @@ REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
     streaming: "source 'rate' is a streaming DataFrame. Use from_stream",
     no_such_key: (
         "there is no key column 'm' [operator 'numbers']: expected one of n, part, l, "
-        "found 0 columns 'm'"
+        "found no column of that name"
     ),
     no_legal_key: (
         "column 'l' cannot be a key [operator 'numbers']: expected whole numbers, text, "
@@ -285,7 +285,7 @@ def test_a_job_beside_another_gets_only_what_that_leaves(spark: SparkSession) ->
         assert str(caught.value) == (
             "the session has too few free task slots for the job [master local[4]]: expected at "
             "least 3 task slots: 2 for the job's slots, which run all the time, and one or more to "
-            "read sources, found 2, for of 4 are held 2 by job 'first'. Use "
+            "read sources, found 2 free: of 4, 2 are held (2 by job 'first'). Use "
             'master("local[6]"), or spark-submit --master "local[6]", or a lower parallelism, or '
             "cancel a job that is not needed"
         )
