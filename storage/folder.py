@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import xxhash
+
 from holdfast.storage import names
 from holdfast.storage.handles import Handle
 from holdfast.storage.segment_file import SegmentFile
@@ -42,6 +44,11 @@ class StateFolder:
     def is_alike(self, other: StateFolder) -> bool:
         """Whether it is the same folder of the same place, whichever way that is spelled."""
         return self._identity == other._identity
+
+    @property
+    def mark(self) -> str:
+        """A word for this very folder, in names of records elsewhere; the same by every path."""
+        return xxhash.xxh3_128_hexdigest(self._identity.encode())
 
     @property
     def _identity(self) -> str:

@@ -369,9 +369,9 @@ def told_damage(told: str, error: Corrupt, folder: StateFolder, checkpoint_id: i
     advice = instead_of(folder, checkpoint_id)
     if advice in told:
         return told
-    return (
-        told.replace(error.fix, advice) if error.fix and error.fix in told else f"{told}. {advice}"
-    )
+    if error.fix and error.fix in told:
+        return told.replace(error.fix, advice)
+    return f"{told}. {advice}" if told else advice
 
 
 def _misnamed(where: str, job_id: str) -> Corrupt:

@@ -12,6 +12,7 @@
     <job>/owner-00000000000000000007.held-<token>    which checkpoint that owner has restored
     <job>/owner-00000000000000000007.void-<token>-00000000000000000000-00000000000000000041
                                                      checkpoints that count no more, from and to
+    <job>/owner-00000000000000000007.claimed-<mark>  that owner's job may delete what it has held
 
     savepoint-<hash of the job>-<token>/_metadata    the commit point of a savepoint, likewise
     savepoint-<hash of the job>-<token>/<label>-<token>   a file that a slot has written for it
@@ -46,6 +47,7 @@ __all__ = [
     "checkpoint_folder",
     "checkpoints_prefix",
     "claim",
+    "claimed",
     "escape",
     "escape_any",
     "exclusive_file",
@@ -61,6 +63,7 @@ __all__ = [
     "parse_checkpoint_object",
     "parse_owner",
     "result",
+    "savepoint_claim",
     "savepoint_file",
     "savepoint_folder",
     "savepoint_metadata",
@@ -86,7 +89,7 @@ _CUT = "~-"
 _PART = re.compile(rf"(?!\.)[A-Za-z0-9._=~-]{{1,{_MAX_PART}}}")
 _CHECKPOINT_OBJECT = re.compile(rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)")
 _OWNER = re.compile(
-    rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result|held|void)-([0-9a-f]+))?"
+    rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result|held|void|claimed)-([0-9a-f]+))?"
     rf"(?:(?<=[0-9a-f])-(\d{{{_DIGITS}}})-(\d{{{_DIGITS}}}))?"
 )
 
@@ -322,6 +325,11 @@ def held(epoch: int, token: str) -> str:
     return f"{claim(epoch)}.held-{token}"
 
 
+def claimed(epoch: int, mark: str) -> str:
+    """The record of whose it is to delete what this owner has restored; see `StateFolder.mark`."""
+    return f"{claim(epoch)}.claimed-{mark}"
+
+
 def void(epoch: int, token: str, numbers: range) -> str:
     """The record that these checkpoints count no more, whatever appears; the token is the owner's.
 
@@ -339,6 +347,11 @@ def savepoint_folder(job_id: str, token: str) -> str:
 def savepoint_metadata() -> str:
     """The commit point of a savepoint, within its folder."""
     return "_metadata"
+
+
+def savepoint_claim(mark: str) -> str:
+    """The record, in its folder, of whose it is to delete a savepoint; see `StateFolder.mark`."""
+    return f"_claimed-{mark}"
 
 
 def savepoint_file(label: str, token: str) -> str:
@@ -374,7 +387,7 @@ def writer_of(name: str) -> int | None:
     return None if found is None else found.checkpoint_id
 
 
-_RecordKind = Literal["claim", "start", "result", "held", "void"]
+_RecordKind = Literal["claim", "start", "result", "held", "void", "claimed"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,17 @@ from holdfast.storage import (
     NotFound,
     SavepointFolder,
     StateFolder,
+    names,
 )
 
-__all__ = ["ClaimedSavepoint"]
+__all__ = ["CLAIMED", "NOT_MARKED", "ClaimedSavepoint"]
+
+CLAIMED = b"A job has claimed this, and deletes it.\n"
+NOT_MARKED = (
+    "it is said that %s was claimed, and there is no record of that in its folder: it stays. "
+    "If nobody needs it, delete %s yourself"
+)
+"""A document may be crafted, or the job's folder be a copy, whose claims are another's."""
 
 _logger = logging.getLogger(__name__)
 
@@ -30,6 +38,8 @@ class ClaimedSavepoint:
 
     folder: SavepointFolder
     epoch: int = 0
+    by: str = ""
+    """The mark of the job's folder; there is a record of it beside the savepoint."""
     _metadata: CheckpointMetadata | None = None
     _done: int = 0
     _is_released: bool = False
@@ -56,6 +66,21 @@ class ClaimedSavepoint:
         """What a document of the job says of it; None if it is not there any more."""
         return None if self.is_gone else self.folder.url
 
+    def mark(self) -> None:
+        """Leave a record of whose it is to delete it; raises `Unavailable`."""
+        self.folder.storage.create(self._marker, CLAIMED)
+
+    def is_marked(self) -> bool:
+        """Whether there is such a record: whoever reads of a claim need not believe it."""
+        try:
+            return bool(self.folder.storage.read(self._marker))
+        except NotFound:
+            return False
+
+    @property
+    def _marker(self) -> str:
+        return self.folder.name_of(names.savepoint_claim(self.by))
+
     def is_same(self, folder: StateFolder, metadata: CheckpointMetadata) -> bool:
         """Whether this is a savepoint that is about to be restored, by whatever path, or its copy.
 
@@ -77,6 +102,10 @@ class ClaimedSavepoint:
             Unavailable: the storage did not answer.
         """
         if self._metadata is None:
+            if not self.is_marked():
+                _logger.warning(NOT_MARKED, self, self.folder.url)
+                self._is_gone.set()
+                return 0
             try:
                 self._metadata = self.folder.read_metadata()
             except NotFound:
@@ -89,5 +118,6 @@ class ClaimedSavepoint:
         deleted = self.folder.delete_some(self._metadata, self._done, most)
         self._done += deleted
         if not deleted:
+            self.folder.storage.delete([self._marker])
             self._is_gone.set()
         return deleted

@@ -15,17 +15,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.runtime.driver.claimed_savepoint import ClaimedSavepoint
+from holdfast.runtime.driver.claimed_savepoint import CLAIMED, NOT_MARKED, ClaimedSavepoint
 from holdfast.runtime.driver.restoring import RestorePoint, savepoint_folder
 from holdfast.storage import (
-    CheckpointStorage,
     Corrupt,
     Fenced,
     HoldfastError,
     JobOwner,
     JobStorage,
     NotFound,
+    StateFolder,
     load_storage,
+    names,
 )
 from holdfast.storage.cleaning import release_held
 from holdfast.storage.registry import OpenStorage, storage_at
@@ -41,6 +42,7 @@ __all__ = [
     "claimed_before",
     "claims_as_properties",
     "delete_claimed",
+    "handed_on",
 ]
 
 CLAIM = "claim"
@@ -75,6 +77,8 @@ class ClaimedCheckpoint:
     epoch: int
     owner: JobOwner | None = None
     """The right to the other job's folder, in the run that has claimed it."""
+    by: str = ""
+    """The mark of this job's folder; there is a record of it in the other's."""
     _is_released: bool = False
     _is_dropped: bool = False
     _is_gone: threading.Event = field(default_factory=threading.Event)
@@ -95,6 +99,14 @@ class ClaimedCheckpoint:
     def release(self) -> None:
         """Have it deleted by `step`: the job has enough checkpoints of its own, or ends."""
         self._is_released = True
+
+    def mark(self) -> None:
+        """Leave a record of whose it is to delete it; raises `Unavailable`."""
+        self.job.storage.create(self.job.name_of(names.claimed(self.epoch, self.by)), CLAIMED)
+
+    def is_marked(self) -> bool:
+        """Whether there is such a record: whoever reads of a claim need not believe it."""
+        return names.OwnerRecord(self.epoch, self.by, "claimed") in self.job.owner_records()
 
     def record(self) -> dict[str, Any] | None:
         """What a document of the job says of it; None if it is not there any more."""
@@ -128,6 +140,10 @@ class ClaimedCheckpoint:
             if not self.job.owner_records():
                 self._is_gone.set()  # somebody has removed all of the other job
                 return 0
+            if not self.is_marked():
+                _logger.warning(NOT_MARKED, self, self.job.url)
+                self._is_gone.set()
+                return 0
             self.owner = self.job.resume(self.epoch)
         if not self._is_dropped:
             if self.checkpoint_id in self.owner.completed:
@@ -145,8 +161,10 @@ Claimed: TypeAlias = ClaimedCheckpoint | ClaimedSavepoint
 """What is this job's to delete though it lies elsewhere."""
 
 
-def claim(point: RestorePoint) -> Claimed:
+def claim(point: RestorePoint, by: StateFolder) -> Claimed:
     """Take over the checkpoint of another job: whoever runs that is fenced. Or a savepoint.
+
+    `by` is the folder of the job that claims it: a record of that is left where it is.
 
     Raises:
         NotFound: the other job has just deleted it.
@@ -154,7 +172,9 @@ def claim(point: RestorePoint) -> Claimed:
     """
     other, number = point.folder, point.metadata.checkpoint_id
     if not isinstance(other, JobStorage):
-        return ClaimedSavepoint(other)
+        savepoint = ClaimedSavepoint(other, by=by.mark)
+        savepoint.mark()
+        return savepoint
     owner = other.take_over()
     if number not in owner.completed:
         raise NotFound(
@@ -164,7 +184,28 @@ def claim(point: RestorePoint) -> Claimed:
             fix="Restore from a newer one",
         )
     owner.hold(point.metadata)
-    return ClaimedCheckpoint(other, number, owner.epoch, owner)
+    claimed = ClaimedCheckpoint(other, number, owner.epoch, owner, by.mark)
+    claimed.mark()
+    return claimed
+
+
+def handed_on(claims: Iterable[Claimed], to: StateFolder) -> tuple[Claimed, ...]:
+    """What a job had claimed that is claimed itself: from now on these are for this one to delete.
+
+    What it says to have claimed, and has not, is left alone.
+
+    Raises:
+        Unavailable: a storage did not answer.
+    """
+    mine = []
+    for each in claims:
+        if each.is_marked():
+            each.by = to.mark
+            each.mark()
+            mine.append(each)
+        else:
+            _logger.warning(NOT_MARKED, each, "it")
+    return tuple(mine)
 
 
 def claims_as_properties(claims: Iterable[Claimed]) -> dict[str, Any]:
@@ -179,11 +220,13 @@ def claims_as_properties(claims: Iterable[Claimed]) -> dict[str, Any]:
 
 def claimed_before(
     properties: Mapping[str, Any],
-    mine: CheckpointStorage,
+    by: StateFolder,
     open_storage: OpenStorage = load_storage,
 ) -> tuple[Claimed, ...]:
-    """What an earlier run had claimed and not deleted, as a document of the job says.
+    """What an earlier run had claimed and not deleted, as a document in its folder says.
 
+    Nothing of it is deleted unless a record beside it says so too: `by` is the folder that the
+    document is in, and who could write that need not have been able to write there.
     `open_storage` is as for `storage_at`.
 
     Raises:
@@ -202,14 +245,15 @@ def claimed_before(
         ) from error
     checkpoints = (
         ClaimedCheckpoint(
-            storage_at(record.storage, mine, open_storage).job(record.job),
+            storage_at(record.storage, by.storage, open_storage).job(record.job),
             record.checkpoint,
             record.epoch,
+            by=by.mark,
         )
         for record in records
     )
-    folders = (savepoint_folder(url, mine, open_storage) for url in savepoints)
-    return (*checkpoints, *map(ClaimedSavepoint, folders))
+    folders = (savepoint_folder(url, by.storage, open_storage) for url in savepoints)
+    return (*checkpoints, *(ClaimedSavepoint(each, by=by.mark) for each in folders))
 
 
 def delete_claimed(claims: Iterable[Claimed]) -> tuple[Claimed, ...]:

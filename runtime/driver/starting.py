@@ -14,6 +14,7 @@ from holdfast.runtime.driver.claiming import (
     claim,
     claimed_before,
     delete_claimed,
+    handed_on,
 )
 from holdfast.runtime.driver.restoring import LATEST, RestorePoint, find_restore_point
 from holdfast.runtime.settings import check_choice
@@ -92,7 +93,7 @@ def begin(
     _check_claim_mode(claim_mode, restore)
 
     def claimed_by(said: JobResult | CheckpointMetadata) -> tuple[Claimed, ...]:
-        return claimed_before(said.properties, job.storage, open_storage)
+        return claimed_before(said.properties, job, open_storage)
 
     if restore == LATEST:
         ended = job.result()
@@ -105,7 +106,7 @@ def begin(
     first = _point(job, restore, check, open_storage)
     _check_claim(job, first, claim_mode)
     if first is not None and claim_mode == CLAIM:
-        claimed_by(first.metadata)
+        claimed_before(first.metadata.properties, first.folder, open_storage)
     job.storage.prepare()
     owed = () if restore == LATEST else _delete_claimed_of_ended(job, claimed_by, but=first)
     owner = job.take_over(reopen=restore != LATEST)
@@ -123,8 +124,8 @@ def begin(
         owner.rewind(own)
         owed += claimed_by(named.metadata)
     elif claim_mode == CLAIM:  # and what its job has claimed: nobody else goes on with that
-        before = claimed_by(point.metadata)
-        owed += (_claim(owner, point), *before)
+        before = claimed_before(point.metadata.properties, point.folder, open_storage)
+        owed += (_claim(owner, point, job), *handed_on(before, job))
     return Beginning(owner, point, _newest_of_each(owed))
 
 
@@ -172,8 +173,8 @@ def _seen_as_own(
     return RestorePoint(point.metadata, job) if is_own else point
 
 
-def _claim(owner: JobOwner, point: RestorePoint) -> Claimed:
-    claimed = claim(point)
+def _claim(owner: JobOwner, point: RestorePoint, job: JobStorage) -> Claimed:
+    claimed = claim(point, job)
     owner.check()  # somebody may have taken this job over while the other one was claimed
     return claimed
 

@@ -6,8 +6,10 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from claim_stage import Other, Run, Unaware, fits
 from holdfast.runtime.checkpoint import Store, Trigger
@@ -16,6 +18,7 @@ from holdfast.runtime.driver.claiming import (
     claim,
     claimed_before,
     claims_as_properties,
+    handed_on,
 )
 from holdfast.runtime.driver.restoring import LATEST, RestorePoint
 from holdfast.runtime.driver.starting import Beginning, begin
@@ -28,6 +31,7 @@ from holdfast.storage import (
     JobResult,
     JobStorage,
     NotFound,
+    SavepointFolder,
     load_storage,
     names,
 )
@@ -167,7 +171,7 @@ def test_a_checkpoint_that_goes_while_it_is_claimed_is_missed() -> None:
     point = RestorePoint(other.job.load(3), other.job)
     other.owner.delete(3)
     with pytest.raises(NotFound, match=r"was deleted by its job before .* one of \(4, 5\)"):
-        claim(point)
+        claim(point, other.job.storage.job("job"))
 
 
 def test_a_job_s_own_checkpoint_is_its_own(job: JobStorage) -> None:
@@ -257,14 +261,14 @@ def test_a_copy_of_a_job_s_folder_is_another_s(by_link: JobStorage, tmp_path: Pa
 
 @pytest.mark.parametrize("said", [None, {}, [{"storage": "x", "job": "y"}], ["other"]])
 def test_what_says_nothing_of_use_about_a_claim_is_corrupt(job: JobStorage, said: object) -> None:
-    assert claimed_before({}, job.storage) == ()
+    assert claimed_before({}, job) == ()
     with pytest.raises(Corrupt, match="were claimed, and not which"):
-        claimed_before({"claimed": said}, job.storage)
+        claimed_before({"claimed": said}, job)
 
 
 def test_what_is_said_of_a_claim_is_read_again(job: JobStorage) -> None:
     before = ClaimedCheckpoint(job.storage.job("a job/1"), 7, 3)
-    (again,) = claimed_before(claims_as_properties([before]), job.storage)
+    (again,) = claimed_before(claims_as_properties([before]), job)
     assert isinstance(again, ClaimedCheckpoint)
     assert (again.job.url, again.checkpoint_id, again.epoch) == (before.job.url, 7, 3)
     assert again.job.storage is job.storage
@@ -338,3 +342,52 @@ def test_a_kill_at_any_call_harms_neither_job(claim_mode: str) -> None:
             break
     assert ends >= {claim_mode == "no-claim"}
     assert after > 25
+
+
+@pytest.mark.parametrize("restore", ["latest", "claimed"])
+def test_a_crafted_checkpoint_claims_nothing_of_others(
+    restore: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says that another job's checkpoint, and a savepoint, are this job's to delete."""
+    storage = load_storage(f"memory://crafted-{restore}")
+    victim = Other(storage)
+    savepoint = SavepointFolder(storage, "savepoint-1")
+    crafted: dict[str, Any] = {
+        "claimed": [{"storage": storage.url, "job": "other", "checkpoint": 4, "epoch": 1}],
+        "claimed_savepoints": [savepoint.url],
+    }
+    saved = structs.replace(victim.job.load(3), kind="savepoint", operators={}, parts={})
+    savepoint.commit(saved)
+    name = "job" if restore == "latest" else "crafted"
+    folder = storage.job(name)
+    metadata = structs.replace(
+        victim.job.load(3), job_id=name, checkpoint_id=1, parts={}, properties=crafted
+    )
+    folder.take_over().commit(metadata)
+    before = victim.left()
+    if restore == "latest":
+        run = Run(storage.job("job"), "latest", None)
+    else:
+        run = Run(storage.job("job"), f"{folder.url}/{names.checkpoint_folder(1)}", "claim")
+    for _ in range(3):
+        run.complete()
+    run.keeper.delete_all()
+    run.keeper.close()
+    victim.owner.check()
+    assert victim.left() == before
+    assert savepoint.read_metadata() == saved
+    assert "there is no record of that in its folder: it stays" in caplog.text
+
+
+def test_a_copy_of_a_job_deletes_nothing_that_the_original_has_claimed(
+    other: Other, job: JobStorage
+) -> None:
+    run = Run(job, other.path(4), "claim", retained=9)
+    claims = run.complete().properties
+    (mine,) = claimed_before(claims, job)
+    (copied,) = claimed_before(claims, job.storage.job("a copy"))
+    assert (mine.is_marked(), copied.is_marked()) == (True, False)
+    assert handed_on([copied], job) == ()
+    (later,) = handed_on([mine], job.storage.job("a later job"))
+    assert later.is_marked()
+    run.keeper.close()

@@ -285,7 +285,7 @@ def test_files_of_what_is_gone_stay_if_its_job_was_taken_over_since(
 def test_what_is_said_of_claims_is_as_version_1_wrote_it() -> None:
     data = (Path(__file__).parents[2] / "golden" / "claimed-v1.json").read_bytes()
     storage = load_storage("memory://golden")
-    claims = claimed_before(msgspec.json.decode(data), storage)
+    claims = claimed_before(msgspec.json.decode(data), storage.job("job"))
     assert [str(each) for each in claims] == [
         "checkpoint 7 at memory://golden/a~20job~2F1",
         "checkpoint 9 at memory://golden/orders",

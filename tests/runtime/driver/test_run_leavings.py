@@ -154,14 +154,16 @@ def test_a_job_that_is_cancelled_says_what_it_has_claimed_and_not_deleted() -> N
     """Also before its first checkpoint, which would say so: an earlier run had claimed it."""
     other = Other(JobManagerCheckpointStorage())
     slow = WatchedStorage(other.job.storage, before=Refuses("other"))
-    earlier = ClaimedCheckpoint(slow.job("other"), 4, other.owner.epoch)
+    mine = other.job.storage.job("job")
+    earlier = ClaimedCheckpoint(slow.job("other"), 4, other.owner.epoch, by=mine.mark)
+    earlier.mark()
     earlier.release()
     stage = Stage([is_cancelled], claimed=(earlier,))
     stage.run.run()
     assert stage.run.status is JobStatus.CANCELLED
     result = stage.job.result()
     assert result is not None
-    (left,) = claimed_before(result.properties, other.job.storage)
+    (left,) = claimed_before(result.properties, mine)
     left.release()
     while left.owes:
         left.step(100)

@@ -47,7 +47,8 @@ def check_restored_and_claimed(
     assert point is not None
     assert point.metadata.checkpoint_id == 3
     assert point.number_in(mine.job("orders")) is None
-    (later,) = claimed_before(claims_as_properties([claim(point)]), mine, open_storage)
+    job = mine.job("orders")
+    (later,) = claimed_before(claims_as_properties([claim(point, job)]), job, open_storage)
     assert isinstance(later, ClaimedCheckpoint)
     later.release()
     while later.owes:
