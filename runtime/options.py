@@ -280,6 +280,12 @@ OPTIONS = (
             ("fixed-delay.attempts", "attempts", _count, "a whole number"),
             ("fixed-delay.delay", "delay", _duration, "a duration"),
             (
+                "fixed-delay.max-same-failures",
+                "max_same_failures",
+                _count_or_infinite,
+                "a whole number, `infinite`",
+            ),
+            (
                 "failure-rate.max-failures-per-interval",
                 "max_failures_per_interval",
                 _count,
@@ -292,6 +298,12 @@ OPTIONS = (
                 "a duration",
             ),
             ("failure-rate.delay", "delay", _duration, "a duration"),
+            (
+                "failure-rate.max-same-failures",
+                "max_same_failures",
+                _count_or_infinite,
+                "a whole number, `infinite`",
+            ),
             ("exponential-delay.initial-backoff", "initial_backoff", _duration, "a duration"),
             ("exponential-delay.max-backoff", "max_backoff", _duration, "a duration"),
             ("exponential-delay.backoff-multiplier", "backoff_multiplier", _number, "a number"),
@@ -305,6 +317,12 @@ OPTIONS = (
             (
                 "exponential-delay.attempts-before-reset-backoff",
                 "attempts_before_reset_backoff",
+                _count_or_infinite,
+                "a whole number, `infinite`",
+            ),
+            (
+                "exponential-delay.max-same-failures",
+                "max_same_failures",
                 _count_or_infinite,
                 "a whole number, `infinite`",
             ),

@@ -44,6 +44,12 @@ class RestartDecider(Protocol):
 class RestartStrategy(ABC):
     """Settings by which a job that has failed is started again."""
 
+    max_same_failures: int | None = None
+    """How often the same failure may come in a row before the job is given up, whatever else is
+    set: a function that raises at the same row, a slot that dies at the same batch. Trying again is
+    not likely to help, and a failure that may pass, such as of a network, does not count. None:
+    without limit."""
+
     @abstractmethod
     def start(self) -> RestartDecider:
         """A decider for one run of a job, that knows of no failure yet."""
@@ -72,8 +78,10 @@ class FixedDelayRestart(RestartStrategy):
 
     attempts: int = 1
     delay: Duration = "1s"
+    max_same_failures: int | None = None
 
     def __post_init__(self) -> None:
+        _check_same_failures(self.max_same_failures)
         check_count(self.attempts, name="attempts", least=0)
         _ = self.delay_ms
 
@@ -99,8 +107,10 @@ class FailureRateRestart(RestartStrategy):
     max_failures_per_interval: int = 1
     failure_rate_interval: Duration = "1min"
     delay: Duration = "1s"
+    max_same_failures: int | None = None
 
     def __post_init__(self) -> None:
+        _check_same_failures(self.max_same_failures)
         check_count(self.max_failures_per_interval, name="max_failures_per_interval", least=1)
         _ = (self.failure_rate_interval_ms, self.delay_ms)
 
@@ -126,7 +136,8 @@ class ExponentialDelayRestart(RestartStrategy):
     failure, up to `max_backoff`. `jitter_factor` is the part of it that is left to chance, so that
     jobs which failed together do not come back together. A job that has run without failure for
     `reset_backoff_threshold` begins anew; before that it is started again at most
-    `attempts_before_reset_backoff` times (None: without limit).
+    `attempts_before_reset_backoff` times (None: without limit). The same failure at the same
+    position ends it after `max_same_failures`, which is not Flink's.
 
     Raises:
         Invalid: a setting is out of range, or the first backoff is longer than the longest.
@@ -138,8 +149,10 @@ class ExponentialDelayRestart(RestartStrategy):
     reset_backoff_threshold: Duration = "1h"
     jitter_factor: float = 0.1
     attempts_before_reset_backoff: int | None = None
+    max_same_failures: int | None = 8
 
     def __post_init__(self) -> None:
+        _check_same_failures(self.max_same_failures)
         if self.initial_backoff_ms > self.max_backoff_ms:
             raise Invalid(
                 "initial_backoff is longer than max_backoff",
@@ -171,6 +184,11 @@ class ExponentialDelayRestart(RestartStrategy):
 
     def start(self) -> RestartDecider:
         return _ExponentialDelay(self)
+
+
+def _check_same_failures(count: int | None) -> None:
+    if count is not None:
+        check_count(count, name="max_same_failures", least=1)
 
 
 class _Never:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.runtime.driver.outcomes import Unsuccessful
+from holdfast.runtime.driver.repeats import Repeat
 from holdfast.runtime.errors import JobFailed
 
 __all__ = ["Failure", "failure_of", "job_failed"]
@@ -19,6 +20,8 @@ class Failure:
     """When, in milliseconds since 1970."""
     summary: str
     """In one line."""
+    count: int = 1
+    """How often in a row it has come so, with no checkpoint that led past it."""
     uid: str | None = None
     """The operator or source in which it happened; None if it is none of these."""
     traceback: str = ""
@@ -28,12 +31,13 @@ class Failure:
         return f"{self.summary}\n\n{self.traceback}" if self.traceback else self.summary
 
 
-def failure_of(outcome: Unsuccessful, *, attempt: int, failed_ms: int) -> Failure:
+def failure_of(outcome: Unsuccessful, repeat: Repeat, *, attempt: int, failed_ms: int) -> Failure:
     """The failure that ended an attempt."""
     return Failure(
         attempt=attempt,
         failed_ms=failed_ms,
-        summary=outcome.reason,
+        summary=f"{outcome.reason}{repeat.told}",
+        count=repeat.count,
         uid=outcome.uid,
         traceback=outcome.details.rstrip(),
     )

@@ -37,6 +37,7 @@ from holdfast.runtime.driver.outcomes import (
     Succeeded,
     Unsuccessful,
 )
+from holdfast.runtime.driver.repeats import Repeat, Repeats, positions_of
 from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.room import RoomWatch
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
@@ -183,15 +184,22 @@ class JobRun:
         }
 
     def _run(self, server: DriverServer) -> None:
-        decider = self._parts.restart.start()
+        decider, repeats = (
+            self._parts.restart.start(),
+            Repeats(self._parts.restart.max_same_failures),
+        )
         self._parts.keeper.clean()  # what an earlier driver has left
         while True:
             outcome = self._try(server)
             self._given = self._orders.end()
             failure, delay_ms = None, None
             if isinstance(outcome, Unsuccessful) and not self._cancel.is_set():
-                failure = self._failed(outcome)
-                delay_ms = self._delay_ms(decider, outcome, failure)
+                point = self._parts.keeper.point or self._parts.restore
+                reached = positions_of(None if point is None else point.metadata)
+                repeat = repeats.failed(outcome, reached)
+                failure = self._failed(outcome, repeat)
+                is_fatal = outcome.is_fatal or repeat.is_final
+                delay_ms = self._delay_ms(decider, failure, is_fatal=is_fatal)
             self._settle()
             self._answer(self._given, outcome)
             if any(each.is_complete and each.cancels_job for each in self._given):
@@ -214,19 +222,17 @@ class JobRun:
                 self._end_well(Cancelled())
                 return
 
-    def _failed(self, outcome: Unsuccessful) -> Failure:
+    def _failed(self, outcome: Unsuccessful, repeat: Repeat) -> Failure:
         now_ms = self._parts.clock.now_ms()
-        failure = failure_of(outcome, attempt=self.attempts, failed_ms=now_ms)
+        failure = failure_of(outcome, repeat, attempt=self.attempts, failed_ms=now_ms)
         with self._lock:
             self._failures.append(failure)
         return failure
 
-    def _delay_ms(
-        self, decider: RestartDecider, outcome: Unsuccessful, failure: Failure
-    ) -> int | None:
+    def _delay_ms(self, decider: RestartDecider, failure: Failure, *, is_fatal: bool) -> int | None:
         """In how long to try again; tells people at once, because storage may keep us waiting."""
         delay_ms = None
-        if not outcome.is_fatal:
+        if not is_fatal:
             chance = self._parts.entropy.uniform(0.0, 1.0)
             now_ms = round(self._parts.clock.monotonic_s() * 1000)
             delay_ms = decider.failed(now_ms, chance)

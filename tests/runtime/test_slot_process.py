@@ -74,6 +74,35 @@ def test_the_driver_is_told_of_a_users_error_by_method_row_and_exception() -> No
     assert (message.uid, message.is_fatal) == ("op", False)
 
 
+class Asking(KeyedProcessFunction):
+    """Raises one error because of another one."""
+
+    def __init__(self, error: Exception, cause: Exception | None = None) -> None:
+        self.error, self.cause = error, cause
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        raise self.error from self.cause
+
+
+@pytest.mark.parametrize(
+    ("function", "is_users"),
+    [
+        (Asking(KeyError("price")), True),
+        (Asking(FileNotFoundError(2, "no such file")), True),
+        (Asking(ConnectionRefusedError(111, "refused")), False),
+        (Asking(TimeoutError()), False),
+        (Asking(ValueError("no answer"), OSError(28, "no space left")), False),
+    ],
+)
+def test_it_is_told_whether_the_users_code_is_to_blame(
+    function: Asking,
+    is_users: bool,  # noqa: FBT001
+) -> None:
+    """What comes from outside may pass, and is worth any number of attempts."""
+    assert reported(failed(function, ("ann", 4))).is_users is is_users
+    assert not reported(Unavailable("a stream broke off")).is_users
+
+
 def test_what_it_is_told_is_short_whatever_the_row_holds() -> None:
     message = reported(failed(Parse(), ("a" * 10_000, 4)))
     assert 400 < len(message.summary) < 600

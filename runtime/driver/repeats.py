@@ -1,0 +1,98 @@
+"""Failures that come again and again: whether it is the same one, and whether that is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
+from holdfast.storage import CheckpointMetadata
+
+__all__ = ["Positions", "Repeat", "Repeats", "positions_of"]
+
+Positions = Mapping[str, Any]
+"""Where each source is, by uid, as far as checkpoints tell."""
+_ENDED = "has_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """How often a failure has come in a row."""
+
+    count: int
+    told: str = ""
+    """What there is to say of that; empty the first time."""
+    is_final: bool = False
+    """Whether it is not worth another attempt."""
+
+
+class Repeats:
+    """The failures of one run of a job. The same one counts while no checkpoint leads past it.
+
+    `limit` is how often a failure may come that another attempt is not likely to change: a
+    function that raises at the same row, a slot that dies at the same batch. None: without limit.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._last: Hashable = None
+        self._positions: Positions = {}
+        self._count = 0
+
+    def failed(self, outcome: Unsuccessful, positions: Positions) -> Repeat:
+        """An attempt has failed. `positions` are those of the newest checkpoint that it left."""
+        what = _what(outcome)
+        is_same = what == self._last and _is_stuck(outcome.kind, positions, self._positions)
+        self._count = self._count + 1 if is_same else 1
+        self._last, self._positions = what, positions
+        if outcome.kind is FailureKind.OTHER:
+            return Repeat(self._count)  # it may pass: who waits for that has the count
+        is_final = self._limit is not None and self._count >= self._limit
+        told = _told(outcome.kind, self._count) if self._count > 1 else ""
+        if is_final:
+            told += f". Given up after {self._count} (max-same-failures of the restart strategy)"
+        return Repeat(self._count, told, is_final)
+
+
+def positions_of(metadata: CheckpointMetadata | None) -> Positions:
+    """Where the sources are in a checkpoint; nothing if there is none."""
+    if metadata is None:
+        return {}
+    return {uid: source.attributes for uid, source in metadata.sources.items()}
+
+
+def _what(outcome: Unsuccessful) -> Hashable:
+    # Which slot it is, and its process, are others each time: a batch that kills one by its size
+    # may come to any.
+    if outcome.kind is FailureKind.SLOT_KILLED:
+        return outcome.kind
+    return outcome.kind, outcome.uid, outcome.reason
+
+
+def _is_stuck(kind: FailureKind, now: Positions, before: Positions) -> bool:
+    """Whether the job has not got past where it failed before.
+
+    An error of a user's names its row, so it is enough that one source did not get on: checkpoints
+    may be completed before that row, and others go on. Slots may die anywhere, so there none may.
+    """
+    if kind is not FailureKind.USER_CODE or now == before:
+        return now == before
+    return any(
+        uid in before and before[uid] == at and not _has_ended(at) for uid, at in now.items()
+    )
+
+
+def _has_ended(position: Any) -> bool:
+    return isinstance(position, Mapping) and bool(position.get(_ENDED))
+
+
+def _told(kind: FailureKind, count: int) -> str:
+    so_often = f" ({count} times in a row, and no checkpoint has got past it)"
+    if kind is FailureKind.SLOT_KILLED:
+        return (
+            f"{so_often}: probably a batch needs more memory than there is. Bound batches, such as "
+            "by maxOffsetsPerTrigger or maxFilesPerTrigger of the source, or give more to executors"
+            " (spark.executor.memoryOverhead)"
+        )
+    return so_often
