@@ -11,22 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from holdfast.runtime.channel import Closed
 from holdfast.runtime.event_time import event_times
-from holdfast.runtime.network import Credentials, PushStream, SlotClient
+from holdfast.runtime.network import Credentials, PushStream, RoomFor, SlotClient
 from holdfast.runtime.partitioning import Partitioner
 from holdfast.runtime.plan import EdgePlan
 from holdfast.runtime.staging import PushKey, Superseded
+from holdfast.storage import Fenced, Unavailable
 
 __all__ = ["PUSHED_SCHEMA", "Pushed", "Pusher"]
 
-PUSHED_SCHEMA = "split int, attempt long, rows long, latest long, is_void boolean"
+PUSHED_SCHEMA = "split int, attempt long, rows long, latest long, is_void boolean, lost string"
+_REACH_S = 1.0
 
 
 class Pushed(NamedTuple):
     """What a task answers: who it was, how many rows it has pushed, and the latest event time.
 
-    `is_void`: the slots were done with the attempt of the job, and did not take the rows.
+    `is_void`: the slots were done with the attempt of the job, and did not take the rows. `lost`:
+    why a slot cannot be reached any more. Neither is a failure of the task: Spark would log it, and
+    try again what cannot succeed, while the job waits for it to start anew.
     """
 
     split: int
@@ -34,6 +37,7 @@ class Pushed(NamedTuple):
     rows: int
     latest: int | None
     is_void: bool = False
+    lost: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +60,33 @@ class Pusher:
             pushed = self._push(split, attempt, batches)
         except Superseded:
             pushed = Pushed(split, attempt, 0, None)  # nobody asks: another attempt has won
-        except Closed:
+        except Fenced:  # such as `Closed`; at its port may be another attempt by now
             pushed = Pushed(split, attempt, 0, None, is_void=True)
+        except Unavailable as error:
+            pushed = self._void(Pushed(split, attempt, 0, None), error)
         values = zip(Pushed._fields, pushed, _PUSHED_TYPES, strict=True)
         yield pa.RecordBatch.from_pydict(
             {name: pa.array([one], kind) for name, one, kind in values}
         )
+
+    def _void(self, pushed: Pushed, error: Unavailable) -> Pushed:
+        """What to answer if a slot is gone, or was called off.
+
+        Raises:
+            Unavailable: all slots can be reached after all: another attempt of the task may do.
+        """
+        message = RoomFor(source=self.source, limit_bytes=_NO_LIMIT, timeout_s=0.0)
+        for _, address in sorted(self.slots.items()):
+            try:
+                with SlotClient(
+                    address, self.credentials, timeout_s=_REACH_S, retry_for_s=_REACH_S
+                ) as client:
+                    client.call(message)
+            except Fenced:
+                return pushed._replace(is_void=True)
+            except Unavailable:
+                return pushed._replace(lost=str(error))
+        raise error
 
     def _push(self, split: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> Pushed:
         clients = _clients(self.credentials, self.slots)
@@ -93,7 +118,8 @@ class Pusher:
         return Pushed(split, attempt, rows, latest)
 
 
-_PUSHED_TYPES = (pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.bool_())
+_PUSHED_TYPES = (pa.int32(), pa.int64(), pa.int64(), pa.int64(), pa.bool_(), pa.string())
+_NO_LIMIT = 2**62
 
 
 class _Lane:

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.spark.push import Pushed, Pusher
 from holdfast.runtime.stream import SourceWatermark
-from holdfast.storage import Fenced
+from holdfast.storage import Fenced, Unavailable
 
 __all__ = ["BACKLOG_BYTES", "SourceTime", "counted", "pusher", "use_long_batches"]
 
@@ -79,10 +79,14 @@ def counted(answers: Iterable[Iterable[Any]]) -> list[Pushed]:
 
     Raises:
         Fenced: the slots have left the attempt of the job; it ends in a moment.
+        Unavailable: a slot cannot be reached.
     """
     pushed = [Pushed(*answer) for answer in answers]
     if any(each.is_void for each in pushed):
         raise Fenced("the slots are done with this attempt")
+    lost = next((each.lost for each in pushed if each.lost), "")
+    if lost:
+        raise Unavailable("a slot cannot be reached", found=lost)
     return pushed
 
 

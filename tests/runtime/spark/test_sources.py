@@ -325,6 +325,7 @@ def tell_contents(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             "rows": pa.array([len(numbers)], pa.int64()),
             "latest": pa.array([pc.max(numbers).as_py()], pa.int64()),
             "is_void": pa.array([False]),
+            "lost": pa.array([""]),
         }
     )
 
