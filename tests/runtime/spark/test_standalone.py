@@ -85,7 +85,7 @@ class Trial:
 
     def start_driver(self) -> Program:
         (self.root / "told").unlink(missing_ok=True)
-        command = [sys.executable, standalone_nursery.__file__, self.root]
+        command = [sys.executable, standalone_nursery.__file__, str(self.root)]
         return self.cluster.run(f"driver-{next(self._numbers)}", command)
 
     def told(self) -> dict[str, Any]:
