@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
-from types import NoneType
+from itertools import repeat
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def has_none(values: Iterable[object]) -> bool:
     `None in values` asks values whether they are equal to it: an `__eq__` of the user's may raise,
     answer an array, or say yes.
     """
-    return NoneType in set(map(type, values))
+    return any(map(is_, values, repeat(None)))
 
 
 def has_surrogates(text: str) -> bool:
