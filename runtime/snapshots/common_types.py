@@ -16,6 +16,7 @@ __all__ = ["common_of", "common_of_all", "differences", "projection"]
 
 _ANY: Schema = {"type": "any"}
 _NUMBERS = frozenset({"bool", "int", "float", "number"})
+_INT_END = 2.0**63
 _LISTS = frozenset({"list", "set", "frozenset", "sequence"})
 _Project: TypeAlias = Callable[[Any], Any]
 
@@ -25,10 +26,20 @@ def common_of(first: Schema, second: Schema) -> Schema:
     pair = {first["type"], second["type"]}
     if first == second or pair == {"recursive"}:
         return first
+    members = [each["type"] for side in (first, second) for each in side.get("members", [side])]
+    if {*members} <= _NUMBERS | {"none"}:
+        return {"type": "number"}
     if "record" in pair or "union" in pair:
-        mine, its = _record_of(first), _record_of(second)
-        return _ANY if mine is None or its is None else _common_record(mine, its)
-    return {"type": "number"} if pair <= _NUMBERS else _common_parts(first, second)
+        return _common_member(_record_of(first), _record_of(second))
+    return _common_parts(first, second)
+
+
+def _common_member(first: Schema | None, second: Schema | None) -> Schema:
+    if first is None or second is None:
+        return _ANY
+    if {first["type"], second["type"]} == {"record"}:
+        return _common_record(first, second)
+    return first if first["type"] == second["type"] else _ANY
 
 
 def _common_parts(first: Schema, second: Schema) -> Schema:
@@ -64,8 +75,9 @@ def _fields(schema: Schema) -> dict[str, Schema]:
 
 
 def _record_of(schema: Schema) -> Schema | None:
-    """A record, or the only one of a union."""
-    records = [each for each in schema.get("members", [schema]) if each["type"] == "record"]
+    """A record, or the only one of a union; it may be one that is around it."""
+    members = schema.get("members", [schema])
+    records = [each for each in members if each["type"] in ("record", "recursive")]
     return records[0] if len(records) == 1 else None
 
 
@@ -79,7 +91,8 @@ def _projection(written: Schema, common: Schema, around: dict[str, list[_Project
         case "number":
             return _number
         case "recursive":
-            return partial(_later, around.get(written.get("name", ""), [_same]))
+            record = _record_of(written) or {}
+            return partial(_later, around.get(record.get("name", ""), [_same]))
         case "record":
             return _of_record(_record_of(written), common, around)
     return _of_parts(written, common, around)
@@ -110,7 +123,7 @@ def _of_parts(written: Schema, common: Schema, around: dict[str, list[_Project]]
 def _of_record(
     written: Schema | None, common: Schema, around: dict[str, list[_Project]]
 ) -> _Project:
-    if written is None:
+    if written is None or written["type"] == "recursive":
         return _same
     own: list[_Project] = [_same]
     around = {**around, written["name"]: own}
@@ -120,13 +133,14 @@ def _of_record(
         for field in common["fields"]
         if field["name"] in theirs
     }
+    kind: type = list if written["layout"] == "array" else dict
     tag = 1 if "tag" in written else 0
 
     def project(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            value = dict(zip(theirs, value[tag:], strict=False))
-        if not isinstance(value, dict):
+        if not isinstance(value, kind):
             return value  # of another member of a union
+        if isinstance(value, list):
+            value = dict(zip(theirs, value[tag:], strict=False))
         return {name: part(value[name]) for name, part in parts.items() if name in value}
 
     own[0] = project
@@ -138,8 +152,8 @@ def _same(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """1, 1.0 and True are one number."""
-    is_whole = isinstance(value, float) and value.is_integer()
+    """1, 1.0 and True are one number. One that is larger than any int of 64 bits stays a float."""
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _INT_END
     return int(value) if is_whole or isinstance(value, bool) else value
 
 

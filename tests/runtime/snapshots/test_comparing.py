@@ -51,6 +51,19 @@ class OldNode:
 
 
 @dataclass
+class OldChain:
+    name: str
+    after: OldChain | None = None
+
+
+@dataclass
+class Chain:
+    after: Chain | None = None
+    size: int = 0
+    name: str = ""
+
+
+@dataclass
 class Node:
     size: int
     name: str
@@ -110,6 +123,12 @@ def values(annotation: Any, *given: Any, **options: Any) -> tuple[Any, dict[str,
             values(Node, Node(1, "a", [Node(2, "b", [])])),
             [".size: only in B, int"],
         ),
+        (
+            values(OldChain, OldChain("a", OldChain("b"))),
+            values(Chain | None, Chain(Chain(None, 1, "b"), 2, "a")),
+            ["value: OldChain"],
+        ),
+        (values(float, 1e300, 2.0), values(int | float, 1e300, 2), ["value: float in A"]),
         (values(int, 1), values(int | None, 1), ["value: int in A, int | None in B"]),
         (
             values(dict[str, Old], {"x": Old("u", 1)}),
