@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -82,6 +82,8 @@ class Chain:
             with operator_named(spec.uid, NotOpened):
                 self.operators.append(spec.build())
         self.has_ended = False
+        self.inside: str | None = None
+        """The uid of the operator that is at work. Any thread may look."""
         self.rows = 0
         self._can_take = True
         self._suspended_by: int | None = None
@@ -132,7 +134,7 @@ class Chain:
             try:
                 can_take &= operator.tend()
             except Exception:
-                with self._named(self.operators.index(operator)):
+                with self.named(self.operators.index(operator)):
                     raise
         self._can_take = can_take
 
@@ -180,7 +182,7 @@ class Chain:
         if self.has_ended:
             return
         for place, operator in enumerate(self.operators):
-            with self._named(place):
+            with self.named(place):
                 operator.tick(now_ms)
 
     def next_tick_ms(self) -> int | None:
@@ -214,13 +216,13 @@ class Chain:
     def completed(self, checkpoint_id: int) -> None:
         """A checkpoint is complete."""
         for place, operator in enumerate(self.operators):
-            with self._named(place):
+            with self.named(place):
                 operator.completed(checkpoint_id)
 
     def aborted(self, checkpoint_id: int) -> None:
         """A checkpoint will not be completed."""
         for place, operator in enumerate(self.operators):
-            with self._named(place):
+            with self.named(place):
                 operator.aborted(checkpoint_id)
 
     def close(self) -> list[OperatorFailed]:
@@ -228,7 +230,7 @@ class Chain:
         failures: list[OperatorFailed] = []
         for place, operator in reversed([*enumerate(self.operators)]):
             try:
-                with self._named(place):
+                with self.named(place):
                     operator.close()
             except OperatorFailed as failure:
                 failures.append(failure)
@@ -251,17 +253,24 @@ class Chain:
                 self._left.append(_once(self._end))
 
     def _process(self, place: int, batch: pa.RecordBatch) -> None:
-        with self._named(place):
+        with self.named(place):
             self.operators[place].process(batch)
 
-    def _named(self, place: int) -> AbstractContextManager[None]:
-        return operator_named(self.plan.operators[place].uid)
+    @contextmanager
+    def named(self, place: int, kind: type[OperatorFailed] = OperatorFailed) -> Iterator[None]:
+        """What is done inside is done by this operator, and so are failures its own."""
+        before, self.inside = self.inside, self.plan.operators[place].uid
+        try:
+            with operator_named(self.inside, kind):
+                yield
+        finally:
+            self.inside = before
 
     def _advance(self, place: int, watermark: int) -> Iterator[None]:
         """In parts; the watermark goes on when all that it causes here is done."""
         operator, has_more = self.operators[place], True
         while has_more:
-            with self._named(place):
+            with self.named(place):
                 has_more = operator.advance(watermark)
             if has_more:
                 yield
@@ -277,21 +286,21 @@ class Chain:
 
     def _idle(self, place: int) -> None:
         operator = self.operators[place]
-        with self._named(place):
+        with self.named(place):
             operator.idle()
         if not operator.makes_event_time:
             self.pass_idle(place)
 
     def _active(self, place: int) -> None:
         operator = self.operators[place]
-        with self._named(place):
+        with self.named(place):
             operator.active()
         if not operator.makes_event_time:
             self.pass_active(place)
 
     def _align(self, barrier: Barrier) -> None:
         for place, operator in enumerate(self.operators):
-            with self._named(place):
+            with self.named(place):
                 operator.prepare(barrier.checkpoint_id)
         for router in self._routers.values():
             router.mark(barrier)
@@ -299,7 +308,7 @@ class Chain:
 
     def _end(self) -> None:
         for place, operator in enumerate(self.operators):
-            with self._named(place):
+            with self.named(place):
                 operator.finish()
         for router in self._routers.values():
             router.mark(EndOfInput())

@@ -12,18 +12,18 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from holdfast.backends import StateBackend, key_groups_of_slots
+from holdfast.backends import key_groups_of_slots
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.elements import Barrier
-from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
+from holdfast.runtime.errors import NotOpened, OperatorFailed
 from holdfast.runtime.gauges import Gauges
 from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network.messages import (
@@ -41,14 +41,16 @@ from holdfast.runtime.network.messages import (
     ToDriver,
 )
 from holdfast.runtime.operators.operator import OperatorContext
-from holdfast.runtime.plan import ChainPlan, EdgePlan, JobPlan
+from holdfast.runtime.plan import ChainPlan, EdgePlan
 from holdfast.runtime.routing import (
     Outlet,
     Router,
     router_of,
 )
+from holdfast.runtime.slot_assignment import SlotAssignment
 from holdfast.runtime.slot_checkpoint import SlotCheckpoint
 from holdfast.runtime.turns import Turns
+from holdfast.runtime.watchdog import LongCall, Watchdog
 from holdfast.storage import (
     Clock,
     Fenced,
@@ -57,13 +59,10 @@ from holdfast.storage import (
     JobStorage,
     SavepointFolder,
     SegmentWriter,
-    StateFolder,
-    StateSnapshot,
-    load_storage,
 )
-from holdfast.storage.registry import OpenStorage, storage_at
+from holdfast.storage.registry import storage_at
 
-__all__ = ["Driver", "Slot", "SlotAssignment", "SlotCommand"]
+__all__ = ["Driver", "Slot", "SlotCommand"]
 
 SlotCommand = CheckpointCompleted | CheckpointAborted | Finish | Cancel
 _LONGEST_WAIT_S = 0.5
@@ -76,28 +75,6 @@ class Driver(Protocol):
     def call(self, message: ToDriver) -> bool:
         """Deliver a message; its docstring says what the answer means."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlotAssignment:
-    """What the driver gives every slot of one attempt to do."""
-
-    plan: JobPlan
-    epoch: int
-    attempt: int
-    """The number of the attempt in this run of the job; the run's is `epoch`."""
-    backend: StateBackend
-    job: JobStorage
-    restored: Mapping[str, Sequence[StateSnapshot]] = field(default_factory=dict)
-    restored_from: StateFolder | None = None
-    """Where the restored state is, if not in the job's own folder."""
-    open_storage: OpenStorage = load_storage
-    """What opens the places of savepoints: see `storage_at`."""
-    allow_pickle: bool = False
-    compression: str = ""
-    first_checkpoint_id: int
-    """A number that no checkpoint of an earlier attempt has had: this one's are numbered from here
-    on, and so are files that are begun before a checkpoint refers to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +122,8 @@ class Slot:
         self.chains: list[Chain] = []
         self._turns = Turns(len(assignment.plan.chains))
         self._gauges = Gauges(assignment.backend, self.chains)
+        entries = (Slot.open, Slot.step, Slot.close)
+        self._watchdog = Watchdog(clock, entries, self._operator_at_work)
 
     def command(self, command: SlotCommand) -> None:
         """Have a command done by the slot's thread, after those before it."""
@@ -183,6 +162,13 @@ class Slot:
         self._bell.ring()
         return msgspec.structs.replace(metrics, rows=self.rows())
 
+    def long_call(self) -> LongCall | None:
+        """What its thread has been in for some seconds, if it has. One thread that looks."""
+        return self._watchdog.look()
+
+    def _operator_at_work(self) -> str:
+        return next(filter(None, (chain.inside for chain in self.chains)), "")
+
     def run(self) -> None:
         """Open all operators, process until the driver says that it is over, close them.
 
@@ -194,6 +180,7 @@ class Slot:
             Fenced: the driver has called the attempt off, perhaps before anything was opened.
             HoldfastError: what `fail` was called with.
         """
+        self._watchdog.begin()
         try:
             self.open()
             while not self.is_done:
@@ -251,8 +238,7 @@ class Slot:
         for chain in reversed(self.chains):
             for place in reversed(range(len(chain.operators))):
                 self._check_wanted()
-                spec = chain.plan.operators[place]
-                with operator_named(spec.uid, NotOpened):
+                with chain.named(place, NotOpened):
                     chain.operators[place].open(self._context(chain, place))
 
     def _check_wanted(self) -> None:

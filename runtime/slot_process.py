@@ -31,7 +31,8 @@ from holdfast.runtime.network import (
 from holdfast.runtime.plan import EdgeKind, EdgePlan
 from holdfast.runtime.process_facts import memory_facts, my_identity
 from holdfast.runtime.routing import Outlet
-from holdfast.runtime.slot import Slot, SlotAssignment
+from holdfast.runtime.slot import Slot
+from holdfast.runtime.slot_assignment import SlotAssignment
 from holdfast.runtime.staging import Staging
 from holdfast.storage import (
     Clock,
@@ -295,6 +296,7 @@ class _SlotProcess:
                 metrics=slot.metrics(),
                 is_closing=slot.is_done,
                 memory=memory_facts(),
+                call=slot.long_call(),
             )
             try:
                 if not self._driver.call(message):

@@ -11,7 +11,8 @@ from holdfast.backends import StateBackend, load_backend
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.elements import Barrier
 from holdfast.runtime.network import Acknowledge, ToDriver
-from holdfast.runtime.slot import Slot, SlotAssignment
+from holdfast.runtime.slot import Slot
+from holdfast.runtime.slot_assignment import SlotAssignment
 from holdfast.storage import (
     FileSystemCheckpointStorage,
     HoldfastError,

@@ -14,7 +14,7 @@ at a time, and carries out the commands that it answers, in their order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from holdfast.runtime.checkpoint.commands import (
     Abort,
@@ -43,7 +43,8 @@ class CheckpointCoordinator:
     Make it when all slots run: the first interval begins now. `now_ms` is in milliseconds since the
     epoch, of a clock that does not go back; one that does is taken to stand still. Numbers ascend
     from `next_id`. `restored` is the checkpoint that the attempt goes on from, if that is in the
-    job's own folder: what begins may refer to its files.
+    job's own folder: what begins may refer to its files. `why_late` says what is known of slots
+    that do not answer.
 
     Every method answers the commands to carry out, in order. After `FailJob` or `shutdown`
     there are none.
@@ -59,7 +60,9 @@ class CheckpointCoordinator:
         now_ms: int,
         restored: int | None = None,
         history: CheckpointHistory | None = None,
+        why_late: Callable[[], str] = str,
     ) -> None:
+        self._why_late = why_late
         self._config = config
         self._timeout_ms = config.timeout_ms
         self._slots = slots
@@ -135,7 +138,8 @@ class CheckpointCoordinator:
             age_ms = self._now_ms - pending.begun.triggered_ms
             if age_ms >= self._timeout_ms and self._may_abort(pending):
                 waited = f"{self._timeout_ms / 1000:g} s"
-                detail = f"no answer from {pending.missing()} within {waited}"
+                late = f"no answer from {pending.missing()} within {waited}"
+                detail = "; ".join(filter(None, (late, self._why_late())))
                 if pending.is_ready:
                     detail = f"checkpoint {self._storing} was still being stored after {waited}"
                 commands += self._abort(pending, AbortReason.EXPIRED, detail)

@@ -44,6 +44,7 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.feed import Feed, SlotLink
+from holdfast.runtime.driver.long_calls import LongCalls
 from holdfast.runtime.driver.lost_slots import LostSlots, loss_in
 from holdfast.runtime.driver.outcomes import (
     Cancelled,
@@ -103,6 +104,7 @@ class Attempt:
         self._silent: set[int] = set()
         self._lost = LostSlots()
         self.metrics: dict[int, SlotMetrics] = {}
+        self.long_calls = LongCalls()
 
     @property
     def phase(self) -> Phase:
@@ -134,6 +136,7 @@ class Attempt:
             now_s = self._clock.monotonic_s()
             self._patience.heard(message.slot, now_s, is_closing=message.is_closing)
             self.metrics[message.slot] = message.metrics
+            self.long_calls.heard(message.slot, message.call)
             self._lost.lives(message.slot, message.memory)
         elif isinstance(message, Register | Ready | Acknowledge | Decline | Failed | Finished):
             if isinstance(message, Failed):
@@ -183,8 +186,8 @@ class Attempt:
         if lost and self._is_all_committed(lost):
             self._outcome = self._outcome or Succeeded()  # what hangs is stopped
         elif lost:
-            missing = self._parts.room.trouble
-            self._fail(f"{lost}: {missing}" if missing else lost)
+            why = (self._parts.room.trouble, self.long_calls.told())
+            self._fail(": ".join(filter(None, (lost, *why))))
         if self._coordinator is not None and self._phase is Phase.RUNNING:
             self._carry_out(self._coordinator.tick(self._now_ms()))
 
@@ -371,6 +374,7 @@ class Attempt:
             now_ms=self._now_ms(),
             restored=self._parts.restored,
             history=self._parts.history,
+            why_late=self.long_calls.told,
         )
         links = [self._links[number] for number in sorted(self._links)]
         for uid, source in self._parts.sources.items():

@@ -149,8 +149,10 @@ class JobRun:
     @property
     def trouble(self) -> str:
         """What keeps the job from going on as it should; empty if nothing does."""
+        attempt = None if self.status.is_final else self._attempt
         room = "" if self.status.is_final else self._room.trouble
-        return "; ".join(filter(None, (room, self._parts.keeper.trouble)))
+        calls = "" if attempt is None else attempt.long_calls.trouble
+        return "; ".join(filter(None, (room, calls, self._parts.keeper.trouble)))
 
     def collected(self, uid: str) -> dict[str, bytes]:
         """What a collecting sink has committed so far, by part."""

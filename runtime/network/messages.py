@@ -17,6 +17,7 @@ from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network.protection import LOOPBACK_ONLY, Protection
 from holdfast.runtime.process_facts import MemoryFacts, ProcessIdentity
 from holdfast.runtime.staging import PushKey, Winner
+from holdfast.runtime.watchdog import LongCall
 from holdfast.storage import StateSnapshot
 
 __all__ = [
@@ -243,12 +244,14 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     """The slot lives. False: its attempt is not wanted any more; it shall stop.
 
     One that `is_closing` has committed all that it was told to, and only closes its operators.
+    `call` is what its thread has been in for some time.
     """
 
     slot: int
     metrics: SlotMetrics = SlotMetrics()
     is_closing: bool = False
     memory: MemoryFacts = MemoryFacts()
+    call: LongCall | None = None
 
 
 ToDriver: TypeAlias = (

@@ -1,4 +1,4 @@
-"""Two pipelines in one job on Spark, one with a hundred times the rows of the other."""
+"""Jobs on Spark of which a part is busy: the others go on, and what hangs has a name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 from holdfast.runtime import (
     CheckpointConfig,
     CollectSink,
+    JobFailed,
     JobStatus,
     KeyedProcessFunction,
+    NoRestart,
     StreamEnvironment,
 )
 from holdfast.storage import SystemClock
@@ -57,3 +59,29 @@ def test_both_get_their_checkpoints_though_one_always_has_more(
         assert (counts.failed, job.failures) == (0, ())
     finally:
         job.cancel()
+
+
+class Hanging(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> None:
+        SystemClock().sleep_s(600)
+
+
+def test_a_function_that_never_returns_is_named_when_a_checkpoint_expires(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    config = CheckpointConfig(interval="300ms", timeout="6s", tolerable_failures=0)
+    env = StreamEnvironment(
+        spark,
+        parallelism=1,
+        storage=str(tmp_path),
+        checkpointing=config,
+        restart=NoRestart(),
+    )
+    numbers = env.from_batch(spark.range(4), uid="in")
+    numbers.key_by("id").process(Hanging(), "n long", uid="hangs").sink_to(CollectSink(), uid="out")
+    job = env.execute_async("hangs")
+    with pytest.raises(JobFailed) as caught:
+        job.result(120)
+    told = str(caught.value)
+    assert "no answer from slots 0 within 6 s; slot 0: operator 'hangs' has been in " in told
+    assert "Hanging.process_element (test_liveness.py, line " in told
