@@ -56,5 +56,6 @@ def _root(*, version: _Version = False) -> None:
     user. Results go to the output, all else beside it; with --json the output is one document, also
     of an error.
 
-    Exit codes of all: 0 done; 1 not done, and why; 2 wrong arguments; 130 stopped by Ctrl-C.
+    Exit codes of all: 0 done; 1 not done, and why; 2 wrong arguments; 130 stopped by Ctrl-C, 143
+    by SIGTERM.
     """

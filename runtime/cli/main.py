@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "main"]
+__all__ = ["INTERRUPTED", "TERMINATED", "main"]
 
 INTERRUPTED = 130
 """The exit code of who was stopped by Ctrl-C, as shells have it."""
+TERMINATED = 143
+"""Likewise of who was stopped by SIGTERM."""
 _FAILED = 1
 _JSON = "--json"
 _RUN = "run"
@@ -18,11 +22,24 @@ _RUN = "run"
 
 def main() -> None:
     """Run the command that the arguments of this process name, and exit with its code."""
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         _run()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)  # noqa: T201 - a program for a terminal
-        sys.exit(INTERRUPTED)
+    except (KeyboardInterrupt, _Terminated) as stop:
+        is_terminated = isinstance(stop, _Terminated)
+        if not getattr(stop, "is_told", False):  # a job that ran has said it, and how to go on
+            word = "terminated" if is_terminated else "interrupted"
+            print(word, file=sys.stderr)  # noqa: T201 - a program for a terminal
+        sys.exit(TERMINATED if is_terminated else INTERRUPTED)
+
+
+class _Terminated(SystemExit):
+    """SIGTERM: what runs is left as by Ctrl-C."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise _Terminated(TERMINATED)
 
 
 def _run() -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from holdfast.backends import StateBackend
 from holdfast.changelog import ChangelogOptions
@@ -34,7 +31,7 @@ from holdfast.runtime.driver.savepoints import SavepointPlaces
 from holdfast.runtime.driver.start_notes import StartNotes, checkpointing_note
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.graph import Graph, Input, Node
+from holdfast.runtime.graph import Input, Node
 from holdfast.runtime.job_graph import JobGraph, StartedGraph
 from holdfast.runtime.job_log import speak
 from holdfast.runtime.network_config import NetworkConfig
@@ -48,9 +45,9 @@ from holdfast.runtime.spark.choices import Restoring, choose_restoring
 from holdfast.runtime.spark.cluster import SparkCluster
 from holdfast.runtime.spark.data_sources import register_formats
 from holdfast.runtime.spark.frame_source import FrameSourcePlan, check_batch
-from holdfast.runtime.spark.pickling import pickled
+from holdfast.runtime.spark.interrupts import Work, seen_through, stoppable
+from holdfast.runtime.spark.job_builder import JobBuilder
 from holdfast.runtime.spark.places import JobNetwork, job_network
-from holdfast.runtime.spark.progress import follow
 from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
 from holdfast.runtime.spark.session import (
     SessionFacts,
@@ -65,7 +62,6 @@ from holdfast.runtime.spark.travel import check_travels
 from holdfast.runtime.stream import DataStream, GeneratedUidWarning, SourceFrame
 from holdfast.storage import (
     CheckpointStorage,
-    Invalid,
     JobResult,
     JobStorage,
     SystemClock,
@@ -166,7 +162,7 @@ class StreamEnvironment:
         )
         self._line.has_environment = True
         register_formats(spark)
-        self._builder = _JobBuilder(JobGraph())
+        self._builder = JobBuilder(JobGraph())
 
     def from_stream(
         self, frame: DataFrame, *, uid: str | None = None, available_now: bool = False
@@ -202,25 +198,22 @@ class StreamEnvironment:
     ) -> JobStatus:
         """`execute_async`, and wait for the end; on a terminal, say how it goes.
 
-        An interrupt (Ctrl-C) is no `cancel`: it stops the job as if the driver had died. So its
-        checkpoints stay, and `restore="latest"` goes on from the newest one.
+        An interrupt (Ctrl-C, SIGTERM) is no `cancel`: it stops the job as if the driver had died.
+        So its checkpoints stay, and `restore="latest"` goes on from the newest one.
 
         Raises:
             JobFailed: the job has failed; says why.
             KeyboardInterrupt: it was interrupted, and has stopped.
+            SystemExit: it was terminated, and has stopped.
         """
-        job = self.execute_async(
+        start = partial(
+            self.execute_async,
             name,
             restore=restore,
             claim_mode=claim_mode,
             allow_non_restored_state=allow_non_restored_state,
         )
-        try:
-            follow(job)
-        except KeyboardInterrupt:
-            job.interrupt()
-            raise
-        return job.result()
+        return seen_through(start, name, self.storage.url)
 
     def execute_async(
         self,
@@ -263,7 +256,7 @@ class StreamEnvironment:
         )
         handle = self._started(name, restoring)
         self._line.started(name)
-        self._builder.graph, self._builder = StartedGraph(name), _JobBuilder(JobGraph())
+        self._builder.graph, self._builder = StartedGraph(name), JobBuilder(JobGraph())
         return handle
 
     def _started(self, name: str, restoring: Restoring) -> JobHandle:
@@ -410,56 +403,20 @@ class StreamEnvironment:
         return DataStream(builder, (Input(builder.graph.add(node)),))
 
 
-class _JobBuilder:
-    """What the streams of one job need of their environment: see `StreamBuilder`."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-
-    def arrow_schema(self, schema: Any, where: str) -> pa.Schema:
-        """See `StreamBuilder.arrow_schema`."""
-        if isinstance(schema, pa.Schema):
-            return schema
-        try:
-            if isinstance(schema, str):
-                schema = StructType.fromDDL(schema)
-            if not isinstance(schema, StructType):
-                raise Invalid(
-                    "this is no schema",
-                    where=where,
-                    expected='DDL such as "user string, total long", or a schema of Spark or Arrow',
-                    found=repr(schema),
-                )
-            return to_arrow_schema(schema, timezone="UTC")
-        except PySparkException as error:
-            raise Invalid(
-                "a schema cannot be read",
-                where=where,
-                expected="DDL as Spark has it",
-                found=next(filter(None, map(str.strip, str(error).splitlines())), ""),
-            ) from error
-
-    def pickled(self, function: Any, where: str) -> bytes:
-        """See `StreamBuilder.pickled`."""
-        try:
-            return pickled(function)
-        except Exception as error:
-            raise Invalid(
-                "a function cannot be pickled, so it cannot get into slots",
-                where=where,
-                expected="a function whose attributes and closures can be pickled",
-                found="".join(traceback.format_exception_only(error)).strip(),
-                fix="Make such things (locks, connections, sessions) in its method open",
-            ) from error
-
-
 def _session_for(code: CodeArguments, line: Settings) -> SparkSession:
     parallelism_of(code, line)  # what can be refused without a JVM is
 
     def slots(conf: Mapping[str, str]) -> int:
         return parallelism_of(code, line, settings_in(conf))
 
-    return choose_session(slots)
+    there = SparkSession.getActiveSession()
+    if there is not None:
+        return there
+    with stoppable():
+        spark = Work(lambda: choose_session(slots)).result()
+    jvm: Any = spark._jvm  # which session is active is of a thread
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    return spark
 
 
 def _ended(result: JobResult, job: JobStorage, plan: JobPlan) -> JobHandle:
