@@ -22,6 +22,7 @@ __all__ = [
     "STORAGE_GROUP",
     "OpenStorage",
     "load_storage",
+    "named_for_all",
     "registered_storages",
     "storage_at",
     "storage_factory",
@@ -103,12 +104,27 @@ def whole_url(path: str) -> str:
         ) from error
 
 
+def named_for_all(url_or_name: str) -> str:
+    """What names the same place in every process: a path from where this one is becomes whole.
+
+    Raises:
+        Invalid: as `whole_url`.
+    """
+    return whole_url(url_or_name) if _is_path(url_or_name) else url_or_name
+
+
+def _is_path(text: str) -> bool:
+    scheme, colon, _ = text.partition(":")
+    is_url = bool(colon) and "/" not in scheme
+    return not is_url and any(mark in text for mark in "/\\.")
+
+
 def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:
     """What makes the storage, and whether the text names its root rather than a registered one."""
-    scheme, colon, _ = url_or_name.partition(":")
-    is_url = bool(colon) and "/" not in scheme
-    if not is_url and any(mark in url_or_name for mark in "/\\."):
+    if _is_path(url_or_name):
         return FileSystemCheckpointStorage, True
+    scheme, colon, _ = url_or_name.partition(":")
+    is_url = bool(colon)
     registered = registered_storages()
     entry = registered.get(scheme if is_url else url_or_name)
     if entry is not None:

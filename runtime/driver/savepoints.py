@@ -16,7 +16,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from holdfast.storage.registry import OpenStorage, storage_at, whole_url
+from holdfast.storage.registry import OpenStorage, named_for_all, storage_at
 
 __all__ = [
     "SavepointOrders",
@@ -58,8 +58,7 @@ class SavepointPlaces:
                 fix="Name one, or set CheckpointConfig(savepoint_dir=…) or "
                 "spark.holdfast.execution.checkpointing.savepoint-dir",
             )
-        if any(mark in place for mark in "/\\."):
-            place = whole_url(place)  # slots are elsewhere
+        place = named_for_all(place)  # slots are elsewhere
         storage = storage_at(place, job.storage, self.open_storage)
         folder = SavepointFolder.begin(storage, job.job_id)
         return SavepointOrder(folder, SavepointFormat(form), purpose, directory=place)

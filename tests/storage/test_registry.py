@@ -15,6 +15,7 @@ from holdfast.storage import (
     registered_storages,
     s3,
 )
+from holdfast.storage.registry import named_for_all
 from installing import install_entries
 
 Install = Callable[..., None]
@@ -53,6 +54,24 @@ def test_a_relative_path_is_taken_from_the_working_directory(
     monkeypatch.chdir("/")
     storage.write("x", b"1")
     assert (tmp_path / "a" / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("a/b", "{}/a/b"),
+        (".", "{}"),
+        ("/a/b", "/a/b"),
+        ("memory", "memory"),
+        ("file:/a", "file:/a"),
+        ("s3://b/a.b", "s3://b/a.b"),
+    ],
+)
+def test_what_is_named_for_other_processes_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, whole: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert named_for_all(text) == whole.format(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["memory", "jobmanager", "memory://"])

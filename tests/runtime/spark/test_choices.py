@@ -11,7 +11,13 @@ import pytest
 from holdfast.backends import StateBackend, load_backend
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
-from holdfast.runtime import CheckpointConfig, FixedDelayRestart, NoRestart, StreamEnvironment
+from holdfast.runtime import (
+    CheckpointConfig,
+    FixedDelayRestart,
+    NetworkConfig,
+    NoRestart,
+    StreamEnvironment,
+)
 from holdfast.runtime.command_line import CommandLine, running_with
 from holdfast.runtime.options import Settings, read_settings
 from holdfast.runtime.restarts import ExponentialDelayRestart
@@ -69,6 +75,8 @@ SAID = {
     "state.backend.type": "rocksdb",
     "state.allow-pickle": "true",
     "endpoint.enabled": "false",
+    "security.ssl.internal.enabled": "true",
+    "slot.port": "45000-45100",
     f"{CHECKPOINTS}dir": "/tmp/somewhere",
     f"{CHECKPOINTS}interval": "3 s",
     f"{CHECKPOINTS}num-retained": "4",
@@ -94,6 +102,7 @@ def test_options_stand_for_what_the_code_leaves_out(
     assert counts.checkpointing == CheckpointConfig(interval="3 s", retained=4)
     assert counts.restart == ExponentialDelayRestart()
     assert (counts.allow_pickle, counts.endpoint) == (True, False)
+    assert counts.network == NetworkConfig(ssl=True, slot_port="45000-45100")
 
 
 CODE = CodeArguments(
@@ -106,6 +115,7 @@ CODE = CodeArguments(
     restart=FixedDelayRestart(attempts=3),
     allow_pickle=False,
     endpoint=True,
+    network=NetworkConfig(ssl=True, driver_port=45000),
 )
 CONTRADICTIONS = [
     ("parallelism.default", "5", "parallelism"),
@@ -113,6 +123,8 @@ CONTRADICTIONS = [
     ("state.backend.type", "rocksdb", "backend"),
     ("state.allow-pickle", "true", "allow_pickle"),
     ("endpoint.enabled", "false", "endpoint"),
+    ("security.ssl.internal.enabled", "false", "ssl"),
+    ("driver.port", "7", "driver_port"),
     (f"{CHECKPOINTS}dir", "/tmp/x", "storage"),
     (f"{CHECKPOINTS}interval", "3 s", "interval"),
     (f"{CHECKPOINTS}num-retained", "4", "retained"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.runtime.spark import storage_settings
-from holdfast.runtime.spark.storage_settings import storage_of
+from holdfast.runtime.spark.storage_settings import SessionStorages, storage_of
 from holdfast.storage import Invalid
 from holdfast.storage.hdfs import HdfsCheckpointStorage
 from holdfast.storage.s3 import S3CheckpointStorage
@@ -58,6 +59,19 @@ def test_s3_s_settings_come_from_the_session(session: SparkSession, scheme: str)
     without = storage_of(f"{scheme}://mine/a", None)
     assert isinstance(without, S3CheckpointStorage)
     assert without._options.secret is None
+
+
+def test_what_the_session_says_travels_with_tasks_and_is_not_shown(session: SparkSession) -> None:
+    """Slots open the place of a savepoint by it: over the network comes only its name."""
+    opens = SessionStorages.of(session)
+    copy = pickle.loads(pickle.dumps(opens))
+    mine: Any = copy("s3a://mine/savepoints")
+    its: Any = storage_of("s3a://mine/savepoints", session)
+    assert isinstance(mine, S3CheckpointStorage)
+    assert mine._options == its._options
+    assert settings_of(copy("hdfs://pair/a")).name_node == "hdfs://pair"
+    assert "of-mine" not in repr(opens)
+    assert "spark.app.name" not in opens.conf
 
 
 def test_other_places_ask_nothing_of_the_session() -> None:
