@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
@@ -30,6 +31,7 @@ __all__ = ["LocalObjects", "translated"]
 
 _MKDIR_ATTEMPTS = 100
 _PROBE = "probe"
+_OUR_PROBE = re.compile(rf"\.{_PROBE}\.[0-9a-f]{{16}}\.unfinished(\.linked)?")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _WRONG_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL}
 _WRONG_PLACE |= {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # no links, no sync
@@ -180,7 +182,7 @@ class LocalObjects:
             return False
         finally:
             for left in os.listdir(self._root):
-                if left.startswith(f".{_PROBE}."):
+                if _OUR_PROBE.fullmatch(left):
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(self._root, left))
         return True

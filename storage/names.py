@@ -55,6 +55,7 @@ __all__ = [
     "held",
     "is_cut",
     "is_legal",
+    "is_of_savepoint",
     "job_folder",
     "job_name",
     "metadata",
@@ -359,6 +360,11 @@ def savepoint_file(label: str, token: str) -> str:
     return f"{_folder_of(label)}-{token}"
 
 
+def is_of_savepoint(name: str) -> bool:
+    """Whether an object of a savepoint's folder has such a name, as this house gives them."""
+    return name == savepoint_metadata() or _SAVEPOINT_OBJECT.fullmatch(name) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointObject:
     """What the name of an object says about the checkpoint that wrote it."""
@@ -387,6 +393,11 @@ def writer_of(name: str) -> int | None:
     return None if found is None else found.checkpoint_id
 
 
+_SAVEPOINT_OBJECT = re.compile(
+    r"[^/]+-[0-9a-f]{16}"  # `savepoint_file`
+    r"|.+/part-\d{5,}-\d{5,}(-[0-9a-f]+)?\.parquet"  # `table_file`, of one attempt at it or all
+    r"|_claimed-[0-9a-f]{32}"
+)
 _RecordKind = Literal["claim", "start", "result", "held", "void", "claimed"]
 
 

@@ -6,7 +6,7 @@ else refers to. `_metadata` is created last, and is its commit point; without it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 
@@ -185,21 +185,40 @@ class SavepointFolder(StateFolder):
                 )
 
     def discard(self) -> None:
-        """Delete all that is in the folder, the commit point first, and unfinished writes too.
+        """Delete what was written for it, the commit point first, and unfinished writes too.
 
-        For one that was given up while it was written: its name is its own.
+        For one that was given up while it was written: its name is its own. What has another name
+        than such files was put there by somebody else, and stays.
 
         Raises:
             Unavailable: not all could be deleted; calling again is safe.
         """
         if not self.folder:
             raise Invalid("the root of a storage is not deleted as a savepoint", where=self.url)
-        prefix = f"{self.folder}/" if self.folder else ""
         self.storage.delete([self.name_of(names.savepoint_metadata())])
-        listed = self.storage.list(prefix)
-        while batch := [info.name for info in islice(listed, _BATCH_OBJECTS)]:
+        self.delete_own(lambda _: True)
+
+    def delete_own(self, is_unneeded: Callable[[str], bool]) -> None:
+        """Delete files that savepoints have, and unfinished writes of such, of which this is so.
+
+        Raises as `discard` does.
+        """
+        prefix = self.name_of("")
+        listed = (
+            info.name
+            for info in self.storage.list(prefix)
+            if names.is_of_savepoint(info.name[len(prefix) :])
+            and is_unneeded(info.name[len(prefix) :])
+        )
+        while batch := list(islice(listed, _BATCH_OBJECTS)):
             self.storage.delete(batch)
-        self.storage.delete([write.name for write in self.storage.unfinished(prefix)])
+        self.storage.delete(
+            [
+                write.name
+                for write in self.storage.unfinished(prefix)
+                if names.is_of_savepoint(write.target[len(prefix) :])
+            ]
+        )
 
     def delete_some(self, metadata: CheckpointMetadata, done: int, most: int) -> int:
         """Delete files of a savepoint, behind the first `done`; answers how many, 0 at the end.

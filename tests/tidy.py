@@ -22,6 +22,21 @@ MAX_COLUMNS = 100
 CLOCK = "storage/clock.py"
 ENTROPY = "storage/entropy.py"
 PICKLING = "runtime/spark/pickling.py"
+DELETERS = {
+    "storage/local.py": "objects by checked names below the root, its own hidden files and probes",
+    "storage/fsspec_objects.py": "likewise",
+    "backends/working_directory.py": "directories of ours, held by this process or by nobody",
+    "backends/rocksdb_database.py": "in the store's own working directory",
+    "backends/rocksdb_files.py": "likewise",
+    "backends/rocksdb_options.py": "likewise",
+    "changelog/local_copies.py": "in the folder of copies, which has a marker, by checked names",
+    "runtime/sinks/local_place.py": "hidden files of a sink, whose names `check_own` has seen",
+    "runtime/sinks/fsspec_place.py": "likewise",
+    "runtime/control/registry.py": "files of runs that nobody serves, by their whole names",
+}
+"""Where files are deleted, and which: everything else asks one of these."""
+DELETIONS = ("unlink", "rmtree", "rmdir", "removedirs", "rm_file", "rm")
+TEMPORARY = ("mkdtemp", "mkstemp", "TemporaryDirectory", "NamedTemporaryFile", "TemporaryFile")
 STOPWATCHES = ("time.perf_counter", "time.perf_counter_ns", "time.process_time")
 CLOCKS = (
     "time",
@@ -232,6 +247,26 @@ def time_comes_from_the_clock(module: Module) -> list[str]:
     ]
 
 
+def files_are_deleted_in_known_places(module: Module) -> list[str]:
+    if not module.is_in_room or "/testing/" in module.path:
+        return []
+    what = "deletes files: say in tidy.DELETERS which, and why they are ours"
+    where = "what a kill leaves of it nobody removes: use WorkingDirectory"
+    problems = [
+        module.problem(node.lineno, f"{node.attr} {what}")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in DELETIONS
+        and module.path not in DELETERS
+    ]
+    for node, name in uses(module):
+        if is_within(name, ("os.remove", "shutil.rmtree")) and module.path not in DELETERS:
+            problems.append(module.problem(node.lineno, f"{name} {what}"))
+        if is_within(name, tuple(f"tempfile.{each}" for each in TEMPORARY)):
+            problems.append(module.problem(node.lineno, f"{name}: {where}"))
+    return problems
+
+
 def chance_comes_from_entropy(module: Module) -> list[str]:
     if module.path == ENTROPY:
         return []
@@ -394,6 +429,7 @@ CHECKS: tuple[Check, ...] = (
     users_objects_are_pickled_in_one_place,
     none_is_found_by_identity,
     time_comes_from_the_clock,
+    files_are_deleted_in_known_places,
     chance_comes_from_entropy,
     nothing_that_comes_in_is_run,
     all_is_what_is_public,

@@ -12,6 +12,7 @@ needs no number of a process, which another process may have by now.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import stat
 from collections.abc import Iterable
@@ -35,6 +36,8 @@ __all__ = [
     "unregister",
 ]
 
+_OURS = re.compile(r"([0-9a-f]{16})\.(json|sock|tmp)")
+"""What files of runs are called; all else in the folder is somebody's, and not even looked at."""
 _VERSION = 1
 _LIMIT_BYTES = 1 << 16
 _PATIENCE_S = 2.0
@@ -123,7 +126,7 @@ def find_runs(folders: Iterable[Path], *, host: str, clock: Clock) -> Runs:
             continue
         try:
             check_folder(folder)
-            names = sorted(path.name for path in folder.iterdir())
+            names = sorted(path.name for path in folder.iterdir() if _OURS.fullmatch(path.name))
         except HoldfastError as error:
             troubles.append(error)
             continue
@@ -223,8 +226,8 @@ def _listens(path: Path) -> bool:
 def _remove_unregistered(folder: Path, names: set[str], clock: Clock) -> None:
     """Sockets and unfinished files of drivers that were killed before they had registered."""
     for name in names:
-        run, dot, kind = name.rpartition(".")
-        if not dot or kind not in ("sock", "tmp") or f"{run}.json" in names:
+        run, _, kind = name.rpartition(".")
+        if kind == "json" or f"{run}.json" in names:
             continue
         path = folder / name
         with suppress(OSError):

@@ -236,14 +236,16 @@ class Destination:
         self._folder.storage.delete([self._folder.name_of(f"{FOLDER}/plan")])
 
     def _delete_but(self, needed: AbstractSet[str], *, keep_journal: bool = False) -> None:
-        storage, prefix = self._folder.storage, self._prefix()
-        found = ((info.name, info.name[len(prefix) :]) for info in storage.list(prefix))
-        self._delete(
-            name
-            for name, file in found
-            if file not in needed and not (keep_journal and file.startswith(f"{FOLDER}/"))
-        )
-        storage.delete([write.name for write in storage.unfinished(prefix)])
+        """Files that savepoints and conversions have; those of somebody else stay."""
+        if not keep_journal:
+            self._delete(
+                info.name
+                for info in self._folder.storage.list(f"{self._prefix()}{FOLDER}/")
+                if info.name[len(self._prefix()) :] not in needed
+            )
+        self._folder.delete_own(lambda file: file not in needed)
+        storage, journal = self._folder.storage, f"{self._prefix()}{FOLDER}/"
+        storage.delete([write.name for write in storage.unfinished(journal)])
 
     def _delete(self, found: Iterator[str]) -> None:
         while batch := list(islice(found, _BATCH_OBJECTS)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import msgspec
 import pyarrow as pa
@@ -38,7 +37,6 @@ from holdfast.storage import (
 __all__ = ["Attempt", "UnkeyedTableRows", "commit_whole", "copied", "joined", "written_unkeyed"]
 
 _TRIES = 3
-_BATCH_OBJECTS = 1000
 UnkeyedTableRows = tuple[UnkeyedRows, pa.Table, RowColumns]
 """A state without keys that is new, and its rows."""
 
@@ -167,11 +165,8 @@ def commit_whole(folder: SavepointFolder, metadata: CheckpointMetadata) -> None:
     Raises:
         Unavailable: the storage did not answer, often enough; it may be committed.
     """
-    needed = {folder.name_of(file) for file in metadata.files()}
-    there = (info.name for info in folder.storage.list(f"{folder.folder}/"))
-    extra = (name for name in there if name not in needed)
-    while batch := list(islice(extra, _BATCH_OBJECTS)):
-        folder.storage.delete(batch)
+    needed = metadata.files()
+    folder.delete_own(lambda file: file not in needed)
     for last in (*[False] * (_TRIES - 1), True):
         try:
             folder.commit(metadata)

@@ -252,3 +252,26 @@ def test_one_folder_is_known_from_whichever_root(tmp_path: Path) -> None:
     assert all(one.is_alike(other) for one in same for other in same)
     assert not SavepointFolder(above, "a").is_alike(same[0])
     assert not SavepointFolder(above, "a/bc").is_alike(same[1])
+
+
+def test_what_somebody_else_has_put_into_a_folder_stays(tmp_path: Path) -> None:
+    """A savepoint that is given up takes just its own files with it."""
+    storage = load_storage(str(tmp_path), inline_limit_bytes=0)
+    folder = SavepointFolder.begin(storage, "job")
+    with folder.segments(1, "数" * 100) as writer:
+        writer.add(b"x")
+    with folder.table_file(1, names.table_file("数" * 100, "state", 0, 0)) as table:
+        table.add(b"x")
+    storage.write(folder.name_of("_metadata"), b"x")
+    begun = folder.segments(1)
+    begun.add(b"x" * 100_000)
+    foreign = {"thesis.tex", "notes/part-1.txt", "part-00000-00000.parquet.bak"}
+    for name in foreign:
+        storage.write(folder.name_of(name), b"precious")
+    folder.discard()
+    left = {
+        path.relative_to(tmp_path / folder.folder).as_posix()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
+    assert left == foreign

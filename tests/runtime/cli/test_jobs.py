@@ -80,9 +80,11 @@ def test_a_driver_that_does_not_answer_is_listed(
 ) -> None:
     monkeypatch.setattr(jobs, "_LIST_PATIENCE_S", 0.2)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as stuck:
-        stuck.bind(str(socket_path(live.folder, "stuck1")))
+        stuck.bind(str(socket_path(live.folder, "0000000057ca0c01")))
         stuck.listen(8)
-        known = msgspec.structs.replace(live.found.registration, job="stuck", run="stuck1")
+        known = msgspec.structs.replace(
+            live.found.registration, job="stuck", run="0000000057ca0c01"
+        )
         register(live.folder, known)
         told = document("list", code=1)
         assert [job["status"] for job in told["jobs"]] == ["running", None]

@@ -60,21 +60,32 @@ def names(folder: Path) -> set[str]:
 
 
 def test_runs_are_found_by_job_and_start(folder: Path) -> None:
-    with listening(folder, "aaaa1"), listening(folder, "aaaa2"), listening(folder, "bbbb1"):
-        register(folder, entry("bbbb1", started_ms=2))
-        register(folder, entry("aaaa1", job="zebra"))
-        register(folder, entry("aaaa2", started_ms=1))
+    with (
+        listening(folder, "aaaa100000000000"),
+        listening(folder, "aaaa200000000000"),
+        listening(folder, "bbbb100000000000"),
+    ):
+        register(folder, entry("bbbb100000000000", started_ms=2))
+        register(folder, entry("aaaa100000000000", job="zebra"))
+        register(folder, entry("aaaa200000000000", started_ms=1))
         runs = look(folder, folder.parent / "not there")
-        assert [each.registration.run for each in runs.found] == ["aaaa2", "bbbb1", "aaaa1"]
+        assert [each.registration.run for each in runs.found] == [
+            "aaaa200000000000",
+            "bbbb100000000000",
+            "aaaa100000000000",
+        ]
         assert runs.troubles == ()
-        assert stat.S_IMODE((folder / "aaaa1.json").stat().st_mode) == 0o600
-        unregister(folder, "aaaa1")
-        unregister(folder, "aaaa1")
-        assert [each.registration.run for each in look(folder).found] == ["aaaa2", "bbbb1"]
+        assert stat.S_IMODE((folder / "aaaa100000000000.json").stat().st_mode) == 0o600
+        unregister(folder, "aaaa100000000000")
+        unregister(folder, "aaaa100000000000")
+        assert [each.registration.run for each in look(folder).found] == [
+            "aaaa200000000000",
+            "bbbb100000000000",
+        ]
 
 
 def test_a_secret_is_not_shown() -> None:
-    assert TOKEN not in repr(entry("aaaa1"))
+    assert TOKEN not in repr(entry("aaaa100000000000"))
 
 
 def test_a_driver_that_was_killed_is_forgotten(folder: Path) -> None:
@@ -84,10 +95,10 @@ from pathlib import Path
 from holdfast.runtime.control.registry import Registration, register, socket_path
 folder = Path(sys.argv[1])
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-listener.bind(str(socket_path(folder, "dead1")))
+listener.bind(str(socket_path(folder, "dead100000000000")))
 listener.listen(1)
-register(folder, Registration(job="orders", run="dead1", pid=os.getpid(), host=sys.argv[2],
-    token="t", storage="memory://", started_ms=1, holdfast_version="1"))
+register(folder, Registration(job="orders", run="dead100000000000", pid=os.getpid(),
+    host=sys.argv[2], token="t", storage="memory://", started_ms=1, holdfast_version="1"))
 print("ready", flush=True)
 signal.pause()
 """
@@ -97,38 +108,41 @@ signal.pause()
         assert driver.stdout.readline() == b"ready\n"
         assert [each.registration.pid for each in look(folder).found] == [driver.pid]
         driver.kill()
-    assert names(folder) == {"dead1.json", "dead1.sock"}
+    assert names(folder) == {"dead100000000000.json", "dead100000000000.sock"}
     assert look(folder) == Runs((), ())
     assert names(folder) == set()
 
 
 def test_of_another_machine_nothing_is_removed(folder: Path) -> None:
-    register(folder, entry("far01", host=f"not {HOST}"))
+    register(folder, entry("fa10000000000000", host=f"not {HOST}"))
     assert look(folder) == Runs((), ())
-    assert names(folder) == {"far01.json"}
+    assert names(folder) == {"fa10000000000000.json"}
 
 
 def test_what_a_driver_has_left_that_was_killed_early(folder: Path) -> None:
-    with listening(folder, "left1"):
+    with listening(folder, "000000000001ef71"):
         pass
-    (folder / "left2.tmp").write_bytes(b"{")
+    (folder / "000000000001ef72.tmp").write_bytes(b"{")
     now_ms = SystemClock().now_ms()
-    for passed_ms, left in ((0, {"left1.sock", "left2.tmp"}), (120_000, set())):
+    for passed_ms, left in (
+        (0, {"000000000001ef71.sock", "000000000001ef72.tmp"}),
+        (120_000, set()),
+    ):
         clock = ManualClock(now_ms + passed_ms)
         assert find_runs([folder], host=HOST, clock=clock) == Runs((), ())
         assert names(folder) == left
 
 
 def test_a_socket_that_is_listened_on_stays_however_old(folder: Path) -> None:
-    with listening(folder, "early"):
+    with listening(folder, "ea10000000000000"):
         clock = ManualClock(SystemClock().now_ms() + 10**9)
         assert find_runs([folder], host=HOST, clock=clock) == Runs((), ())
-        assert names(folder) == {"early.sock"}
+        assert names(folder) == {"ea10000000000000.sock"}
 
 
 def test_a_damaged_entry_is_told_while_somebody_listens(folder: Path) -> None:
-    path = folder / "aaaa1.json"
-    with listening(folder, "aaaa1"):
+    path = folder / "aaaa100000000000.json"
+    with listening(folder, "aaaa100000000000"):
         path.touch(0o600)
         path.write_bytes(b'{"version": 1, "job": 3}')
         (trouble,) = look(folder).troubles
@@ -139,54 +153,72 @@ def test_a_damaged_entry_is_told_while_somebody_listens(folder: Path) -> None:
 
 
 def test_an_entry_of_a_newer_holdfast_is_told(folder: Path) -> None:
-    register(folder, msgspec.structs.replace(entry("aaaa1"), version=2))
-    with listening(folder, "aaaa1"):
+    register(folder, msgspec.structs.replace(entry("aaaa100000000000"), version=2))
+    with listening(folder, "aaaa100000000000"):
         (trouble,) = look(folder).troubles
         assert "expected version 1, found version 2" in str(trouble)
 
 
 def test_an_entry_that_others_may_read_is_refused(folder: Path) -> None:
-    register(folder, entry("aaaa1"))
-    (folder / "aaaa1.json").chmod(0o644)
-    with listening(folder, "aaaa1"):
+    register(folder, entry("aaaa100000000000"))
+    (folder / "aaaa100000000000.json").chmod(0o644)
+    with listening(folder, "aaaa100000000000"):
         runs = look(folder)
         assert runs.found == ()
         assert "not this user's alone" in str(runs.troubles[0])
 
 
 def test_a_link_to_an_entry_is_refused(folder: Path) -> None:
-    register(folder, entry("aaaa1"))
-    (folder / "aaaa1.json").rename(folder.parent / "elsewhere.json")
-    (folder / "aaaa1.json").symlink_to(folder.parent / "elsewhere.json")
-    with listening(folder, "aaaa1"):
+    register(folder, entry("aaaa100000000000"))
+    (folder / "aaaa100000000000.json").rename(folder.parent / "elsewhere.json")
+    (folder / "aaaa100000000000.json").symlink_to(folder.parent / "elsewhere.json")
+    with listening(folder, "aaaa100000000000"):
         assert isinstance(look(folder).troubles[0], Invalid)
 
 
 def test_a_folder_that_is_open_is_not_looked_into(folder: Path) -> None:
-    register(folder, entry("aaaa1"))
+    register(folder, entry("aaaa100000000000"))
     folder.chmod(0o755)
-    with listening(folder, "aaaa1"):
+    with listening(folder, "aaaa100000000000"):
         runs = look(folder)
         assert runs.found == ()
         assert "not to be trusted" in str(runs.troubles[0])
     look(folder)
-    assert names(folder) == {"aaaa1.json", "aaaa1.sock"}
+    assert names(folder) == {"aaaa100000000000.json", "aaaa100000000000.sock"}
 
 
 def test_two_jobs_of_one_name_are_told_apart(folder: Path) -> None:
-    with listening(folder, "aaaa1"), listening(folder, "aabb2"), listening(folder, "cccc3"):
-        register(folder, entry("aaaa1"))
-        register(folder, entry("aabb2"))
-        register(folder, entry("cccc3", job="aabb"))
+    with (
+        listening(folder, "aaaa100000000000"),
+        listening(folder, "aabb200000000000"),
+        listening(folder, "cccc300000000000"),
+    ):
+        register(folder, entry("aaaa100000000000"))
+        register(folder, entry("aabb200000000000"))
+        register(folder, entry("cccc300000000000", job="aabb"))
         found = look(folder).found
-        with pytest.raises(Invalid, match=r"2 running jobs.*run aaaa1, process.*run aabb2,"):
+        with pytest.raises(
+            Invalid, match=r"2 running jobs.*run aaaa100000000000, process.*run aabb200000000000,"
+        ):
             chosen_run("orders", found)
-        assert chosen_run("aaaa", found).registration.run == "aaaa1"
-        assert chosen_run("aabb2", found).registration.run == "aabb2"
-        assert chosen_run("aabb", found).registration.run == "cccc3", "a name goes before a run"
+        assert chosen_run("aaaa", found).registration.run == "aaaa100000000000"
+        assert chosen_run("aabb200000000000", found).registration.run == "aabb200000000000"
+        assert chosen_run("aabb", found).registration.run == "cccc300000000000", (
+            "a name goes before a run"
+        )
         with pytest.raises(NotFound, match=r"no job 'order' .*running: 'orders'"):
             chosen_run("order", found)
         with pytest.raises(NotFound, match="no job 'aa' "):
             chosen_run("aa", found)
     with pytest.raises(NotFound, match="no running job"):
         chosen_run("orders", [])
+
+
+def test_a_folder_with_files_of_others_loses_none(folder: Path) -> None:
+    """Somebody has named such a folder as the one for runs."""
+    foreign = ["package.json", "notes.tmp", "agent.sock", "0123456789abcdef.txt", "x.json"]
+    for name in foreign:
+        (folder / name).write_bytes(b"{}")
+        os.utime(folder / name, (0, 0))
+    assert look(folder) == Runs((), ())
+    assert sorted(path.name for path in folder.iterdir()) == sorted(foreign)

@@ -298,7 +298,7 @@ def test_what_is_written_in_tasks_is_a_savepoint(stored: str, tmp_path: Path) ->
     source = find_snapshot(stored)
     position = copied(found.sources["in"], source.folder, folder, 3)
     whole = OperatorState(parallelism=3, max_parallelism=64, parts=(*keyed, *unkeyed))
-    lost = folder.table_file(3, "spend-2/total/part-00000-00000-lost.parquet")
+    lost = folder.table_file(3, "spend-2/total/part-00000-00000-1057abcd.parquet")
     with lost as writer:
         writer.add(b"of an attempt that was lost")
     commit_whole(folder, metadata({"spend-2": whole}, sources={"in": position}))
