@@ -293,9 +293,10 @@ def test_what_does_not_fit_the_log_is_refused(
         (ValueStateDescriptor("new", int), 0),
         (ValueStateDescriptor("new", int, aliases=("v",)), 1),
         (ValueStateDescriptor("v", float), 1),
+        (ValueStateDescriptor("v", int | None), 1),
         (ValueStateDescriptor("v", int, ttl=StateTtlConfig(ttl=timedelta(days=1))), 1),
     ],
-    ids=["as written", "not there", "renamed", "migrated", "with time to live"],
+    ids=["as written", "not there", "renamed", "migrated", "as is", "with time to live"],
 )
 def test_whether_a_log_may_go_on_is_known(
     job: JobStorage, declared: StateDescriptor, *, changed: int

@@ -62,6 +62,28 @@ def test_values_are_migrated_to_what_is_declared_now(job: JobStorage) -> None:
         assert again.get() == [After("n", 0.0), After("n", 1.0)]
 
 
+@dataclass
+class Shorter:
+    name: str
+
+
+@dataclass
+class Again:
+    name: str
+    count: int = 9
+
+
+def test_versions_in_a_row_read_as_if_all_were_written_anew(job: JobStorage) -> None:
+    """What a version has removed does not come back, and a default counts once."""
+    snapshots = evolved(job)
+    versions = [(Shorter, Shorter("n")), (Again, Again("n")), (Before, Before("n", 9))]
+    for number, (cls, expected) in enumerate(versions, 2):
+        slots = started(2, snapshots, job)
+        for slot in slots:
+            assert slot.get_list_state(ListStateDescriptor("old", cls)).get() == [expected]
+        snapshots = stopped(slots, number, job)
+
+
 def test_only_some_slots_ask_for_state_and_migrate_it(job: JobStorage) -> None:
     """The others carry it on as it was written, under its old name; then all come together."""
     slots = started(2, evolved(job), job)
