@@ -273,7 +273,7 @@ def _object(cls: Any, fields: dict[str, Check]) -> Check:
             raise misfit.inside(f".{field}") from None
         except AttributeError:
             raise Misfit(f"{name} with a field {field!r}", value) from None
-        if of_class and not of_class <= value.__dict__.keys():
+        if of_class and not of_class.issubset(value.__dict__):
             changed = {field: getattr(value, field) for field in of_class} | changed
         return _with_fields(value, changed) if changed else value
 
