@@ -238,7 +238,11 @@ class _PickleCodec(ValueCodec[Any]):
             return pickle.dumps(self.check(value), protocol=5)
         except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
             raise Invalid(
-                "a value cannot be pickled", expected=self.name, found=f"{shown(value)}: {error}"
+                "a value cannot be pickled",
+                expected=self.name,
+                found=f"{shown(value)}: {error}",
+                fix="Pickles name classes: put those of a script or a function into a module that "
+                "every process can import, or declare their type, which needs no pickle",
             ) from error
 
     def decode(self, data: bytes) -> Any:
