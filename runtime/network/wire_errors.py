@@ -22,14 +22,23 @@ from holdfast.storage import HoldfastError, Invalid, Unavailable
 __all__ = ["from_transport", "from_wire", "raising_house_errors", "raising_wire_errors", "to_wire"]
 
 _KINDS = told_kinds(Closed, Superseded)
+
+# An error travels in the trailers of a call, for which gRPC has 8 KB in all, and more only now and
+# then: a larger one arrives as an error of the transport, of another kind. Its text is there twice,
+# and what is not ASCII takes three times its size.
+_TITLE_BYTES = 300
+_MOST_BYTES = {"what": 600, "where": 600, "expected": 600, "found": 1800, "fix": 600}
 _decoder = msgspec.msgpack.Decoder(ToldError)
 
 
 def to_wire(error: HoldfastError, *, is_stranger: bool = False) -> Exception:
     """The error as one that a Flight server raises; to a stranger it says `unauthenticated`."""
-    data = msgspec.msgpack.encode(tell_error(error, _KINDS))
+    told = tell_error(error, _KINDS)
+    parts = {name: _cut(text, _MOST_BYTES[name]) for name, text in _parts(told).items()}
+    data = msgspec.msgpack.encode(msgspec.structs.replace(told, **parts))
     kind = flight.FlightUnauthenticatedError if is_stranger else flight.FlightServerError
-    wired: Exception = kind(str(error), data)
+    title = str(error).encode("ascii", "replace")[:_TITLE_BYTES].decode()
+    wired: Exception = kind(title, data)
     return wired
 
 
@@ -88,3 +97,18 @@ def raising_wire_errors(where: str) -> Iterator[None]:
 def _plainly(error: Exception) -> str:
     """Without gRPC's account of its own state."""
     return str(error).partition(". gRPC client debug context")[0]
+
+
+def _parts(told: ToldError) -> dict[str, str]:
+    return {name: getattr(told, name) for name in _MOST_BYTES}
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    """Of a text that is too long its beginning and its end: a traceback says why in the last line."""
+    data = text.encode(errors="replace")
+    if len(data) <= most_bytes:
+        return text
+    left = f" … {len(data) - most_bytes} bytes left out … "
+    first = most_bytes * 2 // 3
+    last = most_bytes - first - len(left.encode())
+    return data[:first].decode(errors="ignore") + left + data[-last:].decode(errors="ignore")

@@ -199,6 +199,23 @@ def test_errors_of_the_house_come_as_they_were(slot: Slot, error: HoldfastError)
     assert len(slot.commands) == 1, "an answer is not asked for again"
 
 
+@pytest.mark.parametrize("letter", ["x", "ä", "€", "\n", "\x00"])
+@pytest.mark.parametrize("size", [3_000, 9_000, 200_000])
+def test_errors_of_any_size_keep_their_kind_their_beginning_and_their_end(
+    slot: Slot, letter: str, size: int
+) -> None:
+    """There is room for 8 KB: what was longer came as an error of the transport."""
+    long = f"begins {letter * size} ends"
+    slot.answer = NotFound(long, where=long, expected=long, found=long, fix=long)
+    with SlotClient(slot.server.address, TRUSTED) as client, pytest.raises(HoldfastError) as caught:
+        client.call(Finish())
+    assert type(caught.value) is NotFound
+    parts = [getattr(caught.value, name) for name in ("what", "where", "expected", "found", "fix")]
+    assert all(part.startswith(f"begins {letter}") for part in parts)
+    assert all(part.endswith(f"{letter} ends") for part in parts)
+    assert all("bytes left out" in part for part in parts)
+
+
 def test_errors_that_nobody_foresaw_come_with_their_traceback(slot: Slot) -> None:
     slot.answer = ZeroDivisionError("of all things")
     is_told = pytest.raises(Invalid, match=r"(?s)handled.*in handle.*of all things")
