@@ -27,6 +27,7 @@ from holdfast.runtime.restarts import (
     RestartStrategy,
 )
 from holdfast.runtime.rocksdb_option_texts import NOT_HERE, ROCKSDB_OPTIONS
+from holdfast.runtime.sinks.file_commits import MISSING_OUTPUT
 from holdfast.storage import Invalid
 
 __all__ = ["OPTIONS", "RESTORE_PATH", "Option", "Settings", "option_of", "read_settings"]
@@ -268,6 +269,7 @@ OPTIONS = (
         _switch,
         "`true`, `false`",
     ),
+    Option(MISSING_OUTPUT, "execute.allow_missing_output", _switch, "`true`, `false`"),
     Option(
         _RESTART_TYPE,
         "restart.type",

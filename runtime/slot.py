@@ -274,6 +274,7 @@ class Slot:
             restored=given.restored.get(uid, ()),
             restored_from=given.restored_from,
             allow_pickle=given.allow_pickle,
+            allow_missing_output=given.allow_missing_output,
             first_checkpoint_id=given.first_checkpoint_id,
             compression=given.compression,
             clock=self._clock,

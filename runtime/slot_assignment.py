@@ -29,6 +29,8 @@ class SlotAssignment:
     open_storage: OpenStorage = load_storage
     """What opens the places of savepoints: see `storage_at`."""
     allow_pickle: bool = False
+    allow_missing_output: bool = False
+    """Whether what sinks have prepared for what is restored may be gone."""
     compression: str = ""
     first_checkpoint_id: int
     """A number that no checkpoint of an earlier attempt has had: this one's are numbered from here

@@ -99,11 +99,10 @@ class Attempt:
         self._feeds: dict[str, Feed] = {}
         self._coordinator: CheckpointCoordinator | None = None
         self._outcome: Outcome | None = None
-        self._is_over = False
-        self._is_symptom = False
+        self._is_over = self._is_symptom = False
         self._silent: set[int] = set()
         self._lost = LostSlots()
-        self.metrics: dict[int, SlotMetrics] = {}
+        self._metrics: dict[int, SlotMetrics] = {}
         self.long_calls = LongCalls()
 
     @property
@@ -113,8 +112,13 @@ class Attempt:
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
-        """The feeds of its sources, by uid; none before it runs."""
-        return self._feeds
+        """The feeds of its sources at this moment, by uid; none before it runs. Any thread."""
+        return dict(self._feeds)
+
+    @property
+    def metrics(self) -> Mapping[int, SlotMetrics]:
+        """What slots have told last, at this moment. Any thread."""
+        return dict(self._metrics)
 
     @property
     def pids(self) -> Mapping[int, int]:
@@ -135,7 +139,7 @@ class Attempt:
         if isinstance(message, Heartbeat):
             now_s = self._clock.monotonic_s()
             self._patience.heard(message.slot, now_s, is_closing=message.is_closing)
-            self.metrics[message.slot] = message.metrics
+            self._metrics[message.slot] = message.metrics
             self.long_calls.heard(message.slot, message.call)
             self._lost.lives(message.slot, message.memory)
         elif isinstance(message, Register | Ready | Acknowledge | Decline | Failed | Finished):

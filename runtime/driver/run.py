@@ -182,7 +182,7 @@ class JobRun:
                 }
                 for uid, feed in feeds.items()
             },
-            "slots": {slot: msgspec.to_builtins(told) for slot, told in list(slots.items())},
+            "slots": {slot: msgspec.to_builtins(told) for slot, told in slots.items()},
         }
 
     def _run(self, server: DriverServer) -> None:
@@ -330,6 +330,8 @@ class JobRun:
             restored_from=None if point is None else point.folder,
             restored_number=0 if point is None else point.metadata.checkpoint_id,
             allow_pickle=parts.allow_pickle,
+            # Of what this run has completed itself nothing may be missing.
+            allow_missing_output=parts.allow_missing_output and point is parts.restore,
             open_storage=parts.open_storage,
             compression=parts.config.compression,
             first_checkpoint_id=first_checkpoint_id,

@@ -100,5 +100,7 @@ class RunParts:
     """What opens the places of savepoints, here and in slots."""
     protection: Protection = LOOPBACK_ONLY
     """Of all that driver, slots and tasks say to each other."""
+    allow_missing_output: bool = False
+    """Whether what sinks have prepared for `restore` may be gone."""
     room_timeout_s: float = 300.0
     """How long an attempt waits for room for its slots."""

@@ -104,7 +104,7 @@ def _parts(told: ToldError) -> dict[str, str]:
 
 
 def _cut(text: str, most_bytes: int) -> str:
-    """Of a text that is too long its beginning and its end: a traceback says why in the last line."""
+    """Of too long a text its beginning and its end: a traceback says why in its last line."""
     data = text.encode(errors="replace")
     if len(data) <= most_bytes:
         return text

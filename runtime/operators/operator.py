@@ -80,6 +80,8 @@ class OperatorContext:
     restored_from: StateFolder | None = None
     """The folder that `restored` is in; None: the job's own."""
     allow_pickle: bool = False
+    allow_missing_output: bool = False
+    """Whether what sinks have prepared for the restored checkpoint may be gone."""
     first_checkpoint_id: int
     """From this number on files may be begun in the job's folder before a snapshot refers to them;
     no checkpoint of an earlier attempt has had it."""

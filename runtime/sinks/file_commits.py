@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +13,7 @@ from holdfast.storage import Corrupt, Unavailable
 from holdfast.storage.names import escape, escape_any, is_legal, unescape
 
 __all__ = [
+    "MISSING_OUTPUT",
     "Action",
     "FileCommittable",
     "action_for",
@@ -23,8 +25,12 @@ __all__ = [
     "hidden_name",
 ]
 
+MISSING_OUTPUT = "execution.state-recovery.ignore-missing-output"
+"""The option with which a job goes on although files are gone that a checkpoint lists."""
+
 _UNFINISHED = ".unfinished"
 _FINAL = "part-"
+_logger = logging.getLogger(__name__)
 _LEGAL_FILE = re.compile(r"(?!\.)[A-Za-z0-9._=~-]+")
 _MAX_UID = 100
 """What is before and behind it in a name leaves room for as much in every file system."""
@@ -145,12 +151,15 @@ def action_for(
         where=place.where(name),
         expected=f"it here, or as {place.where(committable.final)}",
         found="neither",
-        fix="If what it held may be lost or was moved on purpose, start without this sink's state",
+        fix="If what it held may be lost, or was committed and then moved on purpose, pass "
+        f"allow_missing_output=True where the job is executed (on a command line {MISSING_OUTPUT})",
     )
 
 
-def carry_out(committable: FileCommittable, place: Place) -> None:
+def carry_out(committable: FileCommittable, place: Place, *, allow_missing: bool = False) -> bool:
     """Make one file seen; it is not made durable yet.
+
+    False, and a warning, if it is in neither place and that is allowed.
 
     Raises:
         Corrupt: see `action_for`.
@@ -162,6 +171,13 @@ def carry_out(committable: FileCommittable, place: Place) -> None:
         with translating("commit a file of a sink", place.where(final)):
             hidden_bytes = place.size_bytes(hidden)
             final_bytes = place.size_bytes(final)
+        if allow_missing and hidden_bytes is None and final_bytes is None:
+            _logger.warning(
+                "a file of a sink that the restored checkpoint lists is gone, with %d rows: %s",
+                committable.rows,
+                place.where(final),
+            )
+            return False
         action = action_for(
             committable, hidden_bytes=hidden_bytes, final_bytes=final_bytes, place=place
         )
@@ -173,7 +189,7 @@ def carry_out(committable: FileCommittable, place: Place) -> None:
                     place.move(hidden, final)
             except (FileNotFoundError, FileExistsError):
                 continue  # another process has just committed it; look again
-        return
+        return True
     raise Unavailable(
         "cannot commit a file of a sink",
         where=place.where(final),

@@ -116,7 +116,8 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
         """See `TwoPhaseCommitSink.commit`.
 
         Raises:
-            Corrupt: a file is gone, or not as long as it was written; names it.
+            Corrupt: a file is gone, where that is not allowed, or not as long as it was written;
+                names it.
             Invalid: the place does not allow it.
             Unavailable: the place did not answer.
         """
@@ -125,11 +126,12 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
         for root in dict.fromkeys(each.root for each in committables):
             place = self._place_of(root)
             here = [each for each in committables if each.root == root]
-            for committable in here:
-                carry_out(committable, place)
+            there = [
+                each for each in here if carry_out(each, place, allow_missing=context.allow_missing)
+            ]
             # Also those that were there: who moved them may have been stopped before this.
             with translating("make files of a sink durable", place.url):
-                place.make_durable([each.final for each in here])
+                place.make_durable([each.final for each in there])
 
     def clean(self, keep: Sequence[FileCommittable], context: WriterContext) -> None:
         """See `TwoPhaseCommitSink.clean`.

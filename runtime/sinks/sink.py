@@ -36,6 +36,9 @@ class WriterContext:
     """Told apart from every other attempt of this job, also of other runs; sorts by age."""
     schema: pa.Schema
     clock: Clock
+    allow_missing: bool = False
+    """Commits are those of a restored checkpoint, and what was prepared for it may be gone: say so
+    in a warning, and go on. Only if a user asks for that."""
     collect: Callable[[str, bytes], None]
     """Hands a named part to the driver, once for good; for sinks whose place is the driver."""
 

@@ -46,6 +46,7 @@ class Restoring:
     allow_non_restored_state: bool
     note: str = ""
     """What a person should know of it; mostly empty."""
+    allow_missing_output: bool = False
 
 
 def choose(argument: str, code: Any, *, line: Settings, session: Settings, default: Any) -> Any:
@@ -158,20 +159,27 @@ def choose_restoring(code: Restoring, *, line: Settings, session: Settings) -> R
     allow = choose(
         "execute.allow_non_restored_state", dropped, line=line, session=session, default=False
     )
+    missing = choose(
+        "execute.allow_missing_output",
+        code.allow_missing_output or None,
+        line=line,
+        session=session,
+        default=False,
+    )
     claim_mode = line.values.get("execute.claim_mode")
     path = line.values.get("execute.restore")
     if path is not None:
         note = ""
         if code.restore not in (None, path):
             note = f"restored from {path}, as {COMMAND_LINE} says, and not from {code.restore!r}"
-        return Restoring(path, claim_mode, allow, note)
+        return Restoring(path, claim_mode, allow, note, missing)
     if code.restore is not None:
         mode = choose(
             "execute.claim_mode", code.claim_mode, line=line, session=session, default=None
         )
-        return Restoring(code.restore, mode, allow)
+        return Restoring(code.restore, mode, allow, "", missing)
     mode = code.claim_mode or claim_mode or session.values.get("execute.claim_mode")
-    return Restoring(session.values.get("execute.restore"), mode, allow)
+    return Restoring(session.values.get("execute.restore"), mode, allow, "", missing)
 
 
 def _is_same(argument: str, code: Any, value: Any) -> bool:

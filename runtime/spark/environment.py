@@ -195,6 +195,7 @@ class StreamEnvironment:
         restore: str | None = None,
         claim_mode: str | None = None,
         allow_non_restored_state: bool = False,
+        allow_missing_output: bool = False,
     ) -> JobStatus:
         """`execute_async`, and wait for the end; on a terminal, say how it goes.
 
@@ -212,6 +213,7 @@ class StreamEnvironment:
             restore=restore,
             claim_mode=claim_mode,
             allow_non_restored_state=allow_non_restored_state,
+            allow_missing_output=allow_missing_output,
         )
         return seen_through(start, name, self.storage.url)
 
@@ -222,6 +224,7 @@ class StreamEnvironment:
         restore: str | None = None,
         claim_mode: str | None = None,
         allow_non_restored_state: bool = False,
+        allow_missing_output: bool = False,
     ) -> JobHandle:
         """Start the job that was written, under a name that is its own in its storage.
 
@@ -241,6 +244,8 @@ class StreamEnvironment:
                 still lives is fenced. A job's own checkpoints are its own: "no-claim" is refused.
             allow_non_restored_state: go on although state of operators is dropped that the job does
                 not have any more.
+            allow_missing_output: go on although files that sinks have written for the restored
+                checkpoint are gone, such as those that were committed, and moved away since.
 
         Raises:
             Invalid: the job cannot run like this; nothing was started or changed.
@@ -250,7 +255,12 @@ class StreamEnvironment:
         """
         self._line.check_start(name)
         restoring = choose_restoring(
-            Restoring(restore, claim_mode, allow_non_restored_state),
+            Restoring(
+                restore,
+                claim_mode,
+                allow_non_restored_state,
+                allow_missing_output=allow_missing_output,
+            ),
             line=self._line.settings,
             session=self._session,
         )
@@ -294,7 +304,7 @@ class StreamEnvironment:
             if isinstance(beginning, JobResult):
                 handle = _ended(beginning, job, plan)
             else:
-                run = self._job_run(plan, sources, job, beginning, network, opens, facts)
+                run = self._job_run(plan, sources, job, beginning, network, opens, facts, restoring)
                 missing = what_is_missing(self.storage.url, self.storage.capabilities)
                 notes = StartNotes(
                     overridden=restoring.note,
@@ -344,6 +354,7 @@ class StreamEnvironment:
         network: JobNetwork,
         opens: SessionStorages,
         facts: SessionFacts,
+        restoring: Restoring,
     ) -> JobRun:
         keeper = CheckpointKeeper(
             job,
@@ -377,6 +388,7 @@ class StreamEnvironment:
                 ),
                 open_storage=opens,
                 protection=network.protection,
+                allow_missing_output=restoring.allow_missing_output,
                 room_timeout_s=self._room_timeout_ms / 1000,
                 clock=SystemClock(),
                 entropy=SystemEntropy(),

@@ -85,6 +85,12 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
             "execute.allow_non_restored_state",
             True,
         ),
+        (
+            "execution.state-recovery.ignore-missing-output",
+            "true",
+            "execute.allow_missing_output",
+            True,
+        ),
     ],
 )
 def test_an_option_is_what_it_is_in_code(key: str, text: str, argument: str, value: Any) -> None:

@@ -114,6 +114,23 @@ def test_without_a_final_checkpoint_slots_are_told_to_finish_at_once() -> None:
     assert min(stage.events.waits_s[-15:]) > 0, "a checkpoint that is due is no reason to spin"
 
 
+def test_what_others_look_at_stays_as_it_was_while_they_look() -> None:
+    """Whoever asked for metrics met a dict that was being filled."""
+    stage = Stage()
+    seen: list[Any] = []
+
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.opening()
+        seen.extend(map(iter, (stage.attempt.feeds, stage.attempt.metrics, stage.attempt.pids)))
+        yield from (Ready(0), Ready(1))
+        stage.tell(Heartbeat(slot=0))
+        yield CancelWanted()
+
+    assert stage.run(script) == Cancelled()
+    assert [[*each] for each in seen] == [[], [], [0, 1]]
+    assert ({*stage.attempt.feeds}, {*stage.attempt.metrics}) == ({"a", "b"}, {0})
+
+
 def test_sources_start_once_all_slots_are_ready() -> None:
     stage = Stage()
 

@@ -104,7 +104,32 @@ def test_a_restore_that_cannot_commit_says_what_is_gone_and_can_be_closed(
     with pytest.raises(Corrupt) as caught:
         new.open()
     assert caught.value.where == str(hidden)
+    assert "allow_missing_output=True" in caught.value.fix
+    assert "execution.state-recovery.ignore-missing-output" in caught.value.fix
     new.close()
+    new.close()
+
+
+def test_what_is_gone_is_passed_over_if_that_is_asked_for_and_only_in_what_is_restored(
+    job: JobStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as the files of an old savepoint, which were committed, and moved away since."""
+    sink = FileSink(str(tmp_path / "out"))
+    old = Attempt(sink, job).open()
+    old.feed(3)
+    begun = old.begin()
+    (hidden,) = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    hidden.rename(tmp_path / "moved")
+    new = Attempt(sink, job)
+    context = replace(new.context(0), restored=tuple(begun.parts), allow_missing_output=True)
+    new.slots[0].open(context)
+    assert "is gone, with 3 rows" in caplog.text
+    new.slots[0].process(rows(0, 2))
+    new.slots[0].prepare(7)
+    (hidden,) = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    hidden.unlink()
+    with pytest.raises(Corrupt, match="is gone before it was committed"):
+        new.slots[0].completed(7)
     new.close()
 
 

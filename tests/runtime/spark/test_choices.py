@@ -240,6 +240,7 @@ OTHER = Restoring("/a/chk-1", "claim", allow_non_restored_state=True)
         (OTHER, {"path": "/a/chk-1"}, {}, ("/a/chk-1", None, True)),
         (LATEST, {"claim-mode": "CLAIM"}, {}, ("latest", "claim", False)),
         (LATEST, {"ignore-unclaimed-state": "true"}, {}, ("latest", None, True)),
+        (LATEST, {"ignore-missing-output": "true"}, {}, replace(LATEST, allow_missing_output=True)),
     ],
 )
 def test_where_a_job_begins(
