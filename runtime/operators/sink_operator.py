@@ -93,6 +93,7 @@ class SinkOperator(Operator):
         self._backend: OperatorStateBackend | None = None
         self._state: OperatorListState[_Pending]
         self._context: WriterContext
+        self._committing: WriterContext
 
     def open(self, context: OperatorContext) -> None:
         """Commit what the restored checkpoint lists, and remove what it does not.
@@ -116,10 +117,9 @@ class SinkOperator(Operator):
         restored = self._state.get()
         self._state.clear()
         own = restored[context.slot :: context.parallelism]
-        self._commit(
-            sorted(own, key=_checkpoint_of),
-            replace(self._context, allow_missing=context.allow_missing_output),
-        )
+        self._committing = replace(self._context, allow_missing=context.allow_missing_output)
+        self._commit(sorted(own, key=_checkpoint_of))
+        self._committing = self._context
         if context.slot == 0:
             keep = [committable for _, committable in restored]
             self._trying("clean up for", lambda: self._sink.clean(keep, self._context))
@@ -153,7 +153,7 @@ class SinkOperator(Operator):
             Corrupt: what was prepared is not there any more.
         """
         due = [each for each in self._pending if each[0] <= checkpoint_id]
-        self._commit(due, self._context)
+        self._commit(due)
         self._pending = self._pending[len(due) :]
 
     def metrics(self) -> OperatorMetrics:
@@ -173,11 +173,11 @@ class SinkOperator(Operator):
         assert self._writer is not None, "the chain opens an operator first"
         return self._writer
 
-    def _commit(self, due: Sequence[_Pending], context: WriterContext) -> None:
+    def _commit(self, due: Sequence[_Pending]) -> None:
         """One checkpoint after the other, so that readers never see a later one alone."""
         for _, group in groupby(due, _checkpoint_of):
             committables = [committable for _, committable in group]
-            self._trying("commit to", partial(self._sink.commit, committables, context))
+            self._trying("commit to", partial(self._sink.commit, committables, self._committing))
 
     def _trying(self, action: str, call: Callable[[], None]) -> None:
         what = f"cannot {action} sink {self._context.uid!r}"

@@ -114,23 +114,6 @@ def test_without_a_final_checkpoint_slots_are_told_to_finish_at_once() -> None:
     assert min(stage.events.waits_s[-15:]) > 0, "a checkpoint that is due is no reason to spin"
 
 
-def test_what_others_look_at_stays_as_it_was_while_they_look() -> None:
-    """Whoever asked for metrics met a dict that was being filled."""
-    stage = Stage()
-    seen: list[Any] = []
-
-    def script(stage: Stage) -> Iterator[Step]:
-        yield from stage.opening()
-        seen.extend(map(iter, (stage.attempt.feeds, stage.attempt.metrics, stage.attempt.pids)))
-        yield from (Ready(0), Ready(1))
-        stage.tell(Heartbeat(slot=0))
-        yield CancelWanted()
-
-    assert stage.run(script) == Cancelled()
-    assert [[*each] for each in seen] == [[], [], [0, 1]]
-    assert ({*stage.attempt.feeds}, {*stage.attempt.metrics}) == ({"a", "b"}, {0})
-
-
 def test_sources_start_once_all_slots_are_ready() -> None:
     stage = Stage()
 
@@ -235,42 +218,6 @@ def test_slots_that_still_commit_are_waited_for_and_those_that_only_close_are_no
 
     assert stages[0].run(script) == Succeeded()
     assert failure(stages[1], script).reason == "slot 1 did not end within 60 s"
-
-
-@pytest.mark.parametrize(
-    "then",
-    [
-        [SlotsEnded("a task was killed")],
-        [Failed(slot=1, uid=None, summary="no", traceback="", is_fatal=False), SlotsEnded("no")],
-        [SlotLost(1, "gone"), SlotsEnded("it is")],
-        [1_000] * 70,
-    ],
-    ids=["killed", "failed", "lost", "hanging"],
-)
-def test_nothing_fails_a_job_of_which_all_slots_have_said_that_all_is_committed(
-    then: list[Step], caplog: pytest.LogCaptureFixture
-) -> None:
-    stage = Stage()
-
-    def script(stage: Stage) -> Iterator[Step]:
-        yield from stage.finishing()
-        yield from beats(stage, 1, 0, 1, closing=True)
-        yield from then
-
-    assert stage.run(script) == Succeeded()
-    assert stage.cancelled == 1, "what hangs is stopped"
-    assert "the job is complete, but its end is not in order" in caplog.text
-
-
-def test_it_fails_as_long_as_one_has_not_said_so() -> None:
-    stage = Stage()
-
-    def script(stage: Stage) -> Iterator[Step]:
-        yield from stage.finishing()
-        yield from beats(stage, 1, 0, closing=True)
-        yield SlotsEnded("a task was killed")
-
-    assert failure(stage, script).reason == "slots have ended before the job"
 
 
 @IN_EACH_PHASE

@@ -1,0 +1,76 @@
+"""The end of an attempt whose slots have committed everything; and who looks at it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from attempt_stage import Stage, Step
+from holdfast.runtime.driver.events import CancelWanted, SlotLost, SlotsEnded
+from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
+from holdfast.runtime.network import Failed, Heartbeat, Ready
+
+
+def closing(stage: Stage, *slots: int) -> Iterator[Step]:
+    """A second in which these say that all is committed."""
+    for slot in slots:
+        stage.tell(Heartbeat(slot=slot, is_closing=True))
+    yield 1_000
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        [SlotsEnded("a task was killed")],
+        [Failed(slot=1, uid=None, summary="no", traceback="", is_fatal=False), SlotsEnded("no")],
+        [SlotLost(1, "gone"), SlotsEnded("it is")],
+        [1_000] * 70,
+    ],
+    ids=["killed", "failed", "lost", "hanging"],
+)
+def test_nothing_fails_a_job_of_which_all_slots_have_said_that_all_is_committed(
+    then: list[Step], caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage()
+
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.finishing()
+        yield from closing(stage, 0, 1)
+        yield from then
+
+    assert stage.run(script) == Succeeded()
+    assert stage.cancelled == 1, "what hangs is stopped"
+    assert "the job is complete, but its end is not in order" in caplog.text
+
+
+def test_it_fails_as_long_as_one_has_not_said_so() -> None:
+    stage = Stage()
+
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.finishing()
+        yield from closing(stage, 0)
+        yield SlotsEnded("a task was killed")
+
+    outcome = stage.run(script)
+    assert isinstance(outcome, Unsuccessful)
+    assert outcome.reason == "slots have ended before the job"
+
+
+def test_what_others_look_at_stays_as_it_was_while_they_look() -> None:
+    """Whoever asked for metrics met a dict that was being filled."""
+    stage = Stage()
+    seen: list[Any] = []
+
+    def script(stage: Stage) -> Iterator[Step]:
+        yield from stage.opening()
+        attempt = stage.attempt
+        seen.extend(iter(each) for each in (attempt.feeds, attempt.metrics, attempt.pids))
+        yield from (Ready(0), Ready(1))
+        stage.tell(Heartbeat(slot=0))
+        yield CancelWanted()
+
+    assert stage.run(script) == Cancelled()
+    assert [[*each] for each in seen] == [[], [], [0, 1]]
+    assert ({*stage.attempt.feeds}, {*stage.attempt.metrics}) == ({"a", "b"}, {0})
