@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from attempt_stage import Stage, Step
+from attempt_stage import InlineExecutor, Stage, Step
 from holdfast.runtime.driver.events import CancelWanted, SlotLost, SlotsEnded
 from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
 from holdfast.runtime.network import Failed, Heartbeat, Ready
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("attempt", "feed"):
+        monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
 
 
 def closing(stage: Stage, *slots: int) -> Iterator[Step]:
