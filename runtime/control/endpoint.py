@@ -34,6 +34,7 @@ from holdfast.runtime.control.registry import (
     Registration,
     entry_path,
     register,
+    remove_dead,
     socket_path,
     unregister,
 )
@@ -107,10 +108,11 @@ class _Place:
         OSError: the socket or the registration cannot be made.
     """
 
-    def __init__(self, folder: Path, registration: Registration) -> None:
+    def __init__(self, folder: Path, registration: Registration, clock: Clock) -> None:
         self.folder = folder
         self._run = registration.run
         make_folder(folder)
+        remove_dead(folder, host=registration.host, clock=clock)
         self.listener = _listen(socket_path(folder, self._run))
         try:
             register(folder, registration)
@@ -227,7 +229,7 @@ class JobEndpoint:
         reasons = []
         for folder in self._folders:
             try:
-                return _Place(folder, self.registration)
+                return _Place(folder, self.registration, self._clock)
             except (HoldfastError, OSError) as error:
                 reasons.append(str(error) or repr(error))
         raise Unavailable("no folder for running jobs will do", found="; ".join(reasons))
