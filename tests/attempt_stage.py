@@ -228,6 +228,9 @@ class Stage:
             events.put(RoomFound())
         return self
 
+    def ending(self) -> None:
+        assert not any(source.stopped for source in self.sources.values())
+
     def cancel(self) -> None:
         """The deployment is stopped."""
         self.cancelled += 1

@@ -410,6 +410,9 @@ class SimulatedDeployment:
         if not self.has_told and all(slot.life is Life.ENDED for slot in self.slots):
             yield Action("slots have ended", self.driver, self._tell_end)
 
+    def ending(self) -> None:
+        """There is no log that had to be quiet."""
+
     def cancel(self) -> None:
         """Most slots are killed at once; some go on until they learn that nobody wants them."""
         if not self.driver.is_alive:

@@ -481,17 +481,17 @@ class Attempt:
             self._coordinator.shutdown(self._now_ms())
         for feed in self._feeds.values():
             feed.close()
-        if not isinstance(self._outcome, Succeeded):
-            with ThreadPoolExecutor(max(len(self._links), 1)) as telling:
-                for slot in self._links:
-                    telling.submit(self._call_off, slot)
         with ExitStack() as last_first:  # what fails to stop does not keep the others running
             for link in self._links.values():
                 last_first.callback(link.close)
             if deployment is not None:
+                deployment.ending()
                 last_first.callback(deployment.cancel)
             for source in self._parts.sources.values():  # also those that have not begun to feed
                 last_first.callback(source.stop)
+            if not isinstance(self._outcome, Succeeded):
+                with ThreadPoolExecutor(max(len(self._links), 1)) as telling:
+                    telling.map(self._call_off, self._links)
 
     def _call_off(self, slot: int) -> None:
         try:

@@ -20,6 +20,10 @@ __all__ = ["AttemptParts", "Deployment"]
 class Deployment(Protocol):
     """The slots of an attempt, as the cluster runs them."""
 
+    def ending(self) -> None:
+        """The attempt is over: what stops from now on was told to, or has nobody to talk to."""
+        ...
+
     def cancel(self) -> None:
         """Stop them all; returns when none can do anything any more, or nearly so."""
         ...

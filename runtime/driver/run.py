@@ -420,7 +420,8 @@ class JobRun:
         if not (is_cancelled and stays):
             self._delete_checkpoints(status)
         self._end(status)
-        _logger.info("job %r is %s", self._parts.job.job_id, status.value)
+        if not (is_cancelled and self._is_interrupted):  # who interrupts it says what becomes of it
+            _logger.info("job %r is %s", self._parts.job.job_id, status.value)
 
     def _delete_checkpoints(self, status: JobStatus) -> None:
         """Leave none, but first a record, without which the job would look as if never begun.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from holdfast.runtime.slot_process import SlotFailed, SlotLaunch, host_slot
 from holdfast.runtime.spark.live_jobs import SlotHold
 from holdfast.runtime.spark.places import slot_listening
 from holdfast.runtime.spark.session import with_crash_reports
+from holdfast.runtime.spark.spark_log import QuietLog
 from holdfast.runtime.spark.task_slots import task_slots
 from holdfast.storage import Fenced
 
@@ -72,6 +74,7 @@ class SparkDeployment:
         self._task = task
         self._hold = hold
         self._stopping = threading.Event()
+        self._log = QuietLog(spark)
         self._events = events
         self._tag = tag
         self._name = name
@@ -80,14 +83,23 @@ class SparkDeployment:
         )
         self._thread.start()
 
+    def ending(self) -> None:
+        """Have Spark not tell of it as of failures."""
+        with suppress(Exception):  # Spark may be gone; then it says nothing either
+            self._log.begin()
+
     def cancel(self) -> None:
         """Stop the job, if it runs; returns when its thread has ended, or after half a minute."""
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(_QUIET_END_S)
-        if self._thread.is_alive():
-            self._spark.sparkContext.cancelJobsWithTag(self._tag)
-            self._thread.join(_CANCEL_TIMEOUT_S)
+        try:
+            if self._thread.is_alive():
+                self._thread.join(_QUIET_END_S)
+            if self._thread.is_alive():
+                self._spark.sparkContext.cancelJobsWithTag(self._tag)
+                self._thread.join(_CANCEL_TIMEOUT_S)
+        finally:
+            with suppress(Exception):
+                self._log.end()
 
     def _run(self) -> None:
         context = self._spark.sparkContext

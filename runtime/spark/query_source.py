@@ -19,6 +19,7 @@ from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.spark.frames import check_classic, check_rewindable
 from holdfast.runtime.spark.idleness import Idleness
+from holdfast.runtime.spark.polling import slow_polling
 from holdfast.runtime.spark.positions import QUERY_KIND, LogKeeper, QueryPosition, read_position
 from holdfast.runtime.spark.push import PUSHED_SCHEMA
 from holdfast.runtime.spark.query_log import (
@@ -117,7 +118,8 @@ class _QuerySource(Source):
         )
         if self._source.is_bounded:
             writer = writer.trigger(availableNow=True)
-        self._query = writer.start()
+        with slow_polling(self._frame.sparkSession):
+            self._query = writer.start()
         threading.Thread(target=self._watch, name=f"holdfast-{self.uid}", daemon=True).start()
 
     def position(self) -> QueryPosition:
