@@ -133,7 +133,7 @@ def test_elements_of_several_types_are_carried_in_one_slot(job: JobStorage) -> N
         (
             "get_broadcast_state",
             MapStateDescriptor("m", int, int),
-            r"the map keys of state 'm'.*'op'.*type of a key cannot change",
+            r"the map keys of state 'm'.*type of a key cannot change.*'op'",
         ),
         ("get_broadcast_state", MapStateDescriptor("m", str, str), "state 'm' cannot be read"),
     ],

@@ -108,6 +108,7 @@ def test_a_server_of_connect_is_refused_before_anything_begins(tmp_path: Path) -
     assert "sc://somewhere:15002" in found
 
 
+@pytest.mark.slow
 def test_a_session_that_is_there_is_used_and_not_changed(spark: SparkSession) -> None:
     before = spark.conf.getAll
     found: list[SparkSession] = []
