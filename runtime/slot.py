@@ -169,8 +169,10 @@ class Slot:
     def _operator_at_work(self) -> str:
         return next(filter(None, (chain.inside for chain in self.chains)), "")
 
-    def run(self) -> None:
+    def run(self, on_failure: Callable[[Exception], None] = lambda _: None) -> None:
         """Open all operators, process until the driver says that it is over, close them.
+
+        `on_failure` is told of a failure before operators are closed: that may take for ever.
 
         When it is over, all is committed: an operator that then cannot be closed is warned of, and
         is no failure, for the job would be run again, and its end fail again.
@@ -186,7 +188,9 @@ class Slot:
             while not self.is_done:
                 if not self.step():
                     self._bell.wait(self._wait_s())
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception):
+                on_failure(error)
             with suppress(Exception):  # that it cannot be closed either is not what went wrong
                 self.close()
             raise

@@ -6,8 +6,10 @@ import os
 import platform
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.runtime.addresses import Listening
 from holdfast.runtime.channel import Bell, Channel
@@ -52,6 +54,7 @@ _HEARTBEAT_S = 1.0
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 20.0
 _LOOK_S = 0.5
+_CLOSING_S = 5.0
 _LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 """Errors of the system that trying again does not change."""
 
@@ -83,14 +86,31 @@ def host_slot(
     """
     with ExitStack() as stack:
         driver = stack.enter_context(DriverClient(launch.driver_address, launch.credentials))
+
+        def tell(error: Exception) -> bool:
+            return _report(driver, slot, _with_advice(error, launch))
+
         try:
-            _SlotProcess(launch, slot, listening, driver, clock or SystemClock(), stack).run()
+            process = _SlotProcess(launch, slot, listening, driver, clock or SystemClock(), stack)
+            process.run(partial(_tell_late, tell, stack))
         except Fenced:
             raise
         except Exception as error:
-            if not _report(driver, slot, _with_advice(error, launch)):
+            if not tell(error):
                 raise
             raise SlotFailed(str(error)) from error
+
+
+def _tell_late(tell: Callable[[Exception], bool], stack: ExitStack, error: Exception) -> None:
+    """Have a failure told though operators do not get closed; otherwise that comes first.
+
+    Whoever is told stops the slot, and what was not closed would be left.
+    """
+    if not isinstance(error, Fenced):
+        timer = threading.Timer(_CLOSING_S, tell, [error])
+        timer.daemon = True
+        timer.start()
+        stack.callback(timer.cancel)
 
 
 def _report(driver: DriverClient, slot: int, error: Exception) -> bool:
@@ -191,7 +211,7 @@ class _SlotProcess:
             )
         )
 
-    def run(self) -> None:
+    def run(self, on_failure: Callable[[Exception], None]) -> None:
         self._stack.callback(self._has_ended.set)
         wanted = self._driver.call(
             Register(
@@ -212,7 +232,7 @@ class _SlotProcess:
                 fix="Give the session more task slots, or the job a lower parallelism",
             )
         try:
-            self._slot.run()
+            self._slot.run(on_failure)
             self._await_peers()
         finally:
             for sender in self._senders:

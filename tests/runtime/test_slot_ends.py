@@ -124,8 +124,8 @@ class PlayedJob:
             assert self._changed.wait_for(lambda: len(found()) == 2, 30), kind.__name__
         return [each for _, each in sorted(found().items())]
 
-    def finish(self, links: Sequence[SlotClient]) -> None:
-        """Everything from the start of two slots that have registered to the command to finish."""
+    def begin(self, links: Sequence[SlotClient]) -> None:
+        """Everything from the start of two slots that have registered to the last barrier."""
         for link in links:
             link.call(Start({each.slot: each.address for each in self.wait_for(Register)}))
         self.wait_for(Ready)
@@ -134,6 +134,10 @@ class PlayedJob:
         self.wait_for(Finished)
         for link in links:
             link.call(InjectBarrier(source="s", sequence=2, checkpoint_id=1, completed=None))
+
+    def finish(self, links: Sequence[SlotClient]) -> None:
+        """The same, and on to the command to finish."""
+        self.begin(links)
         self.wait_for(Acknowledge)
         for command in (CheckpointCompleted(1), Finish()):
             for link in links:
@@ -180,3 +184,33 @@ def test_a_slot_that_is_done_does_not_break_off_the_streams_of_one_that_still_co
     assert HAS_COMMITTED.is_set()
     assert not any(isinstance(each, Failed) for each in job.told)
     job.wait_for(Heartbeat, is_closing=True)
+
+
+def test_a_failure_is_told_also_where_operators_do_not_get_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver heard that the slot lives, and waited for ever."""
+    monkeypatch.setattr(slot_process, "_CLOSING_S", 0.1, raising=False)
+    may_close = threading.Event()
+
+    def fail(_: _Writer, _checkpoint_id: int) -> Sequence[str]:
+        raise ValueError("no disk")
+
+    def hang(_: _Writer) -> None:
+        assert may_close.wait(30)
+
+    monkeypatch.setattr(_Writer, "prepare", fail)
+    monkeypatch.setattr(_Writer, "close", hang)
+    job = PlayedJob()
+    with hosted(job) as futures:
+        links = [
+            SlotClient(each.address, job.launch.credentials) for each in job.wait_for(Register)
+        ]
+        job.begin(links)
+        told = job.wait_for(Failed)
+        assert not any(future.done() for future in futures)
+        assert {each.uid for each in told} == {"out"}
+        assert "no disk" in told[0].traceback
+        may_close.set()
+        for link in links:
+            link.close()
