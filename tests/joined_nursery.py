@@ -143,7 +143,7 @@ def main(root: Path) -> None:
         shown = processes(lambda text: any(piece in text for piece in secrets))
         assert not shown, shown
         saved = job.trigger_savepoint(str(root / "savepoints"))
-        assert job.result(200) is JobStatus.FINISHED
+        assert job.result(400) is JobStatus.FINISHED
         assert (Path(saved.removeprefix("file://")) / "_metadata").exists()
         spark.stop()
     listener.close()

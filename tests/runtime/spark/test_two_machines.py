@@ -30,7 +30,7 @@ def test_slots_are_at_their_executors_hosts_and_nothing_shows_rows_or_secrets(
         subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True) as child,
     ):
         try:
-            code = child.wait(280)
+            code = child.wait(600)
         finally:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
