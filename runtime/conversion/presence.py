@@ -142,7 +142,7 @@ class Presence:
 
 def _lives(other: _Running, mine: _Running) -> bool | None:
     """Whether the other run's process does; None if that cannot be seen from here."""
-    if other.machine != mine.machine:
+    if other.machine != mine.machine or not _count_alike(other.begun, mine.begun):
         return None
     begun = _begun(other.process)
     if begun is None or (begun and other.begun and begun != other.begun):
@@ -150,6 +150,16 @@ def _lives(other: _Running, mine: _Running) -> bool | None:
     if other.process == mine.process:
         return other.token in _here
     return True if begun and other.begun else None
+
+
+def _count_alike(begun: str, mine: str) -> bool:
+    """Whether two processes of one host name have their numbers from one kernel and container.
+
+    Containers may have the name of their host, or of each other, and number 1 is in each of them.
+    """
+    if not begun or not mine:
+        return not begun and not mine
+    return begun.rpartition("/")[0] == mine.rpartition("/")[0]
 
 
 def _begun(process: int) -> str | None:
@@ -163,5 +173,6 @@ def _begun(process: int) -> str | None:
     with suppress(OSError, IndexError):
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         told = (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
-        return None if told[_STATE] == _GONE else f"{boot}/{told[_BEGUN]}"
+        space = os.readlink(_PROC / "self/ns/pid")
+        return None if told[_STATE] == _GONE else f"{boot}/{space}/{told[_BEGUN]}"
     return ""

@@ -174,12 +174,31 @@ def test_one_that_was_killed_is_taken_over_from(
 ) -> None:
     folder = folder_at(quick_path / "to")
     with monkeypatch.context() as before:
-        before.setattr(presence, "_begun", lambda _: "another time")
+        here = str(presence._begun(os.getpid())).rpartition("/")[0]
+        before.setattr(presence, "_begun", lambda _: f"{here}/1")
         number = os.getppid() if is_number_used_again else ended_process()
         before.setattr(os, "getpid", lambda: number)
         Presence(folder, FILE).enter()
     after = Presence(folder, FILE)
     after.enter()
+    after.check()
+
+
+@pytest.mark.parametrize("elsewhere", ["other-boot/pid:[1]/5", "other-boot/5"])
+def test_one_of_another_machine_of_the_same_name_may_live(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: str
+) -> None:
+    """Such as of another container: that its number is nobody's here says nothing."""
+    folder = folder_at(quick_path / "to")
+    with monkeypatch.context() as before:
+        before.setattr(presence, "_begun", lambda _: elsewhere)
+        number = ended_process()
+        before.setattr(os, "getpid", lambda: number)
+        Presence(folder, FILE).enter()
+    after = Presence(folder, FILE)
+    with pytest.raises(Taken, match="pass --take-over"):
+        after.enter()
+    after.enter(take_over=True)
     after.check()
 
 
