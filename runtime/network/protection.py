@@ -37,12 +37,24 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def make_identity() -> Identity:
-    """An identity for one run of a job. It is its own authority, and nobody else's."""
+    """An identity for one run of a job. It is its own authority, and nobody else's.
+
+    Raises:
+        Invalid: the library that makes certificates is not installed.
+    """
     # Here, since only drivers make them: executors need no library for that.
-    from cryptography import x509  # noqa: PLC0415
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-    from cryptography.x509.oid import NameOID  # noqa: PLC0415
+    try:
+        from cryptography import x509  # noqa: PLC0415
+        from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+        from cryptography.x509.oid import NameOID  # noqa: PLC0415
+    except ImportError as error:
+        raise Invalid(
+            "a job that is encrypted needs a certificate, and nothing is here to make one",
+            expected="the package cryptography, where the driver runs",
+            found=str(error),
+            fix="pip install cryptography",
+        ) from error
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _NAME)])

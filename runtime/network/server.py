@@ -103,7 +103,8 @@ class Server:
             "no port can be opened",
             where=f"interface {listening.interface!r}, port {listening.ports}",
             found=str(refusal),
-            fix="Name an interface of this host, and ports that are free",
+            fix="Name an interface of this host (driver.bindAddress, slot.bindAddress), and ports "
+            "that are free (driver.port, slot.port)",
         ) from refusal
 
     def close(self, timeout_s: float) -> bool:

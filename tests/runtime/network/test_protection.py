@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -245,14 +246,15 @@ def test_ipv6_and_a_bound_address_that_is_not_the_advertised_one(credentials: Cr
 
 
 def test_the_first_free_port_of_a_range_is_taken_and_never_one_that_is_served() -> None:
-    with socket.create_server((LOOPBACK, 0)) as first:
+    alone = "127.7.7.7"  # where nobody else takes ports
+    with socket.create_server((alone, 0)) as first:
         taken = first.getsockname()[1]
         ports = PortRange(taken, taken + 1)
-        with DriverServer(Listening(LOOPBACK, ports=ports), "a") as server:
+        with DriverServer(Listening(alone, ports=ports), "a") as server:
             assert server.address.endswith(f":{taken + 1}")
             is_full = pytest.raises(Unavailable, match=f"port {taken}-{taken + 1}")
             with is_full:
-                DriverServer(Listening(LOOPBACK, ports=ports), "b")
+                DriverServer(Listening(alone, ports=ports), "b")
 
 
 def test_nothing_that_is_shown_has_a_secret() -> None:
@@ -260,3 +262,11 @@ def test_nothing_that_is_shown_has_a_secret() -> None:
     assert IDENTITY.key.decode().splitlines()[1] not in shown
     for begin in range(len(SECRET.token) - 5):
         assert SECRET.token[begin : begin + 6] not in shown
+
+
+def test_a_driver_that_cannot_make_certificates_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(Invalid, match="pip install cryptography"):
+        make_identity()
