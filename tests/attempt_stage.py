@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -70,9 +70,6 @@ class InlineExecutor:
             except Exception as error:  # noqa: BLE001 - as the real one
                 future.set_exception(error)
         return future
-
-    def map(self, call: Callable[..., Any], arguments: Iterable[Any]) -> list[Future[Any]]:
-        return [self.submit(call, each) for each in list(arguments)]
 
     def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
         self._is_shut_down = True

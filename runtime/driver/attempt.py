@@ -491,7 +491,7 @@ class Attempt:
                 last_first.callback(source.stop)
             if not isinstance(self._outcome, Succeeded):
                 with ThreadPoolExecutor(max(len(self._links), 1)) as telling:
-                    telling.map(self._call_off, self._links)
+                    _ = [telling.submit(self._call_off, slot) for slot in self._links]
 
     def _call_off(self, slot: int) -> None:
         try:
