@@ -202,6 +202,10 @@ class SimulatedExecutor:
         self._tasks.append((future, lambda: call(*arguments)))
         return future
 
+    def map(self, call: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
+        futures = [self.submit(call, *row) for row in zip(*columns, strict=False)]
+        return (future.result() for future in futures)
+
     def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
         self._is_shut_down = True
         if cancel_futures:
