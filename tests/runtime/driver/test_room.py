@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+import run_stage
 from attempt_stage import InlineExecutor, Stage, Step
-from holdfast.runtime.driver.events import CancelWanted, RoomFound
-from holdfast.runtime.driver.outcomes import Cancelled, Unsuccessful
+from holdfast.runtime.driver.events import CancelWanted, EventQueue, RoomFound
+from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
 from holdfast.runtime.driver.room import Room
 from holdfast.runtime.network import Heartbeat
+from run_stage import fails, play_attempts
 
 
 @pytest.fixture(autouse=True)
@@ -92,3 +94,21 @@ def test_room_that_lacks_for_a_moment_is_no_warning(caplog: pytest.LogCaptureFix
 
     assert stage.run(script) == Cancelled()
     assert caplog.records == []
+
+
+def test_a_run_says_what_it_lacks_while_it_waits_to_start_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play_attempts(monkeypatch)
+    seen: list[str] = []
+
+    def looks(stage: run_stage.Stage, _events: EventQueue) -> Outcome:
+        seen.append(stage.run.trouble)
+        assert stage.run.metrics()["task_slots"] == {"needed": 4, "there": 3}
+        return Succeeded()
+
+    stage = run_stage.Stage([fails, looks])
+    stage.room = Room(needed=4, there=3)
+    stage.run.run()
+    assert seen == ["too few task slots for the job: needs 4, has 3"]
+    assert stage.run.trouble == "", "it has ended"

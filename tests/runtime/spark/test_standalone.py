@@ -15,7 +15,13 @@ import pytest
 
 import standalone_nursery
 from servers.guarded import Program
-from servers.spark_standalone import QUICK_JAVA, StandaloneCluster, executor_of, host_of
+from servers.spark_standalone import (
+    QUICK_JAVA,
+    WORKER_HOSTS,
+    StandaloneCluster,
+    executor_of,
+    host_of,
+)
 from spark_jobs import (
     Order,
     await_that,
@@ -76,6 +82,8 @@ class Trial:
             "network": {
                 "driver_port": f"{ports[0]}-{ports[3]}",
                 "slot_port": f"{ports[4]}-{ports[13]}",
+                # On a cluster it is encrypted whatever Spark does, unless somebody says so.
+                "ssl": "auto" if conf else False,
             },
         }
         (root / "settings").write_text(json.dumps(settings))
@@ -168,6 +176,19 @@ class Trial:
         self.cluster.workers.pop(host).kill()
         self.await_running(told["attempts"] + 1)
 
+    def lose_all_workers(self) -> None:
+        """The job says what it waits for, and goes on when there is a worker again."""
+        told = self.in_the_middle()
+        for host in list(self.cluster.workers):
+            self.cluster.workers.pop(host).kill()
+        self.await_told(
+            "it says that there is no room",
+            lambda told: told["trouble"] == "too few task slots for the job: needs 3, has 0",
+        )
+        self.cluster.workers[WORKER_HOSTS[0]] = self.cluster.start_worker(WORKER_HOSTS[0])
+        after = self.await_running(told["attempts"] + 1)
+        assert after["trouble"] == ""
+
     def kill_driver(self) -> None:
         self.in_the_middle()
         self.driver.kill()
@@ -232,4 +253,5 @@ def test_everything_is_killed_on_an_encrypted_cluster(tmp_path: Path) -> None:
 def test_everything_is_killed_in_any_order(tmp_path: Path, encryption: str) -> None:
     kills = [Trial.kill_slot, Trial.kill_driver, Trial.kill_executor, Trial.kill_slot]
     look = all_is_read if encryption == "none" else nothing_is_read
-    tried(tmp_path, encryption, look, *kills, *reversed(kills), Trial.kill_worker)
+    last = (Trial.kill_worker, Trial.lose_all_workers)
+    tried(tmp_path, encryption, look, *kills, *reversed(kills), *last)
