@@ -70,6 +70,7 @@ class World:
         self.executors: list[SimulatedExecutor] = []
         self.trace: list[str] = []
         self.steps = 0
+        self.toiled_ms = 0
         self.faults_left = self.random.randint(0, 10) if faults is None else faults
         self.happened: list[str] = []
         self.calamity: Callable[[], None] = lambda: None
@@ -157,6 +158,11 @@ class World:
         self.faults_left = 0
         for _ in range(400):
             self.step()
+
+    def toil(self, milliseconds: int) -> None:
+        """What is just done takes so long."""
+        self.toiled_ms += milliseconds
+        self.clock.advance(milliseconds)
 
     def _pass_time(self) -> None:
         self.clock.advance(self.random.choice((1, 1, 2, 5, 20)))
