@@ -102,7 +102,8 @@ def find_restore_point(
                 where=job.url,
                 expected="none, or an argument restore",
                 found=f"checkpoint {completed[-1]}",
-                fix='Pass restore="latest" to go on from it, or begin under another name',
+                fix='If it has stopped, pass restore="latest" to go on from it (a run that lives '
+                "is fenced then); or begin under another name",
             )
         return None
     if restore == LATEST:

@@ -70,9 +70,17 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
             max_rows: begin another file once one has so many rows.
             storage_options: go to the file system of fsspec; a local directory has none.
             entropy: where names of files come from that no other writer uses.
+
+        Raises:
+            Invalid: an option cannot be what it is.
         """
+        given: object = url  # whatever the program has passed
+        if not (isinstance(given, str) and given.strip()):
+            raise Invalid(
+                "the URL of a sink names no place", expected="a path or URL", found=repr(url)
+            )
         # Slots run in folders of their own, perhaps on machines of their own.
-        is_relative = bool(url) and ":" not in url and not os.path.isabs(url)
+        is_relative = ":" not in url and not os.path.isabs(url)
         self.url = os.path.abspath(url) if is_relative else url
         self.format = format
         self.compression = compression
@@ -81,6 +89,7 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
         self.max_rows = max_rows
         self.storage_options = dict(storage_options or {})
         self._entropy: Entropy = entropy or SystemEntropy()
+        self._check_options()
 
     def __repr__(self) -> str:
         return f"FileSink({without_password(self.url)!r}, {self.format!r})"

@@ -155,6 +155,13 @@ def choose_restoring(code: Restoring, *, line: Settings, session: Settings) -> R
     Raises:
         Invalid: the command line says otherwise than the code, but for the path.
     """
+    restore: object = code.restore  # whatever the program has passed
+    if restore is not None and not (isinstance(restore, str) and restore):
+        raise Invalid(
+            "restore says nothing that can be restored",
+            expected='"latest", the path or URL of a checkpoint or savepoint, or None',
+            found=repr(code.restore),
+        )
     dropped = code.allow_non_restored_state or None
     allow = choose(
         "execute.allow_non_restored_state", dropped, line=line, session=session, default=False

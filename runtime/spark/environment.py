@@ -20,6 +20,7 @@ from holdfast.runtime.commits import check_commits
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.control import run_folders
 from holdfast.runtime.control.endpoint import open_endpoint
+from holdfast.runtime.control.second_start import check_not_running
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.keeper import CheckpointKeeper
@@ -291,6 +292,8 @@ class StreamEnvironment:
 
         network, opens = self._network(), SessionStorages.of(self.spark)
         wait_s = self._room_timeout_ms / 1000
+        if restoring.restore is None:
+            check_not_running(name, job.url, run_folders(), SystemClock())
         facts = check_session(self.spark, self.parallelism, name, wait_s=wait_s)
         with ExitStack() as undone:
             undone.callback(facts.hold.release)

@@ -39,9 +39,8 @@ OPTIONS: list[tuple[dict[str, Any], str, str, str]] = [
 def test_options_that_do_not_fit_are_refused(
     tmp_path: Path, options: dict[str, Any], name: str, expected: str, found: str
 ) -> None:
-    sink = FileSink(str(tmp_path), **options)
-    with pytest.raises(Invalid) as caught:
-        sink.check(SCHEMA)
+    with pytest.raises(Invalid) as caught:  # when it is made, and not when the job starts
+        FileSink(str(tmp_path), **options)
     what = f"option {name} of a file sink does not fit"
     assert facts(caught) == (what, str(tmp_path), expected, found)
     assert files_in(tmp_path) == []

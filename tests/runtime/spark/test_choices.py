@@ -277,6 +277,14 @@ def test_what_belongs_to_the_path_of_the_code_is_not_contradicted(
         )
 
 
+@pytest.mark.parametrize("wrong", [True, "", 7])
+def test_what_cannot_be_restored_is_refused_by_its_argument(wrong: Any) -> None:
+    with pytest.raises(Invalid, match=r"restore says nothing that can be restored.*latest"):
+        choose_restoring(
+            replace(LATEST, restore=wrong), line=settings(None), session=settings(None)
+        )
+
+
 def test_a_session_says_it_behind_a_prefix() -> None:
     conf = {"spark.holdfast.parallelism.default": "3", "spark.app.name": "x"}
     spark = cast("Any", SimpleNamespace(conf=SimpleNamespace(getAll=conf)))

@@ -217,7 +217,8 @@ def test_a_cancelled_job_goes_on_from_what_it_retained(place: Place) -> None:
     assert str(caught.value) == (
         "job 'job' has left checkpoints, and was not told what to do with them "
         f"[{place.checkpoints.url}/job]: expected none, or an argument restore, found "
-        f'checkpoint {newest}. Pass restore="latest" to go on from it, or begin under another name'
+        f'checkpoint {newest}. If it has stopped, pass restore="latest" to go on from it (a run '
+        "that lives is fenced then); or begin under another name"
     )
     place.finish(place.env(), "job", "latest")
     assert place.completed() == ()

@@ -1,0 +1,42 @@
+"""A job that runs is not begun anew: its driver is found where commands find it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime.control import second_start
+from holdfast.runtime.control.registry import FoundRun, Registration, Runs
+from holdfast.storage import Invalid, SystemClock
+
+STORAGE = "file:///place/orders"
+RUNNING = Registration(
+    job="orders",
+    run="abcdefgh-1",
+    pid=4711,
+    host="here",
+    token="t",
+    storage=STORAGE,
+    started_ms=0,
+    holdfast_version="0",
+)
+
+
+def test_a_job_that_runs_is_not_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs((FoundRun(RUNNING, Path("socket")),), ())
+    monkeypatch.setattr(second_start, "find_runs", lambda *_, **__: runs)
+
+    def check(job: str, storage: str) -> None:
+        second_start.check_not_running(job, storage, (), SystemClock())
+
+    with pytest.raises(Invalid) as caught:
+        check("orders", STORAGE)
+    told = str(caught.value)
+    assert "job 'orders' runs already [file:///place/orders]" in told
+    assert "found run abcdefgh in process 4711 on here" in told
+    assert "holdfast stop orders" in told
+    assert "latest" not in told, "which would fence it"
+    check("bills", STORAGE)
+    check("orders", "file:///another/orders")
+    check("orders", "memory://orders")
