@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -23,11 +25,13 @@ from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
     NotFound,
+    SavepointFolder,
     load_storage,
     names,
 )
 from holdfast.storage.registry import OpenStorage
 from servers.s3 import ADMIN, REGION, S3Server
+from spark_jobs import await_that, build, make_orders, read_orders, sinks_at, write_orders
 
 
 def with_checkpoint(storage: CheckpointStorage) -> str:
@@ -104,12 +108,9 @@ def test_another_bucket_is_reached_as_the_session_says(
     check_restored_and_claimed(by_session(url), folder, by_session)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_credentials")
-def test_an_environment_asks_its_own_session(
-    s3_server: S3Server, s3_bucket: str, spark: SparkSession
-) -> None:
-    """Which the store tells by what it answers: that the checkpoint is not there."""
+@pytest.fixture
+def telling(spark: SparkSession, s3_server: S3Server) -> Iterator[SparkSession]:
+    """A session that knows the store."""
     settings = {
         "endpoint": s3_server.endpoint,
         "endpoint.region": REGION,
@@ -119,12 +120,43 @@ def test_an_environment_asks_its_own_session(
     named = {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
     for name, value in named.items():
         spark.conf.set(name, value)
-    try:
-        env = StreamEnvironment(spark, parallelism=1, storage="memory://elsewhere")
-        env.from_batch(spark.range(3), uid="numbers").sink_to(CollectSink(), uid="all")
-        folder = f"s3a://{s3_bucket}/v1/orders/{names.checkpoint_folder(9)}"
-        with pytest.raises(NotFound, match="there is no checkpoint 9 to restore from"):
-            env.execute_async("orders", restore=folder)
-    finally:
-        for name in named:
-            spark.conf.unset(name)
+    yield spark
+    for name in named:
+        spark.conf.unset(name)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_credentials")
+def test_slots_write_a_savepoint_to_a_place_that_the_session_knows(
+    s3_server: S3Server, s3_bucket: str, telling: SparkSession, tmp_path: Path
+) -> None:
+    """Its keys came to them with their task."""
+    long = [order._replace(user=order.user * 5_000) for order in make_orders(2, 30)]
+    write_orders(
+        tmp_path / "in", long, 2
+    )  # what is short is in the metadata, which the driver writes
+    env = StreamEnvironment(
+        telling, parallelism=2, storage=str(tmp_path / "mine"), checkpointing="300ms"
+    )
+    frame = read_orders(env, tmp_path / "in")
+    source = env.from_stream(frame, uid="orders")
+    job = build(env, source, sinks_at(tmp_path)).execute_async("orders")
+    await_that(lambda: job.metrics()["sources"].get("orders", {}).get("rows") == 30, "all rows")
+    saved = job.trigger_savepoint(f"s3a://{s3_bucket}/saved", format="native")
+    job.cancel()
+    there = load_storage(f"s3a://{s3_bucket}/saved", **s3_server.options())
+    folder = SavepointFolder(there, saved.rpartition("/")[2])
+    assert folder.load().operators["spend"].parts
+    files = [info.name for info in there.list(f"{folder.folder}/")]
+    assert any("/slot-" in name for name in files), f"slots have written none of {files}"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_credentials")
+def test_an_environment_asks_its_own_session(s3_bucket: str, telling: SparkSession) -> None:
+    """Which the store tells by what it answers: that the checkpoint is not there."""
+    env = StreamEnvironment(telling, parallelism=1, storage="memory://elsewhere")
+    env.from_batch(telling.range(3), uid="numbers").sink_to(CollectSink(), uid="all")
+    folder = f"s3a://{s3_bucket}/v1/orders/{names.checkpoint_folder(9)}"
+    with pytest.raises(NotFound, match="there is no checkpoint 9 to restore from"):
+        env.execute_async("orders", restore=folder)
