@@ -86,7 +86,7 @@ def seen_through(start: Callable[[], JobHandle], name: str, url: str) -> JobStat
         KeyboardInterrupt, SystemExit: it was stopped.
     """
     with stoppable():
-        work = Work(start, JobHandle.interrupt)
+        work = Work(start, lambda job: job.interrupt())
         try:
             job = work.result()
             follow(job)

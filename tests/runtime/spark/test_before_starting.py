@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from holdfast.backends import StateBackend
 from holdfast.runtime import CollectSink, JobHandle, StreamEnvironment
 from holdfast.runtime.plan import JobPlan, plan_job
 from holdfast.runtime.sinks import Sink
-from holdfast.runtime.spark import environment
+from holdfast.runtime.spark import interrupts
 from holdfast.runtime.spark.live_jobs import LiveJobs, SlotHold
 from holdfast.runtime.spark.session import _held_in_time
 from holdfast.runtime.spark.task_slots import most_task_slots
@@ -192,8 +193,10 @@ def test_an_interrupt_is_the_death_of_the_driver_and_no_cancel(
 ) -> None:
     job = Mock(spec=JobHandle)
     monkeypatch.setattr(StreamEnvironment, "execute_async", lambda *_, **__: job)
-    monkeypatch.setattr(environment, "follow", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(interrupts, "follow", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
     env = StreamEnvironment.__new__(StreamEnvironment)
+    env.storage = load_storage("memory://")
     with pytest.raises(KeyboardInterrupt):
         env.execute("job")
     job.interrupt.assert_called_once_with()

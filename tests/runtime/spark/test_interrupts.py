@@ -17,7 +17,6 @@ STARTS = """
 import signal, sys, threading, time
 from types import SimpleNamespace
 from holdfast.runtime import JobStatus, NotEnded
-from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.job_log import speak
 from holdfast.runtime.spark import interrupts
 
@@ -30,7 +29,7 @@ def result(timeout_s=None):
         raise NotEnded("not yet")
     return JobStatus.CANCELLED
 
-def interrupt(job):
+def interrupt():
     print("stopped", flush=True)
     ended.set()
 
@@ -46,13 +45,12 @@ def start():
     if moment == "starting":
         print("ready", flush=True)
         time.sleep(60)
-    return SimpleNamespace(result=result)
+    return SimpleNamespace(result=result, interrupt=interrupt)
 
 def sparks(*_):
     raise RuntimeError("a call to the JVM within a call to the JVM")
 
 signal.signal(signal.SIGINT, sparks)
-interrupts.JobHandle = SimpleNamespace(interrupt=interrupt)
 interrupts.follow = follow
 interrupts.seen_through(start, "orders", url)
 """
