@@ -106,14 +106,17 @@ class LostSlots:
         return f"{hint}; it had {told} of memory" if told else hint
 
     def _had_no_memory(self, slot: int) -> bool:
-        mine = my_identity()
+        process = self._processes[slot]
         before = self._last.get(slot, MemoryFacts()).oom_kills
+        # A slot may have failed before anybody heard that it had come, and more may while we look.
         after = [
             seen.oom_kills
-            for other, seen in self._after.items()
-            if other != slot and self._processes[other].is_beside(self._processes[slot])
+            for other, seen in self._after.copy().items()
+            if other != slot
+            and other in self._processes
+            and process.is_beside(self._processes[other])
         ]
-        if mine.is_beside(self._processes[slot]):
+        if process.is_beside(my_identity()):
             after.append(memory_facts().oom_kills)
         return before is not None and any(each is not None and each > before for each in after)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 
@@ -133,6 +134,43 @@ def test_that_the_kernel_killed_it_is_seen_by_who_is_beside_it(
     lost.lives(1, MemoryFacts(oom_kills=4))
     lost.saw(2, MemoryFacts(oom_kills=5))
     assert ("the kernel has killed a process there for want of memory" in killed(lost)) is is_known
+
+
+def test_a_slot_that_failed_before_it_was_known_says_nothing_of_others() -> None:
+    lost = slots()
+    lost.lives(1, MemoryFacts(oom_kills=4))
+    lost.saw(7, MemoryFacts(oom_kills=5))  # its own coming is still to be looked at
+    assert killed(lost) == "slot 1 (process 11 on north) was killed, or has died"
+
+
+class _TellsMeanwhile(ProcessIdentity, frozen=True, kw_only=True):
+    """Who asks where it is has a slot fail at that moment, as one does by another thread."""
+
+    tell: Callable[[], None]
+
+    def is_beside(self, other: ProcessIdentity) -> bool:
+        self.tell()
+        return super().is_beside(other)
+
+
+def test_slots_may_fail_while_it_is_asked_what_they_saw() -> None:
+    lost = slots()
+    failing = count(3)
+
+    def another_fails() -> None:
+        slot = next(failing)
+        lost.came(slot, process(slot))
+        lost.saw(slot, MemoryFacts())
+
+    for slot in (0, 1):
+        host = process(slot)
+        lost.came(
+            slot, _TellsMeanwhile(pid=slot, host=host.host, boot=host.boot, tell=another_fails)
+        )
+    lost.lives(1, MemoryFacts(oom_kills=4))
+    lost.saw(0, MemoryFacts(oom_kills=4))
+    lost.saw(2, MemoryFacts(oom_kills=5))
+    assert "for want of memory" in killed(lost)
 
 
 def test_the_driver_sees_it_where_it_is_beside_the_slot(monkeypatch: pytest.MonkeyPatch) -> None:
