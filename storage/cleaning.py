@@ -56,7 +56,7 @@ from holdfast.storage.commit import (
     settled_below,
 )
 from holdfast.storage.contents import everything_in
-from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.storage.errors import HoldfastError, NotFound, Unavailable
 from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.job import JobStorage, job_in
 from holdfast.storage.owner import JobOwner
@@ -306,10 +306,7 @@ def _last_of(job: JobStorage) -> tuple[tuple[int, ...], frozenset[str]]:
 
 def _is_of_a_job(folder: str) -> bool:
     """Whether it is the name of a folder as jobs have it, and not of another's."""
-    try:
-        return names.is_cut(folder) or names.escape(names.unescape(folder)) == folder
-    except (Invalid, UnicodeDecodeError):
-        return False
+    return names.is_cut(folder) or names.unescape(folder) is not None
 
 
 def _found(

@@ -340,23 +340,30 @@ def job_in(storage: CheckpointStorage, folder: str) -> JobStorage:
         Invalid: that record was written in a newer format.
         Unavailable: the storage did not answer.
     """
-    try:
-        if not names.is_cut(folder):
-            return storage.job(names.unescape(folder))
-        where = f"{folder}/{names.job_name()}"
-        data = storage.read(where)
-    except (NotFound, UnicodeDecodeError):
+    job_id = names.unescape(folder)
+    if job_id is not None:
+        return storage.job(job_id)
+    where = f"{folder}/{names.job_name()}"
+    data = _read_if_there(storage, where) if names.is_cut(folder) else None
+    if data is None:
         raise NotFound(
             "this is no folder of a job",
-            where=storage.url_of(folder),
+            where=storage.url_of(folder) if names.is_legal(folder) else repr(folder),
             expected=f"one that is called after its job, or has a record {names.job_name()}",
             fix="Look whether the path is right, and whether all of the folder was copied",
-        ) from None
+        )
     url = storage.url_of(where)
     found = unseal(data, kind=_NAME, version=_NAME_VERSION, body=_Name, where=url)
     if names.job_folder(found.job_id) != folder:
         raise _misnamed(url, found.job_id)
     return storage.job(found.job_id)
+
+
+def _read_if_there(storage: CheckpointStorage, name: str) -> bytes | None:
+    try:
+        return storage.read(name)
+    except NotFound:
+        return None
 
 
 def told_damage(told: str, error: Corrupt, folder: StateFolder, checkpoint_id: int) -> str:

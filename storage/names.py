@@ -88,10 +88,13 @@ _MAX_TABLE = 120
 _MAX_LABEL = 80
 _CUT = "~-"
 _PART = re.compile(rf"(?!\.)[A-Za-z0-9._=~-]{{1,{_MAX_PART}}}")
-_CHECKPOINT_OBJECT = re.compile(rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)")
+_CHECKPOINT_OBJECT = re.compile(
+    rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)", re.ASCII
+)
 _OWNER = re.compile(
     rf"owner-(\d{{{_DIGITS}}})(?:\.(start|result|held|void|claimed)-([0-9a-f]+))?"
-    rf"(?:(?<=[0-9a-f])-(\d{{{_DIGITS}}})-(\d{{{_DIGITS}}}))?"
+    rf"(?:(?<=[0-9a-f])-(\d{{{_DIGITS}}})-(\d{{{_DIGITS}}}))?",
+    re.ASCII,
 )
 
 
@@ -200,10 +203,17 @@ def _escape_byte(byte: int) -> str:
     return character if character in LEGAL_CHARACTERS and character != "~" else f"~{byte:02X}"
 
 
-def unescape(part: str) -> str:
-    """The text that `escape` was given."""
-    raw = re.sub(rb"~([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), part.encode())
-    return raw.decode()
+def unescape(part: str) -> str | None:
+    """The text that `escape` was given; None for what it has not made, such as another's file.
+
+    Also for a name that is cut. Listings and documents have names of anybody's making.
+    """
+    try:
+        raw = re.sub(rb"~([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), part.encode())
+        text = raw.decode()
+        return text if escape(text) == part else None
+    except (UnicodeError, Invalid):
+        return None
 
 
 def job_folder(job_id: str) -> str:
@@ -396,7 +406,8 @@ def writer_of(name: str) -> int | None:
 _SAVEPOINT_OBJECT = re.compile(
     r"[^/]+-[0-9a-f]{16}"  # `savepoint_file`
     r"|.+/part-\d{5,}-\d{5,}(-[0-9a-f]+)?\.parquet"  # `table_file`, of one attempt at it or all
-    r"|_claimed-[0-9a-f]{32}"
+    r"|_claimed-[0-9a-f]{32}",
+    re.ASCII,
 )
 _RecordKind = Literal["claim", "start", "result", "held", "void", "claimed"]
 

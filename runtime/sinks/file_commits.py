@@ -31,6 +31,7 @@ MISSING_OUTPUT = "execution.state-recovery.ignore-missing-output"
 _UNFINISHED = ".unfinished"
 _FINAL = "part-"
 _logger = logging.getLogger(__name__)
+_HIDDEN_FILE = re.compile(rf"(.+)-\d{{5,}}-\d{{5,}}-[^-]+{re.escape(_UNFINISHED)}", re.ASCII)
 _LEGAL_FILE = re.compile(r"(?!\.)[A-Za-z0-9._=~-]+")
 _MAX_UID = 100
 """What is before and behind it in a name leaves room for as much in every file system."""
@@ -70,10 +71,8 @@ def hidden_name(context: WriterContext, *, number: int, token: str) -> str:
 
 def age_of(file: str) -> str | None:
     """The attempt that wrote a file in a hidden folder; None for one that no writer made."""
-    parts = file.removesuffix(_UNFINISHED).rsplit("-", 3)
-    if not file.endswith(_UNFINISHED) or len(parts) != 4:
-        return None
-    return unescape(parts[0])
+    found = _HIDDEN_FILE.fullmatch(file)
+    return None if found is None else unescape(found[1])
 
 
 def final_name(

@@ -18,6 +18,7 @@ from holdfast.storage import (
     JobOwner,
     JobResult,
     JobStorage,
+    NotFound,
     ObjectInfo,
     Unavailable,
     load_storage,
@@ -34,6 +35,7 @@ from holdfast.storage.cleaning import (
 )
 from holdfast.storage.commit import Start
 from holdfast.storage.envelope import seal
+from holdfast.storage.job import job_in
 from holdfast.storage.metadata import encode_metadata
 from holdfast.storage.testing.interleaving import orders
 from holdfast.storage.testing.watched import Call, Hook, WatchedStorage
@@ -285,6 +287,11 @@ def test_jobs_are_known_by_their_owners(tmp_path: Path) -> None:
         storage.job(name).take_over()
     for other in ("notes/owner", "shared/x", "~ZZ/owner-00000000000000000001", "loose"):
         storage.write(other, b"x")
+    for other in ("~FF", "~41", "\udcff", "Ärger"):  # as others may have called them
+        (tmp_path / other).mkdir()
+        (tmp_path / other / names.claim(1)).write_bytes(b"x")
+        with pytest.raises(NotFound, match="this is no folder of a job"):
+            job_in(storage, other)
     assert jobs_in(storage) == ["a job/1", "orders", "~"]
     assert not is_job_folder(storage)
     assert is_job_folder(load_storage(str(tmp_path / "orders")))

@@ -19,6 +19,22 @@ def test_different_texts_get_different_parts(first: str, second: str) -> None:
     assert (names.escape(first) == names.escape(second)) == (first == second)
 
 
+@given(st.text(st.sampled_from(["~", "F", "4", "1", "-", ".", "/", "é", "\udcff"])))
+def test_names_that_were_not_made_here_stand_for_no_text(part: str) -> None:
+    """They are passed over: no two names stand for the same, and none fails who lists them."""
+    text = names.unescape(part)
+    assert text is None or names.escape(text) == part
+    assert text is None or not names.is_cut(part)
+
+
+@pytest.mark.parametrize("digit", ["٣", "\uff11"])
+def test_numbers_are_of_plain_digits(digit: str) -> None:
+    number = digit * 20
+    assert names.parse_owner(f"owner-{number}") is None
+    assert names.parse_checkpoint_object(f"chk-{number}/_metadata") is None
+    assert not names.is_of_savepoint(f"a/part-{digit * 5}-00000.parquet")
+
+
 @pytest.mark.parametrize("text", ["", "x" * 201, "é" * 100, "\ud800"])
 def test_text_that_cannot_be_a_part_is_refused(text: str) -> None:
     with pytest.raises(Invalid):

@@ -67,6 +67,9 @@ CRAFTED = [
     ("_holdfast/job/another/0.1-00003-00000-ab.unfinished", None),
     ("_holdfast/job/out/../out/0.1-00003-00000-ab.unfinished", None),
     ("_holdfast/job/out/README", None),
+    ("_holdfast/job/out/~FF-00003-00000-ab.unfinished", None),
+    ("_holdfast/job/out/~41-00003-00000-ab.unfinished", None),
+    ("_holdfast/job/out/0.1-3-0-ab.unfinished", None),
     (None, "../victim"),
     (None, "/etc/cron.d/part-out-1"),
     (None, "part-out-/../../victim"),
@@ -274,6 +277,19 @@ def test_names_in_a_hidden_folder_tell_their_age() -> None:
     assert age_of("README") is None
     assert age_of("a-00003-00000-token") is None
     assert age_of("00003-00000-token.unfinished") is None
+
+
+def test_files_of_others_in_a_hidden_folder_stay_and_are_in_nobodys_way(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path))
+    (left,) = prepared(sink, attempt="1")
+    folder = os.fsencode(tmp_path / left.hidden).rpartition(b"/")[0]
+    foreign = [b"~FF", b"\xff", b"~ZZ", b"~41", b"0~", "é".encode()]
+    for name in foreign:
+        with open(folder + b"/" + name + b"-00003-00000-ab.unfinished", "wb"):
+            pass
+    sink.clean([], context(attempt="9"))
+    assert len(os.listdir(folder)) == len(foreign)
+    assert not (tmp_path / left.hidden).exists()
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "json", "csv"])
