@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.backends.entries import Block, frame, frames
-from holdfast.storage.errors import Corrupt
+from holdfast.storage.errors import UNREADABLE, Corrupt
 
 __all__ = ["Added", "Change", "Removed", "SetHead", "decode_sets", "encode_set"]
 
@@ -77,7 +77,7 @@ def decode_sets(
 def _decode(data: bytes, where: str) -> SetHead | Change:
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise _not_the_sets(where, "a head, or rows in columns", str(error)) from error
 
 

@@ -20,7 +20,7 @@ from holdfast.backends.key_base import KeyCodec
 from holdfast.backends.key_scalars import IntKey
 from holdfast.backends.key_text import StrKey
 from holdfast.backends.value_codec import PICKLE, ValueCodec, pack_value
-from holdfast.storage.errors import Corrupt
+from holdfast.storage.errors import UNREADABLE, Corrupt
 
 __all__ = [
     "FLOATS",
@@ -211,7 +211,7 @@ def _is_pickled(codec: ValueCodec[Any]) -> bool:
 def _decoded(decoder: msgspec.msgpack.Decoder[list[Any]], data: bytes, where: str) -> list[Any]:
     try:
         return decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Corrupt(
             "a column of values cannot be read",
             where=where,

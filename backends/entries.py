@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.storage.errors import Corrupt
+from holdfast.storage.errors import UNREADABLE, Corrupt
 
 __all__ = [
     "NO_VALUES",
@@ -318,7 +318,7 @@ def frames(pieces: Iterable[bytes], *, where: str) -> Iterator[bytes]:
 def _decode_block(data: bytes, where: str) -> Block:
     try:
         return _block_decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Corrupt(
             "a block of state cannot be read",
             where=where,

@@ -14,7 +14,7 @@ from holdfast.backends.type_schema import Schema
 from holdfast.backends.typed_keys import KeyForm
 from holdfast.backends.typed_values import ValueForm
 from holdfast.backends.value_codec import ValueCodec, pack_value
-from holdfast.storage.errors import Invalid
+from holdfast.storage.errors import UNREADABLE, Invalid
 
 __all__ = ["KeyPart", "ValuePart", "has_null"]
 
@@ -88,7 +88,7 @@ class ValuePart:
                 found=error.found,
                 fix=error.fix,
             ) from error
-        except (*_MISFITS, msgspec.MsgspecError) as error:
+        except (*_MISFITS, *UNREADABLE) as error:
             raise Invalid(
                 f"column {name!r} has what is no such value",
                 expected=f"values of type {self._codec.name}",

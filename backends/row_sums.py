@@ -18,7 +18,7 @@ from holdfast.backends.entries import Block, Column
 from holdfast.backends.snapshots import TableInfo
 from holdfast.backends.typed_rows import Positions
 from holdfast.backends.typed_values import Unfit, ValueForm
-from holdfast.storage.errors import Corrupt
+from holdfast.storage.errors import UNREADABLE, Corrupt
 
 __all__ = ["RowCounter", "RowSums"]
 
@@ -129,7 +129,7 @@ class RowCounter:
             if self._form is not None:
                 values = self._form.from_arrow(self._form.to_arrow(values))
             items = list(map(bytes, _raw_items.decode(values)))
-        except (msgspec.DecodeError, Unfit) as error:
+        except (*UNREADABLE, Unfit) as error:
             raise Corrupt(
                 "a column of values cannot be read",
                 where=f"table {self._info.name!r}",

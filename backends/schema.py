@@ -15,7 +15,7 @@ import msgspec
 from holdfast.backends.schema_steps import Step, Verdict, step_between
 from holdfast.backends.type_schema import Schema, are_alike
 from holdfast.backends.value_codec import PICKLE, ValueCodec, pack_value
-from holdfast.storage.errors import Corrupt, Invalid
+from holdfast.storage.errors import UNREADABLE, Corrupt, Invalid
 
 __all__ = [
     "SchemaChange",
@@ -96,7 +96,7 @@ def migration_for(writer: Schema, reader: ValueCodec[_V]) -> Callable[[bytes], _
     def migrate(data: bytes) -> _V:
         try:
             plain = convert(msgspec.msgpack.decode(data))
-        except (msgspec.DecodeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        except (*UNREADABLE, ValueError, TypeError, LookupError, AttributeError) as error:
             raise Corrupt(
                 "the bytes of a value cannot be migrated",
                 expected=f"a value written as {_text(writer)}",

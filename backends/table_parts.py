@@ -25,6 +25,7 @@ from holdfast.backends.snapshots import Segments, SnapshotFuture
 from holdfast.backends.type_schema import are_alike
 from holdfast.backends.typed_rows import COMPLETE, TYPES, RowForm, TypedTable
 from holdfast.storage import Corrupt, Handle, SegmentStream, StateFolder
+from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["Part", "is_complete_part", "read_part", "read_part_columns", "write_parts"]
 
@@ -263,7 +264,11 @@ def _reading(where: str) -> Iterator[None]:
 def _form_of(file: pq.ParquetFile, table: TypedTable, rows: int, where: str) -> RowForm:
     """How it is read, once it is certain that it is a file of this table, and has all rows."""
     schema = file.schema_arrow
-    said = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+    # Anybody can have written it: what is no text is no text of ours, either.
+    said = {
+        key.decode(errors="replace"): value.decode(errors="replace")
+        for key, value in (schema.metadata or {}).items()
+    }
     wanted = dict(table.metadata)
     found = {key: said.get(key, "nothing") for key in wanted}
     if found != wanted and not _are_alike(found, wanted):
@@ -281,7 +286,7 @@ def _are_alike(found: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     first, second = ({**each, TYPES: ""} for each in (found, wanted))
     try:
         types = [msgspec.json.decode(each.get(TYPES, "")) for each in (found, wanted)]
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return False
     return first == second and are_alike(*types)
 

@@ -31,7 +31,7 @@ from holdfast.backends.type_schema import Schema
 from holdfast.backends.typed_keys import KeyForm
 from holdfast.backends.typed_values import Unfit, ValueForm
 from holdfast.backends.value_codec import ValueCodec, pack_value
-from holdfast.storage.errors import Corrupt, HoldfastError
+from holdfast.storage.errors import UNREADABLE, Corrupt, HoldfastError
 
 __all__ = ["COMPLETE", "TYPES", "Positions", "RowForm", "TypedTable"]
 
@@ -108,7 +108,7 @@ class RowForm:
         """
         try:
             return self._block(batch)
-        except (*_READ_ERRORS, pa.ArrowException, HoldfastError, msgspec.MsgspecError) as error:
+        except (*_READ_ERRORS, pa.ArrowException, HoldfastError, *UNREADABLE) as error:
             raise Corrupt(
                 "a row of state cannot be read",
                 where=where,

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 import xxhash
 
-from holdfast.storage.errors import Corrupt, Invalid
+from holdfast.storage.errors import UNREADABLE, Corrupt, Invalid
 
 __all__ = ["seal", "unseal"]
 
@@ -52,7 +52,7 @@ def unseal(data: bytes, *, kind: str, version: int, body: type[_Body], where: st
     """
     try:
         envelope = msgspec.json.decode(data, type=_Envelope)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise _not_ours(data, kind, where, str(error)) from None
     found = _checksum(envelope.holdfast, envelope.version, memoryview(envelope.body))
     if found != envelope.checksum:
@@ -80,7 +80,7 @@ def unseal(data: bytes, *, kind: str, version: int, body: type[_Body], where: st
         )
     try:
         return msgspec.json.decode(envelope.body, type=body)
-    except msgspec.ValidationError as error:
+    except UNREADABLE as error:
         raise Corrupt(
             f"the {kind} document does not have the shape of its version",
             where=where,

@@ -17,7 +17,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 __all__ = [
+    "UNREADABLE",
     "Corrupt",
     "Fenced",
     "HoldfastError",
@@ -27,6 +30,10 @@ __all__ = [
     "TooLarge",
     "Unavailable",
 ]
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoders raise for bytes that are none of theirs: text that is none, and nesting without
+end, are no errors of msgspec."""
 
 
 class HoldfastError(Exception):

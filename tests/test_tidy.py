@@ -173,6 +173,16 @@ BROKEN: list[tuple[Check, str, str]] = [
     (tidy.nothing_that_comes_in_is_run, "storage/a.py", "import marshal\nmarshal.loads(d)"),
     (tidy.nothing_that_comes_in_is_run, "backends/a.py", "eval(text)"),
     (tidy.nothing_that_comes_in_is_run, "runtime/operators/user_code.py", "exec(text)"),
+    (
+        tidy.what_cannot_be_read_is_foreseen,
+        "storage/a.py",
+        "try:\n    m.json.decode(d)\nexcept msgspec.MsgspecError:\n    pass",
+    ),
+    (
+        tidy.what_cannot_be_read_is_foreseen,
+        "backends/a.py",
+        "try:\n    x.decode(d)\nexcept (TypeError, DecodeError) as e:\n    pass",
+    ),
     (tidy.all_is_what_is_public, "storage/a.py", "def f(): ..."),
     (tidy.all_is_what_is_public, "storage/a.py", "__all__ = []\ndef f(): ..."),
     (tidy.all_is_what_is_public, "storage/a.py", "__all__ = []\nif x:\n    LIMIT = 1"),
@@ -244,6 +254,16 @@ SOUND: list[tuple[Check, str, str]] = [
     (tidy.nothing_that_comes_in_is_run, "backends/value_codec.py", "import pickle\npickle.loads"),
     (tidy.nothing_that_comes_in_is_run, "tests/a.py", "import pickle\npickle.loads(data)"),
     (tidy.nothing_that_comes_in_is_run, "runtime/cli/program.py", "exec(code)\nself.eval()"),
+    (
+        tidy.what_cannot_be_read_is_foreseen,
+        "storage/a.py",
+        "try:\n    m.json.decode(d)\nexcept (*UNREADABLE, TypeError):\n    pass",
+    ),
+    (
+        tidy.what_cannot_be_read_is_foreseen,
+        "storage/a.py",
+        "try:\n    m.convert(d, A)\nexcept msgspec.ValidationError:\n    pass",
+    ),
     (tidy.all_is_what_is_public, "tests/a.py", "def f(): ..."),
     (tidy.all_is_what_is_public, "storage/a.py", "__all__ = ['f']\ndef f(): ...\n_x = 1"),
     (

@@ -304,6 +304,29 @@ def nothing_that_comes_in_is_run(module: Module) -> list[str]:
     return [module.problem(line, f"{name}: runs code that comes in") for line, name in found]
 
 
+def what_cannot_be_read_is_foreseen(module: Module) -> list[str]:
+    """Who decodes bytes and expects an error of msgspec expects all that decoders raise."""
+    if not module.is_in_room:
+        return []
+    names = {
+        handler.lineno: {name for each in ast.walk(handler.type) for name in dotted(each)}
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Try) and any(map(_decodes, node.body))
+        for handler in node.handlers
+        if handler.type is not None
+    }
+    return [
+        module.problem(line, "msgspec's errors are not all that is raised: catch UNREADABLE")
+        for line, caught in names.items()
+        if caught & {"MsgspecError", "DecodeError", "ValidationError"}
+        and not caught & {"ValueError", "UNREADABLE"}
+    ]
+
+
+def _decodes(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Attribute) and each.attr == "decode" for each in ast.walk(node))
+
+
 def annotated(tree: ast.Module) -> Iterator[ast.expr]:
     """Every annotation."""
     for node in ast.walk(tree):
@@ -432,6 +455,7 @@ CHECKS: tuple[Check, ...] = (
     files_are_deleted_in_known_places,
     chance_comes_from_entropy,
     nothing_that_comes_in_is_run,
+    what_cannot_be_read_is_foreseen,
     all_is_what_is_public,
     packages_only_re_export,
     other_project_is_not_named,

@@ -30,6 +30,7 @@ from holdfast.runtime.control.messages import (
 from holdfast.runtime.control.registry import FoundRun
 from holdfast.runtime.told_errors import told_error, told_kinds
 from holdfast.storage import Clock, Invalid, NotFound, SystemClock, Unavailable
+from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["JobClient"]
 
@@ -110,7 +111,7 @@ class JobClient:
             ) from error
         try:
             return msgspec.json.decode(body, type=kind)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise _unreadable(self.registration.holdfast_version, where, error) from error
 
     def _answer(self, connection: socket.socket, where: str) -> msgspec.Raw:
@@ -130,7 +131,7 @@ class JobClient:
                 )
             try:
                 answer = msgspec.json.decode(data, type=Answer)
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 raise _unreadable(self.registration.holdfast_version, where, error) from error
             match answer:
                 case Pulse():

@@ -44,6 +44,7 @@ from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.told_errors import tell_error, told_kinds
 from holdfast.storage import Clock, Entropy, HoldfastError, Invalid, Unavailable
 from holdfast.storage.distribution import holdfast_version
+from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["MOST_REQUEST_BYTES", "JobEndpoint", "open_endpoint"]
 
@@ -366,7 +367,7 @@ class JobEndpoint:
         """
         try:
             call = msgspec.json.decode(data, type=Call)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise Invalid("the driver does not understand the call", found=str(error)) from error
         if not hmac.compare_digest(call.token.encode(), self.registration.token.encode()):
             raise Invalid(
@@ -378,7 +379,7 @@ class JobEndpoint:
             raise _other_version(f"version {PROTOCOL}", f"version {call.version}")
         try:
             request: Request = msgspec.json.decode(call.request, type=Request)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise _other_version("a request that it knows", str(error)) from error
         return request
 

@@ -24,6 +24,7 @@ import msgspec
 
 from holdfast.runtime.control.folder import check_folder
 from holdfast.storage import Clock, Corrupt, HoldfastError, Invalid, Unavailable
+from holdfast.storage.errors import UNREADABLE
 
 __all__ = [
     "FoundRun",
@@ -199,7 +200,7 @@ def _read(path: Path) -> Registration:
         version = msgspec.json.decode(data, type=_Versioned).version
         if version == _VERSION:
             return msgspec.json.decode(data, type=Registration)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Corrupt(
             "the file of a running job is damaged", where=str(path), found=str(error)
         ) from error

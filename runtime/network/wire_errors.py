@@ -18,6 +18,7 @@ from holdfast.runtime.channel import Closed
 from holdfast.runtime.staging import Superseded
 from holdfast.runtime.told_errors import ToldError, tell_error, told_error, told_kinds
 from holdfast.storage import HoldfastError, Invalid, Unavailable
+from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["from_transport", "from_wire", "raising_house_errors", "raising_wire_errors", "to_wire"]
 
@@ -49,7 +50,7 @@ def from_wire(error: Exception) -> HoldfastError | None:
         return None
     try:
         sent = _decoder.decode(data)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return told_error(sent, _KINDS)
 

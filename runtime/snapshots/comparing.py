@@ -34,6 +34,7 @@ from holdfast.runtime.snapshots.finding import StoredSnapshot
 from holdfast.runtime.snapshots.inspecting import type_of
 from holdfast.runtime.snapshots.settled import settled
 from holdfast.runtime.snapshots.showing import unpacked
+from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["ComparedSnapshots", "ComparedState", "compare"]
 
@@ -432,7 +433,7 @@ def _packed(block: Block, schema: Schema, common: Schema | None) -> list[bytes]:
 def _projected(packed: msgspec.Raw, project: Callable[[Any], Any]) -> bytes:
     try:
         return msgspec.msgpack.encode(project(msgspec.msgpack.decode(packed)))
-    except (msgspec.MsgspecError, TypeError):  # a map with maps for keys stays as it is
+    except (*UNREADABLE, TypeError):  # a map with maps for keys stays as it is
         return bytes(packed)
 
 

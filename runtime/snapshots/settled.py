@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.storage.errors import UNREADABLE
+
 __all__ = ["settled"]
 
 _decode = msgspec.msgpack.Decoder().decode
@@ -19,7 +21,7 @@ def settled(packed: bytes) -> bytes:
     """
     try:
         return _encode(_in_order(_decode(packed)))
-    except (msgspec.MsgspecError, TypeError):
+    except (*UNREADABLE, TypeError):
         return packed
 
 

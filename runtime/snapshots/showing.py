@@ -19,6 +19,7 @@ from holdfast.backends.value_codec import PICKLE
 from holdfast.runtime.snapshots.finding import StoredSnapshot
 from holdfast.runtime.snapshots.selections import given_key
 from holdfast.storage import Invalid, NotFound
+from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["rows_of", "the_operator", "the_state", "unpacked"]
 
@@ -171,7 +172,7 @@ def _plain(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _values(column: pa.Array, field: pa.Field) -> list[Any]:
-    encoding = (field.metadata or {}).get(ENCODING.encode(), b"").decode()
+    encoding = (field.metadata or {}).get(ENCODING.encode(), b"").decode(errors="replace")
     listed: list[Any] = column.to_pylist()
     if encoding == PICKLE:
         return [f"<a pickle of {len(each)} bytes>" for each in listed]
@@ -208,8 +209,12 @@ def unpacked(data: bytes | None) -> Any:
         return None
     try:
         return _in_pairs(msgspec.msgpack.decode(data))
-    except msgspec.DecodeError:  # some map has maps as keys, which no dict can
+    except UNREADABLE:  # it may be that some map has maps as keys, which no dict can
+        pass
+    try:
         return _piece(msgspec.Raw(data))
+    except UNREADABLE:
+        return f"<{len(data)} bytes that cannot be read>"
 
 
 def _in_pairs(value: Any) -> Any:
@@ -233,7 +238,7 @@ def _piece(data: msgspec.Raw) -> Any:
         return dict(entries) if all(isinstance(key, str) for key in parts[::2]) else entries
     try:
         return [_piece(each) for each in _pieces.decode(packed)]
-    except msgspec.ValidationError:  # it is no array
+    except UNREADABLE:  # it is no array
         return msgspec.msgpack.decode(packed)
 
 

@@ -90,7 +90,7 @@ def last_used_of(frame: DataFrame, said: str | None, *, has_ttl: bool, state: st
 
 def encoding_of(field: pa.Field) -> str:
     """How bytes are written that a column, or a part of it, has as they are; empty if none."""
-    own = (field.metadata or {}).get(ENCODING.encode(), b"").decode()
+    own = (field.metadata or {}).get(ENCODING.encode(), b"").decode(errors="replace")
     inner = (encoding_of(each) for each in parts_of(field.type))
     return own or next(filter(None, inner), "")
 

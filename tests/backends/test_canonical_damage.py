@@ -112,6 +112,7 @@ def test_a_storage_that_does_not_answer_is_not_taken_for_damage(
     [
         ("text", r"cannot be read as a table.*Parquet"),
         ("other state", r"not the one that was written for this table.*'value'.*'other'"),
+        ("metadata that are no text", r"not the one that was written for this table"),
         ("fewer rows", r"not the one.*100 rows.*99 rows"),
         ("another type", r"not the one.*int64.*double"),
         ("no order", r"not in order.*key groups that ascend"),
@@ -128,6 +129,9 @@ def test_a_file_that_is_another_is_refused(job: JobStorage, other: str, message:
                 handles["value/0"] = writer.add(b"no table " * 9000)
         case "other state":
             handles["value/0"] = handles["other/0"]
+        case "metadata that are no text":
+            said = dict.fromkeys([*(table.schema.metadata or {}), b"\xff"], b"\xff")
+            handles["value/0"] = written(job, table.replace_schema_metadata(said))
         case "fewer rows":
             handles["value/0"] = written(job, table.slice(1))
         case "another type":

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.backends.byte_store import in_columns
-from holdfast.backends.columns import FLOATS, WHOLE_NUMBERS, packed_numbers, split_column
+from holdfast.backends.columns import (
+    FLOATS,
+    WHOLE_NUMBERS,
+    decode_values,
+    packed_numbers,
+    split_column,
+)
 from holdfast.backends.entries import Column, listed
 from holdfast.backends.value_codec import value_codec_for
 from holdfast.storage import Corrupt
@@ -81,3 +87,8 @@ def test_only_numbers_of_nine_bytes_are_taken_as_an_array() -> None:
     assert found([2**40, 1.0], WHOLE_NUMBERS) is None
     assert found([2**40, 1], WHOLE_NUMBERS) is None
     assert found(["a" * 8], WHOLE_NUMBERS) is None
+
+
+def test_text_that_is_none_is_damage() -> None:
+    with pytest.raises(Corrupt, match="column of values cannot be read"):
+        decode_values(value_codec_for(str), b"\x91\xa1\xff", "here")

@@ -6,6 +6,7 @@ Their checksums are right, as anybody can make them so.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -90,6 +91,17 @@ def test_no_document_names_a_file_that_is_not_in_its_folder(file: str) -> None:
             decode_metadata(data, where="/here")
     with pytest.raises(ValueError, match=r"no name of a file|is a record"):
         FileHandle(file, 0, 1, "0" * 16)
+
+
+@pytest.mark.parametrize("body", [b'{"job_id":"\xff"}', b"[" * 50_000 + b"]" * 50_000])
+def test_text_that_is_none_and_nesting_without_end_are_damage(body: bytes) -> None:
+    for version in (1, METADATA_VERSION):
+        with pytest.raises(Corrupt, match="/here"):
+            decode_metadata(
+                seal("checkpoint", version, cast(Any, msgspec.Raw(body))), where="/here"
+            )
+    with pytest.raises(Corrupt, match="/here"):
+        decode_metadata(body, where="/here")
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, -1)])

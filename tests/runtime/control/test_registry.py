@@ -141,11 +141,14 @@ def test_a_socket_that_is_listened_on_stays_however_old(folder: Path) -> None:
         assert names(folder) == {"ea10000000000000.sock"}
 
 
-def test_a_damaged_entry_is_told_while_somebody_listens(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "data", [b'{"version": 1, "job": 3}', b'{"version": 1, "job": "\xff"}', b"[" * 50_000]
+)
+def test_a_damaged_entry_is_told_while_somebody_listens(folder: Path, data: bytes) -> None:
     path = folder / "aaaa100000000000.json"
     with listening(folder, "aaaa100000000000"):
         path.touch(0o600)
-        path.write_bytes(b'{"version": 1, "job": 3}')
+        path.write_bytes(data)
         (trouble,) = look(folder).troubles
         assert isinstance(trouble, Corrupt)
         assert trouble.where == str(path)
