@@ -24,6 +24,7 @@ from holdfast.storage import (
     ManualClock,
     OperatorState,
     SegmentWriter,
+    StateFolder,
     StateSnapshot,
     SystemClock,
 )
@@ -45,7 +46,7 @@ class Begun:
 
 
 class LoggedRun:
-    """One attempt; `from_job` is the job whose checkpoint is `restored`, if it is another one."""
+    """One attempt; `from_job` is where the state of `restored` is, if it is of another job."""
 
     def __init__(
         self,
@@ -54,13 +55,14 @@ class LoggedRun:
         *,
         parallelism: int = 1,
         restored: CheckpointMetadata | None = None,
-        from_job: JobStorage | None = None,
+        from_job: StateFolder | None = None,
         retained: int = 1,
         key_type: Any = int,
+        now_ms: int = NOW_MS,
     ) -> None:
         self.job = job
         self.owner = job.take_over()
-        self.clock = ManualClock(NOW_MS)
+        self.clock = ManualClock(now_ms)
         self._retained = retained
         self.number = self.owner.next_checkpoint_id
         self.owner.remove(self.owner.orphans(in_flight=range(self.number, _ABOVE_ALL)))
@@ -81,6 +83,7 @@ class LoggedRun:
                     storage=from_job or job,
                     clock=self.clock,
                     early=EarlyFiles(job, self.number),
+                    allow_pickle=True,
                 )
                 self.slots.append(slot)
                 if restored is not None and from_job is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,8 @@ from holdfast.storage import load_storage
 from tried_backends import LOGGED, PLAIN, backend_named
 from version_chains import VersionChain
 
-CHAINS = 4
+CHAINS = 6
+"""Each without a changelog, with one, and with both in turns; keys of each kind."""
 VERSIONS = 4
 SOAKED = 1000
 
@@ -50,11 +52,16 @@ def test_a_value_goes_through_versions_as_if_it_were_written_anew() -> None:
 
 
 def try_chain(name: str, seed: int, folder: Path) -> VersionChain:
-    """Of one backend, with a changelog and without in turns."""
-    backends = [backend_named(each, folder / "state") for each in (name, f"{LOGGED}-{name}")]
-    own = random.Random(seed).choice([backends, backends[:1], backends[1:]])
+    """That begins on one backend; by its seed with a changelog, without, or with both in turns."""
+    places = {each: folder / "state" / each for each in PLAIN}
+    plain = {each: backend_named(each, place) for each, place in places.items()}
+    logged = {each: backend_named(f"{LOGGED}-{each}", place) for each, place in places.items()}
+    kinds = {
+        each: ([plain[each]], [logged[each]], [plain[each], logged[each]])[seed % 3]
+        for each in PLAIN
+    }
     job = load_storage(str(folder / "storage"), inline_limit_bytes=0).job("job")
-    chain = VersionChain(job, own, seed)
+    chain = VersionChain(job, kinds, plain, seed, name)
     chain.run(VERSIONS)
     return chain
 
@@ -62,10 +69,13 @@ def try_chain(name: str, seed: int, folder: Path) -> VersionChain:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 def test_chains_of_versions_read_as_if_all_were_written_anew(name: str, quick_path: Path) -> None:
+    seen: Counter[str] = Counter()
     for seed in range(CHAINS):
         chain = try_chain(name, seed, quick_path / str(seed))
         assert chain.seen["checkpoints"] >= VERSIONS
-        assert chain.seen["asked"]
+        seen += chain.seen
+    assert {"asked", "refused", "asked as before", "given up"} <= seen.keys()
+    assert {f"converted to {each}" for each in (*PLAIN, "any")} <= seen.keys()
 
 
 @pytest.mark.soak
@@ -74,5 +84,6 @@ def test_chains_of_versions_read_as_if_all_were_written_anew(name: str, quick_pa
 def test_many_chains_of_versions_read_as_if_all_were_written_anew(
     name: str, quick_path: Path
 ) -> None:
-    for seed in range(PLAIN.index(name), SOAKED, len(PLAIN)):
-        try_chain(name, seed, quick_path / str(seed))
+    for seed in range(SOAKED):
+        if seed // 6 % len(PLAIN) == PLAIN.index(name):  # six have each kind of what seeds decide
+            try_chain(name, seed, quick_path / str(seed))
