@@ -24,6 +24,7 @@ __all__ = [
     "NotOpened",
     "OperatorFailed",
     "UserCodeFailed",
+    "may_pass",
     "operator_named",
 ]
 
@@ -123,3 +124,13 @@ def operator_named(uid: str, kind: type[OperatorFailed] = OperatorFailed) -> Ite
         raise
     except Exception as error:
         raise kind(uid, error) from error
+
+
+_LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+"""Errors of the system that trying again does not change."""
+
+
+def may_pass(kind: type[BaseException]) -> bool:
+    """Whether what a user's code met may be gone by itself: a network, a server, a disk."""
+    is_of_system = issubclass(kind, OSError) and not issubclass(kind, _LASTING)
+    return is_of_system or issubclass(kind, Unavailable)

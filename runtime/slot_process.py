@@ -13,7 +13,7 @@ from functools import partial
 
 from holdfast.runtime.addresses import Listening
 from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.errors import NotOpened, OperatorFailed, UserCodeFailed
+from holdfast.runtime.errors import NotOpened, OperatorFailed, UserCodeFailed, may_pass
 from holdfast.runtime.network import (
     BeginSavepoint,
     Cancel,
@@ -55,8 +55,6 @@ _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 20.0
 _LOOK_S = 0.5
 _CLOSING_S = 5.0
-_LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
-"""Errors of the system that trying again does not change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,9 +146,7 @@ def _may_pass(error: BaseException | None) -> bool:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if isinstance(error, Unavailable) or (
-            isinstance(error, OSError) and not isinstance(error, _LASTING)
-        ):
+        if may_pass(type(error)):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -54,6 +54,7 @@ from holdfast.runtime.driver.outcomes import (
     Unsuccessful,
     failure_in,
     first_line_of,
+    source_failure_in,
 )
 from holdfast.runtime.driver.patience import Patience
 from holdfast.runtime.driver.savepoints import announcement, given_up
@@ -294,8 +295,7 @@ class Attempt:
     def _source_has_failed(self, event: SourceFailed) -> None:
         if self._phase is Phase.FINISHING:
             return  # all that counts of it is in the last checkpoint; it met slots that had ended
-        what = f"source {event.uid!r} failed: {event.summary}"
-        self._fail(what, event.details, is_fatal=event.is_fatal, uid=event.uid)
+        self._outcome = self._outcome or source_failure_in(event)
         self._is_symptom = True
 
     def _begin_savepoint(self, order: SavepointOrder) -> None:

@@ -80,6 +80,8 @@ class SourceFailed:
     summary: str
     details: str
     is_fatal: bool = False
+    fault: str = ""
+    """What the user's own code or data does wrong, the same each time; empty if it is not that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Feed:
         self._may_feed.set()
         self._has_drained = False
         self._telling = threading.Lock()
-        self._withheld: tuple[str, str, bool] | None = None
+        self._withheld: SourceFailed | None = None
         """A failure that is told only if the source is to go on."""
         self._cuts = ThreadPoolExecutor(1, f"barriers of {source.uid}")
         # Not the same thread: the next barrier would wait for a place that is slow, and the slots
@@ -202,20 +202,21 @@ class Feed:
                 slot.call(EndSource(source=self._source.uid, sequence=sequence))
             self.has_ended = True
 
-    def fail(self, summary: str, details: str, *, is_fatal: bool = False) -> None:
-        """Say that the source cannot go on.
+    def fail(self, summary: str, details: str, *, is_fatal: bool = False, fault: str = "") -> None:
+        """Say that the source cannot go on; for `fault` see `SourceFailed`.
 
         Nothing follows from that once it was drained: it is not to go on, and slots have told so
         whoever was just pushing. While it is held it is told when it is released: if the job ends
         instead, by the savepoint for which it is held, it has nothing to go on with.
         """
+        failed = SourceFailed(self._source.uid, summary, details, is_fatal, fault)
         with self._telling:
             if self._has_drained:
                 return
             if self.is_held:
-                self._withheld = (summary, details, is_fatal)
+                self._withheld = failed
                 return
-        self._fail(summary, details, is_fatal=is_fatal)
+        self._tell(failed)
 
     def cut(
         self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None = None
@@ -244,8 +245,7 @@ class Feed:
             self._may_feed.set()
             withheld, self._withheld = self._withheld, None
         if withheld is not None:
-            summary, details, is_fatal = withheld
-            self._fail(summary, details, is_fatal=is_fatal)
+            self._tell(withheld)
 
     def close(self) -> None:
         """The attempt is over: whoever feeds is stopped by an error at its next step."""
@@ -263,7 +263,7 @@ class Feed:
                     for slot in self._slots:
                         slot.call(EndSource(source=self._source.uid, sequence=sequence))
         except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
-            self._fail(f"it could not be ended: {error}", "")
+            self._fail(f"it could not be ended: {error}")
 
     def _cut(
         self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None
@@ -287,7 +287,7 @@ class Feed:
                     )
                 position = self._source.position()
         except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
-            self._fail(f"a barrier could not be sent: {error}", "")
+            self._fail(f"a barrier could not be sent: {error}")
             return
         folder = None if savepoint is None else savepoint.folder
         threads = self._stores if savepoint is None else self._saves
@@ -314,9 +314,12 @@ class Feed:
         else:
             self._events.put(SourceCut(checkpoint_id, uid, stored))
 
-    def _fail(self, summary: str, details: str, *, is_fatal: bool = False) -> None:
+    def _fail(self, summary: str) -> None:
+        self._tell(SourceFailed(self._source.uid, summary, ""))
+
+    def _tell(self, failed: SourceFailed) -> None:
         if not self._is_over:
-            self._events.put(SourceFailed(self._source.uid, summary, details, is_fatal))
+            self._events.put(failed)
 
     def _hold(self) -> None:
         """Let nobody feed. In one's turn."""

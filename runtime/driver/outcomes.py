@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from holdfast.runtime.driver.events import SourceFailed
 from holdfast.runtime.network import Failed
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Unsuccessful",
     "failure_in",
     "first_line_of",
+    "source_failure_in",
 ]
 
 
@@ -45,7 +47,8 @@ class FailureKind(Enum):
     """What has failed, as far as it matters for whether trying again may help."""
 
     USER_CODE = "user code"
-    """A function of the user's raised what has nothing to do with the world around it."""
+    """A function of the user's raised what has nothing to do with the world around it, or Spark met
+    a record or a value that it cannot read."""
     SLOT_KILLED = "slot killed"
     """The process of a slot is gone, and its executor is not."""
     OTHER = "other"
@@ -62,6 +65,8 @@ class Unsuccessful:
     uid: str | None = None
     """The operator or source in which it happened, if it is one."""
     kind: FailureKind = FailureKind.OTHER
+    fault: str = ""
+    """What makes it the same as another failure; empty if the reason does."""
 
 
 Outcome = Succeeded | Cancelled | Unsuccessful
@@ -74,6 +79,13 @@ def failure_in(event: Failed) -> Unsuccessful:
     kind = FailureKind.USER_CODE if event.is_users else FailureKind.OTHER
     reason = f"{prefix}{event.summary}"
     return Unsuccessful(reason, event.traceback, event.is_fatal, event.uid, kind)
+
+
+def source_failure_in(event: SourceFailed) -> Unsuccessful:
+    """How an attempt ends by what a source says."""
+    reason = f"source {event.uid!r} failed: {event.summary}"
+    kind = FailureKind.USER_CODE if event.fault else FailureKind.OTHER
+    return Unsuccessful(reason, event.details, event.is_fatal, event.uid, kind, event.fault)
 
 
 def first_line_of(error: Exception) -> str:

@@ -67,7 +67,8 @@ def _what(outcome: Unsuccessful) -> Hashable:
     # may come to any.
     if outcome.kind is FailureKind.SLOT_KILLED:
         return outcome.kind
-    return outcome.kind, outcome.uid, outcome.reason
+    # Of the rows of a source's batch that fail, another one may come first each time.
+    return outcome.kind, outcome.uid, outcome.fault or outcome.reason
 
 
 def _is_stuck(kind: FailureKind, now: Positions, before: Positions) -> bool:

@@ -16,7 +16,7 @@ from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.spark.frames import check_classic
 from holdfast.runtime.spark.positions import FRAME_KIND, FramePosition, read_position
 from holdfast.runtime.spark.push import Pushed
-from holdfast.runtime.spark.query_source import summary_of
+from holdfast.runtime.spark.source_errors import trouble_in
 from holdfast.runtime.spark.source_parts import BACKLOG_BYTES, counted, pusher
 from holdfast.runtime.spark.splits import Division
 from holdfast.runtime.staging import Winner
@@ -131,7 +131,8 @@ class _FrameSource(Source):
             feed.fail(str(error), "", is_fatal=True)
         except Exception as error:  # noqa: BLE001 - Spark raises many kinds
             if not self._stopping.is_set():
-                feed.fail(summary_of(error), traceback.format_exc())
+                trouble = trouble_in(error)
+                feed.fail(trouble.summary, traceback.format_exc(), fault=trouble.fault)
 
     def _push_splits(self, feed: Feed) -> None:
         division = self._division

@@ -29,6 +29,7 @@ from holdfast.runtime.spark.query_log import (
     write_files,
 )
 from holdfast.runtime.spark.query_progress import has_looked, has_seen_all
+from holdfast.runtime.spark.source_errors import trouble_in
 from holdfast.runtime.spark.source_parts import (
     BACKLOG_BYTES,
     SourceTime,
@@ -48,7 +49,7 @@ from holdfast.storage import (
     Unavailable,
 )
 
-__all__ = ["QuerySourcePlan", "check_streaming", "summary_of"]
+__all__ = ["QuerySourcePlan", "check_streaming"]
 
 _STOP_TIMEOUT_S = 20.0
 _WATCH_S = 0.1
@@ -213,7 +214,8 @@ class _QuerySource(Source):
         query = self._query
         if query is not None and not query.isActive and query.exception() is None:
             error = self._stopped_by_others()
-        feed.fail(summary_of(error), traceback.format_exc())
+        trouble = trouble_in(error)
+        feed.fail(trouble.summary, traceback.format_exc(), fault=trouble.fault)
 
     def _push_into(self, feed: Feed, frame: DataFrame, batch: int) -> None:
         clock = self._opening.clock
@@ -258,7 +260,8 @@ class _QuerySource(Source):
             feed.fail(str(error), "")
         except Exception as error:  # noqa: BLE001 - Spark raises many kinds
             if not self._stopping.is_set():
-                feed.fail(summary_of(error), str(error))
+                trouble = trouble_in(error)
+                feed.fail(trouble.summary, str(error), fault=trouble.fault)
 
     def _watch_idleness(self, feed: Feed) -> None:
         if not self._idleness.may_be or not self._pushing.acquire(blocking=False):
@@ -299,13 +302,6 @@ def _make_log(uid: str, files: Mapping[str, bytes]) -> WorkingDirectory:
             fix="Make room there, or set TMPDIR to another folder",
         ) from error
     return log
-
-
-def summary_of(error: BaseException) -> str:
-    """The line that says most. An error of the house in a task comes as text of Spark's."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("holdfast.")]
-    return ours[-1] if ours else (lines[0] if lines else repr(error))
 
 
 def check_streaming(frame: DataFrame, uid: str) -> None:

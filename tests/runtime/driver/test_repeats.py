@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.runtime import ExponentialDelayRestart, JobStatus
-from holdfast.runtime.driver.events import EventQueue
-from holdfast.runtime.driver.outcomes import FailureKind, Outcome, Unsuccessful
+from holdfast.runtime.driver.events import EventQueue, SourceFailed
+from holdfast.runtime.driver.outcomes import FailureKind, Outcome, Unsuccessful, source_failure_in
 from holdfast.runtime.driver.repeats import Positions, Repeats
 from holdfast.runtime.restarts import (
     FailureRateRestart,
@@ -75,6 +75,13 @@ def test_a_row_that_raises_is_met_again_though_other_sources_go_on() -> None:
     assert list(counts(3, *failures)) == [1, 2, "3!"]
     ended = [(RAISED, at(a=number, b=None)) for number in range(3)]
     assert list(counts(3, *ended)) == [1, 1, 1], "what has ended stays where it is"
+
+
+def test_a_fault_in_a_batch_is_the_same_whichever_row_comes_first() -> None:
+    found = [source_failure_in(SourceFailed("a", f"no {n}", "", fault="KeyError")) for n in "123"]
+    assert list(counts(3, *((each, at(a=7)) for each in found))) == [1, 2, "3!"]
+    passes = [source_failure_in(SourceFailed("a", "no", ""))] * 5
+    assert list(counts(3, *((each, at(a=7)) for each in passes))) == [1, 2, 3, 4, 5]
 
 
 def test_slots_that_die_while_any_source_goes_on_die_of_something_else() -> None:
