@@ -14,14 +14,20 @@ from holdfast.runtime.process_facts import (
     my_identity,
 )
 
-__all__ = ["Loss", "LostSlots", "loss_in"]
+__all__ = ["Loss", "LostSlots", "loss_in", "shortened"]
 
 _BARRIER_TASK = re.compile(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully")
 _EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\)(?: Reason:\s*([^\n]*))?")
 _DEAD_WORKER = "Python worker exited unexpectedly"
 _FATAL = "Fatal Python error: "
 _JVM = re.compile(r"\n\s*at [\w.$]+\(")
-_EXIT_CODE = re.compile(r"\bcode:? (\d+)", re.IGNORECASE)
+_EXIT_CODE = re.compile(r"\b(?:code|status):?(?: is)? (\d+)", re.IGNORECASE)
+_WANT_OF_MEMORY = re.compile(
+    r"\b(?:code|status):?(?: is)? (?:137|52)\b|\bOOM|out of memory|OutOfMemory"
+    r"|(?:exceed|beyond)[^\n]*\bmemory|memory limit",
+    re.IGNORECASE,
+)
+"""SIGKILL, and the code by which Spark ends a JVM that is out of memory, are of this as a rule."""
 _SIGNALS = {134: "SIGABRT", 135: "SIGBUS", 137: "SIGKILL", 139: "SIGSEGV", 143: "SIGTERM"}
 _LINE = "\n"
 _MIB = 1024 * 1024
@@ -56,6 +62,19 @@ def loss_in(error: str | None) -> Loss | None:
     return None
 
 
+def shortened(error: str, most: int) -> str:
+    """Spark's error up to so many characters, behind the places that say what is gone."""
+    if len(error) <= most:
+        return error
+    found = [each[0] for pattern in (_BARRIER_TASK, _EXECUTOR) if (each := pattern.search(error))]
+    _, worker, told = error.partition(_DEAD_WORKER)
+    if worker:
+        end = _JVM.search(told)
+        crash = told[: end.end()] if end and _FATAL in told[: end.start()] else ""
+        found.append(f"{worker}{crash}")
+    return "\n".join([*found, f"{error[:most]}…"])
+
+
 def _crash_in(error: str) -> str:
     _, found, told = error.partition(_FATAL)
     return _JVM.split(told, maxsplit=1)[0].strip() if found else ""
@@ -86,7 +105,11 @@ class LostSlots:
     def outcome(self, loss: Loss, silent: Iterable[int]) -> Unsuccessful:
         """How the attempt has ended. `silent` slots have not answered since the loss."""
         if loss.executor is not None:
-            return Unsuccessful(self._executor(loss, loss.executor, silent))
+            is_killed = _WANT_OF_MEMORY.search(loss.how) is not None
+            return Unsuccessful(
+                self._executor(loss, loss.executor, silent),
+                kind=FailureKind.SLOT_KILLED if is_killed else FailureKind.OTHER,
+            )
         gone = sorted(silent) if loss.slot is None else [loss.slot]
         names = " and ".join(map(self._name, gone)) or "the process of a slot"
         if loss.crash:

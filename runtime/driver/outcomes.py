@@ -50,7 +50,7 @@ class FailureKind(Enum):
     """A function of the user's raised what has nothing to do with the world around it, or Spark met
     a record or a value that it cannot read."""
     SLOT_KILLED = "slot killed"
-    """The process of a slot is gone, and its executor is not."""
+    """The process of a slot is gone: alone, or with its executor for want of memory."""
     OTHER = "other"
     """A machine, a network, a storage, Spark: what may be better the next time."""
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.runtime.addresses import Listening, bare_host
 from holdfast.runtime.driver.events import EventQueue, RoomFound, SlotsEnded
+from holdfast.runtime.driver.lost_slots import shortened
 from holdfast.runtime.driver.room import Room
 from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.slot_process import SlotFailed, SlotLaunch, host_slot
@@ -114,7 +115,7 @@ class SparkDeployment:
             ended = one_each.mapInArrow(self._task, "called_off string", barrier=True).collect()
             error = next((row.called_off for row in ended if row.called_off is not None), None)
         except Exception as caught:  # noqa: BLE001 - Spark raises many kinds
-            error = _told(caught)
+            error = shortened(str(caught), _TOLD_CHARACTERS)
         finally:
             self._hold.leave()
             self._events.put(SlotsEnded(error))
@@ -177,8 +178,3 @@ class SparkCluster:
     def close(self) -> None:
         """Let other jobs have the task slots."""
         self._hold.release()
-
-
-def _told(error: Any) -> str:
-    text = str(error)
-    return text if len(text) <= _TOLD_CHARACTERS else f"{text[:_TOLD_CHARACTERS]}…"

@@ -10,8 +10,9 @@ import pytest
 from attempt_stage import InlineExecutor, Stage, Step
 from holdfast.runtime.driver import lost_slots
 from holdfast.runtime.driver.events import AttemptEvent, SlotLost, SlotsEnded, SourceFailed
-from holdfast.runtime.driver.lost_slots import Loss, LostSlots, loss_in
+from holdfast.runtime.driver.lost_slots import Loss, LostSlots, loss_in, shortened
 from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
+from holdfast.runtime.driver.repeats import Repeats
 from holdfast.runtime.network import Cancel, Failed
 from holdfast.runtime.process_facts import (
     MemoryFacts,
@@ -59,6 +60,12 @@ IN_A_POD = (
 )
 
 
+KILLS, OTHER = FailureKind.SLOT_KILLED, FailureKind.OTHER
+LOST = (
+    f"{ABORTED}ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason: "
+)
+
+
 def process(number: int, host: str = "north") -> ProcessIdentity:
     return ProcessIdentity(pid=number, host=host, boot=host, space="1", started=number)
 
@@ -95,22 +102,60 @@ def test_a_crash_is_told_as_python_tells_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "how"),
+    ("error", "how", "kind"),
     [
-        (EXECUTOR_KILLED, "executor 1|Command exited with code 137 (SIGKILL)"),
-        (WORKER_LOST, "executor 2|worker lost: 127.0.0.2:35693 got disassociated"),
+        (EXECUTOR_KILLED, "executor 1|Command exited with code 137 (SIGKILL)", KILLS),
+        (WORKER_LOST, "executor 2|worker lost: 127.0.0.2:35693 got disassociated", OTHER),
         (
             IN_A_POD,
             "executor 3|The executor with id 3 exited with exit code 137(SIGKILL, OOM)",
+            KILLS,
         ),
     ],
 )
-def test_a_lost_executor_is_named_as_such(error: str, how: str) -> None:
+def test_a_lost_executor_is_named_as_such(error: str, how: str, kind: FailureKind) -> None:
     """Spark then kills the other slots, so they are silent too."""
     loss = loss_in(error)
     reason = how.replace("|", " on north is lost, where slots 0, 1 ran: ")
     assert loss is not None
-    assert slots(host_of_2="south").outcome(loss, silent=[0, 1, 2]) == Unsuccessful(reason)
+    assert slots(host_of_2="south").outcome(loss, silent=[0, 1, 2]) == Unsuccessful(
+        reason, kind=kind
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        (
+            "Container killed by YARN for exceeding physical memory limits. 5 GB of 5 GB used.",
+            KILLS,
+        ),
+        ("Container from a bad node: container_1 on host: a. Exit status: 1.", OTHER),
+        ("Container marked as failed: c1 on host: a. Exit code is 137. Diagnostics: Killed", KILLS),
+        ("Command exited with code 52", KILLS),
+        ("Command exited with code 1", OTHER),
+        ("Executor heartbeat timed out after 137000 ms", OTHER),
+        ("Container container_1 was preempted.", OTHER),
+    ],
+)
+def test_an_executor_that_is_lost_for_want_of_memory_is_one_that_was_killed(
+    how: str, kind: FailureKind
+) -> None:
+    loss = loss_in(f"{LOST}{how}")
+    assert loss is not None
+    outcome = slots().outcome(loss, silent=[1])
+    assert outcome.kind is kind
+    assert how.removesuffix(".") in outcome.reason
+    repeats = Repeats(2)
+    assert [repeats.failed(outcome, {}).is_final for _ in range(2)] == [False, kind is KILLS]
+
+
+@pytest.mark.parametrize("error", [KILLED, CRASHED, EXECUTOR_KILLED, WORKER_LOST, IN_A_POD])
+@pytest.mark.parametrize("before", ["", "x" * 300 + "\n\tat a.b(1)\n", "x" * 9000 + "\n"])
+def test_what_is_gone_is_read_out_of_long_errors_too(error: str, before: str) -> None:
+    cut = shortened(f"{before}{error}\n{'y' * 9000}", 400)
+    assert loss_in(cut) == loss_in(error)
+    assert len(cut) < 1_500
 
 
 def killed(lost: LostSlots) -> str:
