@@ -46,7 +46,7 @@ from holdfast.runtime.spark.choices import Restoring, choose_restoring
 from holdfast.runtime.spark.cluster import SparkCluster
 from holdfast.runtime.spark.data_sources import register_formats
 from holdfast.runtime.spark.frame_source import FrameSourcePlan, check_batch
-from holdfast.runtime.spark.interrupts import Work, seen_through, stoppable
+from holdfast.runtime.spark.interrupts import Work, begun, preparing, seen_through
 from holdfast.runtime.spark.job_builder import JobBuilder
 from holdfast.runtime.spark.places import JobNetwork, job_network
 from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
@@ -229,6 +229,9 @@ class StreamEnvironment:
     ) -> JobHandle:
         """Start the job that was written, under a name that is its own in its storage.
 
+        A script that is interrupted stops the job as `execute` does, whatever it does meanwhile. At
+        a prompt and in a notebook only the waiting ends, and the job goes on.
+
         Args:
             name: the job's name. Its checkpoints are found by it.
             restore: "latest" goes on from the job's newest checkpoint, or begins if there is none;
@@ -265,7 +268,7 @@ class StreamEnvironment:
             line=self._line.settings,
             session=self._session,
         )
-        handle = self._started(name, restoring)
+        handle = begun(partial(self._started, name, restoring), name, self.storage.url)
         self._line.started(name)
         self._builder.graph, self._builder = StartedGraph(name), JobBuilder(JobGraph())
         return handle
@@ -427,7 +430,7 @@ def _session_for(code: CodeArguments, line: Settings) -> SparkSession:
     there = SparkSession.getActiveSession()
     if there is not None:
         return there
-    with stoppable():
+    with preparing():
         spark = Work(lambda: choose_session(slots)).result()
     jvm: Any = spark._jvm  # which session is active is of a thread
     jvm.SparkSession.setActiveSession(spark._jsparkSession)

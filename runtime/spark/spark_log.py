@@ -39,14 +39,22 @@ class QuietLog:
     def begin(self) -> None:
         """From now on; others may do the same at the same time."""
         with _lock:
+            # A call may fail in the middle. So what was before is known before anything is changed,
+            # and whoever has changed something is a holder, whose `end` puts it back.
             if not _holders:
-                log4j = self._jvm.org.apache.logging.log4j
                 known = self._context().getConfiguration().getLoggers()
-                for name in _NAMES:
-                    own = known.get(name)
-                    _before[name] = None if own is None else own.getLevel()
-                    self._set(name, log4j.Level.OFF)
+                # What is kept already, an earlier end could not put back: it is not what it was.
+                own = {name: known.get(name) for name in _NAMES if name not in _before}
+                levels = {
+                    name: None if each is None else each.getLevel() for name, each in own.items()
+                }
+                _before.update(levels)
+            is_first = not _holders
             _holders.add(id(self))
+            if is_first:
+                off = self._jvm.org.apache.logging.log4j.Level.OFF
+                for name in _NAMES:
+                    self._set(name, off)
 
     def end(self) -> None:
         """The levels are as before, once nobody else needs them quiet."""
@@ -54,15 +62,22 @@ class QuietLog:
             if id(self) not in _holders:
                 return
             _holders.remove(id(self))
-            if not _holders:
-                for name, level in _before.items():
-                    if level is None:
-                        # With a level of its own it would pass the filter of Spark's shells.
-                        self._context().getConfiguration().removeLogger(name)
-                    else:
-                        self._set(name, level)
+            if _holders:
+                return
+            try:
+                # One that cannot be put back is tried again at the next end.
+                for name in list(_before):
+                    self._put_back(name, _before[name])
+                    del _before[name]
+            finally:
                 self._context().updateLoggers()
-                _before.clear()
+
+    def _put_back(self, name: str, level: Any) -> None:
+        if level is None:
+            # With a level of its own it would pass the filter of Spark's shells.
+            self._context().getConfiguration().removeLogger(name)
+        else:
+            self._set(name, level)
 
     def _context(self) -> Any:
         return self._jvm.org.apache.logging.log4j.LogManager.getContext(False)
