@@ -7,7 +7,7 @@ user's function); the backend makes the state of it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -68,7 +68,11 @@ class StateTtlConfig:
     def __post_init__(self) -> None:
         ttl: object = self.ttl
         if not isinstance(ttl, timedelta):
-            raise Invalid("a time to live is no timedelta", found=repr(ttl))
+            raise Invalid(
+                "a time to live is no timedelta",
+                expected="a timedelta, such as timedelta(hours=1)",
+                found=repr(ttl),
+            )
         if self.ttl_ms <= 0:
             raise Invalid(
                 "a time to live is out of range",
@@ -81,6 +85,19 @@ class StateTtlConfig:
                 expected="0 or more",
                 found=str(self.cleanup_entries),
             )
+
+        # What is compared by identity later would be passed over if it were anything else.
+        choices: tuple[tuple[str, object, type[Enum]], ...] = (
+            ("update_type", self.update_type, TtlUpdateType),
+            ("visibility", self.visibility, StateVisibility),
+        )
+        for name, value, kind in choices:
+            if not isinstance(value, kind):
+                raise Invalid(
+                    f"{name} of a time to live is not one of the choices",
+                    expected=" or ".join(f"{kind.__name__}.{each.name}" for each in kind),
+                    found=repr(value),
+                )
 
     @property
     def ttl_ms(self) -> int:
@@ -127,7 +144,8 @@ class StateDescriptor:
 
     def __post_init__(self) -> None:
         aliases: object = self.aliases
-        if isinstance(aliases, str):  # each of its letters would be one
+        # Each letter of a text would be an alias.
+        if isinstance(aliases, str) or not isinstance(aliases, Sequence):
             raise Invalid(
                 f"the aliases of state {self.name!r} are not legal",
                 expected="a tuple of names",
@@ -141,6 +159,14 @@ class StateDescriptor:
                     expected="text that does not begin with an underscore, and that UTF-8 can hold",
                     found=repr(name),
                 )
+        ttl: object = self.ttl
+        if ttl is not None and not isinstance(ttl, StateTtlConfig):
+            raise Invalid(
+                f"the time to live of state {self.name!r} is of another kind",
+                expected="a StateTtlConfig, or None",
+                found=repr(ttl),
+                fix="Write ttl=StateTtlConfig(ttl=timedelta(…))",
+            )
 
 
 @dataclass(frozen=True)
@@ -178,6 +204,18 @@ class ReducingStateDescriptor(StateDescriptor):
     reduce: Callable[[Any, Any], Any]
     value_type: Any = Any
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        reduce: object = self.reduce
+        is_a_type = isinstance(reduce, type)  # which was meant to be the value_type
+        if is_a_type or not callable(reduce):
+            raise Invalid(
+                f"state {self.name!r} is not reduced by a function",
+                expected="a function of the value there is and the one added, such as "
+                "operator.add; then the type of values",
+                found=repr(reduce),
+            )
+
 
 @dataclass(frozen=True)
 class AggregatingStateDescriptor(StateDescriptor):
@@ -185,3 +223,17 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     function: AggregateFunction[Any, Any, Any]
     accumulator_type: Any = Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        function: object = self.function
+        if not isinstance(function, AggregateFunction):
+            is_class = isinstance(function, type) and issubclass(function, AggregateFunction)
+            raise Invalid(
+                f"state {self.name!r} is not aggregated by an AggregateFunction",
+                expected="an object of a class below AggregateFunction",
+                found=repr(function),
+                fix=f"Make an object of it: {function.__name__}()"  # type: ignore[attr-defined]
+                if is_class
+                else "",
+            )

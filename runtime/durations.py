@@ -82,7 +82,7 @@ def _bare_number(value: object) -> str:
     """A number without a unit, which one has to be said for; empty if it is none."""
     if isinstance(value, str):
         return value.strip() if _NUMBER.fullmatch(value.strip()) else ""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return ""
     return str(value) if math.isfinite(value) else ""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.runtime.addresses import PortRange, port_range
-from holdfast.runtime.settings import check_choice
 from holdfast.storage import Invalid
 
 __all__ = ["AUTO", "NetworkConfig"]
@@ -42,8 +41,12 @@ class NetworkConfig:
     """One for each slot on a machine, and as many for the next attempt, which may come early."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ssl, bool):
-            check_choice(self.ssl, (AUTO,), name="ssl")
+        if not isinstance(self.ssl, bool) and self.ssl != AUTO:
+            raise Invalid(
+                "ssl is not one of the choices",
+                expected=f"True, False or {AUTO!r}",
+                found=repr(self.ssl),
+            )
         for name in ("driver_host", "driver_bind_address", "slot_host", "slot_bind_address"):
             _check_address(getattr(self, name), name=name)
         _ = (self.driver_ports, self.slot_ports)
@@ -67,6 +70,7 @@ def _check_address(value: object, *, name: str) -> None:
         or not value
         or not value.isprintable()
         or set(value) & set("[]/ @")
+        or value.count(":") == 1  # a port; numbers of IPv6 have two or more
     ):
         raise Invalid(
             f"{name} is no address",

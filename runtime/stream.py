@@ -243,8 +243,14 @@ class DataStream:
             Invalid: the sink cannot take such rows, or cannot be pickled.
         """
         if not isinstance(sink, TwoPhaseCommitSink):
+            given: object = sink  # whatever the program has passed
             raise Invalid(
-                "this is no sink", expected="a TwoPhaseCommitSink", found=type(sink).__qualname__
+                "this is no sink",
+                where="sink_to",
+                expected="an object of a class below TwoPhaseCommitSink, such as FileSink(path)",
+                found=f"the class {given.__qualname__}"
+                if isinstance(given, type)
+                else shown(given),
             )
         sink.check(self.schema)
         pickled = self._pickled_sink(sink, uid)
@@ -434,11 +440,21 @@ def _check_kind(function: Any, kind: type, what: str) -> None:
     if isinstance(function, kind):
         return
     is_class = isinstance(function, type)
+    fix = ""
+    if is_class and issubclass(function, kind):
+        fix = f"Make an object of it: {function.__name__}()"
+    elif other := next((base for base in _RIGHT_PLACES if isinstance(function, base)), None):
+        fix = f"A {other.__name__} goes to {_RIGHT_PLACES[other]}"
     raise Invalid(
         f"{what} takes another kind of function",
         expected=f"an object of a class below {kind.__name__}",
         found=f"the class {function.__qualname__}" if is_class else shown(function),
-        fix=f"Make an object of it: {function.__name__}()"
-        if is_class and issubclass(function, kind)
-        else "",
+        fix=fix,
     )
+
+
+_RIGHT_PLACES = {
+    KeyedProcessFunction: "process of a keyed stream: call key_by first",
+    KeyedBatchFunction: "process_batch of a keyed stream: call key_by first",
+    ProcessFunction: "process of a stream that is not keyed: leave out key_by",
+}

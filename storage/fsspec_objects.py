@@ -39,6 +39,7 @@ from holdfast.storage.unfinished import hidden_name, target_of
 __all__ = ["FsspecObjects"]
 
 _IN_MEMORY = frozenset({"memory"})
+_READ_ONLY = frozenset({"http", "https", "data", "zip", "tar"})
 _HAVE_THEIR_OWN = frozenset({"s3", "s3a", "hdfs", "viewfs"})
 _CREATE_ATTEMPTS = 10
 _LOOKING = frozenset({"read", "list", "delete"})
@@ -63,6 +64,13 @@ class FsspecObjects:
         self._address = FsspecAddress(self._supported(), url, storage_options)
         self._root = self._address.root
         proven = self._scheme in _IN_MEMORY
+        if self._scheme in _READ_ONLY and not allow_unsafe_commit:
+            raise Invalid(
+                f"checkpoints and savepoints cannot be kept at, or read from, {self._scheme}",
+                where=self._shown_url,
+                expected="a path, or a URL such as s3://bucket/path or hdfs://host/path",
+                fix="Copy what is there to such a place, and name that",
+            )
         if not proven and not allow_unsafe_commit:
             raise Invalid(
                 f"a {self._scheme} file system cannot prove that one of two writers wins",

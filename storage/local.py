@@ -369,8 +369,10 @@ def translated(error: OSError, action: str, path: str) -> HoldfastError:
         return Invalid(
             what,
             where=path,
-            expected="a directory that can be written to",
+            expected="a directory" if action == "list" else "a directory that can be written to",
             found=f"{found} ({error.filename})" if error.filename else found,
-            fix="Choose another place for checkpoints",
+            fix="Look whether the path is right: it is the folder, and not a file in it"
+            if action == "list"
+            else "Choose another place for checkpoints",
         )
     return Unavailable(what, where=path, found=found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from holdfast.storage import plugins
@@ -92,10 +92,12 @@ def whole_url(path: str) -> str:
     """A URL as it is; a path from where you are as a whole one.
 
     Raises:
-        Invalid: there is no such user as `~user`, or nothing where you are any more.
+        Invalid: it is empty, there is no such user as `~user`, or nothing where you are any more.
     """
     if "://" in path:
         return path
+    if not path.strip():  # else it would be where you are: a variable of a shell that is not set
+        raise Invalid("a path is empty", expected="a path or a URL", found=repr(path))
     try:
         return str(Path(path).expanduser().absolute())
     except (OSError, RuntimeError) as error:
@@ -121,6 +123,14 @@ def _is_path(text: str) -> bool:
 
 def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:
     """What makes the storage, and whether the text names its root rather than a registered one."""
+    given: object = url_or_name  # whatever the caller has passed
+    if not isinstance(given, str):
+        raise Invalid(
+            "this names no storage",
+            expected="text: a path, a URL, a registered name",
+            found=repr(given),
+            fix=f'Pass it as text: "{given}"' if isinstance(given, PurePath) else "",
+        )
     if _is_path(url_or_name):
         return FileSystemCheckpointStorage, True
     scheme, colon, _ = url_or_name.partition(":")

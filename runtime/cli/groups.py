@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from typer.core import TyperGroup
 
+from holdfast.storage import NotFound
+
 __all__ = ["ListsByDefault", "TakesByDefault"]
+
+_WORD = "holdfast.word"
+"""In what a group remembers of a call: the word before which its command was left out."""
 
 
 class _WithDefault(TyperGroup):
@@ -14,8 +20,27 @@ class _WithDefault(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] != "--help":
+            ctx.meta[_WORD] = args[0]
             args = [self.default, *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NotFound as error:
+            word = ctx.meta.get(_WORD, "")
+            if not word.replace("-", "").isalpha():  # no command could have this name
+                raise
+            near = get_close_matches(word, self.commands, n=1, cutoff=0.7)
+            commands = ", ".join(sorted(self.commands))
+            hint = f"Did you mean `{ctx.command_path} {near[0]}`? " if near else ""
+            raise NotFound(
+                f"{error.what}, and {word!r} is no command of `{ctx.command_path}`",
+                where=error.where,
+                expected=error.expected or f"a job or place, or one of {commands}",
+                found=error.found,
+                fix=f"{hint}{error.fix}",
+            ) from error
 
 
 class ListsByDefault(_WithDefault):

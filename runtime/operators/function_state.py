@@ -38,6 +38,13 @@ from holdfast.storage import Invalid, StateSnapshot
 __all__ = ["FunctionContext", "FunctionState", "form_of"]
 
 _D = TypeVar("_D", bound=StateDescriptor)
+_ASKED_BY: dict[type, str] = {
+    ValueStateDescriptor: "get_state",
+    ListStateDescriptor: "get_list_state",
+    MapStateDescriptor: "get_map_state",
+    ReducingStateDescriptor: "get_reducing_state",
+    AggregatingStateDescriptor: "get_aggregating_state",
+}
 
 
 def form_of(savepoint: SavepointFormat | None) -> SnapshotForm:
@@ -218,6 +225,9 @@ class FunctionContext:
                 where=where,
                 expected=f"a {expected.__name__}",
                 found=repr(descriptor),
+                fix=f"Pass it to {_ASKED_BY[type(descriptor)]}"
+                if type(descriptor) in _ASKED_BY
+                else "",
             )
         if self._state.keyed is None:
             raise Invalid(

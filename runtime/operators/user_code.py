@@ -113,6 +113,19 @@ def _check_names(schema: pa.Schema, where: str) -> None:
         )
 
 
+def _fix_of(error: BaseException) -> str:
+    """What to do about an error that no line of the user's raised."""
+    message = str(error)
+    if not isinstance(error, TypeError):
+        return ""
+    if "positional argument" in message or "keyword argument" in message:
+        return "Give it the arguments that this method of its base class takes"
+    is_of_answers = "iter" in message or "list of rows" in message
+    return (
+        "A function answers rows in a list, yields them, or answers None" if is_of_answers else ""
+    )
+
+
 class UserCode:
     """A user's function in a slot."""
 
@@ -141,7 +154,7 @@ class UserCode:
             found=f"{type(error).__name__}: {_brief(str(error))}",
             user_traceback="".join(lines).rstrip(),
             line=_line_of(trace) if trace else "",
-            fix="" if trace else "A function answers rows in a list, yields them, or answers None",
+            fix="" if trace else _fix_of(error),
         )
 
     def no_rows(self, answer: object) -> TypeError:

@@ -77,10 +77,15 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
         given: object = url  # whatever the program has passed
         if not (isinstance(given, str) and given.strip()):
             raise Invalid(
-                "the URL of a sink names no place", expected="a path or URL", found=repr(url)
+                "the URL of a sink names no place",
+                expected="a path or URL, as text",
+                found=repr(url),
+                fix=f'Write "{given}"' if isinstance(given, os.PathLike) else "",
             )
+        _check_slashes(url)
         # Slots run in folders of their own, perhaps on machines of their own.
-        is_relative = ":" not in url and not os.path.isabs(url)
+        is_url = "://" in url or url.startswith("file:")
+        is_relative = not is_url and not os.path.isabs(url)
         self.url = os.path.abspath(url) if is_relative else url
         self.format = format
         self.compression = compression
@@ -260,3 +265,16 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
         finally:
             with suppress(HoldfastError), translating("remove a probe", place.url):
                 place.remove(hidden)
+
+
+def _check_slashes(url: str) -> None:
+    """Refuse what was meant for a URL, and would be a folder of that name."""
+    scheme, colon, rest = url.partition(":")
+    is_scheme = bool(colon) and len(scheme) > 1 and scheme.isalnum() and scheme != "file"
+    if is_scheme and not rest.startswith("//"):
+        raise Invalid(
+            "the URL of a sink names no place",
+            expected="a path, or a URL such as s3://bucket/path",
+            found=repr(url),
+            fix=f"Write {scheme}://… if it is a URL, and ./{url} if it is a path",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends import StateBackend, default_max_parallelism, load_backend
@@ -145,8 +146,12 @@ def choose_all(
 
 def _check_kind(value: object, kind: type, name: str, others: str) -> None:
     if not isinstance(value, kind):
+        fix = ""
+        if isinstance(value, type) and issubclass(value, kind):
+            fix = f"Make an object of it: {value.__name__}(…)"
         raise Invalid(
             f"{name} is of another kind",
             expected=f"a {kind.__name__}, {others}",
             found=repr(value),
+            fix=f'Pass it as text: "{value}"' if isinstance(value, PurePath) else fix,
         )

@@ -9,6 +9,7 @@ programs, is passed over.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from holdfast.backends import StateBackend, load_backend
@@ -70,6 +71,12 @@ def choose_checkpointing(
     Raises:
         Invalid: the command line says otherwise than the code; or what comes of it cannot be.
     """
+    if code is not None and not isinstance(code, CheckpointConfig | str | int | float | timedelta):
+        raise Invalid(
+            "checkpointing is of another kind",
+            expected='a CheckpointConfig, such as CheckpointConfig(interval="10s"), or an interval',
+            found=repr(code),
+        )
     said = code if isinstance(code, CheckpointConfig) else CheckpointConfig(interval=code)
     return _choose_fields(said, _CHECKPOINTING, line=line, session=session)
 

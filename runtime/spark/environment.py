@@ -40,6 +40,7 @@ from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.options import Settings
 from holdfast.runtime.plan import JobPlan, plan_job
 from holdfast.runtime.restarts import RestartStrategy
+from holdfast.runtime.settings import check_switch
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.spark.arguments import CodeArguments, choose_all, parallelism_of
 from holdfast.runtime.spark.choices import Restoring, choose_restoring
@@ -176,6 +177,7 @@ class StreamEnvironment:
             Invalid: it is not streaming, keeps state of its own in Spark or cannot be processed by
                 it, or has a column of a type that Arrow has not.
         """
+        check_switch(available_now, name="available_now")
         check_streaming(frame, uid or "source")
         check_supported(frame, uid or "source")
         return self._source(frame, uid, is_bounded=available_now)

@@ -38,7 +38,9 @@ def check_classic(frame: Any, uid: str) -> None:
             f"source {uid!r} is not a DataFrame of the session that the job runs on",
             expected="a DataFrame of a classic SparkSession",
             found=f"{kind.__module__}.{kind.__qualname__}",
-            fix="Read it with the environment's own session; Spark Connect hides the driver",
+            fix="Read it with the environment's own session; Spark Connect hides the driver"
+            if "connect" in kind.__module__
+            else "Read it by the environment's spark, such as env.spark.readStream.json(path)",
         )
 
 

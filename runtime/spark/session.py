@@ -107,7 +107,9 @@ def check_classic(spark: Any) -> None:
             "this session cannot carry a job",
             expected="a classic SparkSession, in the driver's own process",
             found=f"{type(spark).__module__}.{type(spark).__qualname__}",
-            fix="Spark Connect hides the driver; start the job with spark-submit or a local master",
+            fix="Spark Connect hides the driver; start the job with spark-submit or a local master"
+            if "connect" in type(spark).__module__
+            else "Pass a SparkSession, such as SparkSession.builder.getOrCreate(), or nothing",
         )
 
 

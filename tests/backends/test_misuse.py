@@ -106,7 +106,7 @@ def test_a_namespace_that_does_not_fit_is_named(backend: KeyedStateBackend) -> N
         (lambda: ValueStateDescriptor("v", int, aliases=_ANY["old"]), "expected a tuple.*'old'"),
         (lambda: ValueStateDescriptor(_ANY[5], int), "name of a state is not legal.*found 5"),
         (lambda: ValueStateDescriptor("a\ud800", int), "not legal.*that UTF-8 can hold"),
-        (lambda: StateTtlConfig(ttl=_ANY[5]), "is no timedelta: found 5"),
+        (lambda: StateTtlConfig(ttl=_ANY[5]), "is no timedelta: expected a timedelta.* found 5"),
         (lambda: StateTtlConfig(ttl=timedelta(microseconds=999)), "at least a millisecond"),
     ],
 )

@@ -56,6 +56,11 @@ def streaming(env: StreamEnvironment) -> None:
     env.from_batch(env.spark.readStream.format("rate").load(), uid="rate")
 
 
+def a_switch_that_is_text(env: StreamEnvironment) -> None:
+    rate = env.spark.readStream.format("rate").load()
+    env.from_stream(rate, uid="rate", available_now="no")  # type: ignore[arg-type]
+
+
 def no_such_key(env: StreamEnvironment) -> None:
     numbers(env).key_by("m")
 
@@ -118,6 +123,7 @@ REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
         "with spark.readStream"
     ),
     streaming: "source 'rate' is a streaming DataFrame. Use from_stream",
+    a_switch_that_is_text: "available_now is a switch: expected True or False, found 'no'",
     no_such_key: (
         "there is no key column 'm' [operator 'numbers']: expected one of n, part, l, "
         "found no column of that name"
@@ -140,7 +146,8 @@ REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
     another_kind_of_function: (
         "process of a stream that is not keyed takes another kind of function: expected an "
         "object of a class below ProcessFunction, found "
-        "tests.runtime.spark.test_refusals.Echo Echo()"
+        "tests.runtime.spark.test_refusals.Echo Echo(). A KeyedProcessFunction goes to process of "
+        "a keyed stream: call key_by first"
     ),
     bad_schema: (
         "a schema cannot be read [operator 'echo']: expected DDL as Spark has it, found "
