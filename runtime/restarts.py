@@ -50,6 +50,11 @@ class RestartStrategy(ABC):
     not likely to help, and a failure that may pass, such as of a network, does not count. None:
     without limit."""
 
+    @property
+    def ran_well_ms(self) -> int:
+        """How long an attempt must have run for the death of a slot not to count as one more."""
+        return duration_ms(ExponentialDelayRestart.reset_backoff_threshold, name="ran_well")
+
     @abstractmethod
     def start(self) -> RestartDecider:
         """A decider for one run of a job, that knows of no failure yet."""
@@ -137,7 +142,8 @@ class ExponentialDelayRestart(RestartStrategy):
     jobs which failed together do not come back together. A job that has run without failure for
     `reset_backoff_threshold` begins anew; before that it is started again at most
     `attempts_before_reset_backoff` times (None: without limit). The same failure at the same
-    position ends it after `max_same_failures`, which is not Flink's.
+    position ends it after `max_same_failures`, which is not Flink's; the threshold is also that
+    after which the death of a slot is not the same as the one before.
 
     Raises:
         Invalid: a setting is out of range, or the first backoff is longer than the longest.
@@ -181,6 +187,10 @@ class ExponentialDelayRestart(RestartStrategy):
     def reset_backoff_threshold_ms(self) -> int:
         """The threshold in milliseconds."""
         return duration_ms(self.reset_backoff_threshold, name="reset_backoff_threshold", least_ms=1)
+
+    @property
+    def ran_well_ms(self) -> int:
+        return self.reset_backoff_threshold_ms
 
     def start(self) -> RestartDecider:
         return _ExponentialDelay(self)

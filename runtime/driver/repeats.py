@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,18 +33,23 @@ class Repeats:
 
     `limit` is how often a failure may come that another attempt is not likely to change: a
     function that raises at the same row, a slot that dies at the same batch. None: without limit.
+    A slot that dies after `ran_well_s` of running has not died of where its sources are: these may
+    be idle for weeks.
     """
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int | None, ran_well_s: float = math.inf) -> None:
         self._limit = limit
+        self._ran_well_s = ran_well_s
         self._last: Hashable = None
         self._positions: Positions = {}
         self._count = 0
 
-    def failed(self, outcome: Unsuccessful, positions: Positions) -> Repeat:
+    def failed(self, outcome: Unsuccessful, positions: Positions, ran_s: float = 0.0) -> Repeat:
         """An attempt has failed. `positions` are those of the newest checkpoint that it left."""
         what = _what(outcome)
         is_same = what == self._last and _is_stuck(outcome.kind, positions, self._positions)
+        if outcome.kind is FailureKind.SLOT_KILLED and ran_s >= self._ran_well_s:
+            is_same = False
         self._count = self._count + 1 if is_same else 1
         self._last, self._positions = what, positions
         if outcome.kind is FailureKind.OTHER:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import traceback
 from collections import deque
@@ -96,6 +97,8 @@ class JobRun:
         self._collected: dict[str, dict[str, bytes]] = {}
         self._room = RoomWatch(parts.plan.job_id, parts.cluster.room, parts.clock)
         self.attempts = 0
+        self._running_since_s = math.inf
+        """When the attempt began to run; never, before it does."""
         self._failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
         self.history: CheckpointHistory = SharedHistory()
         self.status = JobStatus.STARTING
@@ -188,17 +191,19 @@ class JobRun:
     def _run(self, server: DriverServer) -> None:
         decider, repeats = (
             self._parts.restart.start(),
-            Repeats(self._parts.restart.max_same_failures),
+            Repeats(self._parts.restart.max_same_failures, self._parts.restart.ran_well_ms / 1000),
         )
         self._parts.keeper.clean()  # what an earlier driver has left
         while True:
+            self._running_since_s = math.inf
             outcome = self._try(server)
+            ran_s = self._parts.clock.monotonic_s() - self._running_since_s
             self._given = self._orders.end()
             failure, delay_ms = None, None
             if isinstance(outcome, Unsuccessful) and not self._cancel.is_set():
                 point = self._parts.keeper.point or self._parts.restore
                 reached = positions_of(None if point is None else point.metadata)
-                repeat = repeats.failed(outcome, reached)
+                repeat = repeats.failed(outcome, reached, ran_s)
                 failure = self._failed(outcome, repeat)
                 is_fatal = outcome.is_fatal or repeat.is_final
                 delay_ms = self._delay_ms(decider, failure, is_fatal=is_fatal)
@@ -412,6 +417,7 @@ class JobRun:
     def _entered(self, phase: Phase) -> None:
         if phase is Phase.RUNNING:
             self.status = JobStatus.RUNNING
+            self._running_since_s = self._parts.clock.monotonic_s()
 
     def _end_well(self, outcome: Outcome) -> None:
         is_cancelled = isinstance(outcome, Cancelled)

@@ -19,7 +19,7 @@ from holdfast.runtime.restarts import (
     RestartStrategy,
 )
 from holdfast.storage import Invalid
-from run_stage import Stage, completes, play_attempts, succeeds
+from run_stage import Act, Stage, completes, play_attempts, succeeds
 
 RAISED = Unsuccessful("row 5: KeyError", uid="sum", kind=FailureKind.USER_CODE)
 KILLED = Unsuccessful("slot 1 was killed", kind=FailureKind.SLOT_KILLED)
@@ -133,6 +133,35 @@ def test_each_checkpoint_that_gets_on_gives_it_another_chance() -> None:
     acts = [completes(number, raises) for number in range(10, 30)]
     stage = ended(Stage([*acts, succeeds], restart=NOW))
     assert stage.run.status is JobStatus.FINISHED
+
+
+def dies_after(milliseconds: int, how: Unsuccessful) -> Act:
+    def act(stage: Stage, _events: EventQueue) -> Outcome:
+        stage.clock.advance(milliseconds)
+        return how
+
+    return act
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.parametrize(
+    ("restart", "ran_well_ms"),
+    [
+        (replace(NOW, reset_backoff_threshold="10min"), 600_000),
+        (FixedDelayRestart(attempts=99, delay="0s", max_same_failures=8), 3_600_000),
+    ],
+)
+def test_slots_that_die_weeks_apart_while_sources_are_idle_do_not_end_the_job(
+    restart: RestartStrategy, ran_well_ms: int
+) -> None:
+    """Nothing is read there, so no checkpoint can lead past anything."""
+    long = [dies_after(ran_well_ms, KILLED)] * 20
+    stage = ended(Stage([*long, succeeds], restart=restart))
+    assert stage.run.status is JobStatus.FINISHED
+    assert {failure.count for failure in stage.run.failures} == {1}
+    for ran_ms, outcome in ((ran_well_ms - 1, KILLED), (ran_well_ms, RAISED)):
+        stage = ended(Stage([dies_after(ran_ms, outcome)] * 20, restart=restart))
+        assert len(stage.run.failures) == 8, "soon again, or at a row, which is the same one"
 
 
 @pytest.mark.usefixtures("played")
