@@ -124,7 +124,8 @@ class Feed:
         # Not the same thread: the next barrier would wait for a place that is slow, and the slots
         # meanwhile for that barrier, with those of all other sources.
         self._stores = ThreadPoolExecutor(1, f"positions of {source.uid}")
-        self._given_up: set[int] = set()
+        self._waiting: set[int] = set()
+        """Checkpoints whose position is not yet being stored; who gives one up takes it out."""
         self._saves = ThreadPoolExecutor(1, f"savepoints of {source.uid}")
         self.rows = 0
         self.batches = 0
@@ -226,11 +227,12 @@ class Feed:
         `completed` is the newest checkpoint that is known to be complete, see `Barrier`. After that
         of a savepoint that ends the job nothing is fed, unless `release` is called.
         """
+        self._waiting.add(checkpoint_id)
         self._cuts.submit(self._cut, checkpoint_id, completed, savepoint)
 
     def give_up(self, checkpoint_id: int) -> None:
         """The checkpoint was given up: its position is not stored, if that has not begun."""
-        self._given_up.add(checkpoint_id)
+        self._waiting.discard(checkpoint_id)
 
     def drain(self) -> None:
         """Say that no rows follow, in the background, wherever the source is by then.
@@ -301,9 +303,10 @@ class Feed:
         completed: int | None,
         folder: SavepointFolder | None,
     ) -> None:
-        if checkpoint_id in self._given_up:
-            self._given_up.discard(checkpoint_id)
-            return
+        try:
+            self._waiting.remove(checkpoint_id)
+        except KeyError:
+            return  # it was given up
         uid = self._source.uid
         try:
             stored = self._source.store(

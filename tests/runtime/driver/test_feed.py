@@ -56,6 +56,17 @@ def test_a_barrier_does_not_wait_for_the_position_of_an_earlier_one() -> None:
     assert [each.checkpoint_id for each in told if isinstance(each, SourceCut)] == [7, 9]
 
 
+def test_nothing_is_kept_of_checkpoints_that_are_over() -> None:
+    """In whichever order they are stored and given up; one may run for months."""
+    stage = Stage()
+    for number in range(1, 20):
+        stage.feed.cut(number, None)
+        assert isinstance(stage.events.next(10), SourceCut)
+        stage.feed.give_up(number)
+    left = [each for each in vars(stage.feed).values() if isinstance(each, set)]
+    assert left == [set()]
+
+
 def test_commands_are_numbered_and_go_to_all_slots() -> None:
     stage = Stage()
     stage.admit(3)
