@@ -60,6 +60,7 @@ from holdfast.storage import (
     SavepointFolder,
     SegmentWriter,
 )
+from holdfast.storage.names import is_savepoint_folder
 from holdfast.storage.registry import storage_at
 
 __all__ = ["Driver", "Slot", "SlotCommand"]
@@ -133,10 +134,15 @@ class Slot:
     def begin_savepoint(self, told: BeginSavepoint) -> bool:
         """Know of a savepoint before its barriers come; False if its place cannot be opened.
 
+        Or if its folder is not called like one: it would be written elsewhere.
+
         Only the name of the place comes over the network. What opens it came with the task, and
         with that all secrets.
         """
         given = self._assignment
+        if not is_savepoint_folder(told.folder):
+            _logger.warning("no folder of a savepoint is called %r", told.folder[:200])
+            return False
         try:
             storage = storage_at(told.directory, given.job.storage, given.open_storage)
         except HoldfastError as error:
@@ -194,8 +200,11 @@ class Slot:
             with suppress(Exception):  # that it cannot be closed either is not what went wrong
                 self.close()
             raise
-        for failure in self.close():
-            _logger.warning("the job is complete, but %s", failure, exc_info=failure)
+        else:
+            for failure in self.close():
+                _logger.warning("the job is complete, but %s", failure, exc_info=failure)
+        finally:
+            self._watchdog.end()
 
     @property
     def is_done(self) -> bool:
@@ -210,7 +219,9 @@ class Slot:
     def step(self) -> bool:
         """Do one thing, a command if there is one; False if there is nothing to do now."""
         self._gauges.read_if_asked()
-        return self._obey() or self._work()
+        has_done = self._obey() or self._work()
+        self._watchdog.left()
+        return has_done
 
     def close(self) -> list[OperatorFailed]:
         """Close all operators, and give up the checkpoints on their way. The last part of `run`.

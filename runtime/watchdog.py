@@ -40,7 +40,7 @@ class LongCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watchdog:
-    """`begin` and `end` are for the thread that is watched, `look` for one other thread.
+    """`begin`, `left` and `end` are for the thread that is watched, `look` for one other thread.
 
     Calls are looked for below those of `entries`, the methods by which the thread gets to
     operators; `uid` says which operator it is in.
@@ -54,6 +54,7 @@ class Watchdog:
         self._uid = uid
         self._thread: int | None = None
         # The frame itself and not its number: a frame that is kept cannot be that of a later call.
+        # It has the locals of that call, such as a batch, so it goes with `left`.
         self._seen: FrameType | None = None
         self._since_s = 0.0
 
@@ -64,6 +65,11 @@ class Watchdog:
     def end(self) -> None:
         """Watch it no more."""
         self._thread = None
+        self._seen = None
+
+    def left(self) -> None:
+        """Say that the thread is in no call: nothing is kept of the last one."""
+        self._seen = None
 
     def look(self) -> LongCall | None:
         """The call that the thread is in, if it has been for some seconds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ from holdfast.runtime.watchdog import LongCall, Watchdog
 from holdfast.storage import ManualClock, Unavailable
 from simulated_jobs import Spend
 from slot_stage import ORDERS, Stage
+from waiting import wait_until
 
 
 class Held:
@@ -121,6 +123,38 @@ def test_a_slot_names_operator_and_method_of_a_function_that_hangs(
     held.may_return.set()
     running.join(30)
     assert stage.slot.long_call() is None
+
+
+@pytest.mark.parametrize("then", ["it goes on", "it ends"])
+def test_nothing_is_kept_of_a_call_that_was_seen(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """It may have had a whole batch."""
+    held, batches = Held(), list[weakref.ref[Any]]()
+
+    def hang(*_: object) -> None:
+        batch = Held()
+        batches.append(weakref.ref(batch))
+        held.method()
+
+    monkeypatch.setattr(Spend, "process_element", hang)
+    stage = Stage(f"file://{tmp_path}")
+
+    def run() -> None:
+        with suppress(Unavailable):
+            stage.slot.run()
+
+    running = threading.Thread(target=run, daemon=True)
+    stage.orders(ORDERS[0])
+    running.start()
+    assert held.is_in.wait(30)
+    assert stage.slot.long_call() is None
+    if then == "it ends":
+        stage.slot.fail(Unavailable("enough"))
+    held.may_return.set()
+    wait_until(lambda: batches[0]() is None)
+    stage.slot.fail(Unavailable("enough"))
+    running.join(30)
 
 
 def test_the_driver_tells_long_calls_and_warns_ever_more_rarely(
