@@ -42,11 +42,7 @@ from holdfast.runtime.network.messages import (
 )
 from holdfast.runtime.operators.operator import OperatorContext
 from holdfast.runtime.plan import ChainPlan, EdgePlan
-from holdfast.runtime.routing import (
-    Outlet,
-    Router,
-    router_of,
-)
+from holdfast.runtime.routing import Outlet, Router, router_of
 from holdfast.runtime.slot_assignment import SlotAssignment
 from holdfast.runtime.slot_checkpoint import SlotCheckpoint
 from holdfast.runtime.turns import Turns

@@ -56,6 +56,7 @@ __all__ = [
     "is_cut",
     "is_legal",
     "is_of_savepoint",
+    "is_savepoint_folder",
     "job_folder",
     "job_name",
     "metadata",
@@ -87,6 +88,7 @@ _MAX_NAME = 900
 _MAX_TABLE = 120
 _MAX_LABEL = 80
 _CUT = "~-"
+_SAVEPOINT = "savepoint-"
 _PART = re.compile(rf"(?!\.)[A-Za-z0-9._=~-]{{1,{_MAX_PART}}}")
 _CHECKPOINT_OBJECT = re.compile(
     rf"(?:chk-(\d{{{_DIGITS}}})/|shared/(\d{{{_DIGITS}}})-)(.+)", re.ASCII
@@ -352,7 +354,12 @@ def void(epoch: int, token: str, numbers: range) -> str:
 
 def savepoint_folder(job_id: str, token: str) -> str:
     """The folder of a savepoint: of which job it is, and which of them."""
-    return f"savepoint-{xxhash.xxh3_64_hexdigest(job_id.encode())[:6]}-{token[:12]}"
+    return f"{_SAVEPOINT}{xxhash.xxh3_64_hexdigest(job_id.encode())[:6]}-{token[:12]}"
+
+
+def is_savepoint_folder(name: str) -> bool:
+    """Whether the folder of a savepoint can have this name, as `savepoint_folder` gives them."""
+    return name.startswith(_SAVEPOINT) and "/" not in name and is_legal(name)
 
 
 def savepoint_metadata() -> str:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from holdfast.runtime.arrow_types import listed
 from holdfast.runtime.elements import Element, Mark, decode_mark, encode_mark
 from holdfast.storage import Invalid
+from holdfast.storage.errors import UNREADABLE
 
 __all__ = [
     "ACKNOWLEDGED",
@@ -53,12 +54,25 @@ def write_element(writer: Any, element: Element) -> None:
 
 
 def read_element(chunk: Any) -> Element | None:
-    """The element in a chunk of a stream; None for frames that carry none."""
+    """The element in a chunk of a stream; None for frames that carry none.
+
+    Raises:
+        Invalid: a mark that is none.
+    """
     if chunk.data is not None:
         batch: pa.RecordBatch = chunk.data
         return batch
     frame = bytes(chunk.app_metadata or b"")
-    mark: Mark | None = decode_mark(frame[1:]) if frame.startswith(_MARK) else None
+    if not frame.startswith(_MARK):
+        return None
+    try:
+        mark: Mark = decode_mark(frame[1:])
+    except UNREADABLE as error:
+        raise Invalid(
+            "a mark in a stream cannot be read",
+            expected="one as a slot of the same Holdfast writes them",
+            found=str(error),
+        ) from error
     return mark
 
 

@@ -363,6 +363,23 @@ def test_a_place_that_cannot_be_opened_is_answered_by_no(make: Callable[..., Sta
     assert not stage.slot.begin_savepoint(a_savepoint(1, "nosuch://x/y", "savepoint-a-1"))
 
 
+@pytest.mark.parametrize(
+    "folder", ["../../etc", "savepoint-1/../..", "/etc", "", ".", "job", "savepoint-1/x", "a\0"]
+)
+def test_a_folder_that_is_none_of_a_savepoint_is_answered_by_no(
+    make: Callable[..., Stage], tmp_path: Path, folder: str
+) -> None:
+    stage = make()
+    place = tmp_path / "savepoints"
+    stage.slot.open()
+    assert not stage.slot.begin_savepoint(a_savepoint(1, str(place), folder))
+    stage.offer(Barrier(1, is_savepoint=True))
+    with pytest.raises(Invalid, match="do not agree whether it is of a savepoint"):
+        stage.work()
+    stage.slot.close()
+    assert not place.exists()
+
+
 def a_savepoint(number: int, directory: str, folder: str, form: str = "native") -> BeginSavepoint:
     return BeginSavepoint(
         checkpoint_id=number, directory=directory, folder=folder, format=form, ends_job=False
