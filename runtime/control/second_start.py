@@ -1,21 +1,34 @@
-"""Whether a job runs already when it is started anew."""
+"""Whether a job runs already when it is started again."""
 
 from __future__ import annotations
 
+import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
-from holdfast.runtime.control.registry import find_runs
+from holdfast.runtime.control.registry import Registration, find_runs
 from holdfast.storage import Clock, Invalid
 
 __all__ = ["check_not_running"]
 
+_logger = logging.getLogger(__name__)
 
-def check_not_running(job: str, storage: str, folders: Iterable[Path], clock: Clock) -> None:
+
+def check_not_running(
+    job: str,
+    storage: str,
+    folders: Iterable[Path],
+    clock: Clock,
+    *,
+    takes_over: bool = False,
+    ended: Container[str] = (),
+) -> None:
     """Refuse to begin a job anew that a driver of this user on this machine runs.
 
-    Other drivers are found out by their checkpoints. `storage` is where the job keeps its own.
+    Other drivers are found out by their checkpoints. `storage` is where the job keeps its own. Who
+    restores takes the job over, as after a driver that hangs: that is only said. Of runs that have
+    `ended` the endpoint is about to close.
 
     Raises:
         Invalid: it runs; says where, and how it is stopped.
@@ -25,7 +38,10 @@ def check_not_running(job: str, storage: str, folders: Iterable[Path], clock: Cl
     host = socket.gethostname()
     for run in find_runs(folders, host=host, clock=clock).found:
         found = run.registration
-        if (found.job, found.storage) == (job, storage):
+        if (found.job, found.storage) == (job, storage) and found.run not in ended:
+            if takes_over:
+                _tell(found)
+                return
             raise Invalid(
                 f"job {job!r} runs already",
                 where=storage,
@@ -34,3 +50,14 @@ def check_not_running(job: str, storage: str, folders: Iterable[Path], clock: Cl
                 fix=f"Leave it running, or end it first: holdfast stop {job}, or holdfast cancel "
                 f"{job}; or begin this one under another name",
             )
+
+
+def _tell(found: Registration) -> None:
+    _logger.warning(
+        "job %r runs already [%s], in process %d on %s: this start takes it over, and that "
+        "run ends at its next checkpoint",
+        found.job,
+        found.storage,
+        found.pid,
+        found.host,
+    )

@@ -7,6 +7,8 @@ __all__ = ["Patience"]
 _DEPLOY_TIMEOUT_S = 120.0
 _HEARTBEAT_TIMEOUT_S = 30.0
 _FINISH_TIMEOUT_S = 60.0
+_LEAST_ROOM_TIMEOUT_S = 2.0
+"""Who does not want to wait for room still needs the time to hear that there is some."""
 
 
 class Patience:
@@ -21,7 +23,7 @@ class Patience:
         self._came = 0
         self._room_timeout_s = room_timeout_s
         self._has_room = False
-        self._deadline_s: float | None = now_s + room_timeout_s
+        self._deadline_s: float | None = now_s + max(room_timeout_s, _LEAST_ROOM_TIMEOUT_S)
         self._last_beat_s: dict[int, float] = {}
         self._is_finishing = False
         self._closing: set[int] = set()

@@ -73,6 +73,8 @@ from holdfast.storage import (
 __all__ = ["StreamEnvironment"]
 
 _logger = logging.getLogger(__name__)
+_runs: dict[str, JobHandle] = {}
+"""Jobs of this process that commands find. They are found a moment longer than they run."""
 
 
 class StreamEnvironment:
@@ -297,8 +299,14 @@ class StreamEnvironment:
 
         network, opens = self._network(), SessionStorages.of(self.spark)
         wait_s = self._room_timeout_ms / 1000
-        if restoring.restore is None:
-            check_not_running(name, job.url, run_folders(), SystemClock())
+        check_not_running(
+            name,
+            job.url,
+            run_folders(),
+            SystemClock(),
+            takes_over=restoring.restore is not None,
+            ended={run for run, handle in list(_runs.items()) if handle.status.is_final},
+        )
         facts = check_session(self.spark, self.parallelism, name, wait_s=wait_s)
         with ExitStack() as undone:
             undone.callback(facts.hold.release)
@@ -336,6 +344,8 @@ class StreamEnvironment:
                 clock=SystemClock(),
                 entropy=SystemEntropy(),
             )
+            if endpoint is not None:
+                _runs[endpoint.registration.run] = handle
 
         def see_through() -> None:
             try:
@@ -343,6 +353,7 @@ class StreamEnvironment:
             finally:
                 if endpoint is not None:
                     endpoint.close()
+                    del _runs[endpoint.registration.run]
 
         threading.Thread(
             target=see_through, name=f"holdfast-job-{handle.job_id}", daemon=True
@@ -433,7 +444,7 @@ def _session_for(code: CodeArguments, line: Settings) -> SparkSession:
     if there is not None:
         return there
     with preparing():
-        spark = Work(lambda: choose_session(slots)).result()
+        spark = Work(lambda: choose_session(slots)).begin().result()
     jvm: Any = spark._jvm  # which session is active is of a thread
     jvm.SparkSession.setActiveSession(spark._jsparkSession)
     return spark

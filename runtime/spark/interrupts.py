@@ -50,8 +50,11 @@ class Work(Generic[_Made]):
         self._made: list[_Made] = []
         self._error: BaseException | None = None
         self._ended = threading.Event()
-        self._thread = InheritableThread(target=self._run, name="holdfast-start", daemon=True)
-        self._thread.start()
+
+    def begin(self) -> Work[_Made]:
+        """Have it run. Who may be interrupted here has it already, to give it up."""
+        InheritableThread(target=self._run, name="holdfast-start", daemon=True).start()
+        return self
 
     def _run(self) -> None:
         try:
@@ -91,10 +94,10 @@ def seen_through(start: Callable[[], JobHandle], name: str, url: str) -> JobStat
         JobFailed: it has failed; and whatever `start` raises.
         KeyboardInterrupt, SystemExit: it was stopped.
     """
+    work = Work(start, lambda job: job.interrupt())
     with stoppable():
-        work = Work(start, lambda job: job.interrupt())
         try:
-            job = work.result()
+            job = work.begin().result()
             follow(job)
         except (KeyboardInterrupt, SystemExit) as stop:
             _told(stop, name, url)
@@ -107,10 +110,10 @@ def begun(start: Callable[[], JobHandle], name: str, url: str) -> JobHandle:
     """Start a job. From then on signals stop it as they stop `execute`, whatever waits for it."""
     if threading.current_thread() is not threading.main_thread():
         return start()  # no signal comes here, and who waits for this sees to them
+    work = Work(start, lambda job: job.interrupt())
     with stoppable():
-        work = Work(start, lambda job: job.interrupt())
         try:
-            job = work.result()
+            job = work.begin().result()
         except (KeyboardInterrupt, SystemExit) as stop:
             _told(stop, name, url)
             work.give_up()

@@ -40,3 +40,26 @@ def test_a_job_that_runs_is_not_begun_anew(monkeypatch: pytest.MonkeyPatch) -> N
     check("bills", STORAGE)
     check("orders", "file:///another/orders")
     check("orders", "memory://orders")
+
+
+def test_who_takes_a_job_over_is_told_that_it_runs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = Runs((FoundRun(RUNNING, Path("socket")),), ())
+    monkeypatch.setattr(second_start, "find_runs", lambda *_, **__: runs)
+    second_start.check_not_running("bills", STORAGE, (), SystemClock(), takes_over=True)
+    assert not caplog.messages
+    second_start.check_not_running("orders", STORAGE, (), SystemClock(), takes_over=True)
+    (told,) = caplog.messages
+    assert "job 'orders' runs already" in told
+    assert "in process 4711 on here: this start takes it over" in told
+
+
+def test_a_run_that_has_ended_and_is_found_still_is_no_hindrance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = Runs((FoundRun(RUNNING, Path("socket")),), ())
+    monkeypatch.setattr(second_start, "find_runs", lambda *_, **__: runs)
+    second_start.check_not_running("orders", STORAGE, (), SystemClock(), ended={RUNNING.run})
+    with pytest.raises(Invalid, match="runs already"):
+        second_start.check_not_running("orders", STORAGE, (), SystemClock(), ended={"another"})

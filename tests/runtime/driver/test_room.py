@@ -10,6 +10,7 @@ import run_stage
 from attempt_stage import InlineExecutor, Stage, Step
 from holdfast.runtime.driver.events import CancelWanted, EventQueue, RoomFound
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
+from holdfast.runtime.driver.patience import Patience
 from holdfast.runtime.driver.room import Room
 from holdfast.runtime.network import Heartbeat
 from run_stage import fails, play_attempts
@@ -112,3 +113,11 @@ def test_a_run_says_what_it_lacks_while_it_waits_to_start_again(
     stage.run.run()
     assert seen == ["too few task slots for the job: needs 4, has 3"]
     assert stage.run.trouble == "", "it has ended"
+
+
+def test_who_waits_for_no_room_hears_that_there_is_some() -> None:
+    patience = Patience(2, 0.0, 0.0)
+    assert patience.lost(1.0) == ""
+    assert "too few task slots" in patience.lost(3.0)
+    patience.found_room(1.0)
+    assert patience.lost(3.0) == ""

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from holdfast.runtime.spark.interrupts import Work, stoppable
+from holdfast.runtime.spark.interrupts import Work, begun, seen_through, stoppable
 
 # A job as `execute` sees it; Spark's handler, which calls the JVM, is where Spark puts it.
 STARTS = """
@@ -62,17 +63,17 @@ CODES = {signal.SIGINT: -signal.SIGINT, signal.SIGTERM: 143}
 def test_a_signal_ends_a_job_by_one_line(kind: signal.Signals, moment: str, tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text(STARTS.replace("time.sleep(60)", "threading.Event().wait(60)"))
-    begun = subprocess.Popen(
+    program = subprocess.Popen(
         [sys.executable, str(app), moment, "s3://bucket/checkpoints"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert begun.stdout is not None
-    assert begun.stdout.readline() == "ready\n"
-    begun.send_signal(kind)
-    out, told = begun.communicate(timeout=30)
-    assert begun.returncode == CODES[kind]
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    program.send_signal(kind)
+    out, told = program.communicate(timeout=30)
+    assert program.returncode == CODES[kind]
     assert out == ("stopped\n" if moment == "running" else "")
     (line,) = told.splitlines()
     word = "terminated" if kind is signal.SIGTERM else "interrupted"
@@ -84,11 +85,23 @@ def test_a_signal_ends_a_job_by_one_line(kind: signal.Signals, moment: str, tmp_
 
 def test_what_is_abandoned_before_it_is_made_is_stopped_when_it_comes() -> None:
     go, stopped = threading.Event(), threading.Event()
-    work = Work(go.wait, lambda _: stopped.set())
+    work = Work(go.wait, lambda _: stopped.set()).begin()
     work.give_up()
     assert not stopped.is_set()
     go.set()
     assert stopped.wait(20)
+
+
+def test_a_signal_while_the_work_begins_is_told_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under load the thread runs before the main thread waits for it."""
+    monkeypatch.setattr(Work, "begin", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    for start in (begun, seen_through):
+        with pytest.raises(KeyboardInterrupt):
+            start(Mock(), "orders", "s3://bucket")
+    assert len(caplog.messages) == 2
 
 
 def test_what_is_raised_is_raised_where_it_is_waited_for() -> None:
@@ -96,7 +109,7 @@ def test_what_is_raised_is_raised_where_it_is_waited_for() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Work(fails).result()
+        Work(fails).begin().result()
 
 
 def test_handlers_of_the_program_are_as_before() -> None:
