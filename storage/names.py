@@ -148,12 +148,19 @@ def check_file(name: str) -> None:
         raise ValueError(f"{name[:80]!r} is a record, and no file with state")
 
 
+def _check_text(text: object) -> None:
+    """Refuse whatever else a program has passed for a name."""
+    if not isinstance(text, str):
+        raise Invalid("a name is not text", expected="text", found=repr(text))
+
+
 def escape(text: str) -> str:
     """Turn any non-empty text into one legal part; `unescape` turns it back.
 
     Raises:
-        Invalid: the text is empty, no valid Unicode, or too long once escaped.
+        Invalid: it is no text, is empty, no valid Unicode, or too long once escaped.
     """
+    _check_text(text)
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:
@@ -176,8 +183,9 @@ def escape_any(text: str, most: int = _MAX_PART) -> str:
     What `escape` makes of it if that is short enough; else its beginning, and a hash of the whole.
 
     Raises:
-        Invalid: the text is empty, or no valid Unicode.
+        Invalid: it is no text, is empty, or no valid Unicode.
     """
+    _check_text(text)
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:

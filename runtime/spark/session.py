@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from holdfast.runtime.spark.live_jobs import LIVE_JOBS, SlotHold
@@ -26,6 +28,8 @@ __all__ = [
     "with_crash_reports",
     "with_this_python",
 ]
+
+_MISSING = re.compile(r"ModuleNotFoundError: [^\n]+")
 
 CORES_FOR_SOURCES = 2
 """Task slots that a session on this machine has beside those of a job's slots."""
@@ -197,7 +201,19 @@ def _check_executors(spark: SparkSession) -> None:
 
     # In the session of the slots: what runs this is there for them then.
     one_each = with_crash_reports(spark).range(0, tasks, 1, tasks)
-    rows = one_each.mapInArrow(probe, "fact string").collect()
+    try:
+        rows = one_each.mapInArrow(probe, "fact string").collect()
+    except PythonException as error:
+        missing = _MISSING.search(str(error))
+        if missing is None:
+            raise
+        raise Invalid(
+            "the Python of an executor lacks what Spark and Holdfast need",
+            where=str(spark.sparkContext.pythonExec),
+            expected="an interpreter that has Holdfast installed, with what that needs",
+            found=missing.group(),
+            fix=f"Set PYSPARK_PYTHON before the session is made; here it would be {sys.executable}",
+        ) from None
     mine = holdfast_version()
     for fact in sorted({row.fact for row in rows}):
         python, found, host = fact.split("|", 2)

@@ -95,6 +95,10 @@ _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: load_storage(_ANY),
         r"names no storage: expected text: a path, a URL, a registered name, found None",
     ),
+    "a job without a name": (
+        lambda: load_storage("memory").job(_ANY),
+        r"a name is not text: expected text, found None",
+    ),
     "a storage of pages": (
         lambda: load_storage("http://host/checkpoints"),
         r"cannot be kept at, or read from, http \[http://host/checkpoints\].*Copy what is there",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -224,6 +225,25 @@ def check_with_path(spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(Invalid) as caught:
         check_session(spark, 2, "job")
     return re.sub(r"\[\S+\]", "[host]", str(caught.value))
+
+
+HIDES_ARROW = """
+import sys
+
+sys.modules["pyarrow"] = None
+"""
+
+
+def test_executors_with_a_python_of_others_are_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HIDES_ARROW)
+    message = check_with_path(spark, tmp_path, monkeypatch)
+    assert message.startswith("the Python of an executor lacks what Spark and Holdfast need [")
+    assert "found ModuleNotFoundError: " in message
+    assert f"Set PYSPARK_PYTHON before the session is made; here it would be {sys.executable}" in (
+        message
+    )
 
 
 def test_executors_without_holdfast_are_refused(
