@@ -149,6 +149,8 @@ class VersionChain:
         self._folder: StateFolder | None = None
         """Where its state is, if that is not the job's folder."""
         self._stored = _Model()
+        self._restored = self._stored
+        """What there was when the run began."""
         self._now_ms = NOW_MS
         self.seen: Counter[str] = Counter()
         """What has happened, by name."""
@@ -205,7 +207,7 @@ class VersionChain:
 
     def _attempt(self, version: Version, *, is_last: bool) -> None:
         rng = self._rng
-        self._model = deepcopy(self._stored)
+        self._restored, self._model = self._stored, deepcopy(self._stored)
         key_type, place = self._key_type(version), moved_class("Place", version)
         with LoggedRun(
             self._job,
@@ -266,7 +268,7 @@ class VersionChain:
     def _ask_for(self, slot: _Slot, name: str, declared: Declared) -> None:
         state, cls = CHAINED[name], declared.cls
         asked = self._model.asked[name]
-        there = [state.declared(each) for half in slot.halves if (each := asked[half])]
+        there = list(map(state.declared, self._written(slot, name)))
         bad = [each for each in there if not declared.takes(each)]
         with patch.object(
             LocalObjects, "read_range", autospec=True, side_effect=LocalObjects.read_range
@@ -293,10 +295,18 @@ class VersionChain:
         slot.states[name] = _Asked(found, declared, cls)
         self._compare(slot)
 
+    def _written(self, slot: _Slot, name: str) -> list[Version]:
+        """In which versions a slot may find a state: what came from one slot has both halves.
+
+        A table that has no rows for the slot is looked at all the same: another one refuses it.
+        """
+        now, restored = self._model.asked[name], self._restored.asked[name]
+        halves = [now[half] if half in slot.halves else restored[half] for half in _HALVES]
+        return [each for each in halves if each is not None]
+
     def _ask_as_before(self, slot: _Slot, name: str) -> None:
         """What was refused is there for the version that fits, also in this very run."""
-        asked = self._model.asked[name]
-        there = {each.number: each for half in slot.halves if (each := asked[half])}
+        there = {each.number: each for each in self._written(slot, name)}
         if len(there) == 1:
             self._ask_for(slot, name, CHAINED[name].declared(*there.values()))
             assert name in slot.states
