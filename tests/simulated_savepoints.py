@@ -7,6 +7,7 @@ job has ended on the way; and what a savepoint refers to is in its folder.
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
@@ -35,6 +36,8 @@ class SavedSimulation(Simulation):
         self._rate = self._chance.choice((0.002, 0.01))
         self._goes_on_from: str | None = None
         self.orders: list[SavepointOrder] = []
+        self._unanswered: set[str] = set()
+        """The folders of orders whose driver was killed before it had said what became of them."""
         self.ended: list[SavepointPurpose] = []
         """How the job was ended, and gone on with."""
 
@@ -72,8 +75,14 @@ class SavedSimulation(Simulation):
             folder, self._chance.choice([*SavepointFormat]), self._chance.choice(_PURPOSES)
         )
         self.orders.append(order)
+        self.world.process.at_death.append(partial(self._lose_answer, order))
         self.world.note(f"somebody wants {folder.folder} to {order.purpose.value}")
         run.order_savepoint(order)
+
+    def _lose_answer(self, order: SavepointOrder) -> None:
+        """A driver that is killed tells nobody what became of it, whatever its unwinding says."""
+        if not order.is_decided:
+            self._unanswered.add(order.folder.folder)
 
     def _check_checkpoint(self, metadata: CheckpointMetadata, files: set[str]) -> None:
         super()._check_checkpoint(metadata, files)
@@ -92,7 +101,8 @@ class SavedSimulation(Simulation):
                 is_there = False
             except HoldfastError as error:
                 raise Broken(f"{order.folder.folder} is not whole: {error}") from error
-            if order.is_decided and not order.is_needed and is_there != order.is_complete:
+            is_told = order.is_decided and order.folder.folder not in self._unanswered
+            if is_told and not order.is_needed and is_there != order.is_complete:
                 raise Broken(f"{order.folder.folder} is there, or is not, against what was said")
 
 
