@@ -241,10 +241,12 @@ def test_an_owner_whose_folder_was_emptied_and_taken_by_another_stops(tmp_path: 
 
 
 def test_what_a_killed_process_left_of_a_probe_is_cleared(tmp_path: Path) -> None:
-    left = tmp_path / ".probe.00aa.unfinished"
-    left.write_text("")
+    left = tmp_path / ".probe.00aa00aa00aa00aa.unfinished"
+    foreign = tmp_path / ".probe.notes.unfinished"
+    for path in (left, foreign):
+        path.write_text("")
     FileSystemCheckpointStorage(str(tmp_path)).prepare()
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [foreign]
 
 
 def test_the_right_of_an_earlier_claim_is_had_again_without_a_new_one() -> None:
