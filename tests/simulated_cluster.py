@@ -48,6 +48,8 @@ from simulated_world import Action, Process, World
 
 _CAPACITY_BYTES = 600
 _BEAT_MS = 1_000
+STEP_WEIGHT = 2.0
+"""How much more than other things slots do steps."""
 
 
 class SimulatedServer:
@@ -212,7 +214,7 @@ class SimulatedSlot:
         elif self.life is Life.OPENING:
             yield Action("opens", process, lambda: self._doing(self._open))
         elif self.life is Life.RUNNING and self._has_work():
-            yield Action("step", process, lambda: self._doing(self._step), 2.0)
+            yield Action("step", process, lambda: self._doing(self._step), STEP_WEIGHT)
         elif self.life is Life.DRAINING and self._may_end():
             yield Action("ends", process, self._end)
         if self._news:

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
@@ -36,7 +37,7 @@ from holdfast.storage import (
     names,
 )
 from quick_places import quick_place
-from simulated_cluster import SimulatedCluster, SimulatedLink, SimulatedServer
+from simulated_cluster import STEP_WEIGHT, SimulatedCluster, SimulatedLink, SimulatedServer
 from simulated_jobs import SINKS, SOURCES, Batch, Row, Shelf, expected, job_plan, orders_of
 from simulated_sources import SimulatedSourcePlan
 from simulated_state import SimulatedState
@@ -62,6 +63,8 @@ _EXECUTORS = (
     "holdfast.runtime.driver.sweeping",
     "holdfast.runtime.slot",
 )
+_TURNS = 200
+"""More than a slot needs for all that a job has: at most 180 in sixty jobs without faults."""
 
 
 class Simulation:
@@ -90,7 +93,7 @@ class Simulation:
         concurrent = chance.choice((1, 2, 3))
         self.config = CheckpointConfig(
             interval=chance.choice(("10ms", "30ms", "200ms")),
-            timeout=chance.choice(("1s", "5s")),
+            timeout=f"{max(chance.choice((1_000, 5_000)), self._least_timeout_ms())}ms",
             max_concurrent=concurrent,
             min_pause=chance.choice((0, "50ms")) if concurrent == 1 else 0,
             tolerable_failures=chance.choice((0, 2, 100)),
@@ -120,6 +123,13 @@ class Simulation:
     def planned(self) -> JobPlan:
         """The job."""
         return job_plan(self.shelf, self.parallelism)
+
+    def _least_timeout_ms(self) -> int:
+        """Less would let no checkpoint be complete, ever, in a world whose slots have few turns.
+
+        Sources are not held up by them: all that a job has may be in front of its first barrier.
+        """
+        return ceil(_TURNS * self.world.wait_ms("step", STEP_WEIGHT))
 
     @property
     def is_finished(self) -> bool:

@@ -43,17 +43,31 @@ class SavedSimulation(Simulation):
 
     def goes_on(self, run: JobRun | EndedRun) -> bool:
         """A job that was stopped or cancelled with a savepoint is gone on with, from that."""
-        if not isinstance(run, JobRun) or run.status not in _ENDED:
+        if run.status not in _ENDED:
             return False
-        if any(by > self.epochs[run] for by, _ in self.completed):
+        ended_by = run._result.epoch if isinstance(run, EndedRun) else self.epochs[run]
+        if any(by > ended_by for by, _ in self.completed):
             return False  # others have gone on with it
-        complete = [each for each in run._given if each.is_complete]
-        for order in complete:
-            if (order.ends_job and run._stopped_at is not None) or order.cancels_job:
-                self._goes_on_from = order.folder.url
-                self.ended.append(order.purpose)
-                return True
-        return False
+        order = self._ended_with(run)
+        if order is None:
+            return False
+        self._goes_on_from = order.folder.url
+        self.ended.append(order.purpose)
+        return True
+
+    def _ended_with(self, run: JobRun | EndedRun) -> SavepointOrder | None:
+        """The savepoint that has ended a job.
+
+        If its driver was killed before it told anybody, the record of the end says which one.
+        """
+        if isinstance(run, EndedRun):
+            url = run._result.properties.get("savepoint")
+            return next((each for each in self.orders if each.folder.url == url), None)
+        for order in run._given:
+            has_stopped = order.ends_job and run._stopped_at is not None
+            if order.is_complete and (has_stopped or order.cancels_job):
+                return order
+        return None
 
     def restored(self) -> str:
         """The savepoint, until there is a checkpoint of those who go on from it."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import mean
 from typing import Any, NamedTuple, Protocol, Self
 
 from holdfast.runtime.driver.events import AttemptEvent, EventQueue
@@ -136,7 +137,7 @@ class World:
             for action in actor.actions()
             if action.process.is_alive and action.process.frozen_until_ms <= now_ms
         ]
-        actions.append(Action("time passes", self.process, self._pass_time, 0.5))
+        actions.append(Action("time passes", self.process, self._pass_time, _TIME_WEIGHT))
         weights = [each.weight * self._pace.get(each.label.split()[0], 1.0) for each in actions]
         if len(actions) == 1:
             self.clock.advance(self.random.choice((20, 100, 500)))
@@ -153,6 +154,11 @@ class World:
             except Killed:
                 return
 
+    def wait_ms(self, kind: str, weight: float = 1.0) -> float:
+        """How long somebody who could do something of this kind waits for a turn, on average."""
+        time_weight = _TIME_WEIGHT * self._pace["time"]
+        return mean(_MOMENTS_MS) * time_weight / (weight * self._pace[kind])
+
     def settle(self) -> None:
         """Let happen what still can, until there is nothing but time, for a while."""
         self.faults_left = 0
@@ -165,10 +171,12 @@ class World:
         self.clock.advance(milliseconds)
 
     def _pass_time(self) -> None:
-        self.clock.advance(self.random.choice((1, 1, 2, 5, 20)))
+        self.clock.advance(self.random.choice(_MOMENTS_MS))
 
 
 _PACED = ("step", "deliver", "task", "push", "time")
+_TIME_WEIGHT = 0.5
+_MOMENTS_MS = (1, 1, 2, 5, 20)
 
 
 class _SimulatedFuture(Future[Any]):

@@ -91,7 +91,7 @@ class JobRun:
         self._given: list[SavepointOrder] = []
         """What the last attempt was ordered."""
         self._stopped_at: str | None = None
-        """Where the savepoint is with which the job was stopped."""
+        """Where the savepoint is with which the job was stopped or cancelled."""
         self._attempt: Attempt | None = None
         self._token = parts.entropy.token() + parts.entropy.token()
         self._collected: dict[str, dict[str, bytes]] = {}
@@ -209,8 +209,7 @@ class JobRun:
                 delay_ms = self._delay_ms(decider, failure, is_fatal=is_fatal)
             self._settle()
             self._answer(self._given, outcome)
-            if any(each.is_complete and each.cancels_job for each in self._given):
-                self._cancel.set()  # whatever has happened since
+            self._cancel_if_ordered(outcome)
             if not isinstance(outcome, Succeeded):
                 self._parts.keeper.clean()
             if self._cancel.is_set() and not isinstance(outcome, Succeeded):
@@ -398,6 +397,14 @@ class JobRun:
                 order.end(ended_otherwise(order, why))
             elif order.fail(never_decided(order, why)):
                 self._parts.keeper.discard(order, 0)
+
+    def _cancel_if_ordered(self, outcome: Outcome) -> None:
+        """Cancel the job if a savepoint with which it is to be is complete, whatever came since."""
+        for order in self._given:
+            if order.is_complete and order.cancels_job:
+                self._cancel.set()
+                if not isinstance(outcome, Succeeded):
+                    self._stopped_at = order.folder.url
 
     def _complete_history(self) -> None:
         """A commit may be decided when its attempt is over, and listens no more."""

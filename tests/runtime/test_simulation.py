@@ -70,6 +70,13 @@ def test_every_row_is_seen_once_by_those_who_go_on_from_savepoints(first: int) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [20_183, 20_360, 20_390])
+def test_those_who_go_on_from_savepoints_get_there(seed: int) -> None:
+    """A driver dies when only the record knows the savepoint; slots have few turns in a second."""
+    run(seed, SavedSimulation)
+
+
+@pytest.mark.slow
 def test_the_runs_are_worth_something() -> None:
     """Faults of many kinds happen, and most runs take several attempts and checkpoints."""
     simulations = [run(seed) for seed in range(500, 520)]

@@ -11,6 +11,7 @@ import pytest
 
 from attempt_stage import PlayedSource, an_order
 from holdfast.runtime.checkpoint import SavepointPurpose
+from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.keeper import CheckpointKeeper
@@ -353,6 +354,27 @@ def test_the_record_of_its_end_names_the_savepoint_that_stopped_the_job(tmp_path
     result = stage.job.result()
     assert result is not None
     assert result.properties["savepoint"] == stopped.folder.url
+
+
+def test_the_record_of_its_end_names_the_savepoint_that_cancelled_the_job(tmp_path: Path) -> None:
+    """Its checkpoints are deleted: if its driver dies, only the record leads to its state."""
+    storage = load_storage(str(tmp_path))
+    order = an_order(storage, SavepointPurpose.CANCEL)
+
+    def fails_after(stage: Stage, _events: EventQueue) -> Outcome:
+        stage.run.order_savepoint(order)
+        stage.complete(1)
+        order.complete()
+        return Unsuccessful("a slot died")
+
+    stage = Stage([fails_after])
+    stage.run.run()
+    assert stage.run.status is JobStatus.CANCELLED
+    result = stage.job.result()
+    assert result is not None
+    assert result.properties["savepoint"] == order.folder.url
+    note = EndedRun(result).note
+    assert note.endswith(f"To go on from that, pass restore={order.folder.url!r}")
 
 
 def test_a_job_that_ends_by_itself_was_stopped_with_no_savepoint(tmp_path: Path) -> None:
