@@ -76,10 +76,12 @@ class Carried:
         pending = [table for name in found for table in self._tables.get(name, ())]
         changes = [change for name in found for change in self._changes.get(name, ())]
         infos = [table.info for table in pending] + [change.info for change in changes]
+        is_described_so = all(map(loader.is_described_so, infos))
+        pending = [table for table in pending if not table.is_empty]
+        infos = [table.info for table in pending] + [change.info for change in changes]
         for info in infos:
             loader.check(info)
         is_as_written = all(map(loader.is_as_written, infos))
-        is_described_so = all(map(loader.is_described_so, infos))
         if len(pending) == 1 and is_as_written and pending[0].claim(spec):
             filled = make(spec)
             self._replay_claimed(loader, changes)

@@ -76,6 +76,15 @@ class PendingTable(ABC):
 
     info: TableInfo
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known to have no rows for any slot: then its types matter to nobody.
+
+        Slots that had no rows of a state, and did not ask for it, go on describing it as it once
+        was, beside what others have written in newer types.
+        """
+        return False
+
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
         """The blocks, with the rows of the key groups that are wanted."""
@@ -116,6 +125,10 @@ class PendingEntries(PendingOutside):
     sources: list[_Source] = field(default_factory=list)
     held: list[Block] | None = None
     regrouping: Regrouping | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(source.info.segments for source in self.sources)
 
     def blocks(self) -> Iterator[Block]:
         if self.held is not None:
