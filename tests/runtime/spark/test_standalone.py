@@ -166,7 +166,8 @@ class Trial:
         after = self.await_running(told["attempts"] + 1)
         (failure,) = after["failures"][-1:]
         assert failure.startswith("executor ")
-        assert failure.endswith("Command exited with code 137 (SIGKILL)")
+        # Behind it may stand how often slots were killed at this position.
+        assert "Command exited with code 137 (SIGKILL)" in failure
         return host
 
     def kill_worker(self) -> None:
