@@ -17,7 +17,7 @@ from holdfast.changelog.options import ChangelogOptions
 from holdfast.storage import Invalid
 from holdfast.storage.handles import LZ4
 
-__all__ = ["changelog_options", "is_of_changelog"]
+__all__ = ["changelog_options", "is_of_changelog", "size_in_bytes"]
 
 _PREFIX = "state.changelog."
 _LOG = "dstl.dfs."
@@ -51,6 +51,14 @@ _UNITS_BYTES = {
 _WIDE = {"persist_threshold_bytes": 1, "max_in_flight_bytes": 1 << 60}
 """Of what is compared with others, values with which any other goes."""
 _TERM = re.compile(r"([0-9]{1,15})\s*([a-zµ]*)")
+
+
+def size_in_bytes(text: str) -> int | None:
+    """A size as Flink writes it, such as `5mb`; None if the text is none."""
+    match = _TERM.fullmatch(text.lower())
+    if match is None or match[2] not in _UNITS_BYTES:
+        return None
+    return int(match[1]) * _UNITS_BYTES[match[2]]
 
 
 def is_of_changelog(name: str) -> bool:
@@ -178,11 +186,11 @@ def _seconds_or_never(name: str, text: str) -> float | None:
 
 
 def _bytes(name: str, text: str) -> int:
-    match = _TERM.fullmatch(text.strip().lower())
-    if match is None or match[2] not in _UNITS_BYTES:
+    size = size_in_bytes(text.strip())
+    if size is None:
         units = "b, kb, mb, gb or tb, of 1024 each; without a unit it is bytes"
         raise _wrong(name, text, f'a size as Flink writes it, such as "5mb": {units}')
-    return int(match[1]) * _UNITS_BYTES[match[2]]
+    return size
 
 
 def _text(name: str, text: str) -> str:

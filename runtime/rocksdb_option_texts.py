@@ -7,24 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.backends.rocksdb_memory import memory_bytes
+from holdfast.changelog.settings import size_in_bytes
 from holdfast.storage import Invalid
 
 __all__ = ["NOT_HERE", "ROCKSDB_OPTIONS"]
 
 _PREFIX = "state.backend.rocksdb."
-_UNITS = {
-    unit: 1 << bits
-    for units, bits in (
-        ("b bytes", 0),
-        ("k kb kibibytes", 10),
-        ("m mb mebibytes", 20),
-        ("g gb gibibytes", 30),
-        ("t tb tebibytes", 40),
-    )
-    for unit in units.split()
-} | {"": 1}
-_SIZE = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
-
 NOT_HERE = {
     f"{_PREFIX}memory.managed": f"Say {_PREFIX}memory.fixed-per-slot: there is no managed memory",
     f"{_PREFIX}memory.fixed-per-tm": f"Say {_PREFIX}memory.fixed-per-slot: a slot is a process",
@@ -39,10 +27,10 @@ def _wrong(key: str, text: str, expected: str) -> Invalid:
 
 
 def _bytes(key: str, text: str) -> int:
-    found = _SIZE.fullmatch(text.lower())
-    if found is None or found[2] not in _UNITS:
+    size = size_in_bytes(text)
+    if size is None:
         raise _wrong(key, text, 'a size such as "64 mb"')
-    return int(found[1]) * _UNITS[found[2]]
+    return size
 
 
 def _memory(key: str, text: str) -> int:
