@@ -30,7 +30,7 @@ from holdfast.storage import (
     SystemClock,
     load_storage,
 )
-from holdfast.storage.commit import open_from
+from holdfast.storage.jobs.decisions import open_from
 
 __all__ = [
     "KINDS",

@@ -37,7 +37,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from holdfast.storage.savepoint import SAVEPOINT
+from holdfast.storage.jobs.savepoint import SAVEPOINT
 
 __all__ = ["SAVED", "run", "saved_by_hashmap"]
 

@@ -40,7 +40,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from holdfast.storage.testing.watched import Call, WatchedStorage
+from holdfast.storage.testing.watched_storage import Call, WatchedStorage
 from servers.hdfs import HdfsServer
 from servers.s3 import S3Server
 

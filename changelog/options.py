@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 
 from holdfast.storage import Invalid
-from holdfast.storage.handles import LZ4
+from holdfast.storage.segments.handles import LZ4
 
 __all__ = ["ChangelogOptions"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.changelog.options import ChangelogOptions
 from holdfast.storage import Invalid
-from holdfast.storage.handles import LZ4
+from holdfast.storage.segments.handles import LZ4
 
 __all__ = ["changelog_options", "is_of_changelog", "size_in_bytes"]
 

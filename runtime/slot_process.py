@@ -46,7 +46,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.distribution import holdfast_version
-from holdfast.storage.job import told_damage
+from holdfast.storage.jobs.job import told_damage
 
 __all__ = ["SlotFailed", "SlotLaunch", "host_slot"]
 

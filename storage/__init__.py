@@ -15,9 +15,6 @@ from holdfast.storage.errors import (
     TooLarge,
     Unavailable,
 )
-from holdfast.storage.filesystem import FileSystemCheckpointStorage
-from holdfast.storage.folder import StateFolder
-from holdfast.storage.handles import FileHandle, Handle, InlineHandle, StateSnapshot
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
@@ -26,15 +23,18 @@ from holdfast.storage.interface import (
     ObjectWriter,
     UnfinishedWrite,
 )
-from holdfast.storage.job import JobStorage
-from holdfast.storage.memory import JobManagerCheckpointStorage
-from holdfast.storage.metadata import CheckpointMetadata, OperatorState
-from holdfast.storage.owner import JobOwner
+from holdfast.storage.jobs.job import JobStorage
+from holdfast.storage.jobs.metadata import CheckpointMetadata, OperatorState
+from holdfast.storage.jobs.owner import JobOwner
+from holdfast.storage.jobs.result import JobResult
+from holdfast.storage.jobs.savepoint import SavepointFolder
+from holdfast.storage.places.filesystem import FileSystemCheckpointStorage
+from holdfast.storage.places.memory import JobManagerCheckpointStorage
+from holdfast.storage.places.s3.storage import S3CheckpointStorage
 from holdfast.storage.registry import load_storage, registered_storages
-from holdfast.storage.result import JobResult
-from holdfast.storage.s3 import S3CheckpointStorage
-from holdfast.storage.savepoint import SavepointFolder
-from holdfast.storage.segment_writer import SegmentStream, SegmentWriter
+from holdfast.storage.segments.folder import StateFolder
+from holdfast.storage.segments.handles import FileHandle, Handle, InlineHandle, StateSnapshot
+from holdfast.storage.segments.writer import SegmentStream, SegmentWriter
 
 __all__ = [
     "Buffer",

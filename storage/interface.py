@@ -1,8 +1,8 @@
 """The contract between Holdfast and a place that keeps finished checkpoints.
 
 A storage is a flat set of named, immutable-once-seen byte objects under one root. Everything
-else (checkpoints, owners, retention) is built from these verbs in `holdfast.storage.job`, so a new
-storage implements this page, passes `holdfast.storage.testing`, and is done.
+else (checkpoints, owners, retention) is built from these verbs in `holdfast.storage.jobs`, so a
+new storage implements this page, passes `holdfast.storage.testing`, and is done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.storage.clock import Clock, SystemClock
 from holdfast.storage.entropy import Entropy, SystemEntropy
 from holdfast.storage.errors import Invalid
 from holdfast.storage.finishing import FinishedOnExit
-from holdfast.storage.job import JobStorage
+from holdfast.storage.jobs.job import JobStorage
 
 __all__ = [
     "Buffer",

@@ -15,8 +15,8 @@ from typing import Any
 
 from holdfast.storage import plugins
 from holdfast.storage.errors import Invalid
-from holdfast.storage.filesystem import FileSystemCheckpointStorage
 from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.places.filesystem import FileSystemCheckpointStorage
 
 __all__ = [
     "STORAGE_GROUP",

@@ -19,7 +19,7 @@ from holdfast.backends import StateBackend
 from holdfast.backends.snapshots import SnapshotFuture
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import CheckpointMetadata, JobOwner, OperatorState, load_storage
-from holdfast.storage.commit import open_from
+from holdfast.storage.jobs.decisions import open_from
 
 __all__ = ["Plan", "Reading", "Soak", "check_bounded", "written"]
 

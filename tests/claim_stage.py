@@ -23,7 +23,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.registry import OpenStorage
-from holdfast.storage.testing.watched import Call
+from holdfast.storage.testing.watched_storage import Call
 
 __all__ = ["Other", "Refuses", "RefusesFiles", "Run", "Unaware", "fits", "own", "shared"]
 

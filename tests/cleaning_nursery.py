@@ -21,7 +21,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from holdfast.storage.commit import open_from
+from holdfast.storage.jobs.decisions import open_from
 
 __all__ = ["JOB", "Writer", "check_whole"]
 

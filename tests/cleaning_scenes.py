@@ -11,8 +11,8 @@ from holdfast.storage import (
     StateSnapshot,
     names,
 )
-from holdfast.storage.cleaning import delete_leftovers, find_leftovers
-from holdfast.storage.testing.watched import Hook, WatchedStorage
+from holdfast.storage.jobs.cleaning import delete_leftovers, find_leftovers
+from holdfast.storage.testing.watched_storage import Hook, WatchedStorage
 
 
 def own(number: int) -> str:

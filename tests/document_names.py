@@ -26,7 +26,11 @@ _KEY = re.compile(
 # Others, such as `endpoint.`, begin names of files and of Hadoop's options too.
 _TOPS_OF_OPTIONS = ("dstl", "execution", "parallelism", "pipeline", "restart-strategy", "state")
 _OF_CHANGELOGS = ("state.changelog.enabled", "dstl.dfs.upload.timeout")
-_MORE = ("holdfast.storage.s3_options", "holdfast.storage.s3a", "holdfast.backends.testing")
+_MORE = (
+    "holdfast.storage.places.s3.options",
+    "holdfast.storage.places.s3.hadoop_settings",
+    "holdfast.backends.testing",
+)
 _GROUPS = ("holdfast.checkpoint_storages", "holdfast.state_backends", "holdfast.changelog_storages")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.runtime import FileSink, JobHandle, SinkWriter
 from holdfast.runtime.sinks.file_commits import FileCommittable
 from holdfast.storage import CheckpointStorage, SystemClock, Unavailable
-from holdfast.storage.testing.watched import Call, WatchedStorage
+from holdfast.storage.testing.watched_storage import Call, WatchedStorage
 
 SLOTS = 2
 _POLL_S = 0.02

@@ -26,7 +26,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from holdfast.storage.handles import block_checksum
+from holdfast.storage.segments.handles import block_checksum
 
 KEEP = 3
 CHECKPOINTS = 6

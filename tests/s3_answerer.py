@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from holdfast.storage import ManualClock, SeededEntropy
-from holdfast.storage.s3 import S3CheckpointStorage
+from holdfast.storage.places.s3.storage import S3CheckpointStorage
 
 MARK = "x-amz-meta-holdfast-mark"
 

@@ -52,7 +52,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.commit import open_from
+from holdfast.storage.jobs.decisions import open_from
 from shared_file_slots import Seat
 
 __all__ = ["Campaign", "Rules"]

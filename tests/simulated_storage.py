@@ -17,7 +17,7 @@ from holdfast.storage import (
     SeededEntropy,
     Unavailable,
 )
-from holdfast.storage.metadata import decode_metadata
+from holdfast.storage.jobs.metadata import decode_metadata
 from simulated_world import Killed, World
 
 _INLINE_BYTES = 300

@@ -153,7 +153,7 @@ BROKEN: list[tuple[Check, str, str]] = [
     (tidy.files_are_deleted_in_known_places, "changelog/a.py", "files.rm_file(name)"),
     (
         tidy.files_are_deleted_in_known_places,
-        "storage/local.py",
+        "storage/places/local.py",
         "from tempfile import mkdtemp\nmkdtemp()",
     ),
     (tidy.chance_comes_from_entropy, "storage/a.py", "import random\nrandom.Random(1)"),
@@ -237,7 +237,7 @@ SOUND: list[tuple[Check, str, str]] = [
     (tidy.time_comes_from_the_clock, "benchmarks/a.py", "import time\ntime.perf_counter()"),
     (tidy.time_comes_from_the_clock, "storage/a.py", "clock.time.sleep()\nself.time.time()"),
     (tidy.time_comes_from_the_clock, "tests/a.py", "import datetime\ndatetime.datetime(1, 1, 1)"),
-    (tidy.files_are_deleted_in_known_places, "storage/local.py", "path.unlink()"),
+    (tidy.files_are_deleted_in_known_places, "storage/places/local.py", "path.unlink()"),
     (tidy.files_are_deleted_in_known_places, "storage/testing/a.py", "path.unlink()"),
     (tidy.files_are_deleted_in_known_places, "tests/a.py", "path.unlink()"),
     (

@@ -23,8 +23,8 @@ CLOCK = "storage/clock.py"
 ENTROPY = "storage/entropy.py"
 PICKLING = "runtime/spark/pickling.py"
 DELETERS = {
-    "storage/local.py": "objects by checked names below the root, its own hidden files and probes",
-    "storage/fsspec_objects.py": "likewise",
+    "storage/places/local.py": "objects by checked names below the root, own hidden files, probes",
+    "storage/places/fsspec/objects.py": "likewise",
     "backends/working_directory.py": "directories of ours, held by this process or by nobody",
     "backends/rocksdb_database.py": "in the store's own working directory",
     "backends/rocksdb_files.py": "likewise",

@@ -40,7 +40,7 @@ from holdfast.storage import (
     StateFolder,
     names,
 )
-from holdfast.storage.local import LocalObjects
+from holdfast.storage.places.local import LocalObjects
 from logged_jobs import LoggedRun, parts_of
 from logged_steps import GROUPS, NOW_MS, UID
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.storage import JobStorage
-from holdfast.storage.handles import block_checksum
+from holdfast.storage.segments.handles import block_checksum
 
 __all__ = ["check_clean", "check_whole"]
 

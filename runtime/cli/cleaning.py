@@ -14,14 +14,14 @@ from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.places import Place
 from holdfast.runtime.readable import bytes_for_people
 from holdfast.storage import HoldfastError, JobStorage
-from holdfast.storage.cleaning import (
+from holdfast.storage.jobs.cleaning import (
     Found,
     delete_leftovers,
     delete_orphans,
     find_leftovers,
     find_orphans,
 )
-from holdfast.storage.commit import Stored
+from holdfast.storage.jobs.decisions import Stored
 
 __all__ = ["Cleaning"]
 

@@ -21,8 +21,8 @@ from holdfast.storage import (
     SavepointFolder,
     names,
 )
+from holdfast.storage.jobs.damage import checkpoint_url, lost_of, sizes_in
 from holdfast.storage.registry import whole_url
-from holdfast.storage.wholeness import checkpoint_url, lost_of, sizes_in
 
 __all__ = ["list_checkpoints", "list_savepoints"]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.runtime.cli.options import read_options
 from holdfast.storage import CheckpointStorage, Invalid, JobStorage, load_storage
-from holdfast.storage.cleaning import jobs_at
+from holdfast.storage.jobs.cleaning import jobs_at
 from holdfast.storage.registry import storage_factory, whole_url
 
 __all__ = ["Place", "find_jobs", "storage_options"]

@@ -39,7 +39,7 @@ from holdfast.storage import (
     SavepointFolder,
     StateSnapshot,
 )
-from holdfast.storage.savepoint import SAVEPOINT
+from holdfast.storage.jobs.savepoint import SAVEPOINT
 
 __all__ = ["Conversion", "Converted", "OperatorResult", "Progress"]
 

@@ -21,7 +21,7 @@ from holdfast.storage import (
     Taken,
     names,
 )
-from holdfast.storage.savepoint import check_keeps_savepoints
+from holdfast.storage.jobs.savepoint import check_keeps_savepoints
 
 __all__ = ["Destination", "Standing", "standing"]
 

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.runtime.conversion.plan import ConversionPlan
 from holdfast.runtime.conversion.results import PieceResult
 from holdfast.storage import Corrupt, Invalid, NotFound, SavepointFolder, Taken
-from holdfast.storage.envelope import seal, unseal
+from holdfast.storage.jobs.envelope import seal, unseal
 
 __all__ = ["FOLDER", "RUNNING", "TASKS", "Journal"]
 

@@ -17,7 +17,7 @@ from holdfast.backends.restores import KEYED_KINDS
 from holdfast.backends.snapshots import ENTRIES_KIND, PARQUET_KIND
 from holdfast.runtime.snapshots import StoredSnapshot
 from holdfast.storage import CheckpointMetadata, Invalid, NotFound, OperatorState, StateSnapshot
-from holdfast.storage.metadata import encode_metadata
+from holdfast.storage.jobs.metadata import encode_metadata
 
 __all__ = ["ConversionOptions", "ConversionPlan", "OperatorPlan", "Span", "plan_conversion"]
 

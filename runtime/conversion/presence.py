@@ -25,8 +25,8 @@ from holdfast.storage import (
     SavepointFolder,
     Taken,
 )
-from holdfast.storage.commit import Created, judge_create
-from holdfast.storage.envelope import seal, unseal
+from holdfast.storage.jobs.decisions import Created, judge_create
+from holdfast.storage.jobs.envelope import seal, unseal
 
 __all__ = ["Presence"]
 

@@ -28,9 +28,9 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.cleaning import release_held
+from holdfast.storage.jobs.cleaning import release_held
+from holdfast.storage.jobs.deletion import BATCH_OBJECTS
 from holdfast.storage.registry import OpenStorage, storage_at
-from holdfast.storage.sweeping import BATCH_OBJECTS
 
 __all__ = [
     "CLAIM",

@@ -29,8 +29,8 @@ from holdfast.storage import (
     OperatorState,
     Unavailable,
 )
-from holdfast.storage.commit import open_from
-from holdfast.storage.savepoint import SAVEPOINT
+from holdfast.storage.jobs.decisions import open_from
+from holdfast.storage.jobs.savepoint import SAVEPOINT
 
 __all__ = ["CheckpointKeeper"]
 
@@ -315,8 +315,8 @@ class CheckpointKeeper:
         other, and all have written that one. And nobody refers to them, not to shared files either:
         those under way build on completed ones, whose files are no orphans as long as `retain`
         keeps them; what they refer to besides was begun before its checkpoint, and is open as the
-        newest one has it, which is spared too (`holdfast.storage.commit` has the reason). Who
-        begins files so may leave some of each number, and nobody hears of it.
+        newest one has it, which is spared too (`holdfast.storage.jobs.decisions` has the reason).
+        Who begins files so may leave some of each number, and nobody hears of it.
         """
         number, begun_from = completed.checkpoint_id, completed.begun_from
         before, self._newest = self._newest, number

@@ -21,7 +21,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.job import job_in
+from holdfast.storage.jobs.job import job_in
 from holdfast.storage.registry import OpenStorage, storage_at
 
 __all__ = [

@@ -54,7 +54,7 @@ from holdfast.runtime.restarts import RestartDecider
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import Corrupt, Fenced, HoldfastError, JobResult, Unavailable
 from holdfast.storage.distribution import holdfast_version
-from holdfast.storage.job import told_damage
+from holdfast.storage.jobs.job import told_damage
 
 __all__ = ["JobRun", "JobStatus"]
 

@@ -17,7 +17,7 @@ from functools import partial
 
 from holdfast.runtime.checkpoint import SavepointOrder
 from holdfast.storage import CheckpointMetadata, HoldfastError, Unavailable
-from holdfast.storage.deadlines import begun
+from holdfast.storage.bounded_calls import begun
 
 __all__ = ["SavepointKeeper"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.storage import Clock, Fenced
-from holdfast.storage.sweeping import BATCH_OBJECTS
+from holdfast.storage.jobs.deletion import BATCH_OBJECTS
 
 __all__ = ["BackgroundSweeper", "Sweeps"]
 
@@ -22,7 +22,7 @@ _LAST_S = 2.0
 
 
 class Sweeps(Protocol):
-    """What has something to delete, such as `holdfast.storage.sweeping.Sweeper`.
+    """What has something to delete, such as `holdfast.storage.jobs.deletion.Sweeper`.
 
     Its steps are done one after the other, by one thread or another.
     """

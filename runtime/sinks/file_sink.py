@@ -23,7 +23,7 @@ from holdfast.runtime.sinks.local_place import LocalPlace
 from holdfast.runtime.sinks.places import HIDDEN_FOLDER, Place, local_path, translating
 from holdfast.runtime.sinks.sink import TwoPhaseCommitSink, WriterContext
 from holdfast.storage import Entropy, HoldfastError, Invalid, SystemEntropy, Unavailable
-from holdfast.storage.fsspec_urls import without_password
+from holdfast.storage.places.fsspec.urls import without_password
 
 __all__ = ["FileSink"]
 

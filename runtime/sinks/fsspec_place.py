@@ -20,7 +20,7 @@ from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 from holdfast.runtime.sinks.places import HiddenFile, Place, translating
 from holdfast.storage import Invalid
 from holdfast.storage.distribution import install_line
-from holdfast.storage.fsspec_urls import FsspecAddress, without_password
+from holdfast.storage.places.fsspec.urls import FsspecAddress, without_password
 
 __all__ = ["FsspecPlace"]
 

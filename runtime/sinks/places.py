@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from holdfast.storage import HoldfastError, Invalid, Unavailable
-from holdfast.storage.fsspec_urls import without_password
+from holdfast.storage.places.fsspec.urls import without_password
 
 __all__ = ["HIDDEN_FOLDER", "HiddenFile", "Place", "local_path", "translating"]
 

@@ -20,8 +20,8 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.cleaning import is_job_folder, jobs_in
-from holdfast.storage.job import job_in
+from holdfast.storage.jobs.cleaning import is_job_folder, jobs_in
+from holdfast.storage.jobs.job import job_in
 from holdfast.storage.registry import OpenStorage, whole_url
 
 __all__ = ["StoredSnapshot", "find_snapshot"]

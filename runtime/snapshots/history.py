@@ -27,7 +27,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.cleaning import jobs_at
+from holdfast.storage.jobs.cleaning import jobs_at
 from holdfast.storage.registry import OpenStorage, whole_url
 
 __all__ = ["HISTORY", "checkpoint_history", "history_of"]

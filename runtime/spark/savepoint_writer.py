@@ -69,8 +69,8 @@ from holdfast.storage import (
     SystemClock,
     Unavailable,
 )
+from holdfast.storage.jobs.savepoint import SAVEPOINT
 from holdfast.storage.registry import whole_url
-from holdfast.storage.savepoint import SAVEPOINT
 
 __all__ = ["SavepointWriter"]
 

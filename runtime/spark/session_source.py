@@ -11,8 +11,8 @@ from pyspark.sql.datasource import DataSource
 
 from holdfast.runtime.spark.storage_settings import storage_from
 from holdfast.storage import Invalid
+from holdfast.storage.places.s3.secrets import Secret
 from holdfast.storage.registry import OpenStorage
-from holdfast.storage.s3_secrets import Secret
 
 __all__ = ["SessionSource"]
 

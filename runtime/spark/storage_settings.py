@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.runtime.spark.session import check_classic
 from holdfast.storage import CheckpointStorage, load_storage
-from holdfast.storage.hdfs_settings import hadoop_options
-from holdfast.storage.s3_options import s3_place
-from holdfast.storage.s3_secrets import Secret
-from holdfast.storage.s3a import s3a_options
+from holdfast.storage.places.hdfs.hadoop_config import hadoop_options
+from holdfast.storage.places.s3.hadoop_settings import s3a_options
+from holdfast.storage.places.s3.options import s3_place
+from holdfast.storage.places.s3.secrets import Secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

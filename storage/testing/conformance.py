@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from holdfast.storage.testing.building import SharedFileClauses
-from holdfast.storage.testing.committing import CommitClauses
-from holdfast.storage.testing.creating import CreateClauses
-from holdfast.storage.testing.damaging import DamageClauses
-from holdfast.storage.testing.deleting import DeleteClauses, UnfinishedClauses
-from holdfast.storage.testing.ending import EndClauses
-from holdfast.storage.testing.listing import ListClauses
-from holdfast.storage.testing.locating import LocationClauses
-from holdfast.storage.testing.naming import NameClauses
-from holdfast.storage.testing.owning import OwnerClauses
-from holdfast.storage.testing.reading import ReadingClauses
-from holdfast.storage.testing.reappearing import ReappearanceClauses
-from holdfast.storage.testing.retaining import RetentionClauses
-from holdfast.storage.testing.segmenting import SegmentClauses
-from holdfast.storage.testing.sharing import SharingClauses
-from holdfast.storage.testing.visibility import VisibilityClauses
-from holdfast.storage.testing.writing import WritingClauses
+from holdfast.storage.testing.clauses.commits import CommitClauses
+from holdfast.storage.testing.clauses.creates import CreateClauses
+from holdfast.storage.testing.clauses.damage import DamageClauses
+from holdfast.storage.testing.clauses.deletes import DeleteClauses, UnfinishedClauses
+from holdfast.storage.testing.clauses.late_creates import ReappearanceClauses
+from holdfast.storage.testing.clauses.listings import ListClauses
+from holdfast.storage.testing.clauses.locations import LocationClauses
+from holdfast.storage.testing.clauses.names import NameClauses
+from holdfast.storage.testing.clauses.owners import OwnerClauses
+from holdfast.storage.testing.clauses.reads import ReadingClauses
+from holdfast.storage.testing.clauses.results import EndClauses
+from holdfast.storage.testing.clauses.retention import RetentionClauses
+from holdfast.storage.testing.clauses.segments import SegmentClauses
+from holdfast.storage.testing.clauses.shared_files import SharedFileClauses
+from holdfast.storage.testing.clauses.sharing import SharingClauses
+from holdfast.storage.testing.clauses.visibility import VisibilityClauses
+from holdfast.storage.testing.clauses.writes import WritingClauses
 
 __all__ = ["CheckpointStorageConformance"]
 

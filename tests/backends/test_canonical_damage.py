@@ -15,15 +15,9 @@ from holdfast.backends import (
     ValueStateDescriptor,
     load_backend,
 )
-from holdfast.storage import (
-    Corrupt,
-    JobStorage,
-    StateSnapshot,
-    Unavailable,
-    load_storage,
-    segment_file,
-)
-from holdfast.storage.segment_reader import read_checked_block
+from holdfast.storage import Corrupt, JobStorage, StateSnapshot, Unavailable, load_storage
+from holdfast.storage.segments import random_access
+from holdfast.storage.segments.reader import read_checked_block
 from state_targets import files_of
 
 WAIT_S = 60
@@ -94,7 +88,7 @@ def test_a_storage_that_does_not_answer_is_not_taken_for_damage(
 ) -> None:
     """Whenever that is: a restart tries it again."""
     part, left = snapshot(job), [calls]
-    monkeypatch.setattr(segment_file, "_KEPT_BLOCKS", 0)
+    monkeypatch.setattr(random_access, "_KEPT_BLOCKS", 0)
 
     def reads(*given: Any) -> bytes:
         if not left[0]:
@@ -102,7 +96,7 @@ def test_a_storage_that_does_not_answer_is_not_taken_for_damage(
         left[0] -= 1
         return read_checked_block(*given)
 
-    monkeypatch.setattr(segment_file, "read_checked_block", reads)
+    monkeypatch.setattr(random_access, "read_checked_block", reads)
     with opened(job, part) as state, pytest.raises(Unavailable, match="it is silent"):
         state.get_state(VALUE)
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.storage import ManualClock, s3_connection
-from holdfast.storage.s3 import S3CheckpointStorage
+from holdfast.storage import ManualClock
+from holdfast.storage.places.s3 import connection as s3_connection
+from holdfast.storage.places.s3.storage import S3CheckpointStorage
 from s3_answerer import Answerer, answering, storage_of
 
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from holdfast.storage import FileHandle, JobResult, load_storage
-from holdfast.storage.commit import Claim, Held, Start
-from holdfast.storage.envelope import seal, unseal
-from holdfast.storage.result import RESULT_VERSION, decode_result, encode_result
+from holdfast.storage.jobs.decisions import Claim, Held, Start
+from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.jobs.result import RESULT_VERSION, decode_result, encode_result
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CLAIM = Claim(epoch=7, owner="00112233445566ff", claimed_ms=1_700_000_000_000)

@@ -10,11 +10,11 @@ from holdfast.storage import (
     FileSystemCheckpointStorage,
     Invalid,
     JobManagerCheckpointStorage,
-    hdfs,
     load_storage,
     registered_storages,
-    s3,
 )
+from holdfast.storage.places.hdfs import storage as hdfs
+from holdfast.storage.places.s3 import storage as s3
 from holdfast.storage.registry import named_for_all
 from installing import install_entries
 
@@ -94,7 +94,7 @@ def test_any_file_system_of_fsspec_serves(tmp_path: Path) -> None:
 
 
 def test_a_plug_in_registers_a_scheme(install: Install) -> None:
-    install("plug", plugged="holdfast.storage.memory:JobManagerCheckpointStorage")
+    install("plug", plugged="holdfast.storage.places.memory:JobManagerCheckpointStorage")
     assert "plugged" in registered_storages()
     assert isinstance(load_storage("plugged", max_state_bytes=3), CheckpointStorage)
 

@@ -27,7 +27,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.commit import settled_below
+from holdfast.storage.jobs.decisions import settled_below
 
 COMPLETED_MS = 1_700_000_000_000
 
@@ -295,6 +295,6 @@ def test_who_cleans_what_was_begun_before_its_checkpoint_is_found(
         del begun_from
         return settled_below(completed, has_ended=has_ended)
 
-    monkeypatch.setattr("holdfast.storage.cleaning.settled_below", ignoring)
+    monkeypatch.setattr("holdfast.storage.jobs.cleaning.settled_below", ignoring)
     with pytest.raises(AssertionError, match="early_files"):
         clean_beside_a_writer(tmp_path)

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.runtime.cli.places import storage_options
 from holdfast.storage import HoldfastError, Invalid, load_storage
-from holdfast.storage.hdfs import HdfsCheckpointStorage
-from holdfast.storage.hdfs_options import HdfsKeywords
-from holdfast.storage.s3 import S3CheckpointStorage
-from holdfast.storage.s3_options import S3Arguments
+from holdfast.storage.places.hdfs.options import HdfsKeywords
+from holdfast.storage.places.hdfs.storage import HdfsCheckpointStorage
+from holdfast.storage.places.s3.options import S3Arguments
+from holdfast.storage.places.s3.storage import S3CheckpointStorage
 
 COMPONENTS = {"self", "url", "clock", "entropy", "options"}
 """What no text can stand for, or is no option."""

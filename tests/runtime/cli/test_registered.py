@@ -65,7 +65,7 @@ def test_what_cannot_be_loaded_says_why(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.storage.s3.find_spec", lambda _: None)
+    monkeypatch.setattr("holdfast.storage.places.s3.storage.find_spec", lambda _: None)
     storages = document(code=1)["checkpoint_storages"]
     for name in ("s3", "s3a"):
         assert 'pip install "holdfast-spark[s3]"' in storages[name]["error"]

@@ -25,8 +25,8 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from holdfast.storage.envelope import seal
-from holdfast.storage.local import LocalObjects
+from holdfast.storage.jobs.envelope import seal
+from holdfast.storage.places.local import LocalObjects
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 

@@ -35,7 +35,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.testing.watched import Call, Killed, WatchedStorage
+from holdfast.storage.testing.watched_storage import Call, Killed, WatchedStorage
 
 
 @pytest.mark.parametrize("claim_mode", [None, "no-claim"])

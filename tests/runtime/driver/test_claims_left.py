@@ -22,7 +22,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.testing.watched import WatchedStorage
+from holdfast.storage.testing.watched_storage import WatchedStorage
 
 ENDED = JobResult(job_id="job", status="finished", ended_ms=1)
 

@@ -33,7 +33,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.distribution import holdfast_version
-from holdfast.storage.testing.watched import WatchedStorage
+from holdfast.storage.testing.watched_storage import WatchedStorage
 from run_stage import (
     Act,
     Stage,

@@ -13,7 +13,7 @@ from holdfast.storage import (
     SavepointFolder,
     load_storage,
 )
-from holdfast.storage.savepoint import SAVEPOINT
+from holdfast.storage.jobs.savepoint import SAVEPOINT
 
 
 def savepoint(url: str) -> SavepointFolder:

@@ -33,7 +33,7 @@ from holdfast.storage import (
     SystemClock,
     Unavailable,
 )
-from holdfast.storage.testing.watched import Call, WatchedStorage
+from holdfast.storage.testing.watched_storage import Call, WatchedStorage
 from waiting import wait_until
 
 STOP = SavepointPurpose.STOP

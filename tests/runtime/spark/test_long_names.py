@@ -25,8 +25,8 @@ from holdfast.runtime import (
 )
 from holdfast.runtime.cli.application import application
 from holdfast.storage import JobManagerCheckpointStorage, JobStorage, load_storage
-from holdfast.storage.cleaning import jobs_in
-from holdfast.storage.job import job_in
+from holdfast.storage.jobs.cleaning import jobs_in
+from holdfast.storage.jobs.job import job_in
 from spark_jobs import await_checkpoints, await_that, make_orders, read_orders, write_orders
 from stored_commands import document
 from tried_backends import backend_named

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from holdfast.runtime.spark import storage_settings
 from holdfast.runtime.spark.storage_settings import SessionStorages, storage_of
 from holdfast.storage import Invalid
-from holdfast.storage.hdfs import HdfsCheckpointStorage
-from holdfast.storage.s3 import S3CheckpointStorage
-from holdfast.storage.s3_secrets import Secret
+from holdfast.storage.places.hdfs.storage import HdfsCheckpointStorage
+from holdfast.storage.places.s3.secrets import Secret
+from holdfast.storage.places.s3.storage import S3CheckpointStorage
 
 CONF = {
     "spark.app.name": "x",

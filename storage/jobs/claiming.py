@@ -1,0 +1,137 @@
+"""How a process gets the right to change a job's folder, and looks whether it still has it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.storage import names
+from holdfast.storage.errors import Fenced, HoldfastError
+from holdfast.storage.jobs.decisions import Claim, Created, fenced_by, judge_create, next_epoch
+from holdfast.storage.jobs.envelope import seal
+from holdfast.storage.jobs.result import JobResult
+
+if TYPE_CHECKING:
+    from holdfast.storage.jobs.job import JobStorage
+
+__all__ = ["Right", "Survey", "claim_epoch", "claimed_epochs", "highest_begun", "survey"]
+
+_logger = logging.getLogger(__name__)
+
+_CLAIM_VERSION = 1
+_CLAIM_ATTEMPTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is in a job's folder."""
+
+    accepted: tuple[int, ...]
+    """The checkpoints that count."""
+    highest_begun: int
+    """The highest number of a checkpoint's own object, or one that is void; see the function of
+    this name."""
+    result: JobResult | None
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A claim to a job's folder. It never changes, so any thread may look whether it holds."""
+
+    job: JobStorage
+    epoch: int
+    token: str
+
+    def check(self) -> None:
+        """Make sure that nobody has taken over, and that the claim is still there.
+
+        Raises:
+            Fenced: it is not so.
+            Unavailable: the storage did not answer.
+        """
+        job = self.job
+        records = job.owner_records()
+        other = fenced_by(self.epoch, claimed_epochs(records))
+        if other is None and names.OwnerRecord(self.epoch, self.token, "start") not in records:
+            other = 0  # the folder was emptied, and somebody counts epochs from one again
+        if other is None:
+            return
+        taken_over = other > self.epoch
+        raise Fenced(
+            f"another process has taken over job {job.job_id!r}"
+            if taken_over
+            else f"the claim to job {job.job_id!r} has been deleted",
+            where=job.url,
+            expected=f"owner epoch {self.epoch} to be the newest",
+            found=f"epoch {other}" if other else "no record of this owner",
+            fix="This process must stop; "
+            + ("the newer owner carries on" if taken_over else "take the job over anew"),
+        )
+
+
+def claimed_epochs(records: Iterable[names.OwnerRecord]) -> list[int]:
+    """The epochs that are claimed, ascending as the records are."""
+    return [record.epoch for record in records if record.token is None]
+
+
+def survey(job: JobStorage, *, reopen: bool) -> Survey:
+    """Read what counts in a job's folder; with `reopen` its result does not.
+
+    Raises as `JobStorage.take_over` does.
+    """
+    begun, listed = 0, []
+    for found in job.checkpoint_objects():
+        begun = max(begun, found.checkpoint_id)
+        if found.is_metadata:
+            listed.append(found.checkpoint_id)
+    start, void = job.begun()
+    result = None if reopen else job.result_of(start)
+    begun = max(begun, *(numbers[-1] for numbers in void), 0)
+    return Survey(job.judged(listed, start, void).completed, begun, result)
+
+
+def highest_begun(job: JobStorage, found: Survey) -> int:
+    """The highest number that anybody has begun.
+
+    Of some checkpoints there is only a shared file, or an unfinished write: their own parts were
+    small, or were not written yet. Who went on with their numbers would spare what they have left.
+
+    Raises:
+        Unavailable: the storage did not answer.
+    """
+    begun = max((each.checkpoint_id for each in job.shared_objects()), default=0)
+    target_at = len(job.folder) + 1
+    try:
+        writes = [*job.storage.unfinished(f"{job.folder}/")]
+    except HoldfastError as error:  # some may not list these, and can do all else
+        _logger.warning("what was begun in %s is not known wholly: %s", job.url, error)
+        writes = []
+    targets = (names.writer_of(write.target[target_at:]) for write in writes)
+    unfinished = max((number for number in targets if number is not None), default=0)
+    return max(found.highest_begun, begun, unfinished)
+
+
+def claim_epoch(job: JobStorage, token: str) -> int:
+    """Claim the next epoch, and answer it.
+
+    Raises:
+        Fenced: too many do at this moment.
+        Unavailable: the storage did not answer.
+    """
+    storage = job.storage
+    for _ in range(_CLAIM_ATTEMPTS):
+        claimed = claimed_epochs(job.owner_records())
+        epoch = next_epoch(claimed)
+        claim = Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
+        mine = seal("owner claim", _CLAIM_VERSION, claim)
+        existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
+        if judge_create(mine, existing) is Created.COMMITTED:
+            return epoch
+    raise Fenced(
+        f"too many processes are taking over job {job.job_id!r} at the same time",
+        where=job.url,
+        expected=f"a free epoch within {_CLAIM_ATTEMPTS} attempts",
+        fix="Start one driver for each job",
+    )

@@ -1,0 +1,87 @@
+"""Which checkpoints are whole, as far as names and lengths tell, and what to restore instead.
+
+No state is read: `holdfast savepoint validate` does that.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from holdfast.storage import names
+from holdfast.storage.errors import Corrupt, HoldfastError, NotFound
+from holdfast.storage.jobs.metadata import CheckpointMetadata
+from holdfast.storage.segments.handles import FileHandle
+
+if TYPE_CHECKING:
+    from holdfast.storage.jobs.job import JobStorage
+    from holdfast.storage.segments.folder import StateFolder
+
+__all__ = ["checkpoint_url", "instead_of", "lost_of", "sizes_in", "whole_before"]
+
+_SHOWN = 3
+
+
+def sizes_in(folder: StateFolder) -> dict[str, int]:
+    """The files that are in a folder, with their lengths.
+
+    Raises:
+        Unavailable: the storage did not answer.
+    """
+    prefix = f"{folder.folder}/" if folder.folder else ""
+    return {info.name[len(prefix) :]: info.size_bytes for info in folder.storage.list(prefix)}
+
+
+def lost_of(metadata: CheckpointMetadata, sizes: Mapping[str, int]) -> str:
+    """Which files are missing or too short, in a few words; empty if none is."""
+    wanted: dict[str, int] = {}
+    for handle in metadata.handles():
+        if isinstance(handle, FileHandle):
+            end = handle.offset + handle.length
+            wanted[handle.file] = max(wanted.get(handle.file, 0), end)
+    missing = sorted(file for file in wanted if file not in sizes)
+    short = sorted(file for file, end in wanted.items() if sizes.get(file, end) < end)
+    told = []
+    for found, what in ((missing, "missing"), (short, "too short")):
+        if found:
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            told.append(f"{', '.join(found[:_SHOWN])}{more} {what}")
+    return "; ".join(told)
+
+
+def checkpoint_url(job: JobStorage, checkpoint_id: int) -> str:
+    """The path or URL by which a checkpoint is restored."""
+    return f"{job.url}/{names.checkpoint_folder(checkpoint_id)}"
+
+
+def whole_before(job: JobStorage, checkpoint_id: int) -> int | None:
+    """The newest completed checkpoint below this number that is whole; None if none is.
+
+    Raises:
+        HoldfastError: the records of the job cannot be read, or nothing answers.
+    """
+    sizes = sizes_in(job)
+    for number in reversed(job.completed()):
+        if number < checkpoint_id:
+            try:
+                if not lost_of(job.read_metadata(number), sizes):
+                    return number
+            except (Corrupt, NotFound):
+                continue
+    return None
+
+
+def instead_of(job: JobStorage, checkpoint_id: int) -> str:
+    """What to restore in the place of a checkpoint that is damaged, as a sentence."""
+    try:
+        older = whole_before(job, checkpoint_id)
+    except HoldfastError:
+        return f"holdfast checkpoints {shlex.quote(job.url)} shows which others there are"
+    if older is None:
+        return "There is no older checkpoint that is whole: bring the files back from a copy"
+    url = checkpoint_url(job, older)
+    return (
+        f'Restore checkpoint {older}, the newest older one that is whole: restore="{url}", or '
+        f"holdfast run -s {shlex.quote(url)}"
+    )

@@ -1,0 +1,314 @@
+"""Who may commit, what counts as completed, what may be deleted: decisions, and nothing else.
+
+These functions take facts that were already read and answer what follows from them. They import
+no storage, so every combination of facts can be tested. `holdfast.storage.jobs.owner` does the
+reading and the writing, in the order that makes the answers hold:
+
+- A new owner first creates its claim, then lists the checkpoints, then records in its start
+  document which of them count, and then looks whether it is still the newest.
+- An owner that commits first creates `_metadata`, then looks whether it is still the newest, and
+  only then tells anybody.
+
+So either the new owner's listing shows the old owner's last checkpoint, and both take it to be
+completed; or the old owner sees the claim and stops before anything followed from its checkpoint.
+What it created too late is not among those that the start document accepts and has another epoch
+than its owner's, by which every reader knows that it is void.
+
+A request of which nobody has heard may be carried out late, also after the checkpoint that it made
+was completed by a second request, and deleted: then its commit point is there again, without the
+files. So where that can be (`Capabilities.late_creates`) an owner records which numbers are void,
+before it deletes their commit points, and the records of the owner whose start document is the
+newest count for every reader. Those of older owners need not: what that one has not accepted, and
+bears another epoch, is void in any case. Readers look for records after commit points.
+
+Which shared files may still be needed follows from one rule for who writes them. A checkpoint X
+refers to files that bear its number; to those of its base, a completed one, which is kept; and
+some writers begin files before the checkpoint that refers to them, as the log of a running job.
+Such a file bears a number above all barriers that those have seen who will refer to it, and a part
+that does not refer to one yet says `begun_from`. Now let C be completed, and older than X. If the
+file was begun after the writer's snapshot for C, its number is above C. If before, then that
+snapshot refers to it, or C's `begun_from` is not above its number; what it neither refers to nor
+says, the writer has let go of for good. So once C is completed, what is below `open_from` of it,
+and no completed checkpoint that is kept refers to, is nobody's. All this is within one attempt: the
+next one begins with nothing under way, and with numbers above all that were begun.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import msgspec
+
+from holdfast.storage.names import check_file
+
+__all__ = [
+    "Claim",
+    "Created",
+    "Facts",
+    "Held",
+    "Judgement",
+    "Spared",
+    "Start",
+    "Stored",
+    "among",
+    "borrowed",
+    "fenced_by",
+    "is_leftover",
+    "is_orphan",
+    "judge",
+    "judge_create",
+    "next_epoch",
+    "open_from",
+    "plan_retention",
+    "settled_below",
+    "unjudged",
+]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The document by which an owner claims a job. That it exists is what counts."""
+
+    epoch: int
+    owner: str
+    claimed_ms: int
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an owner found when it took over; the newest one decides for every reader."""
+
+    epoch: int
+    owner: str
+    accepted: tuple[int, ...] = ()
+    """The checkpoints of earlier owners that count."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which checkpoint an owner has restored, and its files: they stay, whatever becomes of it."""
+
+    epoch: int
+    owner: str
+    checkpoint_id: int
+    files: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """They are deleted one day: none may lead out of the folder."""
+        for file in self.files:
+            check_file(file)
+
+
+class Created(Enum):
+    """What became of an attempt to create the commit point."""
+
+    COMMITTED = "committed"
+    TAKEN = "taken"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Which of the listed checkpoints count, both in ascending order."""
+
+    completed: tuple[int, ...]
+    void: tuple[int, ...]
+
+
+def next_epoch(claimed: Collection[int]) -> int:
+    """The epoch to claim when these are claimed."""
+    return max(claimed, default=0) + 1
+
+
+def fenced_by(mine: int, claimed: Collection[int]) -> int | None:
+    """The newest epoch claimed, if it is not `mine`; 0 when none is claimed.
+
+    An owner whose own claim has gone may not go on: somebody has deleted the folder, or the file
+    system is no longer mounted, and the next owner would count its epochs from one again.
+    """
+    newest = max(claimed, default=0)
+    return newest if newest != mine else None
+
+
+def unjudged(listed: Iterable[int], start: Start | None) -> list[int]:
+    """The checkpoints whose epoch must be read before `judge` can decide.
+
+    None while there has been one owner only, so that a long listing costs no reading.
+    """
+    if start is None or start.epoch == 1:
+        return []
+    accepted = frozenset(start.accepted)
+    return [checkpoint_id for checkpoint_id in listed if checkpoint_id not in accepted]
+
+
+def judge(
+    listed: Collection[int],
+    start: Start | None,
+    epochs: Mapping[int, int | None],
+    void_numbers: Collection[range] = (),
+) -> Judgement:
+    """Decide which of the listed checkpoints count.
+
+    `void_numbers` are those of the newest owner's records; of them no epoch need be known. `start`
+    is the newest start document. `epochs` has the epoch of each other `unjudged` one, None if its
+    metadata cannot be read: it is kept, so that loading it names the damage.
+    """
+    void = set(among(listed, void_numbers))
+    if start is not None:
+        late = unjudged(set(listed) - void, start)
+        void |= {number for number in late if epochs[number] not in (None, start.epoch)}
+    return Judgement(tuple(sorted(set(listed) - void)), tuple(sorted(void)))
+
+
+def among(numbers: Iterable[int], ranges: Collection[range]) -> list[int]:
+    """Those that are in one of these ranges."""
+    return [number for number in numbers if any(number in each for each in ranges)]
+
+
+def judge_create(mine: bytes, existing: bytes | None) -> Created:
+    """What happened, given what `create` answered.
+
+    Finding one's own bytes is success: an earlier call took effect and its answer was lost.
+    """
+    return Created.COMMITTED if existing is None or existing == mine else Created.TAKEN
+
+
+def borrowed(writers: Mapping[str, int | None], checkpoint_id: int) -> frozenset[str]:
+    """Of the files that a checkpoint refers to those that it has not written itself.
+
+    `writers` has for each file the number in its name. Such a file is kept as long as a completed
+    checkpoint refers to it; one that none refers to may be deleted already.
+    """
+    return frozenset(file for file, writer in writers.items() if writer != checkpoint_id)
+
+
+def plan_retention(
+    completed: Iterable[int], keep: int, since: int | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split into `(kept, dropped)`, both in ascending order.
+
+    Kept are the newest `keep`, and all from the number `since` on, if there is one.
+    """
+    ordered = tuple(sorted(completed))
+    split = max(len(ordered) - keep, 0)
+    if since is not None:
+        split = min(split, bisect_left(ordered, since))
+    return ordered[split:], ordered[:split]
+
+
+def open_from(completed: int, begun_from: int | None) -> int:
+    """From which number on files may come to be needed, though no completed checkpoint does.
+
+    `completed` is the newest that is, `begun_from` what it says; see above.
+    """
+    return completed + 1 if begun_from is None else min(completed + 1, begun_from)
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """The numbers of files that nobody can have deleted, though no checkpoint refers to them.
+
+    But for those to which one did that was released: whoever has let go of a file with a completed
+    checkpoint does not refer to it again, and nobody looks whether it is so.
+
+    Each search for orphans spares some, and who cleans beside the owner those that are open since
+    some checkpoint was completed: so it is what all of them have spared.
+    """
+
+    first: int
+    end: float = math.inf
+    only: frozenset[int] | None = None
+    """If a search has spared a few, one by one: no others."""
+
+    def __contains__(self, number: int) -> bool:
+        is_within = self.first <= number < self.end
+        return is_within and (self.only is None or number in self.only)
+
+    def from_number(self, first: int) -> Spared:
+        """What is left if only those from this one on were spared."""
+        return replace(self, first=max(self.first, first))
+
+    def by(self, in_flight: Collection[int]) -> Spared:
+        """What is left after a search that has spared these."""
+        if isinstance(in_flight, range) and in_flight.step == 1:
+            end = min(self.end, in_flight.stop)
+            return replace(self, first=max(self.first, in_flight.start), end=end)
+        only = frozenset(in_flight)
+        return replace(self, only=only if self.only is None else self.only & only)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One object or unfinished write in a job's folder, and what its name says."""
+
+    name: str
+    finished: bool
+    checkpoint_id: int | None = None
+    is_metadata: bool = False
+    owner_epoch: int | None = None
+    is_claim: bool = False
+    is_shared: bool = False
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was read before orphans can be told."""
+
+    epoch: int
+    completed: Collection[int]
+    referenced: Collection[str]
+    in_flight: Collection[int]
+
+
+def is_orphan(stored: Stored, facts: Facts) -> bool:
+    """Whether nobody needs it.
+
+    Kept are: whatever a checkpoint in flight may be writing; commit points of completed
+    checkpoints and the files they refer to; the current owner's records and what any newer one
+    has written or is writing; and names that this version does not know, which are not ours.
+    """
+    if stored.owner_epoch is not None:
+        # Its claim is written; it may be writing another record of its own at this moment.
+        newest_dead = facts.epoch if stored.is_claim and not stored.finished else facts.epoch - 1
+        return stored.owner_epoch <= newest_dead
+    if stored.checkpoint_id is None or stored.checkpoint_id in facts.in_flight:
+        return False
+    if not stored.finished:
+        return True
+    if stored.is_metadata:
+        return stored.checkpoint_id not in facts.completed
+    return stored.name not in facts.referenced
+
+
+def settled_below(
+    completed: Collection[int], *, has_ended: bool, begun_from: int | None = None
+) -> float:
+    """Below which number no file comes to be needed, as somebody can tell who does not own the job.
+
+    Owners commit in the order of their numbers, so nobody commits below the newest that was
+    `completed` when the folder was looked at; `begun_from` is what that one says. A job that has
+    ended commits nothing, unless it is taken over.
+    """
+    if has_ended:
+        return math.inf
+    newest = max(completed, default=0)
+    return min(newest, open_from(newest, begun_from))
+
+
+def is_leftover(stored: Stored, *, below: float, referenced: Collection[str]) -> bool:
+    """Whether nobody needs it, as somebody can tell who does not own the job.
+
+    `below` is what `settled_below` says of the checkpoints that were completed before the folder
+    was listed; `referenced` are the files of those that were completed after that. So of what was
+    committed meanwhile, and later, its own files and those that were begun before it are numbered
+    `below` or higher, and what else it borrows belongs to it, to such another one, or to one that
+    was read. A commit point is nobody's
+    to delete but the owner's, since another one may get its name; nor are owners' records, and
+    names that this version does not know.
+    """
+    if stored.checkpoint_id is None or stored.checkpoint_id >= below:
+        return False
+    if not stored.finished:
+        return True
+    return not stored.is_metadata and stored.name not in referenced

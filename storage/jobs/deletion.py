@@ -1,0 +1,354 @@
+"""Deleting what an owner has given up: in batches, in an order that leaves no half checkpoint.
+
+A decision is made by `JobOwner`, at once and in memory. What follows from it is carried out here,
+at once or later, by the same thread or another: a slow storage need not delay who decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.storage import names
+from holdfast.storage.errors import Corrupt, Fenced, Invalid, NotFound
+from holdfast.storage.jobs.claiming import Right
+from holdfast.storage.jobs.decisions import Facts, Stored, among, is_orphan
+from holdfast.storage.jobs.listing import everything_in
+from holdfast.storage.jobs.metadata import CheckpointMetadata
+
+if TYPE_CHECKING:
+    from holdfast.storage.jobs.job import JobStorage
+
+__all__ = ["BATCH_OBJECTS", "KnownFiles", "Search", "Sweeper"]
+
+_Key = TypeVar("_Key", int, str)
+
+_logger = logging.getLogger(__name__)
+
+_VOID = b"The name says it.\n"
+BATCH_OBJECTS = 1000
+"""As many as S3 deletes at one request."""
+
+
+class KnownFiles:
+    """Which files completed checkpoints refer to. Any thread; each checkpoint is read once."""
+
+    def __init__(self, job: JobStorage) -> None:
+        self._job = job
+        self._lock = threading.Lock()
+        self._files: dict[int, frozenset[str]] = {}
+        self._gone: set[int] = set()
+
+    @property
+    def gone(self) -> frozenset[int]:
+        """Those that are not there any more, though nobody here has deleted them.
+
+        An older owner that was fenced in the midst of deleting may have ended it after this one
+        had listed what is there.
+        """
+        with self._lock:
+            return frozenset(self._gone)
+
+    def add(self, metadata: CheckpointMetadata) -> None:
+        """Need not read this one."""
+        with self._lock:
+            self._files[metadata.checkpoint_id] = metadata.files()
+            self._gone.discard(metadata.checkpoint_id)
+
+    def of(self, number: int) -> frozenset[str]:
+        """The files of one; none if it is gone.
+
+        Raises:
+            Corrupt: it cannot be read; names the file.
+            Invalid: it was written in a newer format.
+            Unavailable: the storage did not answer.
+        """
+        with self._lock:
+            known = self._files.get(number)
+        if known is not None:
+            return known
+        try:
+            metadata = self._job.read_metadata(number)
+        except NotFound:
+            with self._lock:
+                self._gone.add(number)
+            return frozenset()
+        self.add(metadata)
+        return metadata.files()
+
+    def of_all(self, numbers: Iterable[int]) -> frozenset[str]:
+        """The files of these; raises as `of` does."""
+        return frozenset().union(*map(self.of, numbers))
+
+    def of_known(self) -> frozenset[str]:
+        """The files of all that are known and not forgotten; asks nobody."""
+        with self._lock:
+            return frozenset().union(*self._files.values())
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Nobody will ask for these any more."""
+        with self._lock:
+            for number in numbers:
+                self._files.pop(number, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What was so when somebody wanted orphans to be found: enough to tell them at any time."""
+
+    completed: Collection[int]
+    in_flight: Collection[int]
+    """The numbers of the checkpoints that are written then, or may be written later."""
+
+
+class Sweeper:
+    """What an owner has given up and is not deleted yet. Safe to use from any thread.
+
+    Its promises: a commit point goes before every file that it refers to, so that what a crash
+    leaves is an orphan and never a checkpoint that looks whole. Before each batch the claim is
+    looked at, so that a newer owner finds at most one batch under way, and none of its own files
+    in it. As long as any is kept, commit points go one by one, the oldest first: who cleans beside
+    the owner knows by that what it has not seen. Where a create may be late, their numbers are
+    recorded to be void before: if one appears again it counts for nobody. What could not be deleted
+    is kept, and tried again at a later call. So a commit point that cannot be deleted holds up all
+    that is to follow: the log names it, at the first time and then ever more rarely.
+    """
+
+    def __init__(self, right: Right, files: KnownFiles) -> None:
+        self._right = right
+        self._files = files
+        self._lock = threading.Lock()
+        self._stepping = threading.Lock()
+        self._dropped: set[int] = set()
+        self._kept: frozenset[int] = frozenset()
+        self._records: dict[str, None] = {}
+        self._points: dict[int, bool] = {}
+        """Those whose commit points go; and whether all below that are not kept do, or did."""
+        self._void: list[range] = []
+        """What this has recorded to be void."""
+        self._names: dict[str, None] = {}
+        self._search: Search | None = None
+        self._has_failed_to_learn = False
+        self._stuck = 0
+        """How often in a row a commit point could not be deleted."""
+
+    @property
+    def owes(self) -> bool:
+        """Whether anything is to be done."""
+        with self._lock:
+            known = self._dropped or self._records or self._points or self._names
+            return bool(known or self._search)
+
+    @property
+    def owed_objects(self) -> int:
+        """How many objects are known that are to be deleted."""
+        with self._lock:
+            known = (self._dropped, self._records, self._points, self._names)
+            return sum(map(len, known))
+
+    def owes_point(self, number: int) -> bool:
+        """Whether the commit point of this number is to be deleted, or void, whoever makes it."""
+        with self._lock:
+            owed = number in self._dropped or number in self._points
+            return owed or bool(among([number], self._void))
+
+    def drop(self, numbers: Iterable[int], *, kept: Iterable[int]) -> None:
+        """Be rid of these checkpoints, and of their files as far as those that are kept need none.
+
+        Nothing may be built any more on what is not kept, nor on what was not kept before.
+        """
+        with self._lock:
+            self._dropped.update(numbers)
+            self._kept = frozenset(kept)
+
+    def delete_first(self, record: str) -> None:
+        """Be rid of this one before any commit point, named within the job's folder."""
+        with self._lock:
+            self._records[record] = None
+
+    def delete(self, orphans: Iterable[str]) -> None:
+        """Be rid of these, named within the job's folder; nobody needs them, now or later."""
+        with self._lock:
+            for name in orphans:
+                found = names.parse_checkpoint_object(name)
+                if found is not None and found.is_metadata:
+                    self._points.setdefault(found.checkpoint_id, False)
+                else:
+                    self._names[name] = None
+
+    def search(self, wanted: Search) -> None:
+        """Find orphans, and be rid of them. Of two that are not begun the later one is done."""
+        with self._lock:
+            self._search = wanted
+
+    def run(self) -> None:
+        """Do all that there is to do; raises as `step` does, and goes on at the next call."""
+        while self.owes:
+            self.step()
+
+    def step(self, most: int = BATCH_OBJECTS) -> int:
+        """Do the next thing, and answer how many objects it has deleted, at most so many.
+
+        Raises:
+            Fenced: a newer owner has taken over. It was all forgotten, since it is that one's.
+            Corrupt, Invalid: a checkpoint that is kept cannot be read, so what it needs is not
+                known; or a name cannot be deleted. It is tried again, after what else there is.
+            Unavailable: the storage did not answer, or not for all. It is tried again likewise.
+        """
+        with self._stepping:
+            try:
+                return self._step(most)
+            except Fenced:
+                self._forget()
+                raise
+
+    def orphans(self, wanted: Search) -> Iterator[Stored]:
+        """Find what nobody needs, and delete nothing. Raises as `step` does."""
+        # In this order: what was forgotten meanwhile was dropped, and whatever may build on it was
+        # committed before that, and is known.
+        referenced = self._files.of_all(wanted.completed)
+        referenced |= self._files.of_known()
+        facts = Facts(
+            epoch=self._right.epoch,
+            completed=wanted.completed,
+            referenced=referenced,
+            in_flight=wanted.in_flight,
+        )
+        found = everything_in(self._right.job)
+        return (stored for stored in found if is_orphan(stored, facts))
+
+    def _step(self, most: int) -> int:
+        with self._lock:
+            dropped, kept = frozenset(self._dropped), self._kept
+            records = [*islice(self._records, most)]
+            points = [*islice(self._points, most if not kept else 1)]
+            owed = [*islice(self._names, most)]
+            wanted = self._search
+        if records:
+            return self._delete(self._records, records, str)
+        may_learn = not self._has_failed_to_learn or not (points or owed)
+        if dropped and may_learn:
+            self._has_failed_to_learn = True
+            self._learn(dropped, kept)
+        self._has_failed_to_learn = False
+        if dropped and may_learn:
+            return 0
+        if points:
+            return self._delete_points(points, kept)
+        if owed:
+            return self._delete(self._names, owed, str)
+        if wanted is not None:
+            self._right.check()
+            self.delete(stored.name for stored in self.orphans(wanted))
+            with self._lock:
+                if self._search is wanted:
+                    self._search = None
+        return 0
+
+    def _learn(self, dropped: frozenset[int], kept: frozenset[int]) -> None:
+        """Find out which files go: before their commit points, which say so."""
+        needed = self._files.of_all(kept)
+        lost: set[str] = set()
+        for number in sorted(dropped):
+            with suppress(Corrupt, Invalid):  # its files are orphans from now on
+                lost |= self._files.of(number)
+        with self._lock:
+            self._dropped -= dropped
+            self._points.update(dict.fromkeys(sorted(dropped), True))
+            self._names.update(dict.fromkeys(sorted(lost - needed)))
+        self._files.forget(dropped)
+
+    def void(self, numbers: Iterable[range]) -> None:
+        """Record that these checkpoints count no more, whoever makes their commit points again.
+
+        Raises:
+            Unavailable: the storage did not answer; calling again is safe.
+        """
+        job, right = self._right.job, self._right
+        if not job.storage.capabilities.late_creates:
+            return
+        for each in numbers:
+            if any(each[0] in known and each[-1] in known for known in self._void):
+                continue
+            job.storage.create(job.name_of(names.void(right.epoch, right.token, each)), _VOID)
+            within = [known for known in self._void if known[0] in each and known[-1] in each]
+            self._void = [known for known in self._void if known not in within] + [each]
+            with self._lock:
+                for known in within:
+                    self._names[names.void(right.epoch, right.token, known)] = None
+
+    def _delete_points(self, points: list[int], kept: Collection[int]) -> int:
+        """Record that they are void, and then delete them.
+
+        Not of those that were found as orphans: they do not count by their epoch, or by an earlier
+        record, and this owner may still use their numbers.
+        """
+        with self._lock:
+            dropped = [number for number in points if self._points[number]]
+        lowest = min(kept, default=math.inf)
+        below = [number for number in dropped if number < lowest]
+        numbers = [range(max(below) + 1)] if below else []
+        numbers += [range(each, each + 1) for each in dropped if not among([each], numbers)]
+        try:
+            self.void(numbers)
+        except Exception as error:
+            self._tell_stuck([*map(names.metadata, points)], error)
+            raise
+        return self._delete(self._points, points, names.metadata)
+
+    def _delete(
+        self, owed: dict[_Key, Any], batch: list[_Key], named: Callable[[_Key], str]
+    ) -> int:
+        """Delete a batch; a newer owner may have chosen one of these since the last look."""
+        self._right.check()
+        job = self._right.job
+        try:
+            job.storage.delete(f"{job.folder}/{named(each)}" for each in batch)
+        except Exception as error:
+            if owed is self._names:
+                self._put_last(batch)
+            else:
+                self._tell_stuck([named(each) for each in batch], error)
+            raise
+        if owed is not self._names:
+            self._stuck = 0
+        with self._lock:
+            for each in batch:
+                owed.pop(each, None)
+        return len(batch)
+
+    def _tell_stuck(self, points: list[str], error: Exception) -> None:
+        self._stuck += 1
+        if self._stuck & (self._stuck - 1) == 0:
+            which = points[0] if len(points) == 1 else f"{points[0]} to {points[-1]}"
+            _logger.warning(
+                "%s of job %r at %s could not be deleted, at %d tries in a row, and until it is "
+                "nothing else of this job is deleted: %s",
+                which,
+                self._right.job.job_id,
+                self._right.job.url,
+                self._stuck,
+                error,
+            )
+
+    def _put_last(self, batch: list[_Key]) -> None:
+        """Let the others go first at the next call: one that never goes must not stop them."""
+        with self._lock:
+            for each in map(str, batch):
+                if each in self._names:
+                    del self._names[each]
+                    self._names[each] = None
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._dropped.clear()
+            self._records.clear()
+            self._points.clear()
+            self._names.clear()
+            self._search = None

@@ -1,0 +1,107 @@
+"""`_metadata`: everything that is known of one completed checkpoint, in one document.
+
+The shape is general on purpose: an operator, a source or any later room adds parts of a `kind` of
+its own (`StateSnapshot`), without a change of format. The version counts changes of the shape.
+Files of every released version are in `tests/golden/`, and stay readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.segments.handles import Handle, StateSnapshot
+
+__all__ = [
+    "METADATA_VERSION",
+    "CheckpointMetadata",
+    "OperatorState",
+    "decode_metadata",
+    "encode_metadata",
+]
+
+METADATA_VERSION = 1
+_KIND = "checkpoint"
+
+
+class OperatorState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one operator left in a checkpoint, over all its slots."""
+
+    parallelism: int
+    max_parallelism: int
+    parts: tuple[StateSnapshot, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """What the operator's state takes in storage."""
+        return sum(part.size_bytes for part in self.parts)
+
+
+class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One completed checkpoint.
+
+    `kind` is `checkpoint`, or another word by a later room (`savepoint`). `epoch` and `owner` say
+    who committed it. `operators` and `sources` are by uid. `parts` is for whatever belongs to the
+    job as a whole; `properties` for plain facts about it.
+    """
+
+    job_id: str
+    checkpoint_id: int
+    kind: str = "checkpoint"
+    epoch: int = 0
+    owner: str = ""
+    triggered_ms: int
+    completed_ms: int
+    operators: dict[str, OperatorState] = {}
+    sources: dict[str, StateSnapshot] = {}
+    parts: dict[str, StateSnapshot] = {}
+    properties: dict[str, Any] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """What the checkpoint takes in storage, without `_metadata` itself."""
+        return sum(handle.size_bytes for handle in self.handles())
+
+    @property
+    def begun_from(self) -> int | None:
+        """The lowest number of a file that a writer of it has begun, and may refer to later.
+
+        None if no writer begins files before the checkpoint that refers to them. What that means
+        for whoever deletes is in `holdfast.storage.jobs.decisions`.
+        """
+        said = (part.begun_from for part in self.all_parts())
+        return min((number for number in said if number is not None), default=None)
+
+    def all_parts(self) -> Iterator[StateSnapshot]:
+        """What every writer has left, whoever it is."""
+        for operator in self.operators.values():
+            yield from operator.parts
+        yield from self.sources.values()
+        yield from self.parts.values()
+
+    def handles(self) -> Iterator[Handle]:
+        """Every handle in the checkpoint, whoever it belongs to."""
+        for part in self.all_parts():
+            yield from part.handles.values()
+
+    def files(self) -> frozenset[str]:
+        """Every file that the checkpoint needs, named within the job's folder."""
+        return frozenset().union(*(part.files() for part in self.all_parts()))
+
+
+def encode_metadata(metadata: CheckpointMetadata) -> bytes:
+    """The bytes of `_metadata`; the same checkpoint gives the same bytes."""
+    return seal(_KIND, METADATA_VERSION, metadata)
+
+
+def decode_metadata(data: bytes, *, where: str) -> CheckpointMetadata:
+    """Check and decode `_metadata`; `where` names the file in errors.
+
+    Raises:
+        Corrupt: damaged, truncated, or not a `_metadata` of Holdfast.
+        Invalid: written in a newer format; names both versions.
+    """
+    return unseal(data, kind=_KIND, version=METADATA_VERSION, body=CheckpointMetadata, where=where)

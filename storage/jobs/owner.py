@@ -1,0 +1,500 @@
+"""The owner of a job: the one process that may commit its checkpoints and delete them.
+
+This module reads facts and carries out what `holdfast.storage.jobs.decisions` decides, in the
+order that its docstring gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.storage import names
+from holdfast.storage.errors import Corrupt, Invalid, Taken
+from holdfast.storage.jobs.claiming import Right, Survey, claim_epoch, highest_begun, survey
+from holdfast.storage.jobs.decisions import (
+    Created,
+    Held,
+    Spared,
+    Start,
+    borrowed,
+    judge_create,
+    open_from,
+    plan_retention,
+)
+from holdfast.storage.jobs.deletion import KnownFiles, Search, Sweeper
+from holdfast.storage.jobs.envelope import seal
+from holdfast.storage.jobs.metadata import CheckpointMetadata, encode_metadata
+from holdfast.storage.jobs.result import JobResult, encode_result
+from holdfast.storage.segments.handles import StateSnapshot
+
+if TYPE_CHECKING:
+    from holdfast.storage.interface import CheckpointStorage
+    from holdfast.storage.jobs.job import JobStorage
+
+__all__ = ["HELD_VERSION", "START_VERSION", "JobOwner"]
+
+HELD_VERSION = 1
+START_VERSION = 1
+
+
+class JobOwner:
+    """The right to commit, from `JobStorage.take_over`. One thread at a time.
+
+    Every method that changes something raises `Fenced` once a newer owner has claimed the job;
+    whoever gets it must stop, and must not act on the checkpoint that it was about to commit.
+
+    Deleting may be left to another thread: `release` and `release_orphans` decide what goes and
+    come back at once, and `sweeper` does it, while this one commits.
+    """
+
+    def __init__(self, right: Right, start: Start, found: Survey) -> None:
+        self._job = right.job
+        self._right = right
+        self._completed = set(start.accepted)
+        self._known = KnownFiles(right.job)
+        self._highest = highest_begun(right.job, found)
+        self._spared = Spared(self._highest + 1)
+        self._undecided: bytes | None = None
+        """The `_metadata` of a commit of which it is not known whether it took effect."""
+        self._result = self._ending = found.result
+        """`_ending` is one of which it may not be known whether it was recorded."""
+        self.sweeper = Sweeper(right, self._known)
+        """What was released, and is to be deleted. Safe to use from any thread."""
+        self._held: int | None = None
+
+    @classmethod
+    def claim(cls, job: JobStorage, *, reopen: bool) -> JobOwner:
+        """See `JobStorage.take_over`."""
+        storage = job.storage
+        storage.prepare()
+        survey(job, reopen=reopen)  # what cannot be read must not fence the owner that there is
+        job.keep_name()
+        token = storage.entropy.token()
+        epoch = claim_epoch(job, token)
+        found = survey(job, reopen=reopen)
+        start = Start(epoch=epoch, owner=token, accepted=found.accepted)
+        if found.result is not None:  # kept before its owner is superseded: it counts at any moment
+            storage.create(
+                f"{job.folder}/{names.result(epoch, token)}", encode_result(found.result)
+            )
+        storage.create(
+            f"{job.folder}/{names.start(epoch, token)}", seal("owner start", START_VERSION, start)
+        )
+        right = Right(job, epoch, token)
+        right.check()
+        return cls(right, start, found)
+
+    @classmethod
+    def resume(cls, job: JobStorage, epoch: int) -> JobOwner:
+        """See `JobStorage.resume`."""
+        newest, found = job.newest_start(), survey(job, reopen=False)
+        token = newest.owner if newest is not None and newest.epoch == epoch else ""
+        right = Right(job, epoch, token)
+        right.check()  # also that it has begun: nobody's token is empty
+        return cls(right, Start(epoch=epoch, owner=token, accepted=found.accepted), found)
+
+    @property
+    def epoch(self) -> int:
+        """The number of this claim; a higher one fences it."""
+        return self._right.epoch
+
+    @property
+    def completed(self) -> tuple[int, ...]:
+        """The numbers of the completed checkpoints that are kept, ascending."""
+        return tuple(sorted(self._completed - self._known.gone))
+
+    @property
+    def next_checkpoint_id(self) -> int:
+        """A number above every one that this owner or an earlier one has committed or met."""
+        return self._highest + 1
+
+    @property
+    def result(self) -> JobResult | None:
+        """How the job has ended, by this owner or before it; None while it has not."""
+        return self._result
+
+    def check(self) -> None:
+        """Make sure that nobody has taken over, and that this owner's claim is still there.
+
+        Raises:
+            Fenced: it is not so.
+            Unavailable: the storage did not answer.
+        """
+        self._right.check()
+
+    def is_in(self, job: JobStorage) -> bool:
+        """Whether a folder is the one that this owner has claimed, whatever path leads there.
+
+        Raises:
+            Unavailable: the storage did not answer.
+        """
+        mine = names.OwnerRecord(self.epoch, self._right.token, "start")
+        return job.job_id == self._job.job_id and mine in job.owner_records()
+
+    def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
+        """Make a checkpoint completed: atomically, once, for good. Answers what was written.
+
+        Every file it refers to must have been closed before, and be written for this checkpoint, or
+        belong to one that is completed and still there: others may be deleted. A part that says
+        `begun_from` may refer to shared files also that were begun before, as `commit` has it.
+
+        After a call that raised `Unavailable` the checkpoint may be completed, for all readers: the
+        call must be repeated with the same argument until it is decided, and nothing else can be
+        committed before.
+
+        Raises:
+            Fenced: a newer owner has taken over; the checkpoint is void, whatever is on disk.
+            Taken: an older owner has committed this number too late; go on with
+                `next_checkpoint_id`.
+            Invalid: the metadata is another job's, or refers to a file that may be deleted; another
+                commit is not decided yet, or the job has ended.
+            Unavailable: it is not known whether it was committed.
+        """
+        self._check_own("a checkpoint", metadata.job_id)
+        checkpoint_id = metadata.checkpoint_id
+        stamped = msgspec.structs.replace(metadata, epoch=self.epoch, owner=self._right.token)
+        mine = encode_metadata(stamped)
+        self._check_may_write(f"checkpoint {checkpoint_id}", mine, None)
+        self._check_free(checkpoint_id)
+        self.check()
+        self._check_kept(stamped)
+        self._undecided = mine
+        self._highest = max(self._highest, checkpoint_id)
+        existing = self._storage.create(f"{self._job.folder}/{names.metadata(checkpoint_id)}", mine)
+        self.check()
+        self._undecided = None
+        if judge_create(mine, existing) is Created.TAKEN:
+            raise self._taken(checkpoint_id, "exists already")
+        self._completed.add(checkpoint_id)
+        self._known.add(stamped)
+        self._spared = self._spared.from_number(open_from(checkpoint_id, stamped.begun_from))
+        return stamped
+
+    def end(self, result: JobResult) -> JobResult:
+        """Record how the job has ended, durably, once. Answers what was written.
+
+        From then on nobody can commit, unless the job is opened again by `take_over`. What it
+        has left may be deleted only after this call: who finds neither a checkpoint nor a result
+        begins anew. After one that raised `Unavailable` the record may be there, for all readers;
+        it can be repeated with the same argument.
+
+        Raises:
+            Fenced: a newer owner has taken over. It knows of this result or does not, and the job
+                goes on in its hands: nothing may be deleted.
+            Invalid: the result is another job's, another one was recorded, or a commit is not
+                decided.
+            Unavailable: it is not known whether it was recorded.
+        """
+        self._check_own("a result", result.job_id)
+        stamped = msgspec.structs.replace(result, epoch=self.epoch, owner=self._right.token)
+        self._check_may_write(f"the result {result.status!r}", None, stamped)
+        self.check()
+        self._ending = stamped
+        name = names.result(self.epoch, self._right.token)
+        self._storage.create(f"{self._job.folder}/{name}", encode_result(stamped))
+        self.check()
+        self._result = stamped
+        return stamped
+
+    def retain(self, keep: int, *, since: int | None = None) -> tuple[int, ...]:
+        """Delete all but the newest `keep` checkpoints; answers the numbers of those deleted.
+
+        Those from the number `since` on stay as well. A checkpoint in flight builds on a completed
+        one: it may refer to the files of that. So `since` is the oldest one that any of them
+        builds on, and then no file that will be referred to is deleted, here or as an orphan.
+
+        Raises:
+            Invalid: `keep` is below one, or a commit is not decided, so what it needs is not known.
+            Fenced: a newer owner has taken over; nothing was deleted.
+            Corrupt: a checkpoint that would be kept cannot be read, so what it needs is not known;
+                nothing was deleted.
+            Unavailable: something could not be deleted; it will be by the next call that deletes,
+                or be found as an orphan by the next owner.
+        """
+        kept, dropped = self._plan(keep, since)
+        self._drop(dropped, kept)
+        return dropped
+
+    def release(self, keep: int, *, since: int | None = None) -> tuple[int, ...]:
+        """Decide as `retain` does, and leave it to `sweeper` to delete.
+
+        They are completed for every reader, and whole, until their commit points go, or are said to
+        be void; for this owner no longer: nothing can be built on them. Asks the storage nothing.
+
+        Raises:
+            Invalid: `keep` is below one, or a commit is not decided, so what it needs is not known.
+        """
+        kept, dropped = self._plan(keep, since)
+        if dropped:
+            self._check_decided()
+            self._release(dropped, kept)
+        return dropped
+
+    def delete(self, checkpoint_id: int) -> None:
+        """Delete one checkpoint and the files that no other one needs.
+
+        None in flight may build on it: it could not be committed.
+
+        Raises as `retain` does; a number that is not completed is an `Invalid`.
+        """
+        self._drop((checkpoint_id,), self._others(checkpoint_id))
+
+    def release_only(self, checkpoint_id: int) -> None:
+        """Decide as `delete` does, and leave it to `sweeper`. Asks the storage nothing.
+
+        The record of `hold` stays: who goes on with that later needs it, see `release_held`.
+
+        Raises:
+            Invalid: the number is not completed, or a commit is not decided.
+        """
+        self._check_decided()
+        kept = self._others(checkpoint_id)
+        self._completed.discard(checkpoint_id)
+        self.sweeper.drop((checkpoint_id,), kept=kept)
+
+    def rewind(self, checkpoint_id: int) -> tuple[int, ...]:
+        """Make every checkpoint that is newer than this one void; answers their numbers.
+
+        Their commit points are deleted, the newest first, and their files are orphans from then
+        on. So neither they nor those that are kept need be readable.
+
+        Raises:
+            Fenced: a newer owner has taken over; nothing was deleted.
+            Unavailable: something could not be deleted; calling again is safe.
+        """
+        newer = tuple(number for number in self.completed if number > checkpoint_id)
+        if newer:
+            self.check()
+            self.sweeper.void([range(newer[0], newer[-1] + 1)])
+            for number in reversed(newer):
+                self._storage.delete([self._job.name_of(names.metadata(number))])
+                self._completed.discard(number)
+                self._known.forget([number])
+        return newer
+
+    def clear(self) -> None:
+        """Delete every checkpoint and all that nobody needs; only this owner's records stay.
+
+        Raises as `retain` does; calling again goes on where it ended.
+        """
+        self._drop(self.completed, ())
+        self.remove(self.orphans())
+
+    def release_all(self) -> None:
+        """Decide as `clear` does, and leave it to `sweeper` to delete. Asks the storage nothing.
+
+        Raises:
+            Invalid: a commit is not decided.
+        """
+        self._check_decided()
+        self._release(self.completed, ())
+        self.release_orphans()
+
+    def orphans(self, *, in_flight: Collection[int] = ()) -> list[str]:
+        """Objects and unfinished writes in the job's folder that no completed checkpoint needs.
+
+        `in_flight` are the numbers of the files that this owner's slots are writing now, or have
+        written, for checkpoints that are not completed: those of checkpoints that are under way;
+        and all from `commit.open_from` of the newest completed one on, if it says `begun_from`.
+        What these refer to besides is a completed one's, see `retain`, and no orphan. No file of
+        another number that no completed checkpoint needs can be committed from then on. Answers
+        names within the job's folder, for `remove`.
+
+        Raises:
+            Fenced: a newer owner has taken over, so what is in flight is not known here.
+            Corrupt: a completed checkpoint cannot be read, so what it needs is not known.
+            Invalid: a commit is not decided, so what it needs is not known.
+        """
+        self.check()
+        found = self.sweeper.orphans(self._search(in_flight))
+        return [stored.name for stored in found]
+
+    def release_orphans(self, *, in_flight: Collection[int] = ()) -> None:
+        """Leave it to `sweeper` to find orphans and delete them; `in_flight` as for `orphans`.
+
+        So that it may come to that late, `in_flight` must also have the numbers that are begun by
+        then. Asks the storage nothing.
+
+        Raises:
+            Invalid: a commit is not decided, so what it needs is not known.
+        """
+        self.sweeper.search(self._search(in_flight))
+
+    def remove(self, orphans: Iterable[str]) -> None:
+        """Delete what `orphans` answered.
+
+        Raises:
+            Fenced: a newer owner has taken over; nothing was deleted.
+            Unavailable: something could not be deleted; it will be by the next call that deletes,
+                or be found as an orphan by the next owner.
+        """
+        self.check()
+        self.sweeper.delete(orphans)
+        self.sweeper.run()
+
+    def hold(self, metadata: CheckpointMetadata) -> None:
+        """Keep the files of a completed checkpoint that is restored, though it may be deleted.
+
+        An older owner that was fenced in the midst of deleting it may end that at any time. It has
+        not come to the files, and will not: it looks before it does. But whose they are only this
+        owner would know then, so until it is released there is a record, for those who clean beside
+        it. That comes first, and then a look whether it is there: `cleaning` has the reason.
+
+        Raises:
+            NotFound: it was deleted before; nothing was changed.
+            Invalid: it is not completed, or this owner has another one.
+            Unavailable: the storage did not answer; calling again is safe.
+        """
+        number = metadata.checkpoint_id
+        self._check_completed(number)
+        files = tuple(sorted(metadata.files()))
+        held = Held(epoch=self.epoch, owner=self._right.token, checkpoint_id=number, files=files)
+        mine = seal("owner hold", HELD_VERSION, held)
+        name = f"{self._job.folder}/{names.held(self.epoch, self._right.token)}"
+        if judge_create(mine, self._storage.create(name, mine)) is Created.TAKEN:
+            raise Invalid(
+                f"this owner of job {self._job.job_id!r} has restored another checkpoint",
+                where=self._storage.url_of(name),
+                found=f"checkpoint {number}",
+                fix="Take the job over again",
+            )
+        self._job.read_metadata(number)
+        self._known.add(metadata)
+        self._held = number
+
+    @property
+    def _storage(self) -> CheckpointStorage:
+        return self._job.storage
+
+    def _check_own(self, what: str, job_id: str) -> None:
+        if job_id != self._job.job_id:
+            raise Invalid(
+                f"{what} belongs to another job",
+                where=self._job.url,
+                expected=self._job.job_id,
+                found=job_id,
+            )
+
+    def _check_kept(self, metadata: CheckpointMetadata) -> None:
+        """Refuse a checkpoint of whose files one may be deleted.
+
+        What it has borrowed it has from one of the newest. Those that this owner has committed are
+        known here; of those before only the ones that are needed are read, each once.
+        """
+        number = metadata.checkpoint_id
+        missing = frozenset().union(
+            *(self._owed_by_completed(part, number) for part in metadata.all_parts())
+        )
+        for number in reversed(self.completed):
+            if not missing:
+                return
+            with suppress(Corrupt, Invalid):  # nobody can have built on what cannot be read
+                missing -= self._known.of(number)
+        if missing:
+            self.check()  # a newer owner may have deleted what they belong to
+            file = min(missing)
+            raise Invalid(
+                f"checkpoint {metadata.checkpoint_id} of job {self._job.job_id!r} refers to a file "
+                "that may be deleted",
+                where=f"{self._job.url}/{file}",
+                expected=f"files of its own, or of the completed checkpoints {self.completed}, or "
+                f"shared ones numbered from {self._spared.first} on, of a part with begun_from",
+                found="a file that none of them needs",
+                fix="Build on checkpoints that are known to be completed, and retain those; say "
+                "begun_from in each part of who begins files before the checkpoint that needs them",
+            )
+
+    def _owed_by_completed(self, part: StateSnapshot, checkpoint_id: int) -> frozenset[str]:
+        """The files of a part that are there only if a completed checkpoint needs them."""
+        found = {file: names.parse_checkpoint_object(file) for file in part.files()}
+        writers = {file: names.writer_of(file) for file in found}
+        begun_before = {
+            file
+            for file, each in found.items()
+            if part.begun_from is not None
+            and each is not None
+            and each.shared
+            and each.checkpoint_id in self._spared
+        }
+        return borrowed(writers, checkpoint_id) - begun_before
+
+    def _check_decided(self) -> None:
+        """A commit that is not decided may be complete, and then needs what it refers to."""
+        if self._undecided is not None:
+            raise Invalid(
+                f"a commit of job {self._job.job_id!r} is not decided",
+                where=self._job.url,
+                fix="Repeat it first",
+            )
+
+    def _check_may_write(self, what: str, commit: bytes | None, ending: JobResult | None) -> None:
+        """Of a commit or an end that is not decided only the same one may follow."""
+        if self._undecided not in (None, commit):
+            raise Invalid(
+                f"an earlier commit of job {self._job.job_id!r} is not decided",
+                where=self._job.url,
+                expected="the same checkpoint again, until it is known what became of it",
+                found=what,
+            )
+        if self._ending not in (None, ending):
+            raise Invalid(
+                f"job {self._job.job_id!r} has ended",
+                where=self._job.url,
+                expected=f"nothing after the result {self._ending.status!r}",
+                found=what,
+                fix="Take it over with reopen=True to begin it again",
+            )
+
+    def _check_free(self, checkpoint_id: int) -> None:
+        """Whoever deletes a commit point later must not meet another one of the same number."""
+        if self.sweeper.owes_point(checkpoint_id):
+            raise self._taken(checkpoint_id, "is about to be deleted, or was")
+
+    def _taken(self, checkpoint_id: int, why: str) -> Taken:
+        return Taken(
+            f"checkpoint {checkpoint_id} of job {self._job.job_id!r} {why}",
+            where=self._job.url,
+            fix=f"Go on with a number from {self.next_checkpoint_id}",
+        )
+
+    def _plan(self, keep: int, since: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if keep < 1:
+            raise Invalid("retention is out of range", expected="1 or more", found=str(keep))
+        return plan_retention(self.completed, keep, since)
+
+    def _others(self, checkpoint_id: int) -> frozenset[int]:
+        """All completed checkpoints but this one."""
+        self._check_completed(checkpoint_id)
+        return frozenset(self._completed - {checkpoint_id})
+
+    def _check_completed(self, checkpoint_id: int) -> None:
+        if checkpoint_id not in self._completed:
+            raise Invalid(
+                f"job {self._job.job_id!r} has no completed checkpoint {checkpoint_id}",
+                where=self._job.url,
+                expected=f"one of {self.completed}",
+            )
+
+    def _drop(self, dropped: tuple[int, ...], kept: Collection[int]) -> None:
+        """Delete these now. What cannot be told apart from what is kept is not even begun."""
+        if dropped:
+            self._check_decided()
+            self.check()
+            self._known.of_all(kept)
+            self._release(dropped, kept)
+        self.sweeper.run()
+
+    def _release(self, dropped: Collection[int], kept: Collection[int]) -> None:
+        if self._held in dropped:  # nothing is built on it: no need to spare what it leaves
+            self.sweeper.delete_first(names.held(self.epoch, self._right.token))
+        self._completed.difference_update(dropped)
+        self.sweeper.drop(dropped, kept=kept)
+
+    def _search(self, in_flight: Collection[int]) -> Search:
+        self._check_decided()
+        self._spared = self._spared.by(in_flight)
+        return Search(completed=frozenset(self._completed), in_flight=in_flight)

@@ -1,0 +1,287 @@
+"""A savepoint's folder: all that it needs is in it, under names that say nothing of where it is.
+
+So it can be moved and copied, and belongs to nobody: no owner, no retention, no file that anything
+else refers to. `_metadata` is created last, and is its commit point; without it there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Self
+
+from holdfast.storage import names
+from holdfast.storage.errors import Corrupt, HoldfastError, Invalid, NotFound, Taken
+from holdfast.storage.jobs.decisions import Created, judge_create
+from holdfast.storage.jobs.metadata import CheckpointMetadata, decode_metadata, encode_metadata
+from holdfast.storage.segments.folder import StateFolder
+from holdfast.storage.segments.handles import FileHandle
+from holdfast.storage.segments.writer import SegmentWriter
+
+if TYPE_CHECKING:
+    from holdfast.storage.interface import CheckpointStorage
+
+__all__ = ["SAVEPOINT", "SavepointFolder", "check_keeps_savepoints"]
+
+SAVEPOINT = "savepoint"
+"""The kind that the metadata of a savepoint says."""
+
+_SHOWN_NAMES = 3
+_BATCH_OBJECTS = 1000
+
+
+class SavepointFolder(StateFolder):
+    """A savepoint, or what is to become one. Light, picklable, safe to use from any thread.
+
+    `SavepointFolder(storage, "")` is the one whose folder is the root of the storage. As a target
+    of snapshots it has only files of its own: whatever is asked for, nobody else refers to it.
+    """
+
+    @classmethod
+    def begin(cls, storage: CheckpointStorage, job_id: str) -> Self:
+        """A folder of a new name in a directory, for a savepoint of this job. Writes nothing in it.
+
+        Raises:
+            Invalid: the directory cannot be written to as it is set up, or processes do not share
+                it, or it keeps no files.
+            Unavailable: the storage did not answer.
+        """
+        check_keeps_savepoints(storage)
+        storage.prepare()
+        return cls(storage, names.savepoint_folder(job_id, storage.entropy.token()))
+
+    def segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """A writer for a file in which a slot puts its part; the first few bytes are inline."""
+        return self._writer(label, None, compression)
+
+    def shared_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """A writer for a file of its own, never inline. Not shared with anything, either."""
+        return self._writer(label, 0, compression)
+
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """A writer like that of `segments`."""
+        return self._writer(label, None, compression)
+
+    def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
+        """A writer for a file of this name within the folder, such as of `names.table_file`.
+
+        One segment that is streamed into it is the whole file, with nothing around it.
+
+        Raises:
+            Invalid: the name is not legal.
+        """
+        del checkpoint_id
+        names.check_name(path)
+        return SegmentWriter(self.storage, self.folder, path, inline_limit_bytes=0)
+
+    def commit(self, metadata: CheckpointMetadata) -> None:
+        """Make it a savepoint: atomically, once, for good.
+
+        Every file it refers to must have been closed before. After a call that raised
+        `Unavailable` it may be one; to call again with the same argument tells.
+
+        Raises:
+            Invalid: the metadata is not that of a savepoint.
+            Taken: there is another one in the folder.
+            Unavailable: it is not known whether it was committed.
+        """
+        if metadata.kind != SAVEPOINT:
+            raise Invalid(
+                "what is to be a savepoint says that it is something else",
+                where=self.url,
+                expected=f"kind {SAVEPOINT!r}",
+                found=f"kind {metadata.kind!r}",
+            )
+        mine = encode_metadata(metadata)
+        existing = self.storage.create(self.name_of(names.savepoint_metadata()), mine)
+        if judge_create(mine, existing) is Created.TAKEN:
+            raise Taken("there is another savepoint in this folder", where=self.url)
+
+    def read_metadata(self) -> CheckpointMetadata:
+        """What is known of the savepoint, whether or not its files are there.
+
+        Raises:
+            NotFound: there is none, or one that was never completed; says which.
+            Invalid: it is a checkpoint, or was written in a newer format.
+            Corrupt: `_metadata` is damaged; names it.
+            Unavailable: the storage did not answer.
+        """
+        name = names.savepoint_metadata()
+        try:
+            data = self.storage.read(self.name_of(name))
+        except NotFound:
+            raise self._none_here() from None
+        metadata = decode_metadata(data, where=f"{self.url}/{name}")
+        if metadata.kind != SAVEPOINT:
+            raise Invalid(
+                f"this is a {metadata.kind}, and not a savepoint",
+                where=self.url,
+                expected="the folder of a savepoint, which has all that it needs",
+                found=f"{metadata.kind} {metadata.checkpoint_id} of job {metadata.job_id!r}, which "
+                "may need files beside its folder",
+                fix="Name it where its job has written it: …/job/chk-00000000000000000042",
+            )
+        return metadata
+
+    def is_complete(self) -> bool:
+        """Whether there is a `_metadata`, be it whole or not; raises `Unavailable`."""
+        try:
+            self.storage.read(self.name_of(names.savepoint_metadata()))
+        except NotFound:
+            return False
+        return True
+
+    def load(self) -> CheckpointMetadata:
+        """What is known of the savepoint, after a look whether its files are there.
+
+        Raises:
+            Corrupt: `_metadata` is damaged, or a file is missing or too short; names it.
+            NotFound, Invalid, Unavailable: as `read_metadata`.
+        """
+        metadata = self.read_metadata()
+        self.check_files(metadata)
+        return metadata
+
+    def check_files(self, metadata: CheckpointMetadata) -> None:
+        """Look whether all files that a savepoint names are here, in their length.
+
+        Raises:
+            Corrupt: one is missing or too short; names it.
+            Unavailable: the storage did not answer.
+        """
+        wanted: dict[str, int] = {}
+        for handle in metadata.handles():
+            if isinstance(handle, FileHandle):
+                end = handle.offset + handle.length
+                wanted[handle.file] = max(wanted.get(handle.file, 0), end)
+        there = dict(self._listed())
+        missing = sorted(wanted.keys() - there.keys())
+        if missing:
+            shown = ", ".join(missing[:_SHOWN_NAMES])
+            more = (
+                "" if len(missing) <= _SHOWN_NAMES else f" and {len(missing) - _SHOWN_NAMES} more"
+            )
+            raise Corrupt(
+                "files of a savepoint are missing",
+                where=self.url,
+                expected=f"{len(wanted)} files beside `_metadata`",
+                found=f"all but {shown}{more}",
+                fix="Move or copy the whole folder, or bring the files back from a copy",
+            )
+        for file, size_bytes in sorted(wanted.items()):
+            if there[file] < size_bytes:
+                raise Corrupt(
+                    "a file of a savepoint is truncated",
+                    where=f"{self.url}/{file}",
+                    expected=f"at least {size_bytes} bytes",
+                    found=f"{there[file]} bytes",
+                    fix="Copy the folder once more, or bring the file back from a copy",
+                )
+
+    def discard(self) -> None:
+        """Delete what was written for it, the commit point first, and unfinished writes too.
+
+        For one that was given up while it was written: its name is its own. What has another name
+        than such files was put there by somebody else, and stays.
+
+        Raises:
+            Unavailable: not all could be deleted; calling again is safe.
+        """
+        if not self.folder:
+            raise Invalid("the root of a storage is not deleted as a savepoint", where=self.url)
+        self.storage.delete([self.name_of(names.savepoint_metadata())])
+        self.delete_own(lambda _: True)
+
+    def delete_own(self, is_unneeded: Callable[[str], bool]) -> None:
+        """Delete files that savepoints have, and unfinished writes of such, of which this is so.
+
+        Raises as `discard` does.
+        """
+        prefix = self.name_of("")
+        listed = (
+            info.name
+            for info in self.storage.list(prefix)
+            if names.is_of_savepoint(info.name[len(prefix) :])
+            and is_unneeded(info.name[len(prefix) :])
+        )
+        while batch := list(islice(listed, _BATCH_OBJECTS)):
+            self.storage.delete(batch)
+        self.storage.delete(
+            [
+                write.name
+                for write in self.storage.unfinished(prefix)
+                if names.is_of_savepoint(write.target[len(prefix) :])
+            ]
+        )
+
+    def delete_some(self, metadata: CheckpointMetadata, done: int, most: int) -> int:
+        """Delete files of a savepoint, behind the first `done`; answers how many, 0 at the end.
+
+        Only what belongs to it, and its commit point last: who is interrupted knows what is left.
+        It is of no use from the first file on, and whoever opens it is told.
+
+        Raises:
+            Unavailable: not all could be deleted; calling again is safe.
+        """
+        ordered = [*sorted(metadata.files()), names.savepoint_metadata()]
+        batch = ordered[done : done + most]
+        self.storage.delete([self.name_of(file) for file in batch])
+        return len(batch)
+
+    def _writer(
+        self, label: str, inline_limit_bytes: int | None, compression: str
+    ) -> SegmentWriter:
+        file = names.savepoint_file(label, self.storage.entropy.token())
+        return SegmentWriter(
+            self.storage,
+            self.folder,
+            file,
+            inline_limit_bytes=inline_limit_bytes,
+            compression=compression,
+        )
+
+    def _listed(self) -> Iterator[tuple[str, int]]:
+        prefix = f"{self.folder}/" if self.folder else ""
+        for info in self.storage.list(prefix):
+            yield info.name[len(prefix) :], info.size_bytes
+
+    def _none_here(self) -> HoldfastError:
+        some = next(self._listed(), None)
+        if some is None:
+            return NotFound(
+                "there is no savepoint",
+                where=self.url,
+                expected="a folder with a file `_metadata`",
+                found="nothing",
+                fix="Look whether the path is right, and whether the savepoint was moved",
+            )
+        return NotFound(
+            "there is no whole savepoint",
+            where=self.url,
+            expected="a folder with a file `_metadata`, which is written last",
+            found=f"no `_metadata`, and files such as {some[0]}",
+            fix="If this is the folder of one, it was never completed: take another one",
+        )
+
+
+def check_keeps_savepoints(storage: CheckpointStorage) -> None:
+    """Refuse a storage that cannot keep one.
+
+    Raises:
+        Invalid: processes do not share it, or it keeps no files.
+    """
+    can = storage.capabilities
+    if not (can.keeps_segment_files and can.shared_between_processes):
+        raise Invalid(
+            "a savepoint cannot be kept here: it would end with this process",
+            where=storage.url,
+            expected="a directory for files, such as file://, hdfs:// or s3://",
+            found="a storage in the memory of one process",
+            fix="Name another directory for savepoints",
+        )

@@ -1,0 +1,157 @@
+"""One client of an HDFS for each process, whose calls end in bounded time.
+
+The library waits for a name node for ever, so each call is made on a thread that can be given up
+(`deadlines.py`). It connects when it is first used. A client that did not answer is left behind
+with its connections, and the next call makes a new one; so is, after a fork, that of the parent.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.storage.bounded_calls import GivenUp, within
+from holdfast.storage.clock import SystemClock
+from holdfast.storage.places.hdfs.errors import NoAnswer
+from holdfast.storage.places.hdfs.hadoop_config import HdfsSettings
+from holdfast.storage.places.hdfs.open_files import OpenFiles
+from holdfast.storage.places.undying_clients import never_freed
+
+if TYPE_CHECKING:
+    from hdfs_native import Client, WriteOptions
+
+__all__ = ["HdfsClient", "client_of", "write_options"]
+
+_Answer = TypeVar("_Answer")
+
+_CONNECTIONS_KEPT_S = 3.5
+"""The library keeps connections to data nodes for three seconds, for all clients of a process: also
+those that a forked child has from its parent, and must not use."""
+_NO_CONFIG_DIR = os.devnull
+_PATIENCE = {
+    "dfs.client.failover.max.attempts": "4",
+    "dfs.client.failover.sleep.base.millis": "10",
+    "dfs.client.failover.sleep.max.millis": "50",
+    "dfs.client.socket-timeout": "30000",
+}
+"""Each call tries every name node, and soon ends: it is made again by the policy of the house."""
+_NAME_NODES = "dfs.ha.namenodes."
+
+_USER_VARIABLES = ("HADOOP_USER_NAME", "HADOOP_PROXY_USER", "KRB5CCNAME")
+_clients: dict[tuple[object, ...], HdfsClient] = {}
+_lock = threading.Lock()
+_clock = SystemClock()
+_quiet_until_s = 0.0
+
+
+def _after_fork() -> None:
+    global _lock, _quiet_until_s  # noqa: PLW0603 (a thread of the parent may have held it)
+    _lock = threading.Lock()
+    if _clients:
+        _quiet_until_s = _clock.monotonic_s() + _CONNECTIONS_KEPT_S
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def client_of(settings: HdfsSettings) -> HdfsClient:
+    """The client of this process for these settings, and for the user that it is now."""
+    key = (os.getpid(), settings, *map(os.environ.get, _USER_VARIABLES))
+    with _lock:
+        found = _clients.get(key)
+        if found is None:
+            found = _clients[key] = HdfsClient(settings)
+        return found
+
+
+class HdfsClient:
+    """Calls an HDFS through the library; all methods may be used from many threads."""
+
+    def __init__(self, settings: HdfsSettings) -> None:
+        self._settings = settings
+        self.proven: set[str] = set()
+        """Directories in which this process and user have done all that commits rest on."""
+        self.files = OpenFiles(_clock)
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._left = 0
+
+    @property
+    def timeout_s(self) -> float:
+        """How long one call may take."""
+        return self._settings.timeout_s
+
+    def call(self, work: Callable[[Client], _Answer], *, more_s: float = 0.0) -> _Answer:
+        """What `work` answers when it is given the library's client.
+
+        Raises:
+            NoAnswer: it took longer than the settings say, and `more_s`.
+            Exception: what the library raises.
+        """
+        client = self._connected()
+        limit_s = self._settings.timeout_s + more_s
+        try:
+            return within(limit_s, lambda: work(client))
+        except GivenUp:
+            self._leave(client)
+            raise NoAnswer(f"no answer in {limit_s:g} s") from None
+
+    def _connected(self) -> Client:
+        with self._lock:
+            if self._client is None:
+                if _quiet_until_s:
+                    _clock.sleep_s(max(0.0, _quiet_until_s - _clock.monotonic_s()))
+                self._client = _made(self._settings, self._left)
+            return self._client
+
+    def _leave(self, client: Client) -> None:
+        """Its connections hang, and would keep every later call waiting, its open files too."""
+        with self._lock:
+            if self._client is client:
+                self._client = None
+                self.files = OpenFiles(_clock)
+                self._left += 1
+
+
+def write_options(settings: HdfsSettings) -> WriteOptions:
+    """How a new file is made; its folders come with it."""
+    from hdfs_native import WriteOptions  # noqa: PLC0415 (an extra; there, once there is a client)
+
+    return WriteOptions(
+        block_size=settings.block_size_bytes,
+        replication=settings.replication,
+        overwrite=False,
+        create_parent=True,
+    )
+
+
+def _made(settings: HdfsSettings, turn: int) -> Client:
+    """A client that asks first the name node whose turn it is.
+
+    The library goes on to the next one when one refuses, but not when it is silent, as the machine
+    is that has lost its power.
+    """
+    from hdfs_native import Client  # noqa: PLC0415 (an extra)
+
+    client = Client(
+        settings.name_node,
+        config=_PATIENCE | {key: _turned(key, value, turn) for key, value in settings.config},
+        config_dir=_NO_CONFIG_DIR,  # what counts is in the settings, read on the driver
+        kerberos_principal=settings.kerberos_principal,
+        kerberos_keytab=settings.kerberos_keytab,
+        kerberos_cache=settings.kerberos_cache,
+    )
+    # There are only so many in a process: one for equal settings, and one more each time that an
+    # HDFS did not answer.
+    never_freed(client.inner)
+    return client
+
+
+def _turned(key: str, value: str, turn: int) -> str:
+    if not key.startswith(_NAME_NODES):
+        return value
+    nodes = [node.strip() for node in value.split(",")]
+    first = turn % len(nodes)
+    return ",".join(nodes[first:] + nodes[:first])

@@ -1,0 +1,181 @@
+"""Checkpoints in the memory of the driver ("JobManager", as Flink calls it): for small state.
+
+Slots never write to it: their state travels inline in the acknowledgement, and `_metadata` with
+all of it is kept here. It is gone when the process ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from holdfast.storage.buffers import flat
+from holdfast.storage.clock import Clock
+from holdfast.storage.entropy import Entropy
+from holdfast.storage.errors import Invalid, NotFound
+from holdfast.storage.interface import (
+    Buffer,
+    Capabilities,
+    CheckpointStorage,
+    ObjectInfo,
+    ObjectWriter,
+    UnfinishedWrite,
+)
+from holdfast.storage.names import check_name
+from holdfast.storage.places.byte_ranges import check_range
+
+__all__ = ["JobManagerCheckpointStorage"]
+
+_SCHEME = "memory://"
+
+
+class _Place:
+    """The objects of one memory storage, and the lock that makes `create` have one winner."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.objects: dict[str, bytes] = {}
+
+
+_named_places: dict[str, _Place] = {}
+_named_places_lock = threading.Lock()
+
+
+def _place(url: str) -> _Place:
+    name = url.removeprefix(_SCHEME)
+    if not name:
+        return _Place()
+    with _named_places_lock:
+        return _named_places.setdefault(name, _Place())
+
+
+class JobManagerCheckpointStorage(CheckpointStorage):
+    """Keeps checkpoints in this process's memory.
+
+    `memory://` is a place of its own for each storage object; `memory://name` is the same place
+    for all that name it in this process, until the process ends. A pickled copy keeps the
+    settings, so that slots know that state must travel inline, and refuses to read or write.
+    """
+
+    def __init__(
+        self,
+        url: str = _SCHEME,
+        *,
+        max_state_bytes: int = 5 * 1024 * 1024,
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+    ) -> None:
+        """`max_state_bytes` bounds each segment of state, as in Flink."""
+        if not url.startswith(_SCHEME):
+            raise Invalid("not the URL of a memory storage", expected="memory://", found=url)
+        if type(max_state_bytes) is not int or max_state_bytes < 0:
+            raise Invalid(
+                "option max_state_bytes is out of range",
+                expected="a whole number, 0 or more",
+                found=repr(max_state_bytes),
+            )
+        super().__init__(inline_limit_bytes=max_state_bytes, clock=clock, entropy=entropy)
+        self._url = url
+        self._kept: _Place | None = _place(url)
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            shared_between_processes=False,
+            durable=False,
+            atomic_create=True,
+            keeps_segment_files=False,
+            late_creates=False,
+        )
+
+    def prepare(self) -> None:
+        self._here()
+
+    def read_range(self, name: str, offset: int, length: int | None) -> bytes:
+        check_name(name)
+        end = check_range(name, offset, length)
+        try:
+            return self._here().objects[name][offset:end]
+        except KeyError:
+            raise NotFound("no such object", where=f"{self._url}: {name}") from None
+
+    def writer(self, name: str) -> ObjectWriter:
+        return _MemoryWriter(self._here(), check_name(name))
+
+    def create(self, name: str, data: Buffer) -> bytes | None:
+        check_name(name)
+        mine = bytes(data)
+        place = self._here()
+        with place.lock:
+            existing = place.objects.get(name)
+            if existing is None:
+                place.objects[name] = mine
+        return existing
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        place = self._here()
+        with place.lock:
+            found = sorted(name for name in place.objects if name.startswith(prefix))
+        for name in found:
+            data = place.objects.get(name)
+            if data is not None:
+                yield ObjectInfo(name, len(data))
+
+    def delete(self, names: Iterable[str]) -> None:
+        place = self._here()
+        failure: Invalid | None = None
+        for name in names:
+            try:
+                check_name(name)
+            except Invalid as error:
+                failure = failure or error
+                continue
+            with place.lock:
+                place.objects.pop(name, None)
+        if failure is not None:
+            raise failure
+
+    def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
+        self._here()
+        return iter(())
+
+    def _here(self) -> _Place:
+        if self._kept is None:
+            raise Invalid(
+                "a memory storage can be used only in the process that made it",
+                where=self._url,
+                fix="Use a storage that processes share, such as file://, hdfs:// or s3://",
+            )
+        return self._kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}
+
+
+class _MemoryWriter(ObjectWriter):
+    def __init__(self, place: _Place, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._data: bytearray | None = bytearray()
+
+    def write(self, data: Buffer) -> None:
+        self._open().extend(flat(data))
+
+    def commit(self) -> None:
+        data = bytes(self._open())
+        with self._place.lock:
+            self._place.objects[self._name] = data
+        self._data = None
+
+    def abort(self) -> None:
+        self._data = None
+
+    def _open(self) -> bytearray:
+        if self._data is None:
+            raise Invalid("the object was committed or aborted before", where=self._name)
+        return self._data

@@ -1,0 +1,176 @@
+"""Clauses about checkpoints that build on others: what they share stays as long as it is needed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from holdfast.storage.errors import Fenced, Invalid
+from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.jobs.job import JobStorage
+from holdfast.storage.jobs.metadata import CheckpointMetadata
+from holdfast.storage.jobs.owner import JobOwner
+from holdfast.storage.segments.handles import Handle
+from holdfast.storage.testing.call_orders import orders
+from holdfast.storage.testing.checks import owed, require, same
+from holdfast.storage.testing.example_jobs import (
+    build_on,
+    checkpoint,
+    document,
+    handles_of,
+    has_only,
+    is_whole,
+    shared_of,
+    without_owners,
+    write_files,
+)
+from holdfast.storage.testing.place import Place, opened
+from holdfast.storage.testing.watched_storage import Hook, WatchedStorage
+
+__all__ = ["SharedFileClauses"]
+
+
+class SharedFileClauses:
+    """What `JobOwner` owes on this storage to checkpoints that refer to the files of others."""
+
+    def test_what_is_built_on_is_kept(self, place: Place) -> None:
+        """Retention keeps a checkpoint that others in flight build on, and those after it.
+
+        So nothing is deleted that these will refer to. Once they are completed, it goes.
+        """
+        job = opened(place, "keeps_segment_files").job("job")
+        owner = job.take_over()
+        first = checkpoint(owner, job, 1)
+        second = build_on(owner, job, 2, first)
+        third = build_on(owner, job, 3, first)
+        same(owner.retain(1, since=2), (1,), "deleted, while another builds on checkpoint 2")
+        for since in (1, 2):
+            same(owner.retain(1, since=since), (), f"deleted, where all from {since} on are kept")
+        orphans = owner.orphans(in_flight=[4])
+        same(without_owners(orphans), [], "orphans, while another builds on checkpoint 2")
+        is_whole(place.open().job("job"), (2, 3), "after the oldest is gone")
+        fourth = build_on(owner, job, 4, second)
+        has_only(job, [second, third, fourth], "once what was in flight is completed")
+        same(owner.retain(1, since=4), (2, 3), "deleted, when nothing builds on them any more")
+        is_whole(place.open().job("job"), (4,), "after those that it built on are gone")
+        has_only(job, [fourth], "after those that it built on are gone")
+        same(owner.retain(2, since=5), (), "deleted, where `since` is above all")
+
+    def test_a_shared_file_goes_with_the_last_that_needs_it(self, place: Place) -> None:
+        """In whatever order those that refer to it are deleted."""
+        storage = opened(place, "keeps_segment_files")
+        for number, deleted in enumerate([(1, 2, 3), (1, 3, 2), (2, 1, 3), (3, 1, 2), (3, 2, 1)]):
+            job = storage.job(f"job-{number}")
+            owner = job.take_over()
+            first = checkpoint(owner, job, 1)
+            second = build_on(owner, job, 2, first)
+            kept = {1: first, 2: second, 3: build_on(owner, job, 3, second)}
+            for each in deleted:
+                owner.delete(each)
+                del kept[each]
+                what = f"after {each} of {deleted} was deleted"
+                is_whole(place.open().job(job.job_id), kept, what)
+                has_only(job, kept.values(), what)
+
+    def test_a_commit_refers_to_what_is_kept(self, place: Place) -> None:
+        """A file of others must belong to a checkpoint that is completed and still there.
+
+        Whatever another owner has committed counts as well; the error names file and checkpoint.
+        """
+        job = opened(place, "keeps_segment_files").job("job")
+        owner = job.take_over()
+        first = checkpoint(owner, job, 1)
+        second = checkpoint(owner, job, 2)
+        owner.retain(1)
+        given_up = write_files(job, 3)
+        own = write_files(job, 4)
+        for what, handles in (("dropped", handles_of(first)), ("given up", given_up)):
+            for name in (name for name in handles if "long" in name):
+                call = f"a commit with {name} of a checkpoint that was {what}"
+                with owed(Invalid, call) as caught:
+                    owner.commit(document(job, 4, {**own, name: handles[name]}))
+                for part in ("checkpoint 4", str(getattr(handles[name], "file", ""))):
+                    require(part in str(caught[0]), f"{caught[0]} must name {part}")
+        same(place.open().job("job").completed(), (2,), "completed after commits that were refused")
+        fourth = owner.commit(document(job, 4, {**own, **shared_of(second)}))
+        newer = place.open().job("job").take_over()
+        fifth = build_on(newer, job, 5, fourth)
+        is_whole(place.open().job("job"), (2, 4, 5), "with what is kept")
+        newer.retain(1)
+        newer.remove(newer.orphans())
+        has_only(job, [fifth], "after those that it built on are gone")
+
+    def test_a_commit_and_another_s_cleaning_agree_in_every_order(self, place: Place) -> None:
+        """An older owner commits what builds on others, which the newer one may delete by then.
+
+        What is completed is whole, and the older one acts on nothing that is not completed.
+        """
+        storage = opened(place, "keeps_segment_files")
+        for number, order in enumerate(orders()):
+            job = storage.job(f"job-{number}")
+            watched = WatchedStorage(storage)
+            older = watched.job(job.job_id).take_over()
+            first = checkpoint(older, job, 1)
+            checkpoint(older, job, 2)
+            third = document(job, 3, {**write_files(job, 3), **shared_of(first)})
+            commit = partial(_commit, watched, older, third)
+            committed, newer = order.run(commit, partial(_take_over_and_clean, storage, job))
+            what = f"after {order}"
+            require(isinstance(newer, JobOwner), f"the newer owner must go on {what}: {newer!r}")
+            completed = place.open().job(job.job_id).completed()
+            fair = completed in ((2,), (3,))
+            require(fair, f"the newest must be completed, and no other, {what}: {completed}")
+            if not isinstance(committed, Fenced):
+                same((committed, completed), (3, (3,)), f"what the older owner has done {what}")
+            is_whole(place.open().job(job.job_id), completed, what)
+
+    def test_cleaning_spares_what_a_slot_writes_in_every_order(self, place: Place) -> None:
+        """A slot writes while its owner deletes older checkpoints and what was given up.
+
+        Its checkpoint can be committed, with what it builds on, and nothing else is left.
+        """
+        storage = opened(place, "keeps_segment_files")
+        for number, order in enumerate(orders()):
+            job = storage.job(f"job-{number}")
+            watched = WatchedStorage(storage)
+            owner = watched.job(job.job_id).take_over()
+            second = build_on(owner, job, 2, checkpoint(owner, job, 1))
+            write_files(job, 3)  # and is given up
+            written: dict[str, Handle] = {}
+            clean, write = partial(_clean, watched, owner), partial(_write, storage, job, written)
+            for outcome in order.run(clean, write):
+                require(outcome is None, f"cleaning and writing must not fail: {outcome!r}")
+            fourth = owner.commit(document(job, 4, {**written, **shared_of(second)}))
+            what = f"after {order}"
+            is_whole(place.open().job(job.job_id), (2, 4), what)
+            has_only(job, [second, fourth], what)
+
+
+def _clean(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> None:
+    """What an owner does while checkpoint 4 is written, which builds on 2."""
+    with storage.asking(pause):
+        owner.retain(1, since=2)
+        owner.remove(owner.orphans(in_flight=[4]))
+
+
+def _commit(
+    storage: WatchedStorage, owner: JobOwner, metadata: CheckpointMetadata, pause: Hook
+) -> int:
+    with storage.asking(pause):
+        return owner.commit(metadata).checkpoint_id
+
+
+def _take_over_and_clean(storage: CheckpointStorage, job: JobStorage, pause: Hook) -> JobOwner:
+    watched = WatchedStorage(storage)
+    with watched.asking(pause):
+        owner = watched.job(job.job_id).take_over()
+        owner.retain(1)
+        owner.remove(owner.orphans())
+        return owner
+
+
+def _write(
+    storage: CheckpointStorage, job: JobStorage, written: dict[str, Handle], pause: Hook
+) -> None:
+    watched = WatchedStorage(storage)
+    with watched.asking(pause):
+        written |= write_files(watched.job(job.job_id), 4)

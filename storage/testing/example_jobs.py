@@ -1,0 +1,158 @@
+"""Jobs with checkpoints, for the clauses about the commit protocol on top of a storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from holdfast.storage import names
+from holdfast.storage.errors import HoldfastError
+from holdfast.storage.jobs.job import JobStorage
+from holdfast.storage.jobs.metadata import CheckpointMetadata, OperatorState
+from holdfast.storage.jobs.owner import JobOwner
+from holdfast.storage.jobs.result import JobResult
+from holdfast.storage.segments.handles import FileHandle, Handle, StateSnapshot
+from holdfast.storage.segments.writer import SegmentWriter
+from holdfast.storage.testing.checks import names_in, pattern, same
+from holdfast.storage.testing.watched_storage import Call, Hook
+
+__all__ = [
+    "build_on",
+    "checkpoint",
+    "commit",
+    "document",
+    "ending",
+    "exclusive_segments",
+    "files_kept",
+    "handles_of",
+    "has_only",
+    "is_whole",
+    "metadata_name",
+    "once",
+    "shared_of",
+    "without_owners",
+    "write_files",
+]
+
+_SIZES = {"empty": 0, "short": 300, "long": 9000}
+
+
+def document(
+    job: JobStorage, number: int, handles: Mapping[str, Handle] | None = None
+) -> CheckpointMetadata:
+    """What a checkpoint of this number is known by."""
+    part = StateSnapshot(kind="conformance", handles=dict(handles or {}))
+    return CheckpointMetadata(
+        job_id=job.job_id,
+        checkpoint_id=number,
+        triggered_ms=number,
+        completed_ms=number + 1,
+        operators={"operator": OperatorState(parallelism=1, max_parallelism=8, parts=(part,))},
+    )
+
+
+def ending(job: JobStorage, status: str = "finished") -> JobResult:
+    """How a job may have ended."""
+    return JobResult(job_id=job.job_id, status=status, ended_ms=7, properties={"attempts": 1})
+
+
+def write_files(job: JobStorage, number: int) -> dict[str, Handle]:
+    """A file that the checkpoint owns and a shared one; inline in a storage that keeps no files.
+
+    The handles are named for what they hold and for the checkpoint that wrote it.
+    """
+    handles: dict[str, Handle] = {}
+    with exclusive_segments(job, number) as exclusive, job.shared_segments(number) as shared:
+        for label in _SIZES:
+            handles[f"{label}-{number}"] = exclusive.add(_content(label, number))
+            handles[f"shared {label}-{number}"] = shared.add(_content(label, number))
+    return handles
+
+
+def exclusive_segments(job: JobStorage, number: int, *, compression: str = "") -> SegmentWriter:
+    """As `JobStorage.segments`, but never inline where the storage keeps files."""
+    file = names.exclusive_file(number, "slot", job.storage.entropy.token())
+    return SegmentWriter(
+        job.storage, job.folder, file, inline_limit_bytes=0, compression=compression
+    )
+
+
+def commit(owner: JobOwner, job: JobStorage, number: int) -> CheckpointMetadata:
+    """A checkpoint without state, committed."""
+    return owner.commit(document(job, number))
+
+
+def checkpoint(owner: JobOwner, job: JobStorage, number: int) -> CheckpointMetadata:
+    """A checkpoint with files, committed."""
+    return owner.commit(document(job, number, write_files(job, number)))
+
+
+def build_on(
+    owner: JobOwner, job: JobStorage, number: int, base: CheckpointMetadata
+) -> CheckpointMetadata:
+    """A checkpoint with files of its own and the shared ones of another, committed."""
+    return owner.commit(document(job, number, {**write_files(job, number), **shared_of(base)}))
+
+
+def handles_of(metadata: CheckpointMetadata) -> dict[str, Handle]:
+    """The handles of a `document`."""
+    return metadata.operators["operator"].parts[0].handles
+
+
+def shared_of(metadata: CheckpointMetadata) -> dict[str, Handle]:
+    """The handles of a `document` in shared files, its own and others'."""
+    found = handles_of(metadata).items()
+    return {
+        name: handle
+        for name, handle in found
+        if isinstance(handle, FileHandle) and name.startswith("shared")
+    }
+
+
+def has_only(job: JobStorage, kept: Iterable[CheckpointMetadata], what: str) -> None:
+    """Fail unless just these checkpoints and the files that they need are there."""
+    needed: set[str] = set()
+    for metadata in kept:
+        needed |= {names.metadata(metadata.checkpoint_id), *metadata.files()}
+    same(files_kept(job), sorted(needed), f"the files that are there {what}")
+
+
+def is_whole(job: JobStorage, numbers: Iterable[int], what: str) -> None:
+    """Fail unless each checkpoint can be loaded, and every byte of its state be read."""
+    for number in numbers:
+        try:
+            for name, handle in handles_of(job.load(number)).items():
+                label, _, writer = name.removeprefix("shared ").partition("-")
+                same(job.read(handle), _content(label, int(writer)), f"{what}: {name} in {number}")
+        except HoldfastError as error:
+            raise AssertionError(f"{what}: checkpoint {number} is not whole: {error}") from error
+
+
+def metadata_name(job: JobStorage, number: int) -> str:
+    """The commit point of a checkpoint, as the storage knows it."""
+    return f"{job.folder}/{names.metadata(number)}"
+
+
+def files_kept(job: JobStorage) -> list[str]:
+    """Every object in the job's folder, by its name there, without the records of owners."""
+    found = names_in(job.storage, f"{job.folder}/")
+    return without_owners(name.removeprefix(f"{job.folder}/") for name in found)
+
+
+def without_owners(found: Iterable[str]) -> list[str]:
+    """The names that are no owner's records. Those of earlier owners are orphans, rightly."""
+    return sorted(name for name in found if names.parse_owner(name) is None)
+
+
+def once(verb: str, part_of_name: str, action: Callable[[], object]) -> Hook:
+    """A hook that acts at the first call of this kind, while the caller waits."""
+    left = [action]
+
+    def act(call: Call) -> None:
+        if left and call.verb == verb and part_of_name in call.name:
+            left.pop()()
+
+    return act
+
+
+def _content(label: str, number: int) -> bytes:
+    return pattern(_SIZES[label.removeprefix("shared ")], f"{label} {number}")

@@ -1,0 +1,154 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.storage import (
+    CheckpointMetadata,
+    Corrupt,
+    FileHandle,
+    InlineHandle,
+    Invalid,
+    OperatorState,
+    StateSnapshot,
+)
+from holdfast.storage.jobs.envelope import seal
+from holdfast.storage.jobs.metadata import METADATA_VERSION, decode_metadata, encode_metadata
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+FIRST_FILE = FileHandle("chk-00000000000000000042/slot-0-00aa", 0, 100, "0123456789abcdef")
+PACKED_FILE = FileHandle(
+    "shared/00000000000000000041-slot-1-00bb", 7, 9, "fedcba9876543210", "lz4", 300
+)
+EXAMPLE = CheckpointMetadata(
+    job_id="spend",
+    checkpoint_id=42,
+    epoch=3,
+    owner="00112233445566ff",
+    triggered_ms=1_700_000_000_000,
+    completed_ms=1_700_000_000_250,
+    operators={
+        "zähler": OperatorState(
+            parallelism=2,
+            max_parallelism=128,
+            parts=(
+                StateSnapshot(
+                    kind="hashmap/1",
+                    handles={"b": FIRST_FILE, "a": InlineHandle(b"\x00\xff")},
+                    attributes={"states": [{"name": "total", "type": "int"}]},
+                    slot=0,
+                    key_groups=(0, 63),
+                ),
+                StateSnapshot(
+                    kind="hashmap/1", handles={"b": PACKED_FILE}, slot=1, key_groups=(64, 127)
+                ),
+            ),
+        )
+    },
+    sources={"orders": StateSnapshot(kind="spark-query-log/1", attributes={"batch": 17})},
+    parts={"sinks": StateSnapshot(kind="two-phase/1", handles={"0": InlineHandle(b"txn")})},
+    properties={"spark": "4.3.0"},
+)
+
+
+def test_golden_file_of_version_1_is_read() -> None:
+    data = (GOLDEN / "checkpoint-v1.json").read_bytes()
+    assert decode_metadata(data, where="golden") == EXAMPLE
+
+
+def test_this_version_writes_its_golden_file() -> None:
+    data = (GOLDEN / f"checkpoint-v{METADATA_VERSION}.json").read_bytes()
+    assert encode_metadata(EXAMPLE) == data
+
+
+def test_order_of_handles_and_operators_is_kept() -> None:
+    copy = decode_metadata(encode_metadata(EXAMPLE), where="copy")
+    assert list(copy.operators["zähler"].parts[0].handles) == ["b", "a"]
+
+
+def test_files_and_sizes_cover_every_part() -> None:
+    assert EXAMPLE.files() == {FIRST_FILE.file, PACKED_FILE.file}
+    assert EXAMPLE.size_bytes == 100 + 2 + 9 + 3
+    assert EXAMPLE.operators["zähler"].size_bytes == 111
+    assert PACKED_FILE.state_bytes == 300
+
+
+def test_what_was_begun_early_is_written_by_those_that_begin_early() -> None:
+    assert EXAMPLE.begun_from is None
+    assert b"begun_from" not in encode_metadata(EXAMPLE)
+    operator = EXAMPLE.operators["zähler"]
+    for numbers in ((40, None, None, None), (41, 40, None, 44), (None, None, None, 40), (40,) * 4):
+        begun = iter(numbers)
+
+        def said(part: StateSnapshot, begun: Iterator[int | None] = begun) -> StateSnapshot:
+            return msgspec.structs.replace(part, begun_from=next(begun))
+
+        parts = tuple(map(said, operator.parts))
+        metadata = msgspec.structs.replace(
+            EXAMPLE,
+            operators={"zähler": msgspec.structs.replace(operator, parts=parts)},
+            sources={"orders": said(EXAMPLE.sources["orders"])},
+            parts={"sinks": said(EXAMPLE.parts["sinks"])},
+        )
+        copy = decode_metadata(encode_metadata(metadata), where="copy")
+        assert copy == metadata
+        assert copy.begun_from == 40
+        assert encode_metadata(copy).count(b'"begun_from":') == sum(
+            number is not None for number in numbers
+        )
+
+
+def test_every_truncation_is_refused() -> None:
+    data = encode_metadata(EXAMPLE)
+    for length in range(len(data)):
+        with pytest.raises(Corrupt, match=r"\[file 7\]"):
+            decode_metadata(data[:length], where="file 7")
+
+
+def test_every_flipped_bit_is_refused() -> None:
+    data = bytearray(encode_metadata(EXAMPLE))
+    for place in range(len(data)):
+        for bit in range(8):
+            data[place] ^= 1 << bit
+            with pytest.raises(Corrupt, match=r"\[file 7\]"):
+                decode_metadata(bytes(data), where="file 7")
+            data[place] ^= 1 << bit
+
+
+def test_a_newer_version_is_refused_with_both_numbers() -> None:
+    class Newer(msgspec.Struct):
+        something: str = "else"
+
+    with pytest.raises(Invalid, match="version 1 or older, found format version 2"):
+        decode_metadata(seal("checkpoint", 2, Newer()), where="file 7")
+
+
+def test_another_document_of_holdfast_is_refused() -> None:
+    with pytest.raises(Corrupt, match="expected checkpoint, found owner claim"):
+        decode_metadata(seal("owner claim", 1, EXAMPLE), where="file 7")
+
+
+def test_a_body_of_another_shape_is_refused() -> None:
+    class Other(msgspec.Struct):
+        job_id: int = 1
+
+    with pytest.raises(Corrupt, match=r"does not have the shape of its version \[file 7\]"):
+        decode_metadata(seal("checkpoint", 1, Other()), where="file 7")
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"\x49\x60\x67\x2d\x00\x00\x00\x04", "a snapshot of Apache Flink"),
+        (b"", "an empty file"),
+        (b"PAR1....", "a foreign file that begins with b'PAR1....'"),
+        (b'{"version": 1}', "a foreign file"),
+        (b'{"holdfast":"checkpoint","version":1,', "truncated or damaged after 37 bytes"),
+    ],
+)
+def test_foreign_files_are_named_for_what_they_are(data: bytes, found: str) -> None:
+    with pytest.raises(Corrupt) as caught:
+        decode_metadata(data, where="file 7")
+    assert caught.value.found.startswith(found) or found in caught.value.found
+    assert caught.value.where == "file 7"

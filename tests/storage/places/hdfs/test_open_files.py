@@ -1,0 +1,58 @@
+"""Files of an HDFS that were opened lately are kept, a few of them, for a few seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.storage import ManualClock
+from holdfast.storage.places.hdfs.open_files import OpenFiles
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(0)
+
+
+@pytest.fixture
+def files(clock: ManualClock) -> OpenFiles:
+    return OpenFiles(clock)
+
+
+def file(name: str) -> Any:
+    """What stands for a file; nobody reads it here."""
+    return name
+
+
+def test_a_file_is_kept_for_a_while(files: OpenFiles, clock: ManualClock) -> None:
+    files.keep("/a", file("first"))
+    clock.advance(4_900)
+    assert files.get("/a") == file("first")
+    clock.advance(200)
+    assert files.get("/a") is None
+    assert files.get("/never") is None
+
+
+def test_what_is_used_is_not_kept_longer(files: OpenFiles, clock: ManualClock) -> None:
+    files.keep("/a", file("first"))
+    for _ in range(3):
+        clock.advance(2_000)
+        files.get("/a")
+    assert files.get("/a") is None
+
+
+def test_one_that_was_opened_again_has_its_place(files: OpenFiles) -> None:
+    files.keep("/a", file("first"))
+    files.keep("/a", file("second"))
+    assert files.get("/a") == file("second")
+    files.drop("/a")
+    files.drop("/a")
+    assert files.get("/a") is None
+
+
+def test_the_oldest_make_room(files: OpenFiles) -> None:
+    for number in range(20):
+        files.keep(f"/{number}", file(str(number)))
+    there = [number for number in range(20) if files.get(f"/{number}") is not None]
+    assert there == [*range(4, 20)]
