@@ -26,6 +26,7 @@ from holdfast.backends.key_groups import key_groups
 from holdfast.backends.kinds import shape_of
 from holdfast.backends.row_parts import KeyPart, ValuePart, has_null
 from holdfast.backends.snapshots import TableInfo
+from holdfast.backends.timers import timer_table
 from holdfast.backends.type_schema import Schema
 from holdfast.backends.value_codec import pack_value, value_codec_for
 from holdfast.storage.errors import Invalid
@@ -98,7 +99,7 @@ def info_for(descriptor: StateDescriptor) -> TableInfo:
 def timers_for(name: str, domain: str) -> TableInfo:
     """What a snapshot says of the timers of a service, of one domain: `event` or `processing`."""
     return TableInfo(
-        name=f"_timers/{name}/{domain}",
+        name=timer_table(name, domain),
         kind="timers",
         map_keys=key_codec_for(int).describe(),
         values=value_codec_for(bool).describe(),

@@ -19,7 +19,15 @@ from holdfast.backends.timer_queues import Timer, TimerQueue
 from holdfast.backends.value_codec import value_codec_for
 from holdfast.storage.errors import Invalid
 
-__all__ = ["TimerService", "timer_queue", "timer_specs"]
+__all__ = ["USER_TIMERS", "TimerService", "timer_queue", "timer_specs", "timer_table"]
+
+USER_TIMERS = "user-timers"
+"""The name of the timers of users' functions, as Flink has it."""
+
+
+def timer_table(name: str, domain: str) -> str:
+    """The name of the table of a timer service's timers: `domain` is `event` or `processing`."""
+    return f"_timers/{name}/{domain}"
 
 
 def timer_specs(
@@ -28,7 +36,7 @@ def timer_specs(
     """The tables of a service's event-time and processing-time timers."""
     event, processing = (
         TableSpec(
-            name=f"_timers/{name}/{domain}",
+            name=timer_table(name, domain),
             kind=StateKind.MAP,
             key_type=keys,
             namespaces=namespaces,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         CheckpointStatus,
     )
     from holdfast.runtime.config import CheckpointConfig
+    from holdfast.runtime.control.history import checkpoint_history
     from holdfast.runtime.driver.failures import Failure
     from holdfast.runtime.driver.handle import JobHandle
     from holdfast.runtime.driver.run import JobStatus
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
         TwoPhaseCommitSink,
         WriterContext,
     )
-    from holdfast.runtime.snapshots import checkpoint_history, read_state
+    from holdfast.runtime.snapshots import read_state
     from holdfast.runtime.spark import SavepointWriter, StreamEnvironment, register_formats
     from holdfast.runtime.stream import DataStream, GeneratedUidWarning, KeyedStream
 else:
@@ -90,7 +91,7 @@ else:
             "SinkWriter": "holdfast.runtime.sinks",
             "TwoPhaseCommitSink": "holdfast.runtime.sinks",
             "WriterContext": "holdfast.runtime.sinks",
-            "checkpoint_history": "holdfast.runtime.snapshots",
+            "checkpoint_history": "holdfast.runtime.control.history",
             "read_state": "holdfast.runtime.snapshots",
             "SavepointWriter": "holdfast.runtime.spark",
             "StreamEnvironment": "holdfast.runtime.spark",

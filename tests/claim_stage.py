@@ -7,7 +7,6 @@ from contextlib import suppress
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.events import EventQueue, Stored
 from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
@@ -22,6 +21,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.registry import OpenStorage
 from holdfast.storage.testing.watched_storage import Call
 

@@ -19,7 +19,6 @@ from holdfast.runtime.driver.events import CancelWanted, EventQueue
 from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Phase, Succeeded, Unsuccessful
-from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.room import Room
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
@@ -34,6 +33,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 from simulated_jobs import SOURCES, Shelf, job_plan
 from simulated_world import World
 

@@ -20,7 +20,7 @@ import pytest
 from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.restoring import LATEST, SAVED_AT, RestorePoint
+from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts
 from holdfast.runtime.driver.starting import begin
@@ -36,6 +36,8 @@ from holdfast.storage import (
     Unavailable,
     names,
 )
+from holdfast.storage.jobs.metadata import SAVED_AT
+from holdfast.storage.jobs.restore_points import RestorePoint
 from quick_places import quick_place
 from simulated_cluster import STEP_WEIGHT, SimulatedCluster, SimulatedLink, SimulatedServer
 from simulated_jobs import SINKS, SOURCES, Batch, Row, Shelf, expected, job_plan, orders_of

@@ -12,9 +12,9 @@ from typing import Any
 
 from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.ended import EndedRun
-from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.storage import CheckpointMetadata, HoldfastError, NotFound, SavepointFolder
+from holdfast.storage.jobs.restore_points import RestorePoint
 from simulated_runs import Simulation
 from simulated_world import Broken
 

@@ -28,8 +28,6 @@ from holdfast.runtime.conversion.plan import (
 from holdfast.runtime.conversion.pool import Runner
 from holdfast.runtime.conversion.results import PieceResult, Spilled, added_up
 from holdfast.runtime.conversion.work import Phase, Task, Work, whole_tables
-from holdfast.runtime.driver.claiming import CLAIM_PROPERTIES
-from holdfast.runtime.driver.restoring import SAVED_AT
 from holdfast.runtime.snapshots import StoredSnapshot
 from holdfast.storage import (
     CheckpointMetadata,
@@ -39,6 +37,7 @@ from holdfast.storage import (
     SavepointFolder,
     StateSnapshot,
 )
+from holdfast.storage.jobs.metadata import PROPERTIES_OF_THE_JOB
 from holdfast.storage.jobs.savepoint import SAVEPOINT
 
 __all__ = ["Conversion", "Converted", "OperatorResult", "Progress"]
@@ -339,7 +338,7 @@ def _properties(source: StoredSnapshot, plan: ConversionPlan) -> dict[str, Any]:
     properties = {
         name: value
         for name, value in source.metadata.properties.items()
-        if name not in (SAVED_AT, *CLAIM_PROPERTIES)
+        if name not in PROPERTIES_OF_THE_JOB
     }
     form = "canonical" if plan.options.is_canonical else "native"
     conversion = {

@@ -10,7 +10,6 @@ from itertools import islice
 from holdfast.runtime.conversion.journal import FOLDER, RUNNING, TASKS, Journal
 from holdfast.runtime.conversion.plan import ConversionPlan
 from holdfast.runtime.conversion.presence import Presence
-from holdfast.runtime.driver.restoring import is_checkpoint_path
 from holdfast.runtime.snapshots import StoredSnapshot
 from holdfast.storage import (
     CheckpointMetadata,
@@ -21,6 +20,7 @@ from holdfast.storage import (
     Taken,
     names,
 )
+from holdfast.storage.jobs.restore_points import is_checkpoint_path
 from holdfast.storage.jobs.savepoint import check_keeps_savepoints
 
 __all__ = ["Destination", "Standing", "standing"]

@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.runtime.driver.claimed_savepoint import CLAIMED, NOT_MARKED, ClaimedSavepoint
-from holdfast.runtime.driver.restoring import RestorePoint, savepoint_folder
 from holdfast.storage import (
     Corrupt,
     Fenced,
@@ -30,11 +29,12 @@ from holdfast.storage import (
 )
 from holdfast.storage.jobs.cleaning import release_held
 from holdfast.storage.jobs.deletion import BATCH_OBJECTS
+from holdfast.storage.jobs.metadata import CLAIMED_CHECKPOINTS, CLAIMED_SAVEPOINTS
+from holdfast.storage.jobs.restore_points import RestorePoint, savepoint_folder
 from holdfast.storage.registry import OpenStorage, storage_at
 
 __all__ = [
     "CLAIM",
-    "CLAIM_PROPERTIES",
     "NO_CLAIM",
     "Claimed",
     "ClaimedCheckpoint",
@@ -47,10 +47,6 @@ __all__ = [
 
 CLAIM = "claim"
 NO_CLAIM = "no-claim"
-_PROPERTY = "claimed"
-_SAVEPOINTS = "claimed_savepoints"
-CLAIM_PROPERTIES = (_PROPERTY, _SAVEPOINTS)
-"""Properties of a checkpoint that say what its job has claimed."""
 
 _logger = logging.getLogger(__name__)
 
@@ -212,7 +208,7 @@ def claims_as_properties(claims: Iterable[Claimed]) -> dict[str, Any]:
     """What a document of the job says of these, for `claimed_before`; nothing if none is there."""
     records: dict[str, list[Any]] = {}
     for each in claims:
-        kind = _SAVEPOINTS if isinstance(each, ClaimedSavepoint) else _PROPERTY
+        kind = CLAIMED_SAVEPOINTS if isinstance(each, ClaimedSavepoint) else CLAIMED_CHECKPOINTS
         if (record := each.record()) is not None:
             records.setdefault(kind, []).append(record)
     return {**records}
@@ -234,13 +230,14 @@ def claimed_before(
         Invalid: a storage cannot be opened.
     """
     try:
-        records = msgspec.convert(properties.get(_PROPERTY, []), list[_Record])
-        savepoints = msgspec.convert(properties.get(_SAVEPOINTS, []), list[str])
+        records = msgspec.convert(properties.get(CLAIMED_CHECKPOINTS, []), list[_Record])
+        savepoints = msgspec.convert(properties.get(CLAIMED_SAVEPOINTS, []), list[str])
     except msgspec.ValidationError as error:
         raise Corrupt(
             "it is said that checkpoints of other jobs were claimed, and not which",
             expected="storage, job, checkpoint and epoch of each",
-            found=f"{properties.get(_PROPERTY)!r}, {properties.get(_SAVEPOINTS)!r} ({error})",
+            found=f"{properties.get(CLAIMED_CHECKPOINTS)!r}, "
+            f"{properties.get(CLAIMED_SAVEPOINTS)!r} ({error})",
             fix="Restore another checkpoint",
         ) from error
     checkpoints = (

@@ -15,7 +15,6 @@ import msgspec
 from holdfast.runtime.checkpoint import SavepointOrder, Store
 from holdfast.runtime.driver.claiming import Claimed, claims_as_properties
 from holdfast.runtime.driver.events import EventQueue, Stored, StoreFailed
-from holdfast.runtime.driver.restoring import SAVED_AT, RestorePoint
 from holdfast.runtime.driver.savepoint_keeper import SavepointKeeper
 from holdfast.runtime.driver.sweeping import BackgroundSweeper
 from holdfast.storage import (
@@ -30,6 +29,8 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.jobs.decisions import open_from
+from holdfast.storage.jobs.metadata import SAVED_AT
+from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.jobs.savepoint import SAVEPOINT
 
 __all__ = ["CheckpointKeeper"]

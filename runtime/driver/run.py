@@ -39,7 +39,6 @@ from holdfast.runtime.driver.outcomes import (
     Unsuccessful,
 )
 from holdfast.runtime.driver.repeats import Repeat, Repeats, positions_of
-from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.room import RoomWatch
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
 from holdfast.runtime.driver.savepoints import (
@@ -55,6 +54,7 @@ from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import Corrupt, Fenced, HoldfastError, JobResult, Unavailable
 from holdfast.storage.distribution import holdfast_version
 from holdfast.storage.jobs.job import told_damage
+from holdfast.storage.jobs.restore_points import RestorePoint
 
 __all__ = ["JobRun", "JobStatus"]
 
@@ -330,7 +330,7 @@ class JobRun:
             attempt=self.attempts,
             backend=parts.backend,
             job=parts.job,
-            restored={} if point is None else point.operators(parts.plan),
+            restored={} if point is None else point.operators(parts.plan.operator_uids),
             restored_from=None if point is None else point.folder,
             restored_number=0 if point is None else point.metadata.checkpoint_id,
             allow_pickle=parts.allow_pickle,

@@ -13,7 +13,6 @@ from holdfast.runtime.driver.attempt_parts import Deployment
 from holdfast.runtime.driver.events import EventQueue
 from holdfast.runtime.driver.feed import Source
 from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.room import Room
 from holdfast.runtime.network import LOOPBACK_ONLY, Credentials, Protection
 from holdfast.runtime.plan import EdgePlan, JobPlan
@@ -27,6 +26,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.registry import OpenStorage
 
 __all__ = ["Cluster", "RunParts", "SourceOpening", "SourcePlan"]

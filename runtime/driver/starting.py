@@ -16,7 +16,7 @@ from holdfast.runtime.driver.claiming import (
     delete_claimed,
     handed_on,
 )
-from holdfast.runtime.driver.restoring import LATEST, RestorePoint, find_restore_point
+from holdfast.runtime.driver.restoring import LATEST, find_restore_point
 from holdfast.runtime.settings import check_choice
 from holdfast.storage import (
     CheckpointMetadata,
@@ -28,6 +28,7 @@ from holdfast.storage import (
     JobStorage,
     load_storage,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.registry import OpenStorage
 
 __all__ = ["Beginning", "begin"]

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.backends import Timer
+from holdfast.backends.timers import USER_TIMERS
 from holdfast.runtime.functions import BatchOrder, KeyedBatchFunction, OutputTag, TimeDomain
 from holdfast.runtime.operators.batch_context import TimedBatchContext
 from holdfast.runtime.operators.contexts import Timers
 from holdfast.runtime.operators.function_operator import FunctionOperator
 from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
 from holdfast.runtime.operators.operator import Operator, OperatorContext
-from holdfast.runtime.operators.process_operator import USER_TIMERS
 from holdfast.runtime.operators.results import BatchResults
 from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode, UserFunctionSpec
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.backends import KeyedStateBackend, Timer
+from holdfast.backends.timers import USER_TIMERS
 from holdfast.runtime.functions import KeyedProcessFunction, ProcessFunction, TimeDomain
 from holdfast.runtime.operators.contexts import RowContext, TimeKeeper, Timers, TimersContext
 from holdfast.runtime.operators.function_operator import FunctionOperator
@@ -20,10 +21,7 @@ from holdfast.runtime.operators.row_loop import RowLoop, TimerLoop
 from holdfast.runtime.operators.user_code import UserCode, UserFunctionSpec
 from holdfast.runtime.rows import RowReader
 
-__all__ = ["USER_TIMERS", "KeyedProcessSpec", "ProcessSpec"]
-
-USER_TIMERS = "user-timers"
-"""The name of the timers of users' functions, as Flink has it."""
+__all__ = ["KeyedProcessSpec", "ProcessSpec"]
 
 
 @dataclass(frozen=True, kw_only=True)

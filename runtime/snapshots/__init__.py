@@ -10,7 +10,7 @@ from holdfast.runtime.lazy import lazy_exports as _lazy_exports
 if TYPE_CHECKING:
     from holdfast.runtime.snapshots.comparing import ComparedSnapshots, ComparedState, compare
     from holdfast.runtime.snapshots.finding import StoredSnapshot, find_snapshot
-    from holdfast.runtime.snapshots.history import checkpoint_history
+    from holdfast.runtime.snapshots.history import stored_history
     from holdfast.runtime.snapshots.inspecting import (
         InspectedOperator,
         InspectedSnapshot,
@@ -31,7 +31,7 @@ else:
             "compare": "holdfast.runtime.snapshots.comparing",
             "StoredSnapshot": "holdfast.runtime.snapshots.finding",
             "find_snapshot": "holdfast.runtime.snapshots.finding",
-            "checkpoint_history": "holdfast.runtime.snapshots.history",
+            "stored_history": "holdfast.runtime.snapshots.history",
             "InspectedOperator": "holdfast.runtime.snapshots.inspecting",
             "InspectedSnapshot": "holdfast.runtime.snapshots.inspecting",
             "InspectedState": "holdfast.runtime.snapshots.inspecting",
@@ -60,13 +60,13 @@ __all__ = [
     "Skew",
     "StoredSnapshot",
     "Validated",
-    "checkpoint_history",
     "compare",
     "find_snapshot",
     "inspect",
     "read_state",
     "rows_of",
     "state_of",
+    "stored_history",
     "the_operator",
     "the_state",
     "timers_name",

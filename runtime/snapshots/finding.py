@@ -9,7 +9,6 @@ from holdfast.backends.operator_snapshots import OPERATOR_KINDS
 from holdfast.backends.registry import OpenBackend, usual_backend
 from holdfast.backends.restores import KEYED_KINDS
 from holdfast.backends.table_reading import KeyedReader, OperatorReader
-from holdfast.runtime.driver.restoring import RestorePoint, checkpoint_at
 from holdfast.storage import (
     CheckpointMetadata,
     HoldfastError,
@@ -22,6 +21,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.jobs.cleaning import is_job_folder, jobs_in
 from holdfast.storage.jobs.job import job_in
+from holdfast.storage.jobs.restore_points import RestorePoint, checkpoint_at
 from holdfast.storage.registry import OpenStorage, whole_url
 
 __all__ = ["StoredSnapshot", "find_snapshot"]

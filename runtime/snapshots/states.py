@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.backends.key_codec import key_codec_described
 from holdfast.backends.state_columns import KeyedColumns, KeySet, StateColumns, UnkeyedColumns
 from holdfast.backends.stored_tables import KeyedTable, UnkeyedTable
-from holdfast.runtime.operators.process_operator import USER_TIMERS
+from holdfast.backends.timers import USER_TIMERS, timer_table
 from holdfast.runtime.snapshots.finding import StoredSnapshot, find_snapshot
 from holdfast.storage import Invalid, NotFound, load_storage
 
@@ -95,7 +95,7 @@ def timers_name(state: str | None, timers: str | None) -> str:
         return state
     if timers not in _DOMAINS:
         raise Invalid("there are no such timers", expected=" or ".join(_DOMAINS), found=timers)
-    return f"_timers/{USER_TIMERS}/{timers}"
+    return timer_table(USER_TIMERS, timers)
 
 
 def state_of(

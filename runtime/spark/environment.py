@@ -25,7 +25,7 @@ from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.promises import what_is_missing
-from holdfast.runtime.driver.restoring import RestorePoint, check_fit
+from holdfast.runtime.driver.restoring import check_fit
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
 from holdfast.runtime.driver.savepoints import SavepointPlaces
@@ -69,6 +69,7 @@ from holdfast.storage import (
     SystemClock,
     SystemEntropy,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 
 __all__ = ["StreamEnvironment"]
 

@@ -9,7 +9,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.runtime.snapshots.history import HISTORY, history_of
+from holdfast.runtime.control.history import history_of
+from holdfast.runtime.snapshots.history import HISTORY
 from holdfast.runtime.spark.session_source import SessionSource
 
 __all__ = ["HistorySource"]

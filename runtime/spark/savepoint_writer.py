@@ -25,9 +25,9 @@ from holdfast.backends.shuffled_rows import (
     timers_for,
 )
 from holdfast.backends.snapshots import KeyedAttributes, TableInfo
+from holdfast.backends.timers import USER_TIMERS
 from holdfast.backends.unkeyed_rows import UnkeyedRows
 from holdfast.runtime.functions import TimeDomain
-from holdfast.runtime.operators.process_operator import USER_TIMERS
 from holdfast.runtime.snapshots import find_snapshot
 from holdfast.runtime.snapshots.changes import NewState, OperatorChanges, SavepointChanges
 from holdfast.runtime.snapshots.composing import (

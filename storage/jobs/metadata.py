@@ -16,7 +16,11 @@ from holdfast.storage.jobs.envelope import seal, unseal
 from holdfast.storage.segments.handles import Handle, StateSnapshot
 
 __all__ = [
+    "CLAIMED_CHECKPOINTS",
+    "CLAIMED_SAVEPOINTS",
     "METADATA_VERSION",
+    "PROPERTIES_OF_THE_JOB",
+    "SAVED_AT",
     "CheckpointMetadata",
     "OperatorState",
     "decode_metadata",
@@ -25,6 +29,15 @@ __all__ = [
 
 METADATA_VERSION = 1
 _KIND = "checkpoint"
+
+SAVED_AT = "savepoint"
+"""Property of a checkpoint that stands for the savepoint with which its job was to end: the URL of
+that. The checkpoint itself has no state."""
+CLAIMED_CHECKPOINTS = "claimed"
+CLAIMED_SAVEPOINTS = "claimed_savepoints"
+"""Properties that list what the job has claimed from elsewhere, and will delete."""
+PROPERTIES_OF_THE_JOB = (SAVED_AT, CLAIMED_CHECKPOINTS, CLAIMED_SAVEPOINTS)
+"""Properties that only the job's own folder needs: a savepoint made of a checkpoint has none."""
 
 
 class OperatorState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from holdfast.backends import SnapshotForm, load_backend
 from holdfast.runtime.cli.application import application
-from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.snapshots import StoredSnapshot, the_operator
 from holdfast.storage import (
     CheckpointMetadata,
@@ -26,6 +25,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.distribution import holdfast_version
+from holdfast.storage.jobs.restore_points import RestorePoint
 from snapshot_places import UID, stored
 from stored_commands import call, document
 from tried_storages import CheckpointPlace

@@ -20,7 +20,7 @@ from holdfast.runtime.driver.claiming import (
     claims_as_properties,
     handed_on,
 )
-from holdfast.runtime.driver.restoring import LATEST, RestorePoint
+from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
     Corrupt,
@@ -35,6 +35,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import Call, Killed, WatchedStorage
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from claim_stage import Other, Refuses, RefusesFiles, Run, Unaware, fits, own, shared
 from holdfast.runtime.driver.claiming import claimed_before, claims_as_properties
-from holdfast.runtime.driver.restoring import LATEST, RestorePoint
+from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
@@ -22,6 +22,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import WatchedStorage
 
 ENDED = JobResult(job_id="job", status="finished", ended_ms=1)

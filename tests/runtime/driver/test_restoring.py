@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.backends.operator_snapshots import OPERATOR_KIND
 from holdfast.backends.snapshots import PARQUET_KIND
-from holdfast.runtime.driver.restoring import RestorePoint, check_fit, find_restore_point
+from holdfast.runtime.driver.restoring import check_fit, find_restore_point
 from holdfast.runtime.plan import JobPlan
 from holdfast.storage import (
     CheckpointMetadata,
@@ -19,6 +19,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 from simulated_jobs import MAX_PARALLELISM, SOURCES, Shelf, job_plan
 from simulated_world import World
 
@@ -54,7 +55,7 @@ def point(
 def test_what_fits_is_found_by_uid() -> None:
     found = point(spend=2, towns=1)
     check_fit(found, plan(), SOURCES, allow_non_restored_state=False)
-    assert found.operators(plan()) == {"spend": (PART, PART), "towns": (PART,)}
+    assert found.operators(plan().operator_uids) == {"spend": (PART, PART), "towns": (PART,)}
     assert found.source("web") == PART
     assert found.source("kiosk") is None
     assert str(found) == "checkpoint 5 at memory://fit/job"
@@ -65,7 +66,7 @@ def test_state_without_an_operator_is_refused_unless_it_may_be_dropped() -> None
     with pytest.raises(Invalid, match="has state of 'gone', 'kiosk', which the job does not have"):
         check_fit(lost, plan(), SOURCES, allow_non_restored_state=False)
     check_fit(lost, plan(), SOURCES, allow_non_restored_state=True)
-    assert {*lost.operators(plan())} == {"spend"}
+    assert {*lost.operators(plan().operator_uids)} == {"spend"}
 
 
 def test_an_operator_that_left_nothing_is_not_missed() -> None:

@@ -16,7 +16,6 @@ from holdfast.runtime.driver.events import CancelWanted, EventQueue
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
-from holdfast.runtime.driver.restoring import RestorePoint
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.errors import JobFailed
 from holdfast.runtime.network import Collect
@@ -28,6 +27,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 from run_stage import (
     Stage,
     completes,

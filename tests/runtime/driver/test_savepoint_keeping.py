@@ -21,7 +21,7 @@ from holdfast.runtime.driver.events import (
     Stored,
     StoreFailed,
 )
-from holdfast.runtime.driver.restoring import LATEST, SAVED_AT, RestorePoint, find_restore_point
+from holdfast.runtime.driver.restoring import LATEST, find_restore_point
 from holdfast.runtime.driver.savepoints import never_decided
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
@@ -33,6 +33,8 @@ from holdfast.storage import (
     SystemClock,
     Unavailable,
 )
+from holdfast.storage.jobs.metadata import SAVED_AT
+from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import Call, WatchedStorage
 from waiting import wait_until
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.runtime.driver.ended import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
-from holdfast.runtime.driver.restoring import LATEST, RestorePoint
+from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.driver.starting import Beginning, begin
 from holdfast.storage import (
@@ -26,6 +26,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
+from holdfast.storage.jobs.restore_points import RestorePoint
 
 ENDED_MS = 1_700_000_000_000
 

@@ -16,8 +16,8 @@ from holdfast.backends import (
     key_groups_of_slots,
     load_backend,
 )
+from holdfast.backends.timers import USER_TIMERS
 from holdfast.runtime import read_state
-from holdfast.runtime.operators.process_operator import USER_TIMERS
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
