@@ -24,7 +24,8 @@ from holdfast.runtime.network import (
     SlotServer,
     make_identity,
 )
-from holdfast.runtime.staging import PushKey, Staging, Winner
+from holdfast.runtime.protocol.pushes import PushKey, Winner
+from holdfast.runtime.staging import Staging
 
 __all__ = ["run"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["OperatorMetrics", "SlotMetrics"]
+__all__ = ["LongCall", "OperatorMetrics", "SlotMetrics"]
 
 
 class OperatorMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,3 +29,19 @@ class SlotMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Of what all its operators share: the memory of the state backend."""
     operators: Mapping[str, OperatorMetrics] = {}
     """By uid."""
+
+
+class LongCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that has not returned for some time."""
+
+    uid: str
+    """The operator's; empty if it is not known."""
+    method: str
+    """As it is called in the code, with the class."""
+    at: str
+    """Where it is just now: a file and a line."""
+    for_s: float
+
+    def __str__(self) -> str:
+        operator = f"operator {self.uid!r}" if self.uid else "it"
+        return f"{operator} has been in {self.method} ({self.at}) for {self.for_s:.0f} s"

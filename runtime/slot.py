@@ -21,11 +21,10 @@ import msgspec
 from holdfast.backends import key_groups_of_slots
 from holdfast.runtime.chain import Chain
 from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.elements import Barrier
 from holdfast.runtime.errors import NotOpened, OperatorFailed
 from holdfast.runtime.gauges import Gauges
-from holdfast.runtime.metrics import SlotMetrics
+from holdfast.runtime.metrics import LongCall, SlotMetrics
 from holdfast.runtime.network.messages import (
     Acknowledge,
     BeginSavepoint,
@@ -42,11 +41,12 @@ from holdfast.runtime.network.messages import (
 )
 from holdfast.runtime.operators.operator import OperatorContext
 from holdfast.runtime.plan import ChainPlan, EdgePlan
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.routing import Outlet, Router, router_of
 from holdfast.runtime.slot_assignment import SlotAssignment
 from holdfast.runtime.slot_checkpoint import SlotCheckpoint
 from holdfast.runtime.turns import Turns
-from holdfast.runtime.watchdog import LongCall, Watchdog
+from holdfast.runtime.watchdog import Watchdog
 from holdfast.storage import (
     Clock,
     Fenced,

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.backends import Segments
-from holdfast.runtime.checkpoint import SavepointFormat, SlotStatistics
+from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
 from holdfast.storage import (
     Buffer,
     Clock,

@@ -14,43 +14,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from holdfast.runtime.arrow_types import detached
 from holdfast.runtime.channel import Channel, Closed
 from holdfast.runtime.elements import Barrier, EndOfInput, Idle, Mark, Watermark, size_bytes
+from holdfast.runtime.protocol.pushes import PushKey, Winner
 from holdfast.storage import Fenced, Invalid, NotFound
 
-__all__ = ["PushKey", "StagedPush", "Staging", "Superseded", "Winner"]
+__all__ = ["StagedPush", "Staging", "Superseded"]
 
 
 class Superseded(Fenced):
     """Of this split another attempt counts, or its batch is past. Stop; the job is in order."""
-
-
-class PushKey(NamedTuple):
-    """Which rows a push brings: those of one split of one batch for one edge, by one attempt."""
-
-    source: str
-    edge: str
-    batch: int
-    split: int
-    attempt: int
-
-    def __str__(self) -> str:
-        return (
-            f"source {self.source!r}, edge {self.edge!r}, batch {self.batch}, split {self.split}, "
-            f"attempt {self.attempt}"
-        )
-
-
-class Winner(NamedTuple):
-    """The attempt that counts of a split."""
-
-    split: int
-    attempt: int
 
 
 class StagedPush:

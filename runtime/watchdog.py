@@ -12,31 +12,14 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import PurePath
 from types import CodeType, FrameType
 
-import msgspec
-
+from holdfast.runtime.metrics import LongCall
 from holdfast.storage import Clock
 
-__all__ = ["LongCall", "Watchdog"]
+__all__ = ["Watchdog"]
 
 _SHOWN_FROM_S = 2.0
 _HOUSE = "holdfast."
 _OPERATORS = ("holdfast.runtime.operators.", "holdfast.runtime.sinks.")
-
-
-class LongCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that has not returned for some time."""
-
-    uid: str
-    """The operator's; empty if it is not known."""
-    method: str
-    """As it is called in the code, with the class."""
-    at: str
-    """Where it is just now: a file and a line."""
-    for_s: float
-
-    def __str__(self) -> str:
-        operator = f"operator {self.uid!r}" if self.uid else "it"
-        return f"{operator} has been in {self.method} ({self.at}) for {self.for_s:.0f} s"
 
 
 class Watchdog:

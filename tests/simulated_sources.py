@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.elements import MIN_WATERMARK
-from holdfast.runtime.staging import PushKey, Winner
+from holdfast.runtime.protocol.pushes import PushKey, Winner
 from holdfast.storage import (
     Fenced,
     HoldfastError,

@@ -12,19 +12,15 @@ from holdfast.runtime.checkpoint.commands import (
     Trigger,
 )
 from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
-from holdfast.runtime.checkpoint.orders import (
-    SavepointFormat,
-    SavepointOrder,
-    SavepointPurpose,
-)
+from holdfast.runtime.checkpoint.orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.checkpoint.statistics import (
     CheckpointCounts,
     CheckpointHistory,
     CheckpointOverview,
     CheckpointStatistics,
     CheckpointStatus,
-    SlotStatistics,
 )
+from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
 
 __all__ = [
     "Abort",

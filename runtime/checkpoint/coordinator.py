@@ -30,8 +30,9 @@ from holdfast.runtime.checkpoint.commands import (
 from holdfast.runtime.checkpoint.orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.checkpoint.pending import PendingCheckpoint
 from holdfast.runtime.checkpoint.schedule import CheckpointSchedule
-from holdfast.runtime.checkpoint.statistics import CheckpointHistory, SlotStatistics
+from holdfast.runtime.checkpoint.statistics import CheckpointHistory
 from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.storage import Invalid, StateSnapshot, Unavailable
 
 __all__ = ["CheckpointCoordinator"]

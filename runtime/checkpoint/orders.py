@@ -7,18 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.storage import HoldfastError, SavepointFolder
 
-__all__ = ["SavepointFormat", "SavepointOrder", "SavepointPurpose"]
-
-
-class SavepointFormat(Enum):
-    """In which form state is written."""
-
-    CANONICAL = "canonical"
-    """As Parquet, which any backend can be restored from and any tool reads."""
-    NATIVE = "native"
-    """As the job's backend writes it for checkpoints, all of it anew."""
+__all__ = ["SavepointOrder", "SavepointPurpose"]
 
 
 class SavepointPurpose(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from holdfast.runtime.checkpoint.commands import Begin, Store
-from holdfast.runtime.checkpoint.statistics import SlotStatistics
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.storage import StateSnapshot
 
 __all__ = ["PendingCheckpoint"]

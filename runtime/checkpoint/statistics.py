@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-import msgspec
-
 from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.runtime.readable import (
     bytes_for_people,
     duration_for_people,
@@ -28,7 +27,6 @@ __all__ = [
     "CheckpointOverview",
     "CheckpointStatistics",
     "CheckpointStatus",
-    "SlotStatistics",
 ]
 
 _KEPT = 10
@@ -41,17 +39,6 @@ class CheckpointStatus(Enum):
     STORING = "storing"
     COMPLETED = "completed"
     ABORTED = "aborted"
-
-
-class SlotStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a checkpoint took in one slot: the longest of its chains, in milliseconds."""
-
-    alignment_ms: int = 0
-    """From the first barrier to the last."""
-    sync_ms: int = 0
-    """The part of the snapshot that processing waits for."""
-    async_ms: int = 0
-    """The part beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from holdfast.runtime.network.messages import (
     RoomFor,
     ToSlot,
 )
-from holdfast.runtime.staging import Winner
+from holdfast.runtime.protocol.pushes import Winner
 from holdfast.storage import (
     Clock,
     Fenced,

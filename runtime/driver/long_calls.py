@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.runtime.watchdog import LongCall
+from holdfast.runtime.metrics import LongCall
 
 __all__ = ["LongCalls"]
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 
 from holdfast.runtime.checkpoint import Abort, Begin, CheckpointHistory, CheckpointOverview
-from holdfast.runtime.checkpoint.statistics import SlotStatistics
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
 
 __all__ = ["SharedHistory"]
 

@@ -11,7 +11,6 @@ from holdfast.runtime.network.messages import (
     CheckpointAborted,
     CheckpointCompleted,
     Collect,
-    Credentials,
     Decline,
     EndSource,
     Exchange,
@@ -29,7 +28,13 @@ from holdfast.runtime.network.messages import (
     ToDriver,
     ToSlot,
 )
-from holdfast.runtime.network.protection import LOOPBACK_ONLY, Identity, Protection, make_identity
+from holdfast.runtime.network.protection import (
+    LOOPBACK_ONLY,
+    Credentials,
+    Identity,
+    Protection,
+    make_identity,
+)
 from holdfast.runtime.network.slot_client import PushStream, SlotClient
 from holdfast.runtime.network.slot_server import (
     SlotCommand,

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyarrow import flight
 
-from holdfast.runtime.network.messages import Credentials
+from holdfast.runtime.network.protection import Credentials
 from holdfast.runtime.network.wire_errors import to_wire
 from holdfast.storage import Fenced, Invalid
 

@@ -13,7 +13,8 @@ from pyarrow import flight
 from holdfast.runtime.elements import Element
 from holdfast.runtime.network.admission import headers_of
 from holdfast.runtime.network.frames import ACKNOWLEDGED, END, PULSE, write_element
-from holdfast.runtime.network.messages import Credentials, ToDriver, ToSlot
+from holdfast.runtime.network.messages import ToDriver, ToSlot
+from holdfast.runtime.network.protection import Credentials
 from holdfast.runtime.network.server import ACTION, Opening
 from holdfast.runtime.network.wire_errors import from_transport, from_wire, raising_house_errors
 from holdfast.storage import Clock, SystemClock, Unavailable

@@ -13,7 +13,8 @@ from holdfast.runtime.channel import Bell, Closed
 from holdfast.runtime.elements import Element, size_bytes
 from holdfast.runtime.network.connection import Connection, Stream
 from holdfast.runtime.network.frames import PULSE_S
-from holdfast.runtime.network.messages import Credentials, Exchange
+from holdfast.runtime.network.messages import Exchange
+from holdfast.runtime.network.protection import Credentials
 from holdfast.storage import HoldfastError, Unavailable
 
 __all__ = ["ExchangeSender"]

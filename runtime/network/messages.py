@@ -7,17 +7,14 @@ nothing a second time.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TypeAlias
 
 import msgspec
 
-from holdfast.runtime.checkpoint.statistics import SlotStatistics
-from holdfast.runtime.metrics import SlotMetrics
-from holdfast.runtime.network.protection import LOOPBACK_ONLY, Protection
+from holdfast.runtime.metrics import LongCall, SlotMetrics
 from holdfast.runtime.process_facts import MemoryFacts, ProcessIdentity
-from holdfast.runtime.staging import PushKey, Winner
-from holdfast.runtime.watchdog import LongCall
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
+from holdfast.runtime.protocol.pushes import PushKey, Winner
 from holdfast.storage import StateSnapshot
 
 __all__ = [
@@ -28,7 +25,6 @@ __all__ = [
     "CheckpointAborted",
     "CheckpointCompleted",
     "Collect",
-    "Credentials",
     "Decline",
     "EndSource",
     "Exchange",
@@ -46,27 +42,6 @@ __all__ = [
     "ToDriver",
     "ToSlot",
 ]
-
-
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What callers prove themselves by: who may speak, in which way, and for which attempt.
-
-    The token is the job's secret, in ASCII; it is never sent, see `admission`. The attempt is the
-    number of the job's attempt: what comes from an earlier or a later one is refused.
-    """
-
-    token: str
-    attempt: int
-    protection: Protection = LOOPBACK_ONLY
-
-    @property
-    def label(self) -> str:
-        """A name for the run of the job, for people and other programs to see."""
-        return hashlib.sha256(f"holdfast label {self.token}".encode()).hexdigest()[:12]
-
-    def __repr__(self) -> str:
-        """Without the secret: this ends up in logs."""
-        return f"Credentials(attempt={self.attempt})"
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):

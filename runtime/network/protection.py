@@ -8,6 +8,7 @@ handshake. Where the key is, and how it gets there, says `SECURITY.md`.
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from holdfast.runtime.addresses import bare_host, is_loopback
 from holdfast.storage import Invalid
 
-__all__ = ["LOOPBACK_ONLY", "Identity", "Protection", "make_identity"]
+__all__ = ["LOOPBACK_ONLY", "Credentials", "Identity", "Protection", "make_identity"]
 
 _NAME = "holdfast.invalid"
 """The one name that certificates are for: addresses may be of any kind, and change."""
@@ -150,3 +151,24 @@ class Protection(msgspec.Struct, frozen=True):
 
 LOOPBACK_ONLY = Protection()
 """No encryption, and so no address beyond this machine."""
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What callers prove themselves by: who may speak, in which way, and for which attempt.
+
+    The token is the job's secret, in ASCII; it is never sent, see `admission`. The attempt is the
+    number of the job's attempt: what comes from an earlier or a later one is refused.
+    """
+
+    token: str
+    attempt: int
+    protection: Protection = LOOPBACK_ONLY
+
+    @property
+    def label(self) -> str:
+        """A name for the run of the job, for people and other programs to see."""
+        return hashlib.sha256(f"holdfast label {self.token}".encode()).hexdigest()[:12]
+
+    def __repr__(self) -> str:
+        """Without the secret: this ends up in logs."""
+        return f"Credentials(attempt={self.attempt})"

@@ -8,9 +8,10 @@ from typing import Self
 import pyarrow as pa
 
 from holdfast.runtime.network.connection import Connection, Stream
-from holdfast.runtime.network.messages import Credentials, Push, RoomFor, ToSlot
+from holdfast.runtime.network.messages import Push, RoomFor, ToSlot
+from holdfast.runtime.network.protection import Credentials
 from holdfast.runtime.network.pulses import Pulses
-from holdfast.runtime.staging import PushKey
+from holdfast.runtime.protocol.pushes import PushKey
 from holdfast.storage import Clock
 
 __all__ = ["PushStream", "SlotClient"]

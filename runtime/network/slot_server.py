@@ -21,7 +21,6 @@ from holdfast.runtime.network.messages import (
     Cancel,
     CheckpointAborted,
     CheckpointCompleted,
-    Credentials,
     EndSource,
     Exchange,
     Finish,
@@ -32,8 +31,10 @@ from holdfast.runtime.network.messages import (
     Start,
     ToSlot,
 )
+from holdfast.runtime.network.protection import Credentials
 from holdfast.runtime.network.server import Opening, Server
-from holdfast.runtime.staging import PushKey, Staging
+from holdfast.runtime.protocol.pushes import PushKey
+from holdfast.runtime.staging import Staging
 from holdfast.storage import HoldfastError, Invalid, Taken, Unavailable
 
 __all__ = ["SlotCommand", "SlotServer", "SourceCommand", "obey_source"]

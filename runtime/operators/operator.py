@@ -17,8 +17,8 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 
 from holdfast.backends import KeyGroupRange, SnapshotTarget, StateBackend
-from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.metrics import OperatorMetrics
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.storage import Clock, JobStorage, StateFolder, StateSnapshot
 
 __all__ = ["Collector", "Operator", "OperatorContext", "OperatorSpec", "Output"]

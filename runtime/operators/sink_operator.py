@@ -34,12 +34,12 @@ from holdfast.backends import (
     SnapshotTarget,
 )
 from holdfast.runtime.arrow_types import listed
-from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.elements import EVENT_TIME
 from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.runtime.operators.function_state import form_of
 from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.runtime.operators.user_code import unpickled
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
 from holdfast.storage import Clock, Invalid, StateSnapshot, Unavailable
 

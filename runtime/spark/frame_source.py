@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame
 
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run_parts import SourceOpening
+from holdfast.runtime.protocol.pushes import Winner
 from holdfast.runtime.spark.frames import check_classic
 from holdfast.runtime.spark.positions import FRAME_KIND, FramePosition, read_position
 from holdfast.runtime.spark.push import Pushed
 from holdfast.runtime.spark.source_errors import trouble_in
 from holdfast.runtime.spark.source_parts import BACKLOG_BYTES, counted, pusher
 from holdfast.runtime.spark.splits import Division
-from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
 from holdfast.storage import Fenced, Invalid, SavepointFolder, StateSnapshot, SystemEntropy
 

@@ -15,7 +15,8 @@ from holdfast.runtime.event_time import event_times
 from holdfast.runtime.network import Credentials, PushStream, RoomFor, SlotClient
 from holdfast.runtime.partitioning import Partitioner
 from holdfast.runtime.plan import EdgePlan
-from holdfast.runtime.staging import PushKey, Superseded
+from holdfast.runtime.protocol.pushes import PushKey
+from holdfast.runtime.staging import Superseded
 from holdfast.storage import Fenced, Unavailable
 
 __all__ = ["PUSHED_SCHEMA", "Pushed", "Pusher"]

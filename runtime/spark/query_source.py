@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run_parts import SourceOpening
+from holdfast.runtime.protocol.pushes import Winner
 from holdfast.runtime.spark.frames import check_classic, check_rewindable
 from holdfast.runtime.spark.idleness import Idleness
 from holdfast.runtime.spark.polling import slow_polling
@@ -37,7 +38,6 @@ from holdfast.runtime.spark.source_parts import (
     pusher,
     use_long_batches,
 )
-from holdfast.runtime.staging import Winner
 from holdfast.runtime.stream import SourceFrame
 from holdfast.storage import (
     Fenced,

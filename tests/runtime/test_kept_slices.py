@@ -17,9 +17,10 @@ from holdfast.runtime.arrow_types import detached
 from holdfast.runtime.channel import Bell, Channel
 from holdfast.runtime.network import Credentials, ExchangeSender
 from holdfast.runtime.partitioning import Partitioner
+from holdfast.runtime.protocol.pushes import PushKey
 from holdfast.runtime.sinks import CollectSink, WriterContext
 from holdfast.runtime.sinks.formats import FORMATS, Encoding
-from holdfast.runtime.staging import PushKey, Staging
+from holdfast.runtime.staging import Staging
 from holdfast.storage import ManualClock
 
 SCHEMA = pa.schema([("k", pa.int64()), ("text", pa.string()), ("many", pa.list_(pa.int32()))])

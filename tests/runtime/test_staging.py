@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.runtime.channel import Bell, Channel, Closed
 from holdfast.runtime.elements import Barrier, Element, EndOfInput, Idle, Watermark
-from holdfast.runtime.staging import PushKey, Staging, Superseded, Winner
+from holdfast.runtime.protocol.pushes import PushKey, Winner
+from holdfast.runtime.staging import Staging, Superseded
 from holdfast.storage import Invalid, NotFound
 
 

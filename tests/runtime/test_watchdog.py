@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.driver.long_calls import LongCalls
-from holdfast.runtime.watchdog import LongCall, Watchdog
+from holdfast.runtime.metrics import LongCall
+from holdfast.runtime.watchdog import Watchdog
 from holdfast.storage import ManualClock, Unavailable
 from simulated_jobs import Spend
 from slot_stage import ORDERS, Stage

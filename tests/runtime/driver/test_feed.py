@@ -14,7 +14,7 @@ from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, Savepoi
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
 from holdfast.runtime.driver.feed import Feed
 from holdfast.runtime.network import Admit, EndSource, IdleSource, InjectBarrier, RoomFor, ToSlot
-from holdfast.runtime.staging import Winner
+from holdfast.runtime.protocol.pushes import Winner
 from holdfast.storage import (
     Fenced,
     SavepointFolder,

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from holdfast.runtime.addresses import Listening
-from holdfast.runtime.checkpoint.statistics import SlotStatistics
 from holdfast.runtime.metrics import OperatorMetrics, SlotMetrics
 from holdfast.runtime.network import (
     Acknowledge,
@@ -37,6 +36,7 @@ from holdfast.runtime.network import (
 )
 from holdfast.runtime.network.wire_errors import from_wire, to_wire
 from holdfast.runtime.process_facts import MemoryFacts, ProcessIdentity
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.runtime.staging import Superseded
 from holdfast.storage import (
     Corrupt,

@@ -22,7 +22,7 @@ from holdfast.runtime.network.admission import headers_of
 from holdfast.runtime.network.frames import ACKNOWLEDGED, END, PULSE
 from holdfast.runtime.network.server import ACTION, Opening
 from holdfast.runtime.network.wire_errors import from_wire
-from holdfast.runtime.staging import PushKey
+from holdfast.runtime.protocol.pushes import PushKey
 from slot_networks import SCHEMA, TRUSTED, Slot
 
 

@@ -32,7 +32,7 @@ from holdfast.runtime.network import (
 )
 from holdfast.runtime.network.admission import headers_of
 from holdfast.runtime.network.server import ACTION
-from holdfast.runtime.staging import PushKey
+from holdfast.runtime.protocol.pushes import PushKey
 from holdfast.storage import Invalid, Unavailable
 from slot_networks import LOOPBACK, SCHEMA, TRUSTED, Errors, Slot, rows, sender_to
 

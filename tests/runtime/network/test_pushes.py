@@ -10,7 +10,8 @@ import pytest
 from holdfast.runtime.channel import Closed
 from holdfast.runtime.elements import Barrier, Watermark
 from holdfast.runtime.network import Admit, Credentials, InjectBarrier, RoomFor, SlotClient
-from holdfast.runtime.staging import PushKey, Superseded, Winner
+from holdfast.runtime.protocol.pushes import PushKey, Winner
+from holdfast.runtime.staging import Superseded
 from holdfast.storage import Fenced, HoldfastError, Invalid, Unavailable
 from slot_networks import SCHEMA, STRANGER, TRUSTED, ZOMBIE, Slot, child, rows
 
