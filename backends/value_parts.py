@@ -123,8 +123,8 @@ _COLLECTIONS: dict[type[inspect.Type], type] = {
 def _refuse_lost_defaults(cls: Any, node: Any) -> None:
     """Refuse a class whose fields are not what they were when it was declared, or may be UNSET.
 
-    Pickled by value, other than by `holdfast.runtime.spark.pickling`, a field without a default
-    has one that is no value, and a Struct has no fields at all: state would be read wrong.
+    Pickled by value, other than by `holdfast.runtime.spark.launching.pickling`, a field without a
+    default has one that is no value, and a Struct has no fields at all: state would be read wrong.
     """
     is_struct = isinstance(node, inspect.StructType)
     declared = map(str, get_annotations(cls).values())

@@ -32,7 +32,7 @@ from holdfast.backends.typed_keys import KeyForm
 from holdfast.backends.value_codec import pack_value
 from holdfast.runtime.conversion import Conversion, ConversionOptions, Here, Runner
 from holdfast.runtime.snapshots import find_snapshot
-from holdfast.runtime.spark.conversion import spark_runner
+from holdfast.runtime.spark.state_frames.conversion import spark_runner
 from holdfast.storage import (
     CheckpointMetadata,
     OperatorState,

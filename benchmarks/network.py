@@ -14,8 +14,7 @@ import xxhash
 from benchmarks.harness import Result, Scale, seconds
 from benchmarks.spine import RunningSum, SumBatches
 from holdfast.runtime import NetworkConfig
-from holdfast.runtime.addresses import Listening
-from holdfast.runtime.channel import Bell, Channel
+from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.network import (
     LOOPBACK_ONLY,
     Credentials,
@@ -25,7 +24,8 @@ from holdfast.runtime.network import (
     make_identity,
 )
 from holdfast.runtime.protocol.pushes import PushKey, Winner
-from holdfast.runtime.staging import Staging
+from holdfast.runtime.task.channel import Bell, Channel
+from holdfast.runtime.task.staging import Staging
 
 __all__ = ["run"]
 

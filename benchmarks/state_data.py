@@ -14,7 +14,7 @@ from benchmarks.harness import Result, Scale, rate
 from benchmarks.savepoints import SAVED, saved_by_hashmap
 from holdfast.backends import ValueStateDescriptor
 from holdfast.runtime import SavepointWriter, read_state, register_formats
-from holdfast.runtime.spark.session_choice import choose_session
+from holdfast.runtime.spark.sessions.session_choice import choose_session
 
 __all__ = ["run"]
 

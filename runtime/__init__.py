@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING
 from holdfast.runtime.lazy import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.runtime.checkpoint import (
-        CheckpointOverview,
-        CheckpointStatistics,
-        CheckpointStatus,
-    )
-    from holdfast.runtime.config import CheckpointConfig
-    from holdfast.runtime.control.history import checkpoint_history
-    from holdfast.runtime.driver.failures import Failure
-    from holdfast.runtime.driver.handle import JobHandle
-    from holdfast.runtime.driver.run import JobStatus
-    from holdfast.runtime.errors import JobFailed, NotEnded, OperatorFailed, UserCodeFailed
-    from holdfast.runtime.functions import (
+    from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+    from holdfast.runtime.api.errors import JobFailed, NotEnded, OperatorFailed, UserCodeFailed
+    from holdfast.runtime.api.functions import (
         BatchContext,
         BatchOrder,
         Context,
@@ -33,14 +24,23 @@ if TYPE_CHECKING:
         TimeDomain,
         TimerAccess,
     )
-    from holdfast.runtime.network_config import NetworkConfig
-    from holdfast.runtime.restarts import (
+    from holdfast.runtime.api.network_config import NetworkConfig
+    from holdfast.runtime.api.restart_strategies import (
         ExponentialDelayRestart,
         FailureRateRestart,
         FixedDelayRestart,
         NoRestart,
         RestartStrategy,
     )
+    from holdfast.runtime.checkpoint import (
+        CheckpointOverview,
+        CheckpointStatistics,
+        CheckpointStatus,
+    )
+    from holdfast.runtime.control.history import checkpoint_history
+    from holdfast.runtime.driver.failure.failure import Failure
+    from holdfast.runtime.driver.handle import JobHandle
+    from holdfast.runtime.driver.run import JobStatus
     from holdfast.runtime.sinks import (
         CollectSink,
         FileSink,
@@ -59,32 +59,32 @@ else:
             "CheckpointOverview": "holdfast.runtime.checkpoint",
             "CheckpointStatistics": "holdfast.runtime.checkpoint",
             "CheckpointStatus": "holdfast.runtime.checkpoint",
-            "CheckpointConfig": "holdfast.runtime.config",
-            "Failure": "holdfast.runtime.driver.failures",
+            "CheckpointConfig": "holdfast.runtime.api.checkpoint_config",
+            "Failure": "holdfast.runtime.driver.failure.failure",
             "JobHandle": "holdfast.runtime.driver.handle",
             "JobStatus": "holdfast.runtime.driver.run",
-            "JobFailed": "holdfast.runtime.errors",
-            "NotEnded": "holdfast.runtime.errors",
-            "OperatorFailed": "holdfast.runtime.errors",
-            "UserCodeFailed": "holdfast.runtime.errors",
-            "BatchContext": "holdfast.runtime.functions",
-            "BatchOrder": "holdfast.runtime.functions",
-            "Context": "holdfast.runtime.functions",
-            "KeyedBatchFunction": "holdfast.runtime.functions",
-            "KeyedContext": "holdfast.runtime.functions",
-            "KeyedProcessFunction": "holdfast.runtime.functions",
-            "OnTimerContext": "holdfast.runtime.functions",
-            "OutputTag": "holdfast.runtime.functions",
-            "ProcessFunction": "holdfast.runtime.functions",
-            "RuntimeContext": "holdfast.runtime.functions",
-            "TimeDomain": "holdfast.runtime.functions",
-            "TimerAccess": "holdfast.runtime.functions",
-            "NetworkConfig": "holdfast.runtime.network_config",
-            "ExponentialDelayRestart": "holdfast.runtime.restarts",
-            "FailureRateRestart": "holdfast.runtime.restarts",
-            "FixedDelayRestart": "holdfast.runtime.restarts",
-            "NoRestart": "holdfast.runtime.restarts",
-            "RestartStrategy": "holdfast.runtime.restarts",
+            "JobFailed": "holdfast.runtime.api.errors",
+            "NotEnded": "holdfast.runtime.api.errors",
+            "OperatorFailed": "holdfast.runtime.api.errors",
+            "UserCodeFailed": "holdfast.runtime.api.errors",
+            "BatchContext": "holdfast.runtime.api.functions",
+            "BatchOrder": "holdfast.runtime.api.functions",
+            "Context": "holdfast.runtime.api.functions",
+            "KeyedBatchFunction": "holdfast.runtime.api.functions",
+            "KeyedContext": "holdfast.runtime.api.functions",
+            "KeyedProcessFunction": "holdfast.runtime.api.functions",
+            "OnTimerContext": "holdfast.runtime.api.functions",
+            "OutputTag": "holdfast.runtime.api.functions",
+            "ProcessFunction": "holdfast.runtime.api.functions",
+            "RuntimeContext": "holdfast.runtime.api.functions",
+            "TimeDomain": "holdfast.runtime.api.functions",
+            "TimerAccess": "holdfast.runtime.api.functions",
+            "NetworkConfig": "holdfast.runtime.api.network_config",
+            "ExponentialDelayRestart": "holdfast.runtime.api.restart_strategies",
+            "FailureRateRestart": "holdfast.runtime.api.restart_strategies",
+            "FixedDelayRestart": "holdfast.runtime.api.restart_strategies",
+            "NoRestart": "holdfast.runtime.api.restart_strategies",
+            "RestartStrategy": "holdfast.runtime.api.restart_strategies",
             "CollectSink": "holdfast.runtime.sinks",
             "FileSink": "holdfast.runtime.sinks",
             "Sink": "holdfast.runtime.sinks",

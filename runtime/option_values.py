@@ -13,8 +13,8 @@ from typing import Any
 from holdfast.backends import load_backend
 from holdfast.backends.key_groups import check_parallelism
 from holdfast.backends.registry import registered_backends
-from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.network_config import NetworkConfig
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.storage import Invalid, load_storage
 from holdfast.storage.registry import registered_storages, storage_factory
 

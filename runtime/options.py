@@ -14,20 +14,20 @@ from difflib import get_close_matches
 from typing import Any
 
 from holdfast.changelog.settings import changelog_options, is_of_changelog
-from holdfast.runtime.addresses import port_range
-from holdfast.runtime.durations import duration_ms
-from holdfast.runtime.job_log import LEVELS
-from holdfast.runtime.network_config import AUTO
-from holdfast.runtime.option_values import check_together, check_value
-from holdfast.runtime.restarts import (
+from holdfast.runtime.api.addresses import port_range
+from holdfast.runtime.api.network_config import AUTO
+from holdfast.runtime.api.restart_strategies import (
     ExponentialDelayRestart,
     FailureRateRestart,
     FixedDelayRestart,
     NoRestart,
     RestartStrategy,
 )
+from holdfast.runtime.driver.job_log import LEVELS
+from holdfast.runtime.durations import duration_ms
+from holdfast.runtime.option_values import check_together, check_value
 from holdfast.runtime.rocksdb_option_texts import NOT_HERE, ROCKSDB_OPTIONS
-from holdfast.runtime.sinks.file_commits import MISSING_OUTPUT
+from holdfast.runtime.sinks.files.committables import MISSING_OUTPUT
 from holdfast.storage import Invalid
 
 __all__ = ["OPTIONS", "RESTORE_PATH", "Option", "Settings", "option_of", "read_settings"]

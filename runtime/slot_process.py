@@ -11,9 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from holdfast.runtime.addresses import Listening
-from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.errors import NotOpened, OperatorFailed, UserCodeFailed, may_pass
+from holdfast.runtime.api.addresses import Listening
+from holdfast.runtime.api.errors import NotOpened, OperatorFailed, UserCodeFailed, may_pass
 from holdfast.runtime.network import (
     BeginSavepoint,
     Cancel,
@@ -30,12 +29,13 @@ from holdfast.runtime.network import (
     SlotServer,
     Start,
 )
-from holdfast.runtime.plan import EdgeKind, EdgePlan
-from holdfast.runtime.process_facts import memory_facts, my_identity
-from holdfast.runtime.routing import Outlet
-from holdfast.runtime.slot import Slot
-from holdfast.runtime.slot_assignment import SlotAssignment
-from holdfast.runtime.staging import Staging
+from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan
+from holdfast.runtime.protocol.process_facts import memory_facts, my_identity
+from holdfast.runtime.task.channel import Bell, Channel
+from holdfast.runtime.task.routing import Outlet
+from holdfast.runtime.task.slot import Slot
+from holdfast.runtime.task.slot_assignment import SlotAssignment
+from holdfast.runtime.task.staging import Staging
 from holdfast.storage import (
     Clock,
     Corrupt,

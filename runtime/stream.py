@@ -10,14 +10,13 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 
 from holdfast.backends.plain import shown
-from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.functions import (
+from holdfast.runtime.api.functions import (
     KeyedBatchFunction,
     KeyedProcessFunction,
     OutputTag,
     ProcessFunction,
 )
-from holdfast.runtime.graph import Graph, Input, Node, check_event_time, united_schema
+from holdfast.runtime.durations import Duration, duration_ms
 from holdfast.runtime.operators import (
     FilterSpec,
     FlatMapSpec,
@@ -31,6 +30,7 @@ from holdfast.runtime.operators import (
     key_type_of,
 )
 from holdfast.runtime.operators.sink_operator import SinkSpec
+from holdfast.runtime.planning.graph import Graph, Input, Node, check_event_time, united_schema
 from holdfast.runtime.sinks import Sink, TwoPhaseCommitSink
 from holdfast.storage import Invalid
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import (
     CheckpointHistory,
     SavepointFormat,
@@ -20,13 +21,12 @@ from holdfast.runtime.checkpoint import (
     SlotStatistics,
     Store,
 )
-from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.attempt_parts import AttemptParts
+from holdfast.runtime.driver.cluster_capacity import Room, RoomWatch
 from holdfast.runtime.driver.events import AttemptEvent, EventQueue, RoomFound, SlotsEnded, Stored
-from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.outcomes import Outcome, Phase
-from holdfast.runtime.driver.room import Room, RoomWatch
+from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.network import (
     Acknowledge,
     Cancel,
@@ -40,7 +40,7 @@ from holdfast.runtime.network import (
     ToDriver,
     ToSlot,
 )
-from holdfast.runtime.process_facts import ProcessIdentity
+from holdfast.runtime.protocol.process_facts import ProcessIdentity
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from holdfast.runtime.checkpoint import Store, Trigger
+from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.events import EventQueue, Stored
-from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.starting import Beginning, begin
+from holdfast.runtime.driver.startup.beginning import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,

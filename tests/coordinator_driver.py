@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import (
     Abort,
     AbortReason,
@@ -18,7 +19,6 @@ from holdfast.runtime.checkpoint import (
     SlotStatistics,
     Trigger,
 )
-from holdfast.runtime.config import CheckpointConfig
 from holdfast.storage import InlineHandle, SavepointFolder, StateSnapshot, load_storage
 
 START_MS = 1_000_000

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import (
     Abort,
     AbortReason,
@@ -27,7 +28,6 @@ from holdfast.runtime.checkpoint import (
     Store,
     Trigger,
 )
-from holdfast.runtime.config import CheckpointConfig
 from holdfast.storage import (
     InlineHandle,
     SavepointFolder,

@@ -32,7 +32,7 @@ from holdfast.backends import (
 from holdfast.backends.operator_restores import of_all_slots
 from holdfast.changelog import ChangelogStateBackend
 from holdfast.runtime.snapshots import StoredSnapshot
-from holdfast.runtime.spark.positions import (
+from holdfast.runtime.spark.sources.positions import (
     FRAME_KIND,
     QUERY_KIND,
     FramePosition,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.runtime import FileSink, JobHandle, SinkWriter
-from holdfast.runtime.sinks.file_commits import FileCommittable
+from holdfast.runtime.sinks.files.committables import FileCommittable
 from holdfast.storage import CheckpointStorage, SystemClock, Unavailable
 from holdfast.storage.testing.watched_storage import Call, WatchedStorage
 

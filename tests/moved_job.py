@@ -25,7 +25,7 @@ from holdfast.backends import (
     TtlUpdateType,
     ValueStateDescriptor,
 )
-from holdfast.runtime.functions import (
+from holdfast.runtime.api.functions import (
     BatchContext,
     KeyedBatchFunction,
     KeyedContext,

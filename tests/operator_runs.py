@@ -15,10 +15,10 @@ import pyarrow as pa
 from holdfast.backends import KeyGroupRange, key_groups_of_slots, load_backend
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_groups
-from holdfast.runtime.elements import EVENT_TIME
 from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, Operator, OperatorContext
 from holdfast.runtime.operators.key_columns import KeyColumns
-from holdfast.runtime.operators.operator import OperatorSpec
+from holdfast.runtime.protocol.elements import EVENT_TIME
+from holdfast.runtime.protocol.operator import OperatorSpec
 from holdfast.storage import JobStorage, ManualClock, StateSnapshot, load_storage
 
 MAX_PARALLELISM = 128

@@ -10,20 +10,20 @@ import pytest
 
 from attempt_stage import PlayedSource
 from holdfast.backends import load_backend
-from holdfast.runtime.addresses import Listening
-from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.api.addresses import Listening
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.api.restart_strategies import FixedDelayRestart, RestartStrategy
 from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.attempt_parts import AttemptParts
+from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.claiming import Claimed
+from holdfast.runtime.driver.cluster_capacity import Room
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
-from holdfast.runtime.driver.feed import Source
-from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Phase, Succeeded, Unsuccessful
-from holdfast.runtime.driver.room import Room
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
+from holdfast.runtime.driver.source_feed import Source
 from holdfast.runtime.network import Protection
-from holdfast.runtime.restarts import FixedDelayRestart, RestartStrategy
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import (
     CheckpointMetadata,

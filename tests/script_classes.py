@@ -22,7 +22,7 @@ import attrs
 import msgspec
 
 from holdfast.backends.value_codec import value_codec_for
-from holdfast.runtime.spark.pickling import pickled
+from holdfast.runtime.spark.launching.pickling import pickled
 from holdfast.storage import HoldfastError
 
 __all__ = ["EXAMPLES"]

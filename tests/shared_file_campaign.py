@@ -32,6 +32,7 @@ from holdfast.backends.testing.subjects import (
     action_of,
     subjects_of,
 )
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import (
     Abort,
     Begin,
@@ -42,7 +43,6 @@ from holdfast.runtime.checkpoint import (
     SlotStatistics,
     Store,
 )
-from holdfast.runtime.config import CheckpointConfig
 from holdfast.storage import (
     CheckpointMetadata,
     JobOwner,

@@ -16,10 +16,8 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.runtime.addresses import Listening
-from holdfast.runtime.channel import Bell, Channel, Closed
+from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.driver.events import EventQueue, RoomFound, SlotsEnded
-from holdfast.runtime.elements import Element, size_bytes
 from holdfast.runtime.network import (
     BeginSavepoint,
     Cancel,
@@ -36,12 +34,14 @@ from holdfast.runtime.network import (
     ToSlot,
     obey_source,
 )
-from holdfast.runtime.plan import EdgeKind, EdgePlan
-from holdfast.runtime.process_facts import ProcessIdentity
-from holdfast.runtime.routing import Outlet
-from holdfast.runtime.slot import Slot
+from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan
+from holdfast.runtime.protocol.elements import Element, size_bytes
+from holdfast.runtime.protocol.process_facts import ProcessIdentity
 from holdfast.runtime.slot_process import SlotLaunch
-from holdfast.runtime.staging import Staging
+from holdfast.runtime.task.channel import Bell, Channel, Closed
+from holdfast.runtime.task.routing import Outlet
+from holdfast.runtime.task.slot import Slot
+from holdfast.runtime.task.staging import Staging
 from holdfast.storage import Fenced, HoldfastError, Unavailable
 from holdfast.storage.distribution import holdfast_version
 from simulated_world import Action, Process, World

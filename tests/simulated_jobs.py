@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from holdfast.backends import MapStateDescriptor
-from holdfast.runtime.functions import (
+from holdfast.runtime.api.functions import (
     KeyedContext,
     KeyedProcessFunction,
     OnTimerContext,
     OutputTag,
     RuntimeContext,
 )
-from holdfast.runtime.graph import Graph, Input, Node
-from holdfast.runtime.plan import JobPlan, plan_job
+from holdfast.runtime.planning.graph import Graph, Input, Node
+from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import SinkWriter, TwoPhaseCommitSink, WriterContext
 from holdfast.runtime.stream import DataStream, SourceFrame
 from holdfast.storage import Corrupt, Unavailable

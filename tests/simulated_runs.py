@@ -17,15 +17,15 @@ from typing import Self
 
 import pytest
 
-from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.driver.ended import EndedRun
-from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.api.restart_strategies import FixedDelayRestart
+from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
+from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts
-from holdfast.runtime.driver.starting import begin
-from holdfast.runtime.plan import JobPlan
-from holdfast.runtime.restarts import FixedDelayRestart
+from holdfast.runtime.driver.startup.beginning import begin
+from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import (
     CheckpointMetadata,
     Invalid,
@@ -59,11 +59,11 @@ _EXECUTORS = (
     "holdfast.backends.snapshot_worker",
     "holdfast.backends.transfers",
     "holdfast.runtime.driver.attempt",
-    "holdfast.runtime.driver.feed",
-    "holdfast.runtime.driver.keeper",
-    "holdfast.runtime.driver.savepoint_keeper",
-    "holdfast.runtime.driver.sweeping",
-    "holdfast.runtime.slot",
+    "holdfast.runtime.driver.source_feed",
+    "holdfast.runtime.driver.checkpoints.checkpoint_keeper",
+    "holdfast.runtime.driver.checkpoints.savepoint_keeper",
+    "holdfast.runtime.driver.checkpoints.background_deletion",
+    "holdfast.runtime.task.slot",
 )
 _TURNS = 200
 """More than a slot needs for all that a job has: at most 180 in sixty jobs without faults."""
@@ -367,10 +367,10 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr("holdfast.backends.transfers.wait", wait_for_all)
         # Few timers are due at once here: so that there is more than one slice of them.
         patch.setattr("holdfast.runtime.operators.row_loop.MOST_TIMERS", 2)
-        patch.setattr("holdfast.runtime.driver.keeper._FIRST_PAUSE_S", 0.0)
-        patch.setattr("holdfast.runtime.driver.keeper._CLEAN_PAUSE_S", 0.0)
-        patch.setattr("holdfast.runtime.driver.savepoint_keeper._FIRST_PAUSE_S", 0.0)
-        patch.setattr("holdfast.runtime.driver.sweeping._FIRST_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.checkpoints.checkpoint_keeper._FIRST_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.checkpoints.checkpoint_keeper._CLEAN_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.checkpoints.savepoint_keeper._FIRST_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.checkpoints.background_deletion._FIRST_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.run.EventQueue", SimulatedQueue)
         patch.setattr("holdfast.runtime.driver.run.DriverServer", SimulatedServer)
         patch.setattr("holdfast.runtime.driver.run.SlotClient", SimulatedLink)

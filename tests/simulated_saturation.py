@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.runtime.chain import Chain
-from holdfast.runtime.elements import Barrier
-from holdfast.runtime.functions import KeyedContext, OnTimerContext
-from holdfast.runtime.plan import JobPlan, plan_job
+from holdfast.runtime.api.functions import KeyedContext, OnTimerContext
+from holdfast.runtime.planning.job_plan import JobPlan, plan_job
+from holdfast.runtime.protocol.elements import Barrier
+from holdfast.runtime.task.chain import Chain
 from simulated_cluster import SimulatedSlot
 from simulated_jobs import (
     MAX_PARALLELISM,

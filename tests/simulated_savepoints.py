@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
-from holdfast.runtime.driver.ended import EndedRun
+from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.storage import CheckpointMetadata, HoldfastError, NotFound, SavepointFolder
 from holdfast.storage.jobs.restore_points import RestorePoint

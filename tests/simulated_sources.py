@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.runtime.driver.feed import Feed, Source
 from holdfast.runtime.driver.run_parts import SourceOpening
-from holdfast.runtime.elements import MIN_WATERMARK
+from holdfast.runtime.driver.source_feed import Feed, Source
+from holdfast.runtime.protocol.elements import MIN_WATERMARK
 from holdfast.runtime.protocol.pushes import PushKey, Winner
 from holdfast.storage import (
     Fenced,

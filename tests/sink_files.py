@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.sinks import FileSink, WriterContext
-from holdfast.runtime.sinks.file_commits import FileCommittable
+from holdfast.runtime.sinks.files.committables import FileCommittable
 from holdfast.storage import HoldfastError, ManualClock
 from sink_jobs import SCHEMA, Driver, rows
 

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.backends import HashMapStateBackend, key_groups_of_slots
-from holdfast.runtime.operators.operator import OperatorContext
 from holdfast.runtime.operators.sink_operator import SinkOperator, SinkSpec
+from holdfast.runtime.protocol.operator import OperatorContext
 from holdfast.runtime.sinks import TwoPhaseCommitSink
 from holdfast.storage import (
     CheckpointMetadata,

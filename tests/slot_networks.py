@@ -15,11 +15,11 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from holdfast.runtime.addresses import Listening
-from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.elements import Element
+from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.network import Credentials, ExchangeSender, SlotCommand, SlotServer
-from holdfast.runtime.staging import Staging
+from holdfast.runtime.protocol.elements import Element
+from holdfast.runtime.task.channel import Bell, Channel
+from holdfast.runtime.task.staging import Staging
 from holdfast.storage import HoldfastError
 
 LOOPBACK = "127.0.0.1"

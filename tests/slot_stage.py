@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.backends import StateBackend, load_backend
-from holdfast.runtime.channel import Bell, Channel
-from holdfast.runtime.elements import Barrier
 from holdfast.runtime.network import Acknowledge, ToDriver
-from holdfast.runtime.slot import Slot
-from holdfast.runtime.slot_assignment import SlotAssignment
+from holdfast.runtime.protocol.elements import Barrier
+from holdfast.runtime.task.channel import Bell, Channel
+from holdfast.runtime.task.slot import Slot
+from holdfast.runtime.task.slot_assignment import SlotAssignment
 from holdfast.storage import (
     FileSystemCheckpointStorage,
     HoldfastError,

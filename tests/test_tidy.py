@@ -230,7 +230,7 @@ SOUND: list[tuple[Check, str, str]] = [
     (tidy.none_is_found_by_identity, "backends/a.py", "if has_none(cells):\n    pass"),
     (
         tidy.users_objects_are_pickled_in_one_place,
-        "runtime/spark/pickling.py",
+        "runtime/spark/launching/pickling.py",
         "from pyspark import cloudpickle",
     ),
     (tidy.time_comes_from_the_clock, "storage/clock.py", "import time\ntime.time()"),

@@ -21,7 +21,7 @@ MAX_COLUMNS = 100
 
 CLOCK = "storage/clock.py"
 ENTROPY = "storage/entropy.py"
-PICKLING = "runtime/spark/pickling.py"
+PICKLING = "runtime/spark/launching/pickling.py"
 DELETERS = {
     "storage/places/local.py": "objects by checked names below the root, own hidden files, probes",
     "storage/places/fsspec/objects.py": "likewise",
@@ -30,8 +30,8 @@ DELETERS = {
     "backends/rocksdb_files.py": "likewise",
     "backends/rocksdb_options.py": "likewise",
     "changelog/local_copies.py": "in the folder of copies, which has a marker, by checked names",
-    "runtime/sinks/local_place.py": "hidden files of a sink, whose names `check_own` has seen",
-    "runtime/sinks/fsspec_place.py": "likewise",
+    "runtime/sinks/files/local_place.py": "hidden files of a sink, with checked names",
+    "runtime/sinks/files/fsspec_place.py": "likewise",
     "runtime/control/registry.py": "files of runs that nobody serves, by their whole names",
 }
 """Where files are deleted, and which: everything else asks one of these."""
@@ -66,7 +66,7 @@ RUNNERS = (
 )  # fmt: skip
 """What can run any code that whoever wrote its input likes."""
 UNPICKLING = {
-    "runtime/spark/pickling.py": "part of a task of Spark, which unpickles the rest of it",
+    "runtime/spark/launching/pickling.py": "part of a Spark task, which unpickles the rest",
     "runtime/operators/user_code.py": "functions, which came with a task of Spark",
     "backends/value_codec.py": "values of state, where a reader allows pickles by name",
 }

@@ -12,7 +12,7 @@ from holdfast.runtime.checkpoint.commands import (
     Trigger,
 )
 from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
-from holdfast.runtime.checkpoint.orders import SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.checkpoint.statistics import (
     CheckpointCounts,
     CheckpointHistory,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from holdfast.runtime.checkpoint.orders import SavepointOrder
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
 from holdfast.storage import StateSnapshot
 
 __all__ = [

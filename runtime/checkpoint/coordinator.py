@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint.commands import (
     Abort,
     AbortReason,
@@ -27,11 +28,10 @@ from holdfast.runtime.checkpoint.commands import (
     Store,
     Trigger,
 )
-from holdfast.runtime.checkpoint.orders import SavepointOrder, SavepointPurpose
-from holdfast.runtime.checkpoint.pending import PendingCheckpoint
+from holdfast.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.checkpoint.schedule import CheckpointSchedule
 from holdfast.runtime.checkpoint.statistics import CheckpointHistory
-from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.storage import Invalid, StateSnapshot, Unavailable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint.commands import Trigger
-from holdfast.runtime.config import CheckpointConfig
 
 __all__ = ["CheckpointSchedule"]
 

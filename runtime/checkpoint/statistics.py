@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
-from holdfast.runtime.protocol.checkpoints import SlotStatistics
-from holdfast.runtime.readable import (
+from holdfast.runtime.api.display import (
     bytes_for_people,
     duration_for_people,
     html_table,
     moment,
     text_table,
 )
+from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
 
 __all__ = [
     "CheckpointCounts",

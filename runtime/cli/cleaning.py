@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
+from holdfast.runtime.api.display import bytes_for_people
 from holdfast.runtime.cli.main import INTERRUPTED
 from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.places import Place
-from holdfast.runtime.readable import bytes_for_people
 from holdfast.storage import HoldfastError, JobStorage
 from holdfast.storage.jobs.cleaning import (
     Found,

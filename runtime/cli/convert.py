@@ -227,7 +227,8 @@ def _runner(spark: str | None, workers: int | None) -> Iterator[conversion.Runne
     if spark is None:
         yield conversion.Processes(workers or conversion.usual_workers())
         return
-    from holdfast.runtime.spark.conversion import spark_runner  # noqa: PLC0415 - only if asked for
+    # Imported only if asked for: it takes a second.
+    from holdfast.runtime.spark.state_frames.conversion import spark_runner  # noqa: PLC0415
 
     with spark_runner(spark) as runner:
         yield runner

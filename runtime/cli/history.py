@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.runtime.api.display import bytes_for_people, moment
 from holdfast.runtime.cli.output import show, show_json, table
 from holdfast.runtime.cli.running import one_run
 from holdfast.runtime.control import CheckpointReport, JobClient, JobReport
-from holdfast.runtime.readable import bytes_for_people, moment
 from holdfast.storage import Clock, SystemClock, Unavailable
 
 __all__ = ["show_history", "take_checkpoint"]

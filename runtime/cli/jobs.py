@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from holdfast.runtime.api.display import moment
 from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.running import going_on, look, one_run
 from holdfast.runtime.control import FoundRun, JobClient
-from holdfast.runtime.readable import moment
 from holdfast.storage import HoldfastError, NotFound
 from holdfast.storage.registry import whole_url
 

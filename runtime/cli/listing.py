@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from holdfast.runtime.api.display import bytes_for_people, moment
 from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.places import Place
 from holdfast.runtime.cli.stored import OptionsOption, opener
-from holdfast.runtime.readable import bytes_for_people, moment
 from holdfast.storage import (
     Corrupt,
     HoldfastError,

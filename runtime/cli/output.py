@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.runtime.told_errors import tell_error, told_kinds
+from holdfast.runtime.protocol.error_data import tell_error, told_kinds
 from holdfast.storage import HoldfastError
 
 __all__ = [

@@ -15,10 +15,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from holdfast.runtime import snapshots
+from holdfast.runtime.api.display import bytes_for_people, moment
 from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.places import storage_options
-from holdfast.runtime.readable import bytes_for_people, moment
 from holdfast.storage import CheckpointStorage, load_storage
 from holdfast.storage.registry import whole_url
 

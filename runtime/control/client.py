@@ -28,7 +28,7 @@ from holdfast.runtime.control.messages import (
     TriggerCheckpoint,
 )
 from holdfast.runtime.control.registry import FoundRun
-from holdfast.runtime.told_errors import told_error, told_kinds
+from holdfast.runtime.protocol.error_data import told_error, told_kinds
 from holdfast.storage import Clock, Invalid, NotFound, SystemClock, Unavailable
 from holdfast.storage.errors import UNREADABLE
 

@@ -41,7 +41,7 @@ from holdfast.runtime.control.registry import (
 from holdfast.runtime.control.requests import carry_out
 from holdfast.runtime.control.work import Work
 from holdfast.runtime.driver.handle import JobHandle
-from holdfast.runtime.told_errors import tell_error, told_kinds
+from holdfast.runtime.protocol.error_data import tell_error, told_kinds
 from holdfast.storage import Clock, Entropy, HoldfastError, Invalid, Unavailable
 from holdfast.storage.distribution import holdfast_version
 from holdfast.storage.errors import UNREADABLE

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.runtime.told_errors import ToldError
+from holdfast.runtime.protocol.error_data import ToldError
 
 __all__ = [
     "PROTOCOL",

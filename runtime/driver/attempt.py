@@ -28,6 +28,8 @@ from holdfast.runtime.checkpoint import (
     Store,
 )
 from holdfast.runtime.driver.attempt_parts import AttemptParts, Deployment
+from holdfast.runtime.driver.checkpoints.savepoint_requests import announcement, given_up
+from holdfast.runtime.driver.deployment_timeout import Patience
 from holdfast.runtime.driver.events import (
     AttemptEvent,
     CancelWanted,
@@ -43,9 +45,8 @@ from holdfast.runtime.driver.events import (
     Stored,
     StoreFailed,
 )
-from holdfast.runtime.driver.feed import Feed, SlotLink
-from holdfast.runtime.driver.long_calls import LongCalls
-from holdfast.runtime.driver.lost_slots import LostSlots, loss_in
+from holdfast.runtime.driver.failure.long_calls import LongCalls
+from holdfast.runtime.driver.failure.lost_slots import LostSlots, loss_in
 from holdfast.runtime.driver.outcomes import (
     Cancelled,
     Outcome,
@@ -56,9 +57,7 @@ from holdfast.runtime.driver.outcomes import (
     first_line_of,
     source_failure_in,
 )
-from holdfast.runtime.driver.patience import Patience
-from holdfast.runtime.driver.savepoints import announcement, given_up
-from holdfast.runtime.metrics import SlotMetrics
+from holdfast.runtime.driver.source_feed import Feed, SlotLink
 from holdfast.runtime.network import (
     Acknowledge,
     Cancel,
@@ -75,6 +74,7 @@ from holdfast.runtime.network import (
     ToDriver,
     ToSlot,
 )
+from holdfast.runtime.protocol.metrics import SlotMetrics
 from holdfast.storage import HoldfastError, Unavailable
 
 __all__ = ["Attempt"]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder, Store
-from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.driver.cluster_capacity import RoomWatch
 from holdfast.runtime.driver.events import EventQueue
-from holdfast.runtime.driver.feed import SlotLink, Source
 from holdfast.runtime.driver.outcomes import Phase
-from holdfast.runtime.driver.room import RoomWatch
+from holdfast.runtime.driver.source_feed import SlotLink, Source
 from holdfast.storage import Clock
 
 __all__ = ["AttemptParts", "Deployment"]

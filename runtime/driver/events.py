@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from holdfast.runtime.checkpoint import SavepointOrder
-from holdfast.runtime.network.messages import (
+from holdfast.runtime.protocol.messages import (
     Acknowledge,
     Decline,
     Failed,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.runtime.api.display import html_table, moment
+from holdfast.runtime.api.errors import NotEnded
 from holdfast.runtime.checkpoint import CheckpointOverview, SavepointOrder, SavepointPurpose
-from holdfast.runtime.driver.ended import EndedRun
-from holdfast.runtime.driver.failures import Failure
+from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
+from holdfast.runtime.driver.ended_run import EndedRun
+from holdfast.runtime.driver.failure.failure import Failure
 from holdfast.runtime.driver.run import JobRun, JobStatus
-from holdfast.runtime.driver.savepoints import SavepointPlaces
-from holdfast.runtime.errors import NotEnded
-from holdfast.runtime.readable import html_table, moment
 from holdfast.runtime.sinks import collected_table
 from holdfast.storage import Invalid, JobStorage
 

@@ -13,15 +13,24 @@ from typing import Any
 
 import msgspec
 
+from holdfast.runtime.api.errors import JobFailed
+from holdfast.runtime.api.restart_strategies import RestartDecider
 from holdfast.runtime.checkpoint import (
     Abort,
     AbortReason,
     CheckpointHistory,
     CheckpointStatus,
 )
-from holdfast.runtime.checkpoint.orders import SavepointOrder
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
 from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.attempt_parts import AttemptParts
+from holdfast.runtime.driver.checkpoints.savepoint_requests import (
+    SavepointOrders,
+    ended_otherwise,
+    never_decided,
+)
+from holdfast.runtime.driver.checkpoints.shared_history import SharedHistory
+from holdfast.runtime.driver.cluster_capacity import RoomWatch
 from holdfast.runtime.driver.events import (
     CancelWanted,
     CheckpointWanted,
@@ -29,8 +38,8 @@ from holdfast.runtime.driver.events import (
     SavepointWanted,
     Stored,
 )
-from holdfast.runtime.driver.failures import Failure, failure_of, job_failed
-from holdfast.runtime.driver.feed import Source
+from holdfast.runtime.driver.failure.failure import Failure, failure_of, job_failed
+from holdfast.runtime.driver.failure.repeated_failures import Repeat, Repeats, positions_of
 from holdfast.runtime.driver.outcomes import (
     Cancelled,
     Outcome,
@@ -38,18 +47,9 @@ from holdfast.runtime.driver.outcomes import (
     Succeeded,
     Unsuccessful,
 )
-from holdfast.runtime.driver.repeats import Repeat, Repeats, positions_of
-from holdfast.runtime.driver.room import RoomWatch
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
-from holdfast.runtime.driver.savepoints import (
-    SavepointOrders,
-    ended_otherwise,
-    never_decided,
-)
-from holdfast.runtime.driver.shared_history import SharedHistory
-from holdfast.runtime.errors import JobFailed
+from holdfast.runtime.driver.source_feed import Source
 from holdfast.runtime.network import Collect, Credentials, DriverServer, SlotClient, ToDriver
-from holdfast.runtime.restarts import RestartDecider
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import Corrupt, Fenced, HoldfastError, JobResult, Unavailable
 from holdfast.storage.distribution import holdfast_version

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.backends import StateBackend
-from holdfast.runtime.addresses import Listening
-from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.api.addresses import Listening
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.api.restart_strategies import RestartStrategy
 from holdfast.runtime.driver.attempt_parts import Deployment
+from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
+from holdfast.runtime.driver.cluster_capacity import Room
 from holdfast.runtime.driver.events import EventQueue
-from holdfast.runtime.driver.feed import Source
-from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.room import Room
+from holdfast.runtime.driver.source_feed import Source
 from holdfast.runtime.network import LOOPBACK_ONLY, Credentials, Protection
-from holdfast.runtime.plan import EdgePlan, JobPlan
-from holdfast.runtime.restarts import RestartStrategy
+from holdfast.runtime.planning.job_plan import EdgePlan, JobPlan
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import (
     Clock,

@@ -3,7 +3,21 @@
 from holdfast.runtime.network.driver_client import DriverClient
 from holdfast.runtime.network.driver_server import DriverServer
 from holdfast.runtime.network.exchange_sender import ExchangeSender
-from holdfast.runtime.network.messages import (
+from holdfast.runtime.network.protection import (
+    LOOPBACK_ONLY,
+    Credentials,
+    Identity,
+    Protection,
+    make_identity,
+)
+from holdfast.runtime.network.slot_client import PushStream, SlotClient
+from holdfast.runtime.network.slot_server import (
+    SlotCommand,
+    SlotServer,
+    SourceCommand,
+    obey_source,
+)
+from holdfast.runtime.protocol.messages import (
     Acknowledge,
     Admit,
     BeginSavepoint,
@@ -27,20 +41,6 @@ from holdfast.runtime.network.messages import (
     Start,
     ToDriver,
     ToSlot,
-)
-from holdfast.runtime.network.protection import (
-    LOOPBACK_ONLY,
-    Credentials,
-    Identity,
-    Protection,
-    make_identity,
-)
-from holdfast.runtime.network.slot_client import PushStream, SlotClient
-from holdfast.runtime.network.slot_server import (
-    SlotCommand,
-    SlotServer,
-    SourceCommand,
-    obey_source,
 )
 
 __all__ = [

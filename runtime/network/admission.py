@@ -14,8 +14,8 @@ from typing import Any
 
 from pyarrow import flight
 
+from holdfast.runtime.network.flight_errors import to_wire
 from holdfast.runtime.network.protection import Credentials
-from holdfast.runtime.network.wire_errors import to_wire
 from holdfast.storage import Fenced, Invalid
 
 __all__ = ["Admission", "Guest", "headers_of"]

@@ -7,11 +7,11 @@ from typing import Self
 
 import msgspec
 
-from holdfast.runtime.addresses import Listening
+from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.network.admission import Admission
-from holdfast.runtime.network.messages import ToDriver
 from holdfast.runtime.network.protection import LOOPBACK_ONLY, Protection
 from holdfast.runtime.network.server import Server
+from holdfast.runtime.protocol.messages import ToDriver
 from holdfast.storage import Fenced
 
 __all__ = ["DriverServer"]

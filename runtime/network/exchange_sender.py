@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from holdfast.runtime.arrow_types import detached
-from holdfast.runtime.channel import Bell, Closed
-from holdfast.runtime.elements import Element, size_bytes
+from holdfast.runtime.columns.types import detached
 from holdfast.runtime.network.connection import Connection, Stream
-from holdfast.runtime.network.frames import PULSE_S
-from holdfast.runtime.network.messages import Exchange
+from holdfast.runtime.network.element_stream import PULSE_S
 from holdfast.runtime.network.protection import Credentials
+from holdfast.runtime.protocol.elements import Element, size_bytes
+from holdfast.runtime.protocol.messages import Exchange
+from holdfast.runtime.task.channel import Bell, Closed
 from holdfast.storage import HoldfastError, Unavailable
 
 __all__ = ["ExchangeSender"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.runtime.addresses import bare_host, is_loopback
+from holdfast.runtime.api.addresses import bare_host, is_loopback
 from holdfast.storage import Invalid
 
 __all__ = ["LOOPBACK_ONLY", "Credentials", "Identity", "Protection", "make_identity"]

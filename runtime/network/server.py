@@ -10,11 +10,11 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from holdfast.runtime.addresses import Listening, in_url
+from holdfast.runtime.api.addresses import Listening, in_url
 from holdfast.runtime.network.admission import Admission, Guest
-from holdfast.runtime.network.messages import Exchange, Push
+from holdfast.runtime.network.flight_errors import raising_wire_errors
 from holdfast.runtime.network.protection import Protection
-from holdfast.runtime.network.wire_errors import raising_wire_errors
+from holdfast.runtime.protocol.messages import Exchange, Push
 from holdfast.storage import Unavailable
 
 __all__ = ["ACTION", "Opening", "Server", "Streams"]

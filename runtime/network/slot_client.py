@@ -8,9 +8,9 @@ from typing import Self
 import pyarrow as pa
 
 from holdfast.runtime.network.connection import Connection, Stream
-from holdfast.runtime.network.messages import Push, RoomFor, ToSlot
+from holdfast.runtime.network.keepalive import Pulses
 from holdfast.runtime.network.protection import Credentials
-from holdfast.runtime.network.pulses import Pulses
+from holdfast.runtime.protocol.messages import Push, RoomFor, ToSlot
 from holdfast.runtime.protocol.pushes import PushKey
 from holdfast.storage import Clock
 

@@ -10,12 +10,13 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from holdfast.runtime.addresses import Listening
-from holdfast.runtime.channel import Channel, Closed
-from holdfast.runtime.elements import Barrier
+from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.network.admission import Admission
-from holdfast.runtime.network.frames import ACKNOWLEDGED, END, check_schema, read_element
-from holdfast.runtime.network.messages import (
+from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, check_schema, read_element
+from holdfast.runtime.network.protection import Credentials
+from holdfast.runtime.network.server import Opening, Server
+from holdfast.runtime.protocol.elements import Barrier
+from holdfast.runtime.protocol.messages import (
     Admit,
     BeginSavepoint,
     Cancel,
@@ -31,10 +32,9 @@ from holdfast.runtime.network.messages import (
     Start,
     ToSlot,
 )
-from holdfast.runtime.network.protection import Credentials
-from holdfast.runtime.network.server import Opening, Server
 from holdfast.runtime.protocol.pushes import PushKey
-from holdfast.runtime.staging import Staging
+from holdfast.runtime.task.channel import Channel, Closed
+from holdfast.runtime.task.staging import Staging
 from holdfast.storage import HoldfastError, Invalid, Taken, Unavailable
 
 __all__ = ["SlotCommand", "SlotServer", "SourceCommand", "obey_source"]

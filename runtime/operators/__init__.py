@@ -2,17 +2,17 @@
 
 from holdfast.runtime.operators.key_columns import key_type_of
 from holdfast.runtime.operators.keyed_batch_operator import KeyedBatchSpec
-from holdfast.runtime.operators.operator import (
+from holdfast.runtime.operators.process_operator import KeyedProcessSpec, ProcessSpec
+from holdfast.runtime.operators.row_functions import FilterSpec, FlatMapSpec, MapSpec
+from holdfast.runtime.operators.user_code import UserFunctionSpec
+from holdfast.runtime.operators.watermark_operator import WatermarkSpec
+from holdfast.runtime.protocol.operator import (
     Collector,
     Operator,
     OperatorContext,
     OperatorSpec,
     Output,
 )
-from holdfast.runtime.operators.process_operator import KeyedProcessSpec, ProcessSpec
-from holdfast.runtime.operators.row_functions import FilterSpec, FlatMapSpec, MapSpec
-from holdfast.runtime.operators.user_code import UserFunctionSpec
-from holdfast.runtime.operators.watermark_operator import WatermarkSpec
 
 __all__ = [
     "Collector",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from holdfast.runtime.arrow_types import is_text
+from holdfast.runtime.columns.types import is_text
 from holdfast.storage import Invalid
 
 __all__ = ["fitted"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn, Protocol
 
 from holdfast.backends import TimerService
-from holdfast.runtime.elements import MIN_WATERMARK
-from holdfast.runtime.functions import TimeDomain, TimerAccess
+from holdfast.runtime.api.functions import TimeDomain, TimerAccess
+from holdfast.runtime.protocol.elements import MIN_WATERMARK
 from holdfast.storage import Clock, Invalid
 
 __all__ = ["HasKey", "RowContext", "TimeKeeper", "Timers", "TimersContext"]

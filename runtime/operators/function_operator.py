@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from holdfast.backends import SnapshotTarget
-from holdfast.runtime.metrics import OperatorMetrics
 from holdfast.runtime.operators.function_state import FunctionContext, FunctionState
-from holdfast.runtime.operators.operator import Operator, OperatorContext
 from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
+from holdfast.runtime.protocol.metrics import OperatorMetrics
+from holdfast.runtime.protocol.operator import Operator, OperatorContext
 from holdfast.storage import HoldfastError, StateSnapshot
 
 __all__ = ["FunctionOperator"]

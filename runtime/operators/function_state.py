@@ -30,9 +30,9 @@ from holdfast.backends import (
 from holdfast.backends.operator_restores import of_all_slots
 from holdfast.backends.operator_snapshots import OPERATOR_KINDS
 from holdfast.backends.restores import has_some_of
-from holdfast.runtime.metrics import OperatorMetrics
-from holdfast.runtime.operators.operator import OperatorContext
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
+from holdfast.runtime.protocol.metrics import OperatorMetrics
+from holdfast.runtime.protocol.operator import OperatorContext
 from holdfast.storage import Invalid, StateSnapshot
 
 __all__ = ["FunctionContext", "FunctionState", "form_of"]

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.runtime.functions import BatchOrder
-from holdfast.runtime.partitioning import key_type
+from holdfast.runtime.api.functions import BatchOrder
+from holdfast.runtime.planning.partitioning import key_type
 from holdfast.storage import Invalid
 
 __all__ = ["KeyColumns", "key_type_of"]

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 
 from holdfast.backends import Timer
 from holdfast.backends.timers import USER_TIMERS
-from holdfast.runtime.functions import BatchOrder, KeyedBatchFunction, OutputTag, TimeDomain
+from holdfast.runtime.api.functions import BatchOrder, KeyedBatchFunction, OutputTag, TimeDomain
 from holdfast.runtime.operators.batch_context import TimedBatchContext
 from holdfast.runtime.operators.contexts import Timers
 from holdfast.runtime.operators.function_operator import FunctionOperator
 from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
-from holdfast.runtime.operators.operator import Operator, OperatorContext
 from holdfast.runtime.operators.results import BatchResults
 from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode, UserFunctionSpec
+from holdfast.runtime.protocol.operator import Operator, OperatorContext
 
 __all__ = ["MOST_BATCHED_TIMERS", "KeyedBatchSpec"]
 

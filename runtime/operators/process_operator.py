@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from holdfast.backends import KeyedStateBackend, Timer
 from holdfast.backends.timers import USER_TIMERS
-from holdfast.runtime.functions import KeyedProcessFunction, ProcessFunction, TimeDomain
+from holdfast.runtime.api.functions import KeyedProcessFunction, ProcessFunction, TimeDomain
+from holdfast.runtime.columns.rows import RowReader
 from holdfast.runtime.operators.contexts import RowContext, TimeKeeper, Timers, TimersContext
 from holdfast.runtime.operators.function_operator import FunctionOperator
 from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
-from holdfast.runtime.operators.operator import Operator, OperatorContext
 from holdfast.runtime.operators.results import RowResults
 from holdfast.runtime.operators.row_loop import RowLoop, TimerLoop
 from holdfast.runtime.operators.user_code import UserCode, UserFunctionSpec
-from holdfast.runtime.rows import RowReader
+from holdfast.runtime.protocol.operator import Operator, OperatorContext
 
 __all__ = ["KeyedProcessSpec", "ProcessSpec"]
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.runtime.elements import EVENT_TIME
-from holdfast.runtime.functions import OutputTag
+from holdfast.runtime.api.functions import OutputTag
+from holdfast.runtime.columns.rows import RowWriter
 from holdfast.runtime.operators.batch_fitting import fitted
-from holdfast.runtime.operators.operator import OperatorSpec, Output
-from holdfast.runtime.rows import RowWriter
+from holdfast.runtime.protocol.elements import EVENT_TIME
+from holdfast.runtime.protocol.operator import OperatorSpec, Output
 from holdfast.storage import Invalid
 
 __all__ = ["BatchResults", "RowResults", "moments_of"]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from holdfast.runtime.operators.operator import Operator, OperatorContext
+from holdfast.runtime.columns.rows import RowReader
 from holdfast.runtime.operators.results import RowResults, moments_of
 from holdfast.runtime.operators.row_loop import MOST_RESULTS
 from holdfast.runtime.operators.user_code import (
@@ -20,7 +20,7 @@ from holdfast.runtime.operators.user_code import (
     UserFunctionSpec,
     answers_anything,
 )
-from holdfast.runtime.rows import RowReader
+from holdfast.runtime.protocol.operator import Operator, OperatorContext
 from holdfast.storage import Invalid
 
 __all__ = ["FilterSpec", "FlatMapSpec", "MapSpec"]

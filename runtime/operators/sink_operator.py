@@ -33,14 +33,14 @@ from holdfast.backends import (
     OperatorStateBackend,
     SnapshotTarget,
 )
-from holdfast.runtime.arrow_types import listed
-from holdfast.runtime.elements import EVENT_TIME
-from holdfast.runtime.metrics import OperatorMetrics
+from holdfast.runtime.api.sinks import SinkWriter, TwoPhaseCommitSink, WriterContext
+from holdfast.runtime.columns.types import listed
 from holdfast.runtime.operators.function_state import form_of
-from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.runtime.operators.user_code import unpickled
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
-from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
+from holdfast.runtime.protocol.elements import EVENT_TIME
+from holdfast.runtime.protocol.metrics import OperatorMetrics
+from holdfast.runtime.protocol.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.storage import Clock, Invalid, StateSnapshot, Unavailable
 
 __all__ = ["SinkOperator", "SinkSpec"]

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from holdfast.backends.plain import shown
-from holdfast.runtime.elements import EVENT_TIME
-from holdfast.runtime.errors import UserCodeFailed
-from holdfast.runtime.operators.operator import OperatorSpec
-from holdfast.runtime.rows import RowWriter
+from holdfast.runtime.api.errors import UserCodeFailed
+from holdfast.runtime.columns.rows import RowWriter
+from holdfast.runtime.protocol.elements import EVENT_TIME
+from holdfast.runtime.protocol.operator import OperatorSpec
 from holdfast.storage import HoldfastError, Invalid
 
 __all__ = [

@@ -13,9 +13,9 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.runtime.elements import EVENT_TIME, MAX_WATERMARK, MIN_WATERMARK
-from holdfast.runtime.event_time import event_times
-from holdfast.runtime.operators.operator import Operator, OperatorContext, OperatorSpec, Output
+from holdfast.runtime.columns.event_time import event_times
+from holdfast.runtime.protocol.elements import EVENT_TIME, MAX_WATERMARK, MIN_WATERMARK
+from holdfast.runtime.protocol.operator import Operator, OperatorContext, OperatorSpec, Output
 from holdfast.storage import Clock, Invalid
 
 __all__ = ["WatermarkSpec"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from holdfast.runtime.arrow_types import detached
-from holdfast.runtime.sinks.sink import SinkWriter, TwoPhaseCommitSink, WriterContext
+from holdfast.runtime.api.sinks import SinkWriter, TwoPhaseCommitSink, WriterContext
+from holdfast.runtime.columns.types import detached
 from holdfast.storage import Invalid
 from holdfast.storage.names import escape
 

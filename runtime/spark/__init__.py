@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from holdfast.runtime.lazy import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.runtime.spark.data_sources import register_formats
     from holdfast.runtime.spark.environment import StreamEnvironment
-    from holdfast.runtime.spark.savepoint_writer import SavepointWriter
+    from holdfast.runtime.spark.state_frames.formats import register_formats
+    from holdfast.runtime.spark.state_frames.savepoint_writer import SavepointWriter
 else:
     __getattr__ = _lazy_exports(
         __name__,
         {
-            "register_formats": "holdfast.runtime.spark.data_sources",
+            "register_formats": "holdfast.runtime.spark.state_frames.formats",
             "StreamEnvironment": "holdfast.runtime.spark.environment",
-            "SavepointWriter": "holdfast.runtime.spark.savepoint_writer",
+            "SavepointWriter": "holdfast.runtime.spark.state_frames.savepoint_writer",
         },
     )
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.backends import StateBackend, default_max_parallelism, load_backend
 from holdfast.backends.key_groups import check_parallelism
 from holdfast.changelog import ChangelogOptions
-from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.api.network_config import NetworkConfig
+from holdfast.runtime.api.restart_strategies import RestartStrategy, default_restart
+from holdfast.runtime.driver.job_log import LEVELS
 from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.job_log import LEVELS
-from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.options import Settings
-from holdfast.runtime.restarts import RestartStrategy, default_restart
 from holdfast.runtime.settings import check_choice, check_switch
 from holdfast.runtime.spark.changelog_settings import check_changelog, with_changelog
 from holdfast.runtime.spark.choices import (

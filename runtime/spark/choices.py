@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 from holdfast.backends import StateBackend, load_backend
 from holdfast.backends.rocksdb import RocksDBStateBackend
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.api.network_config import NetworkConfig
+from holdfast.runtime.api.restart_strategies import RestartStrategy
 from holdfast.runtime.command_line import COMMAND_LINE
-from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.option_values import rocksdb_fields
 from holdfast.runtime.options import Settings, option_of
-from holdfast.runtime.restarts import RestartStrategy
 from holdfast.storage import CheckpointStorage, Invalid
 
 __all__ = [

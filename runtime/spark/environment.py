@@ -15,52 +15,52 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.backends import StateBackend
 from holdfast.changelog import ChangelogOptions
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.api.network_config import NetworkConfig
+from holdfast.runtime.api.restart_strategies import RestartStrategy
 from holdfast.runtime.command_line import command_line
-from holdfast.runtime.commits import check_commits
-from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.control import run_folders
 from holdfast.runtime.control.endpoint import open_endpoint
 from holdfast.runtime.control.second_start import check_not_running
-from holdfast.runtime.driver.ended import EndedRun
+from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
+from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
+from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
-from holdfast.runtime.driver.keeper import CheckpointKeeper
-from holdfast.runtime.driver.promises import what_is_missing
+from holdfast.runtime.driver.job_log import speak
 from holdfast.runtime.driver.restoring import check_fit
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
-from holdfast.runtime.driver.savepoints import SavepointPlaces
-from holdfast.runtime.driver.start_notes import StartNotes, checkpointing_note
-from holdfast.runtime.driver.starting import Beginning, begin
+from holdfast.runtime.driver.startup.beginning import Beginning, begin
+from holdfast.runtime.driver.startup.commit_checks import check_commits
+from holdfast.runtime.driver.startup.start_notes import StartNotes, checkpointing_note
+from holdfast.runtime.driver.startup.storage_warnings import what_is_missing
 from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.graph import Input, Node
-from holdfast.runtime.job_graph import JobGraph, StartedGraph
-from holdfast.runtime.job_log import speak
-from holdfast.runtime.network_config import NetworkConfig
 from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.options import Settings
-from holdfast.runtime.plan import JobPlan, plan_job
-from holdfast.runtime.restarts import RestartStrategy
+from holdfast.runtime.planning.graph import Input, Node
+from holdfast.runtime.planning.job_graph import JobGraph, StartedGraph
+from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.settings import check_switch
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.spark.arguments import CodeArguments, choose_all, parallelism_of
 from holdfast.runtime.spark.choices import Restoring, choose_restoring
-from holdfast.runtime.spark.cluster import SparkCluster
-from holdfast.runtime.spark.data_sources import register_formats
-from holdfast.runtime.spark.frame_source import FrameSourcePlan, check_batch
-from holdfast.runtime.spark.interrupts import Work, begun, preparing, seen_through
 from holdfast.runtime.spark.job_builder import JobBuilder
-from holdfast.runtime.spark.places import JobNetwork, job_network
-from holdfast.runtime.spark.query_source import QuerySourcePlan, check_streaming
-from holdfast.runtime.spark.session import (
+from holdfast.runtime.spark.launching.cluster import SparkCluster
+from holdfast.runtime.spark.launching.interrupts import Work, begun, preparing, seen_through
+from holdfast.runtime.spark.launching.job_network import JobNetwork, job_network
+from holdfast.runtime.spark.launching.pickling_checks import check_travels
+from holdfast.runtime.spark.session_settings import session_settings, settings_in
+from holdfast.runtime.spark.sessions.session_checks import (
     SessionFacts,
     check_classic,
     check_session,
 )
-from holdfast.runtime.spark.session_choice import choose_session
-from holdfast.runtime.spark.session_settings import session_settings, settings_in
+from holdfast.runtime.spark.sessions.session_choice import choose_session
+from holdfast.runtime.spark.sources.frame_source import FrameSourcePlan, check_batch
+from holdfast.runtime.spark.sources.query_source import QuerySourcePlan, check_streaming
+from holdfast.runtime.spark.sources.streaming_checks import check_supported
+from holdfast.runtime.spark.state_frames.formats import register_formats
 from holdfast.runtime.spark.storage_settings import SessionStorages
-from holdfast.runtime.spark.supported import check_supported
-from holdfast.runtime.spark.travel import check_travels
 from holdfast.runtime.stream import DataStream, GeneratedUidWarning, SourceFrame
 from holdfast.storage import (
     CheckpointStorage,

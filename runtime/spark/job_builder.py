@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.runtime.graph import Graph
-from holdfast.runtime.spark.pickling import pickled
+from holdfast.runtime.planning.graph import Graph
+from holdfast.runtime.spark.launching.pickling import pickled
 from holdfast.storage import Invalid
 
 __all__ = ["JobBuilder"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtime.spark.session import check_classic
+from holdfast.runtime.spark.sessions.session_checks import check_classic
 from holdfast.storage import CheckpointStorage, load_storage
 from holdfast.storage.places.hdfs.hadoop_config import hadoop_options
 from holdfast.storage.places.s3.hadoop_settings import s3a_options

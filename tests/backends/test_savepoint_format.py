@@ -1,6 +1,6 @@
 """Tools that know nothing of Holdfast read a canonical savepoint, as docs/savepoint-format.md says.
 
-Spark does so in tests/runtime/spark/test_savepoint_format.py.
+Spark does so in tests/runtime/spark/state_frames/test_savepoint_format.py.
 """
 
 from pathlib import Path

@@ -31,8 +31,8 @@ from holdfast.runtime.operators.user_code import UserCode
 from holdfast.runtime.options import Settings
 from holdfast.runtime.spark.arguments import CodeArguments, choose_all
 from holdfast.runtime.spark.choices import choose_checkpointing
-from holdfast.runtime.spark.frames import check_classic as check_frame
-from holdfast.runtime.spark.session import check_classic as check_session
+from holdfast.runtime.spark.sessions.session_checks import check_classic as check_session
+from holdfast.runtime.spark.sources.frame_checks import check_classic as check_frame
 from holdfast.storage import HoldfastError, Invalid, NotFound, load_storage
 from simulated_jobs import Builder
 

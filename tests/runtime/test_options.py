@@ -13,17 +13,17 @@ from holdfast.backends import load_backend
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.changelog.settings import changelog_options
 from holdfast.runtime import StreamEnvironment
-from holdfast.runtime.config import CheckpointConfig
-from holdfast.runtime.network_config import NetworkConfig
-from holdfast.runtime.option_values import rocksdb_fields
-from holdfast.runtime.options import OPTIONS, option_of, read_settings
-from holdfast.runtime.restarts import (
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.runtime.api.network_config import NetworkConfig
+from holdfast.runtime.api.restart_strategies import (
     ExponentialDelayRestart,
     FailureRateRestart,
     FixedDelayRestart,
     NoRestart,
     RestartStrategy,
 )
+from holdfast.runtime.option_values import rocksdb_fields
+from holdfast.runtime.options import OPTIONS, option_of, read_settings
 from holdfast.runtime.rocksdb_option_texts import ROCKSDB_OPTIONS
 from holdfast.storage import Invalid
 

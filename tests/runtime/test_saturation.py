@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.runtime.turns import Turns
+from holdfast.runtime.task.fair_turns import Turns
 from simulated_saturation import SaturatedSimulation
 from simulated_world import Broken
 from tried_backends import TRIED

@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.runtime.chain import Chain
 from holdfast.runtime.checkpoint import SavepointPurpose
-from holdfast.runtime.checkpoint.pending import PendingCheckpoint
-from holdfast.runtime.driver.keeper import CheckpointKeeper
+from holdfast.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
+from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.elements import Barrier
-from holdfast.runtime.gate import Gate
 from holdfast.runtime.operators.sink_operator import SinkOperator
-from holdfast.runtime.slot import Slot
+from holdfast.runtime.protocol.elements import Barrier
+from holdfast.runtime.task.chain import Chain
+from holdfast.runtime.task.gate import Gate
+from holdfast.runtime.task.slot import Slot
 from holdfast.storage import JobManagerCheckpointStorage, JobOwner
 from simulated_files import SharedFiles
 from simulated_runs import Simulation

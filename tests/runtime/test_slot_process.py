@@ -10,12 +10,12 @@ import pytest
 
 from holdfast.backends import load_backend
 from holdfast.runtime import slot_process
-from holdfast.runtime.addresses import Listening
-from holdfast.runtime.errors import NotOpened, OperatorFailed, operator_named
-from holdfast.runtime.functions import KeyedProcessFunction, ProcessFunction, RuntimeContext
+from holdfast.runtime.api.addresses import Listening
+from holdfast.runtime.api.errors import NotOpened, OperatorFailed, operator_named
+from holdfast.runtime.api.functions import KeyedProcessFunction, ProcessFunction, RuntimeContext
 from holdfast.runtime.network import Credentials, DriverServer, Failed, Heartbeat, ToDriver
 from holdfast.runtime.operators import KeyedProcessSpec
-from holdfast.runtime.plan import plan_job
+from holdfast.runtime.planning.job_plan import plan_job
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
 from holdfast.storage import Fenced, Invalid, Unavailable, load_storage
 from operator_runs import ORDERS, keyed, opened, running

@@ -17,7 +17,7 @@ from holdfast.runtime.checkpoint import (
     SavepointOrder,
     Store,
 )
-from holdfast.runtime.checkpoint.pending import PendingCheckpoint
+from holdfast.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
 
 
 def test_the_rules_hold_in_any_run() -> None:

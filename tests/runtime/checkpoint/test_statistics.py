@@ -3,6 +3,7 @@
 from functools import partial
 
 from coordinator_driver import SLOTS, START_MS, Driver, part
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import (
     AbortReason,
     CheckpointCoordinator,
@@ -11,7 +12,6 @@ from holdfast.runtime.checkpoint import (
     SlotStatistics,
 )
 from holdfast.runtime.checkpoint.commands import Abort, Begin, Trigger
-from holdfast.runtime.config import CheckpointConfig
 from holdfast.storage import FileHandle, Handle, InlineHandle, StateSnapshot, names
 
 

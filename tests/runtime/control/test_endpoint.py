@@ -30,7 +30,7 @@ from holdfast.runtime.control.framing import read_frame, write_frame
 from holdfast.runtime.control.messages import PROTOCOL, Answer, Refused
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.told_errors import tell_error, told_kinds
+from holdfast.runtime.protocol.error_data import tell_error, told_kinds
 from holdfast.storage import (
     HoldfastError,
     Invalid,

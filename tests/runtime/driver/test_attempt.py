@@ -20,7 +20,6 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.outcomes import Cancelled, Phase, Succeeded, Unsuccessful
-from holdfast.runtime.metrics import SlotMetrics
 from holdfast.runtime.network import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -32,12 +31,13 @@ from holdfast.runtime.network import (
     Ready,
     Start,
 )
+from holdfast.runtime.protocol.metrics import SlotMetrics
 from holdfast.storage import Unavailable
 
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("attempt", "feed"):
+    for module in ("attempt", "source_feed"):
         monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
 
 

@@ -15,7 +15,7 @@ from holdfast.runtime.network import Failed, Heartbeat, Ready
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("attempt", "feed"):
+    for module in ("attempt", "source_feed"):
         monkeypatch.setattr(f"holdfast.runtime.driver.{module}.ThreadPoolExecutor", InlineExecutor)
 
 

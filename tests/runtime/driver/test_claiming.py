@@ -21,7 +21,7 @@ from holdfast.runtime.driver.claiming import (
     handed_on,
 )
 from holdfast.runtime.driver.restoring import LATEST
-from holdfast.runtime.driver.starting import Beginning, begin
+from holdfast.runtime.driver.startup.beginning import Beginning, begin
 from holdfast.storage import (
     Corrupt,
     Fenced,

@@ -10,7 +10,7 @@ import pytest
 from claim_stage import Other, Refuses, RefusesFiles, Run, Unaware, fits, own, shared
 from holdfast.runtime.driver.claiming import claimed_before, claims_as_properties
 from holdfast.runtime.driver.restoring import LATEST
-from holdfast.runtime.driver.starting import Beginning, begin
+from holdfast.runtime.driver.startup.beginning import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,

@@ -9,7 +9,7 @@ import pytest
 from holdfast.backends.operator_snapshots import OPERATOR_KIND
 from holdfast.backends.snapshots import PARQUET_KIND
 from holdfast.runtime.driver.restoring import check_fit, find_restore_point
-from holdfast.runtime.plan import JobPlan
+from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import (
     CheckpointMetadata,
     Invalid,

@@ -10,16 +10,16 @@ from unittest.mock import patch
 import pytest
 
 from attempt_stage import PlayedSource, an_order
+from holdfast.runtime.api.errors import JobFailed
+from holdfast.runtime.api.restart_strategies import FixedDelayRestart, RestartDecider
 from holdfast.runtime.checkpoint import SavepointPurpose
-from holdfast.runtime.driver.ended import EndedRun
+from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
+from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
 from holdfast.runtime.driver.handle import JobHandle
-from holdfast.runtime.driver.keeper import CheckpointKeeper
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.errors import JobFailed
 from holdfast.runtime.network import Collect
-from holdfast.runtime.restarts import FixedDelayRestart, RestartDecider
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,

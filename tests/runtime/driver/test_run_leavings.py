@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from claim_stage import Other, Refuses
+from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import (
     AbortReason,
     Begin,
@@ -18,7 +19,6 @@ from holdfast.runtime.checkpoint import (
     Store,
     Trigger,
 )
-from holdfast.runtime.config import CheckpointConfig
 from holdfast.runtime.driver.claiming import ClaimedCheckpoint, claimed_before
 from holdfast.runtime.driver.events import CancelWanted, EventQueue, StoreFailed
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
@@ -75,7 +75,9 @@ def test_a_job_that_has_finished_leaves_a_record_of_it() -> None:
 def test_no_checkpoint_is_deleted_before_the_end_is_recorded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.runtime.driver.keeper._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(
+        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._FIRST_PAUSE_S", 0.001
+    )
     stage = Stage([completes(1, succeeds)])
     newest: list[JobResult | None] = []
 

@@ -12,8 +12,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from holdfast.runtime.addresses import Listening
-from holdfast.runtime.metrics import OperatorMetrics, SlotMetrics
+from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.network import (
     Acknowledge,
     Cancel,
@@ -34,10 +33,11 @@ from holdfast.runtime.network import (
     ToDriver,
     ToSlot,
 )
-from holdfast.runtime.network.wire_errors import from_wire, to_wire
-from holdfast.runtime.process_facts import MemoryFacts, ProcessIdentity
+from holdfast.runtime.network.flight_errors import from_wire, to_wire
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
-from holdfast.runtime.staging import Superseded
+from holdfast.runtime.protocol.metrics import OperatorMetrics, SlotMetrics
+from holdfast.runtime.protocol.process_facts import MemoryFacts, ProcessIdentity
+from holdfast.runtime.task.staging import Superseded
 from holdfast.storage import (
     Corrupt,
     FileHandle,

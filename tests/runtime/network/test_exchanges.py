@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from holdfast.runtime.channel import Bell, Closed
-from holdfast.runtime.elements import Active, Barrier, Element, EndOfInput, Idle, Watermark
 from holdfast.runtime.network import Credentials
+from holdfast.runtime.protocol.elements import Active, Barrier, Element, EndOfInput, Idle, Watermark
+from holdfast.runtime.task.channel import Bell, Closed
 from holdfast.storage import Fenced, Invalid, Taken, Unavailable
 from slot_networks import (
     SCHEMA,

@@ -16,9 +16,7 @@ import msgspec
 import pytest
 from pyarrow import flight
 
-from holdfast.runtime.addresses import Listening, PortRange
-from holdfast.runtime.channel import Bell
-from holdfast.runtime.elements import EndOfInput
+from holdfast.runtime.api.addresses import Listening, PortRange
 from holdfast.runtime.network import (
     Credentials,
     DriverClient,
@@ -32,7 +30,9 @@ from holdfast.runtime.network import (
 )
 from holdfast.runtime.network.admission import headers_of
 from holdfast.runtime.network.server import ACTION
+from holdfast.runtime.protocol.elements import EndOfInput
 from holdfast.runtime.protocol.pushes import PushKey
+from holdfast.runtime.task.channel import Bell
 from holdfast.storage import Invalid, Unavailable
 from slot_networks import LOOPBACK, SCHEMA, TRUSTED, Errors, Slot, rows, sender_to
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from holdfast.runtime.channel import Closed
-from holdfast.runtime.elements import Barrier, Watermark
 from holdfast.runtime.network import Admit, Credentials, InjectBarrier, RoomFor, SlotClient
+from holdfast.runtime.protocol.elements import Barrier, Watermark
 from holdfast.runtime.protocol.pushes import PushKey, Winner
-from holdfast.runtime.staging import Superseded
+from holdfast.runtime.task.channel import Closed
+from holdfast.runtime.task.staging import Superseded
 from holdfast.storage import Fenced, HoldfastError, Invalid, Unavailable
 from slot_networks import SCHEMA, STRANGER, TRUSTED, ZOMBIE, Slot, child, rows
 

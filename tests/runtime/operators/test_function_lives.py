@@ -21,8 +21,8 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.backends.keyed import EarlyFiles
-from holdfast.runtime.errors import UserCodeFailed
-from holdfast.runtime.functions import (
+from holdfast.runtime.api.errors import UserCodeFailed
+from holdfast.runtime.api.functions import (
     BatchContext,
     KeyedBatchFunction,
     KeyedContext,

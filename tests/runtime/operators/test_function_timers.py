@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.backends import StateBackend, ValueStateDescriptor
-from holdfast.runtime.elements import MAX_WATERMARK, MIN_WATERMARK
-from holdfast.runtime.errors import UserCodeFailed
-from holdfast.runtime.functions import (
+from holdfast.runtime.api.errors import UserCodeFailed
+from holdfast.runtime.api.functions import (
     BatchContext,
     KeyedBatchFunction,
     KeyedContext,
@@ -21,6 +20,7 @@ from holdfast.runtime.functions import (
     TimeDomain,
 )
 from holdfast.runtime.operators import KeyedBatchSpec, OperatorSpec
+from holdfast.runtime.protocol.elements import MAX_WATERMARK, MIN_WATERMARK
 from holdfast.storage import Invalid, load_storage
 from operator_runs import Fleet, keyed, running
 

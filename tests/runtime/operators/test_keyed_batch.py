@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.backends import ReducingStateDescriptor, StateBackend, ValueStateDescriptor
-from holdfast.runtime.functions import (
+from holdfast.runtime.api.functions import (
     BatchContext,
     BatchOrder,
     KeyedBatchFunction,

@@ -22,7 +22,7 @@ from holdfast.backends import (
     StateBackend,
     ValueStateDescriptor,
 )
-from holdfast.runtime.functions import (
+from holdfast.runtime.api.functions import (
     KeyedContext,
     KeyedProcessFunction,
     OutputTag,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.backends import ListStateDescriptor, ValueStateDescriptor
-from holdfast.runtime.errors import UserCodeFailed
-from holdfast.runtime.functions import Context, OutputTag, ProcessFunction, RuntimeContext
+from holdfast.runtime.api.errors import UserCodeFailed
+from holdfast.runtime.api.functions import Context, OutputTag, ProcessFunction, RuntimeContext
 from holdfast.runtime.operators import (
     FilterSpec,
     FlatMapSpec,

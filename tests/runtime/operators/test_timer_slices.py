@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.backends import StateBackend
-from holdfast.runtime.functions import (
+from holdfast.runtime.api.functions import (
     BatchContext,
     KeyedBatchFunction,
     KeyedContext,

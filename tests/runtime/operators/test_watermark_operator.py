@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.runtime.elements import EVENT_TIME, MAX_WATERMARK
 from holdfast.runtime.operators import WatermarkSpec
+from holdfast.runtime.protocol.elements import EVENT_TIME, MAX_WATERMARK
 from holdfast.storage import Invalid
 from operator_runs import Collected, Slot, running
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.sinks import FileSink, TwoPhaseCommitSink, WriterContext
-from holdfast.runtime.sinks.file_commits import FileCommittable, hidden_folder
-from holdfast.runtime.sinks.local_place import LocalPlace
+from holdfast.runtime.sinks.files.committables import FileCommittable, hidden_folder
+from holdfast.runtime.sinks.files.local_place import LocalPlace
 from holdfast.storage import HoldfastError
 from sink_files import files_in
 from sink_jobs import (

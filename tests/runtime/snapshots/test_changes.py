@@ -28,8 +28,8 @@ from holdfast.runtime import read_state
 from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
 from holdfast.runtime.snapshots.changes import NewState, SavepointChanges
 from holdfast.runtime.snapshots.composing import commit_whole, copied, joined, written_unkeyed
-from holdfast.runtime.spark.pickling import ByValue
-from holdfast.runtime.spark.state_writing import Carrier, Maker, Writer, Written
+from holdfast.runtime.spark.launching.pickling import ByValue
+from holdfast.runtime.spark.state_frames.state_writing import Carrier, Maker, Writer, Written
 from holdfast.storage import (
     CheckpointMetadata,
     Invalid,

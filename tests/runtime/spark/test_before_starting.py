@@ -15,13 +15,13 @@ import pytest
 
 from holdfast.backends import StateBackend
 from holdfast.runtime import CollectSink, JobHandle, StreamEnvironment
-from holdfast.runtime.plan import JobPlan, plan_job
+from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import Sink
-from holdfast.runtime.spark import interrupts
-from holdfast.runtime.spark.live_jobs import LiveJobs, SlotHold
-from holdfast.runtime.spark.session import _held_in_time
-from holdfast.runtime.spark.task_slots import most_task_slots
-from holdfast.runtime.spark.travel import check_travels
+from holdfast.runtime.spark.launching import interrupts
+from holdfast.runtime.spark.launching.pickling_checks import check_travels
+from holdfast.runtime.spark.sessions.live_jobs import LiveJobs, SlotHold
+from holdfast.runtime.spark.sessions.session_checks import _held_in_time
+from holdfast.runtime.spark.sessions.task_slots import most_task_slots
 from holdfast.storage import Invalid, JobManagerCheckpointStorage, load_storage
 from simulated_jobs import ORDERS, Builder
 

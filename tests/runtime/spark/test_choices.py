@@ -18,9 +18,9 @@ from holdfast.runtime import (
     NoRestart,
     StreamEnvironment,
 )
+from holdfast.runtime.api.restart_strategies import ExponentialDelayRestart
 from holdfast.runtime.command_line import CommandLine, running_with
 from holdfast.runtime.options import Settings, read_settings
-from holdfast.runtime.restarts import ExponentialDelayRestart
 from holdfast.runtime.spark.arguments import CodeArguments, choose_all
 from holdfast.runtime.spark.choices import Restoring, choose_restoring
 from holdfast.runtime.spark.session_settings import session_settings

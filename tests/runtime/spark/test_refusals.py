@@ -23,7 +23,7 @@ from holdfast.runtime import (
     NoRestart,
     StreamEnvironment,
 )
-from holdfast.runtime.spark.session import check_session
+from holdfast.runtime.spark.sessions.session_checks import check_session
 from holdfast.storage import Invalid
 from holdfast.storage.distribution import holdfast_version
 

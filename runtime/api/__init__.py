@@ -1,0 +1,8 @@
+"""What users write and set: functions, contracts of sinks, settings, errors.
+
+It imports no other folder of the room.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []

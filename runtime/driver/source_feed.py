@@ -1,0 +1,366 @@
+"""The driver's side of a source: what it commands the slots, in order, and where it has got to."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+from holdfast.runtime.checkpoint import SavepointOrder
+from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
+from holdfast.runtime.protocol.messages import (
+    Admit,
+    EndSource,
+    IdleSource,
+    InjectBarrier,
+    RoomFor,
+    ToSlot,
+)
+from holdfast.runtime.protocol.pushes import Winner
+from holdfast.storage import (
+    Clock,
+    Fenced,
+    SavepointFolder,
+    StateSnapshot,
+    SystemClock,
+    Unavailable,
+)
+
+__all__ = ["Feed", "SlotLink", "Source"]
+
+_ROOM_POLL_S = 1.0
+
+
+class SlotLink(Protocol):
+    """A slot, as the driver tells it things. Safe to call from any thread."""
+
+    def call(self, message: ToSlot) -> bool:
+        """Deliver a message; its docstring says what the answer means.
+
+        Raises:
+            Unavailable: the slot does not answer.
+            Fenced: the slot is of another attempt.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the connection back."""
+        ...
+
+
+class Source(ABC):
+    """A source in one attempt: started once, stopped once, with threads of its own between."""
+
+    uid: str
+
+    @abstractmethod
+    def start(self, feed: Feed) -> None:
+        """Begin to feed, from where the restored position says."""
+
+    @abstractmethod
+    def position(self) -> Any:
+        """Where the source has got to. Called between two admitted batches; must be quick."""
+
+    @abstractmethod
+    def store(
+        self,
+        position: Any,
+        checkpoint_id: int,
+        *,
+        completed: int | None,
+        savepoint: SavepointFolder | None = None,
+    ) -> StateSnapshot:
+        """Put a position into storage. Called in the background, in order of checkpoints.
+
+        `completed` is the newest checkpoint in the job's folder that is known to be complete. The
+        position may refer to files that this has, beside those that are written for it; others may
+        be deleted at any time. That of a `savepoint` refers to files in its folder alone, and no
+        later one refers to these; another thread calls for it, beside those of checkpoints.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop feeding; returns when nothing is fed any more. Also if it was never started."""
+
+
+class Feed:
+    """What a source may command the slots of one attempt. Safe to call from any thread.
+
+    Batches and barriers take turns: a barrier is never inside of a batch, and the position that
+    goes with it is that after the last batch before it. After a command that some slots may have
+    got and others not there is no other: a barrier behind half a batch would cut it in two.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        slots: Sequence[SlotLink],
+        addresses: Mapping[int, str],
+        events: EventQueue,
+        clock: Clock | None = None,
+    ) -> None:
+        self._source = source
+        self._clock = clock or SystemClock()
+        self._newest_s = self._clock.monotonic_s()
+        """When the newest batch was admitted; before the first one, when the source began."""
+        self._slots = slots
+        self.addresses = addresses
+        """Where tasks find the slots, by slot."""
+        self._events = events
+        self._lock = threading.Lock()
+        self._sequence = 0
+        self._is_over = False
+        self._is_broken = False
+        self._may_feed = threading.Event()
+        self._may_feed.set()
+        self._has_drained = False
+        self._telling = threading.Lock()
+        self._withheld: SourceFailed | None = None
+        """A failure that is told only if the source is to go on."""
+        self._cuts = ThreadPoolExecutor(1, f"barriers of {source.uid}")
+        # Not the same thread: the next barrier would wait for a place that is slow, and the slots
+        # meanwhile for that barrier, with those of all other sources.
+        self._stores = ThreadPoolExecutor(1, f"positions of {source.uid}")
+        self._waiting: set[int] = set()
+        """Checkpoints whose position is not yet being stored; who gives one up takes it out."""
+        self._saves = ThreadPoolExecutor(1, f"savepoints of {source.uid}")
+        self.rows = 0
+        self.batches = 0
+        self.has_ended = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the attempt is over: the source shall stop."""
+        return self._is_over
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing but barriers may be commanded for now: who does has to wait."""
+        return not self._may_feed.is_set()
+
+    def batch_age_s(self, now_s: float) -> float | None:
+        """How long ago the newest batch came in, or the source began; None if it has ended."""
+        return None if self.has_ended else round(max(0.0, now_s - self._newest_s), 1)
+
+    def await_room(self, limit_bytes: int) -> None:
+        """Wait until no slot has more than this of the source to process.
+
+        Raises:
+            Fenced: the attempt is over.
+        """
+        for slot in self._slots:
+            message = RoomFor(
+                source=self._source.uid, limit_bytes=limit_bytes, timeout_s=_ROOM_POLL_S
+            )
+            while not slot.call(message):
+                self._check_going_on()
+        self._check_going_on()
+
+    def admit(
+        self,
+        batch: int,
+        winners: Iterable[Winner],
+        *,
+        rows: int,
+        watermark: int | None,
+        admitted: Callable[[], None],
+    ) -> None:
+        """Let a batch that was pushed into the job; `admitted` moves the source's position.
+
+        Raises:
+            HoldfastError: a slot could not take it; the attempt fails.
+        """
+        listed = list(winners)
+        with self._turn() as sequence:
+            for slot in self._slots:
+                slot.call(
+                    Admit(
+                        source=self._source.uid,
+                        sequence=sequence,
+                        batch=batch,
+                        winners=listed,
+                        watermark=watermark,
+                    )
+                )
+            admitted()
+            self._newest_s = self._clock.monotonic_s()
+            self.rows += rows
+            self.batches += 1
+
+    def idle(self) -> None:
+        """Say that the source is silent for now."""
+        with self._turn() as sequence:
+            for slot in self._slots:
+                slot.call(IdleSource(source=self._source.uid, sequence=sequence))
+
+    def end(self) -> None:
+        """Say that no rows follow."""
+        with self._turn() as sequence:
+            for slot in self._slots:
+                slot.call(EndSource(source=self._source.uid, sequence=sequence))
+            self.has_ended = True
+
+    def fail(self, summary: str, details: str, *, is_fatal: bool = False, fault: str = "") -> None:
+        """Say that the source cannot go on; for `fault` see `SourceFailed`.
+
+        Nothing follows from that once it was drained: it is not to go on, and slots have told so
+        whoever was just pushing. While it is held it is told when it is released: if the job ends
+        instead, by the savepoint for which it is held, it has nothing to go on with.
+        """
+        failed = SourceFailed(self._source.uid, summary, details, is_fatal, fault)
+        with self._telling:
+            if self._has_drained:
+                return
+            if self.is_held:
+                self._withheld = failed
+                return
+        self._tell(failed)
+
+    def cut(
+        self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None = None
+    ) -> None:
+        """Have a barrier injected, in the background, as soon as no batch is being admitted.
+
+        `completed` is the newest checkpoint that is known to be complete, see `Barrier`. After that
+        of a savepoint that ends the job nothing is fed, unless `release` is called.
+        """
+        self._waiting.add(checkpoint_id)
+        self._cuts.submit(self._cut, checkpoint_id, completed, savepoint)
+
+    def give_up(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up: its position is not stored, if that has not begun."""
+        self._waiting.discard(checkpoint_id)
+
+    def drain(self) -> None:
+        """Say that no rows follow, in the background, wherever the source is by then.
+
+        Its position is not that of its end: whoever goes on from it reads what follows.
+        """
+        self._cuts.submit(self._drain)
+
+    def release(self) -> None:
+        """Feed again: the savepoint that was to end the job has failed."""
+        with self._telling:
+            self._may_feed.set()
+            withheld, self._withheld = self._withheld, None
+        if withheld is not None:
+            self._tell(withheld)
+
+    def close(self) -> None:
+        """The attempt is over: whoever feeds is stopped by an error at its next step."""
+        self._is_over = True
+        self._may_feed.set()
+        for threads in (self._cuts, self._stores, self._saves):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _drain(self) -> None:
+        try:
+            with self._turn(is_barrier=True) as sequence:
+                self._hold()
+                self._has_drained = True
+                if not self.has_ended:
+                    for slot in self._slots:
+                        slot.call(EndSource(source=self._source.uid, sequence=sequence))
+        except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
+            self._fail(f"it could not be ended: {error}")
+
+    def _cut(
+        self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None
+    ) -> None:
+        uid = self._source.uid
+        try:
+            with self._turn(is_barrier=True) as sequence:
+                if savepoint is not None and savepoint.ends_job:
+                    self._hold()
+                    if savepoint.is_decided:  # it has failed already, and `release` was called
+                        self.release()
+                for slot in self._slots:
+                    slot.call(
+                        InjectBarrier(
+                            source=uid,
+                            sequence=sequence,
+                            checkpoint_id=checkpoint_id,
+                            completed=completed,
+                            is_savepoint=savepoint is not None,
+                        )
+                    )
+                position = self._source.position()
+        except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
+            self._fail(f"a barrier could not be sent: {error}")
+            return
+        folder = None if savepoint is None else savepoint.folder
+        threads = self._stores if savepoint is None else self._saves
+        with suppress(RuntimeError):  # the attempt is over
+            threads.submit(self._store, position, checkpoint_id, completed, folder)
+
+    def _store(
+        self,
+        position: Any,
+        checkpoint_id: int,
+        completed: int | None,
+        folder: SavepointFolder | None,
+    ) -> None:
+        try:
+            self._waiting.remove(checkpoint_id)
+        except KeyError:
+            return  # it was given up
+        uid = self._source.uid
+        try:
+            stored = self._source.store(
+                position, checkpoint_id, completed=completed, savepoint=folder
+            )
+        except Exception as error:  # noqa: BLE001 - nobody else learns of it, and all would wait
+            self._events.put(CutFailed(checkpoint_id, uid, str(error) or repr(error)))
+        else:
+            self._events.put(SourceCut(checkpoint_id, uid, stored))
+
+    def _fail(self, summary: str) -> None:
+        self._tell(SourceFailed(self._source.uid, summary, ""))
+
+    def _tell(self, failed: SourceFailed) -> None:
+        if not self._is_over:
+            self._events.put(failed)
+
+    def _hold(self) -> None:
+        """Let nobody feed. In one's turn."""
+        self._may_feed.clear()
+        if self._is_over:  # who has said so may have done it just before
+            self._may_feed.set()
+
+    def _await_turn(self, *, is_barrier: bool) -> None:
+        """Return with the lock, when nobody else commands and this command may be."""
+        while True:
+            if not is_barrier:
+                self._may_feed.wait()
+            self._lock.acquire()
+            if is_barrier or self._may_feed.is_set():
+                return
+            self._lock.release()  # held in the meantime
+
+    @contextmanager
+    def _turn(self, *, is_barrier: bool = False) -> Iterator[int]:
+        """The number of the source's next command, while nobody else commands."""
+        self._await_turn(is_barrier=is_barrier)
+        try:
+            self._check_going_on()
+            if self._is_broken:
+                raise Unavailable(
+                    "a command of a source did not get to all slots, so no other may follow",
+                    where=f"source {self._source.uid!r}",
+                    fix="The job starts again from its last checkpoint",
+                )
+            self._is_broken = True
+            self._sequence += 1
+            yield self._sequence
+            self._is_broken = False
+        finally:
+            self._lock.release()
+
+    def _check_going_on(self) -> None:
+        if self._is_over:
+            raise Fenced(
+                "the attempt that a source feeds is over", where=f"source {self._source.uid!r}"
+            )

@@ -1,0 +1,115 @@
+"""Errors of the house on their way through Flight: what one side raises, the other one raises too.
+
+Flight has kinds of errors of its own, and room for bytes beside them: there the error travels as it
+is. What comes without such bytes was raised by the transport itself.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from holdfast.runtime.protocol.error_data import ToldError, tell_error, told_error, told_kinds
+from holdfast.runtime.task.channel import Closed
+from holdfast.runtime.task.staging import Superseded
+from holdfast.storage import HoldfastError, Invalid, Unavailable
+from holdfast.storage.errors import UNREADABLE
+
+__all__ = ["from_transport", "from_wire", "raising_house_errors", "raising_wire_errors", "to_wire"]
+
+_KINDS = told_kinds(Closed, Superseded)
+
+# An error travels in the trailers of a call, for which gRPC has 8 KB in all, and more only now and
+# then: a larger one arrives as an error of the transport, of another kind. Its text is there twice,
+# and what is not ASCII takes three times its size.
+_TITLE_BYTES = 300
+_MOST_BYTES = {"what": 600, "where": 600, "expected": 600, "found": 1800, "fix": 600}
+_decoder = msgspec.msgpack.Decoder(ToldError)
+
+
+def to_wire(error: HoldfastError, *, is_stranger: bool = False) -> Exception:
+    """The error as one that a Flight server raises; to a stranger it says `unauthenticated`."""
+    told = tell_error(error, _KINDS)
+    parts = {name: _cut(text, _MOST_BYTES[name]) for name, text in _parts(told).items()}
+    data = msgspec.msgpack.encode(msgspec.structs.replace(told, **parts))
+    kind = flight.FlightUnauthenticatedError if is_stranger else flight.FlightServerError
+    title = str(error).encode("ascii", "replace")[:_TITLE_BYTES].decode()
+    wired: Exception = kind(title, data)
+    return wired
+
+
+def from_wire(error: Exception) -> HoldfastError | None:
+    """The error that the other side raised, if it is one that the other side raised."""
+    data = getattr(error, "extra_info", None)
+    if not data:
+        return None
+    try:
+        sent = _decoder.decode(data)
+    except UNREADABLE:
+        return None
+    return told_error(sent, _KINDS)
+
+
+def from_transport(error: Exception, *, where: str) -> HoldfastError:
+    """What an error of Flight or Arrow that carries none of the house means to the caller."""
+    if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
+        return Invalid("the call was refused", where=where, found=_plainly(error))
+    if isinstance(error, flight.FlightTimedOutError):
+        return Unavailable("there was no answer in time", where=where, found=_plainly(error))
+    if isinstance(error, flight.FlightServerError):
+        return Invalid(
+            "the other side could not do what it was asked", where=where, found=str(error)
+        )
+    if isinstance(error, flight.FlightError | OSError):
+        return Unavailable("the other side cannot be reached", where=where, found=_plainly(error))
+    return Invalid("the rows cannot be sent", where=where, found=_plainly(error))
+
+
+@contextmanager
+def raising_house_errors(where: str) -> Iterator[None]:
+    """On the client's side: turn errors of Flight and Arrow into those of the house."""
+    try:
+        yield
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise (from_wire(error) or from_transport(error, where=where)) from error
+
+
+@contextmanager
+def raising_wire_errors(where: str) -> Iterator[None]:
+    """On the server's side: send errors as they are, and of what nobody foresaw all that helps."""
+    try:
+        yield
+    except HoldfastError as error:
+        raise to_wire(error) from error
+    except flight.FlightError:
+        raise
+    except Exception as error:
+        unforeseen = Invalid(
+            "a message could not be handled", where=where, found=traceback.format_exc()
+        )
+        raise to_wire(unforeseen) from error
+
+
+def _plainly(error: Exception) -> str:
+    """Without gRPC's account of its own state."""
+    return str(error).partition(". gRPC client debug context")[0]
+
+
+def _parts(told: ToldError) -> dict[str, str]:
+    return {name: getattr(told, name) for name in _MOST_BYTES}
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    """Of too long a text its beginning and its end: a traceback says why in its last line."""
+    data = text.encode(errors="replace")
+    if len(data) <= most_bytes:
+        return text
+    left = f" … {len(data) - most_bytes} bytes left out … "
+    first = most_bytes * 2 // 3
+    last = most_bytes - first - len(left.encode())
+    return data[:first].decode(errors="ignore") + left + data[-last:].decode(errors="ignore")

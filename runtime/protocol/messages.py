@@ -1,0 +1,247 @@
+"""All that driver, slots and pushing tasks say to each other, but for the rows themselves.
+
+A message is answered by truth or falsehood; its docstring says what that means, and where it says
+nothing the answer is True. Each may come twice, when an answer was lost: whoever handles it does
+nothing a second time.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
+from holdfast.runtime.protocol.metrics import LongCall, SlotMetrics
+from holdfast.runtime.protocol.process_facts import MemoryFacts, ProcessIdentity
+from holdfast.runtime.protocol.pushes import PushKey, Winner
+from holdfast.storage import StateSnapshot
+
+__all__ = [
+    "Acknowledge",
+    "Admit",
+    "BeginSavepoint",
+    "Cancel",
+    "CheckpointAborted",
+    "CheckpointCompleted",
+    "Collect",
+    "Decline",
+    "EndSource",
+    "Exchange",
+    "Failed",
+    "Finish",
+    "Finished",
+    "Heartbeat",
+    "IdleSource",
+    "InjectBarrier",
+    "Push",
+    "Ready",
+    "Register",
+    "RoomFor",
+    "Start",
+    "ToDriver",
+    "ToSlot",
+]
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """All slots have registered. `peers` has the address of each slot, by slot."""
+
+    peers: dict[int, str]
+
+
+class Admit(msgspec.Struct, frozen=True, kw_only=True, tag="admit"):
+    """Let a batch in, of which these attempts count: `Staging.admit`."""
+
+    source: str
+    sequence: int
+    batch: int
+    winners: list[Winner]
+    watermark: int | None = None
+
+
+class BeginSavepoint(msgspec.Struct, frozen=True, kw_only=True, tag="begin_savepoint"):
+    """The barriers of this number will be of a savepoint; none is injected before all know.
+
+    If it `ends_job` nothing is processed behind them, until it is known to have failed. The slot
+    has been started with what it needs to get to the directory. False: it does not get there.
+    """
+
+    checkpoint_id: int
+    directory: str
+    folder: str
+    """The name of the savepoint's folder in the directory."""
+    format: str
+    ends_job: bool
+
+    def __repr__(self) -> str:
+        """Without the directory, in whose URL people may have put a password."""
+        return f"BeginSavepoint({self.checkpoint_id}, {self.folder!r}, {self.format!r})"
+
+
+class InjectBarrier(msgspec.Struct, frozen=True, kw_only=True, tag="inject_barrier"):
+    """Cut the source here: `Staging.barrier`. What it says of the checkpoint is the `Barrier`'s."""
+
+    source: str
+    sequence: int
+    checkpoint_id: int
+    completed: int | None
+    is_savepoint: bool = False
+
+
+class IdleSource(msgspec.Struct, frozen=True, kw_only=True, tag="idle_source"):
+    """The source is silent for now: `Staging.idle`."""
+
+    source: str
+    sequence: int
+
+
+class EndSource(msgspec.Struct, frozen=True, kw_only=True, tag="end_source"):
+    """The source has ended: `Staging.end`."""
+
+    source: str
+    sequence: int
+
+
+class CheckpointCompleted(msgspec.Struct, frozen=True, tag="checkpoint_completed"):
+    """The checkpoint is committed: sinks may commit what belongs to it."""
+
+    checkpoint_id: int
+
+
+class CheckpointAborted(msgspec.Struct, frozen=True, tag="checkpoint_aborted"):
+    """The checkpoint will not be committed."""
+
+    checkpoint_id: int
+
+
+class Finish(msgspec.Struct, frozen=True, tag="finish"):
+    """The final checkpoint is done, or none was wanted: close everything and return."""
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """The attempt is over: stop without finishing."""
+
+    reason: str
+
+
+class RoomFor(msgspec.Struct, frozen=True, kw_only=True, tag="room_for"):
+    """Wait until no more than this is left of the source, and say whether it is so."""
+
+    source: str
+    limit_bytes: int
+    timeout_s: float
+
+
+ToSlot: TypeAlias = (
+    Start
+    | Admit
+    | BeginSavepoint
+    | InjectBarrier
+    | IdleSource
+    | EndSource
+    | CheckpointCompleted
+    | CheckpointAborted
+    | Finish
+    | Cancel
+    | RoomFor
+)
+
+
+class Register(msgspec.Struct, frozen=True, kw_only=True, tag="register"):
+    """A slot is there, at this address. False: its attempt is not wanted; it shall stop."""
+
+    slot: int
+    address: str
+    holdfast_version: str
+    python_version: str
+    process: ProcessIdentity
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """All operators of the slot are open, with what they have restored; it processes."""
+
+    slot: int
+
+
+class Acknowledge(msgspec.Struct, frozen=True, kw_only=True, tag="acknowledge"):
+    """A slot's whole part of a checkpoint is in storage: `parts` by uid of the operator.
+
+    False: nobody waits for it any more.
+    """
+
+    checkpoint_id: int
+    slot: int
+    parts: dict[str, list[StateSnapshot]]
+    statistics: SlotStatistics
+
+
+class Decline(msgspec.Struct, frozen=True, kw_only=True, tag="decline"):
+    """A slot cannot do its part of a checkpoint, and goes on."""
+
+    checkpoint_id: int
+    slot: int
+    reason: str
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """A slot has failed: with it the attempt, and the job too if it is fatal.
+
+    `uid` is that of the operator which failed, if it was one.
+    """
+
+    slot: int
+    uid: str | None
+    summary: str
+    traceback: str
+    is_fatal: bool
+    is_users: bool = False
+    """Whether the user's code raised it, and not because of the world around it."""
+    memory: MemoryFacts = MemoryFacts()
+    """What the slot sees after it: another one may have been killed."""
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """All chains of the slot have ended; a final checkpoint may follow."""
+
+    slot: int
+
+
+class Collect(msgspec.Struct, frozen=True, kw_only=True, tag="collect"):
+    """Rows of a collecting sink: one part, once for good."""
+
+    uid: str
+    part: str
+    rows: bytes
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
+    """The slot lives. False: its attempt is not wanted any more; it shall stop.
+
+    One that `is_closing` has committed all that it was told to, and only closes its operators.
+    `call` is what its thread has been in for some time.
+    """
+
+    slot: int
+    metrics: SlotMetrics = SlotMetrics()
+    is_closing: bool = False
+    memory: MemoryFacts = MemoryFacts()
+    call: LongCall | None = None
+
+
+ToDriver: TypeAlias = (
+    Register | Ready | Acknowledge | Decline | Failed | Finished | Collect | Heartbeat
+)
+
+
+class Push(msgspec.Struct, frozen=True, tag="push"):
+    """The stream that this opens brings rows of a source, to be staged."""
+
+    key: PushKey
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag="exchange"):
+    """The stream that this opens brings all elements of an edge from one upstream slot."""
+
+    edge: str
+    sender: int

@@ -1,0 +1,144 @@
+"""One slot's writer of files: rolls over at each checkpoint, and before if a file is large."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from holdfast.runtime.api.sinks import SinkWriter, WriterContext
+from holdfast.runtime.sinks.files.committables import FileCommittable, final_name, hidden_name
+from holdfast.runtime.sinks.files.formats import Encoding, FileFormat, RowEncoder
+from holdfast.runtime.sinks.files.places import HiddenFile, Place, translating
+from holdfast.storage import HoldfastError
+
+__all__ = ["FileSinkWriter", "Rolling"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """When a file is full; None: not before the checkpoint."""
+
+    max_file_bytes: int | None
+    max_rows: int | None
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    hidden: str
+    file: HiddenFile
+    encoder: RowEncoder
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _FullFile:
+    hidden: str
+    file: HiddenFile
+    size_bytes: int
+    rows: int
+
+
+class FileSinkWriter(SinkWriter[FileCommittable]):
+    """Writes files under hidden names; a file is opened by the first row that it holds."""
+
+    def __init__(
+        self,
+        context: WriterContext,
+        place: Place,
+        *,
+        token: str,
+        file_format: FileFormat,
+        encoding: Encoding,
+        rolling: Rolling,
+    ) -> None:
+        """`token` is the writer's alone; it is part of the name of every file."""
+        self._context = context
+        self._place = place
+        self._token = token
+        self._format = file_format
+        self._encoding = encoding
+        self._rolling = rolling
+        self._open: _OpenFile | None = None
+        self._full: list[_FullFile] = []
+        self._files = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        start = 0
+        while start < batch.num_rows:
+            current = self._opened()
+            most = self._rolling.max_rows
+            room = batch.num_rows if most is None else most - current.rows
+            part = batch.slice(start, room)
+            with translating("write a file of a sink", current.file.where):
+                current.encoder.write(part)
+            current.rows += part.num_rows
+            start += part.num_rows
+            if self._is_full(current):
+                self._finish(current)
+
+    def prepare(self, checkpoint_id: int) -> Sequence[FileCommittable]:
+        if self._open is not None:
+            self._finish(self._open)
+        full, self._full = self._full, []
+        ending = self._format.ending(self._encoding.compression)
+        return [
+            FileCommittable(
+                root=self._place.url,
+                hidden=each.hidden,
+                final=final_name(
+                    self._context,
+                    checkpoint_id=checkpoint_id,
+                    number=number,
+                    token=self._token,
+                    ending=ending,
+                ),
+                size_bytes=each.size_bytes,
+                rows=each.rows,
+            )
+            for number, each in enumerate(full)
+        ]
+
+    def close(self) -> None:
+        files = [each.file for each in self._full]
+        if self._open is not None:
+            files.append(self._open.file)
+        self._open, self._full = None, []
+        for file in files:
+            _discard(file)
+
+    def _opened(self) -> _OpenFile:
+        if self._open is None:
+            hidden = hidden_name(self._context, number=self._files, token=self._token)
+            self._files += 1
+            with translating("begin a file of a sink", self._place.where(hidden)):
+                file = self._place.create(hidden)
+                try:
+                    encoder = self._format.encoder(file, self._encoding)
+                except BaseException:
+                    _discard(file)
+                    raise
+            self._open = _OpenFile(hidden, file, encoder)
+        return self._open
+
+    def _is_full(self, current: _OpenFile) -> bool:
+        rolling = self._rolling
+        return current.rows == rolling.max_rows or (
+            rolling.max_file_bytes is not None and current.file.tell() >= rolling.max_file_bytes
+        )
+
+    def _finish(self, current: _OpenFile) -> None:
+        with translating("finish a file of a sink", current.file.where):
+            current.encoder.end()
+            size_bytes = current.file.finish()
+        self._open = None
+        self._full.append(_FullFile(current.hidden, current.file, size_bytes, current.rows))
+
+
+def _discard(file: HiddenFile) -> None:
+    try:
+        with translating("remove a file of a sink", file.where):
+            file.discard()
+    except HoldfastError:
+        return  # it stays hidden, and the next attempt's `clean` removes it

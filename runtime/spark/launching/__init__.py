@@ -1,0 +1,5 @@
+"""Slots as a Spark job: the barrier stage, what is pickled for it, signals, Spark's log."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

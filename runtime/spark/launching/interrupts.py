@@ -1,0 +1,229 @@
+"""Ctrl-C and SIGTERM while a job starts and runs: it stops, and one line says how to go on.
+
+Spark has a handler of its own, which calls the JVM from within a call to the JVM. And a call that a
+signal breaks off leaves a trace in the log. So what calls the JVM runs in a thread of its own, and
+the main thread, which gets the signals, only waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Generic, NoReturn, TypeVar
+
+from pyspark import InheritableThread
+
+from holdfast.runtime.driver.handle import JobHandle
+from holdfast.runtime.driver.run import JobStatus
+from holdfast.runtime.spark.launching.progress import follow
+
+__all__ = ["TERMINATED", "Work", "begun", "preparing", "seen_through", "stoppable"]
+
+TERMINATED = 143
+"""The exit code of who was stopped by SIGTERM, as shells have it."""
+_logger = logging.getLogger(__name__)
+_Made = TypeVar("_Made")
+_WAIT_S = 0.5  # a wait without an end would hold signals back on some systems
+_STOPPED_WITHIN_S = 30.0
+_watched: dict[str, tuple[JobHandle, str]] = {}
+"""Jobs that the main thread has started and may wait for, or not; by name, with their places."""
+_being_stopped: set[str] = set()
+_before: dict[int, Any] = {}
+"""What signals did before they stopped those jobs."""
+
+
+class Work(Generic[_Made]):
+    """A call in a thread of its own, which has what Spark keeps by thread."""
+
+    def __init__(
+        self, call: Callable[[], _Made], abandon: Callable[[_Made], Any] | None = None
+    ) -> None:
+        self._call = call
+        self._abandon = abandon
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+        self._made: list[_Made] = []
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
+
+    def begin(self) -> Work[_Made]:
+        """Have it run. Who may be interrupted here has it already, to give it up."""
+        InheritableThread(target=self._run, name="holdfast-start", daemon=True).start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            made = self._call()
+            with self._lock:
+                self._made.append(made)
+                is_abandoned = self._is_abandoned
+            if is_abandoned and self._abandon is not None:
+                self._abandon(made)
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def result(self) -> _Made:
+        """Wait for it; what it raised is raised here."""
+        while not self._ended.wait(_WAIT_S):
+            pass
+        if self._error is not None:
+            raise self._error
+        return self._made[0]
+
+    def give_up(self) -> None:
+        """Abandon what comes of it: now, or when it comes."""
+        with self._lock:
+            self._is_abandoned = True
+            made = list(self._made)
+        for each in made:
+            if self._abandon is not None:
+                self._abandon(each)
+
+
+def seen_through(start: Callable[[], JobHandle], name: str, url: str) -> JobStatus:
+    """Start a job and wait for its end, or for a signal, which stops it.
+
+    Raises:
+        JobFailed: it has failed; and whatever `start` raises.
+        KeyboardInterrupt, SystemExit: it was stopped.
+    """
+    work = Work(start, lambda job: job.interrupt())
+    with stoppable():
+        try:
+            job = work.begin().result()
+            follow(job)
+        except (KeyboardInterrupt, SystemExit) as stop:
+            _told(stop, name, url)
+            work.give_up()
+            raise
+    return job.result()
+
+
+def begun(start: Callable[[], JobHandle], name: str, url: str) -> JobHandle:
+    """Start a job. From then on signals stop it as they stop `execute`, whatever waits for it."""
+    if threading.current_thread() is not threading.main_thread():
+        return start()  # no signal comes here, and who waits for this sees to them
+    work = Work(start, lambda job: job.interrupt())
+    with stoppable():
+        try:
+            job = work.begin().result()
+        except (KeyboardInterrupt, SystemExit) as stop:
+            _told(stop, name, url)
+            work.give_up()
+            raise
+        _watch(job, name, url)
+    _take_signals()
+    return job
+
+
+@contextmanager
+def preparing() -> Iterator[None]:
+    """While there is no job yet, a signal ends it by one line too."""
+    with stoppable():
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit) as stop:
+            _logger.warning("%s before a job was started", _word(stop))
+            _be_quiet_of(stop)
+            raise
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """In the main thread signals raise here what Python does, whatever Spark has put there.
+
+    SIGTERM only if the program does nothing of its own with it; and Ctrl-C not if it is ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    there = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
+    if there[signal.SIGINT] not in (signal.SIG_IGN, _stop_watched):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if there[signal.SIGTERM] == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        for kind, handler in there.items():
+            if handler is not None:  # None was not put there by Python
+                signal.signal(kind, handler)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(TERMINATED)
+
+
+def _watch(job: JobHandle, name: str, url: str) -> None:
+    for ended in [each for each, (known, _) in _watched.items() if known.status.is_final]:
+        del _watched[ended]
+    _being_stopped.discard(name)
+    _watched[name] = (job, url)
+
+
+def _take_signals() -> None:
+    """Put Spark's handler, which kills slots by calls to the JVM, behind ours; not a program's."""
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        there = signal.getsignal(kind)
+        is_sparks = str(getattr(there, "__module__", "")).startswith("pyspark.")
+        if is_sparks or there in (signal.default_int_handler, signal.SIG_DFL):
+            _before[kind] = there
+            signal.signal(kind, _stop_watched)
+
+
+def _stop_watched(number: int, frame: FrameType | None) -> None:
+    live = {name: each for name, each in _watched.items() if not each[0].status.is_final}
+    if number == signal.SIGINT and (not live or hasattr(sys, "ps1")):
+        # At a prompt it ends what is waited for: the jobs go on, and their handles are there.
+        before = signal.default_int_handler if live else _before[number]
+        before(number, frame)
+        return
+    stop = SystemExit(TERMINATED) if number == signal.SIGTERM else KeyboardInterrupt()
+    threads = []
+    for name, (job, url) in live.items():
+        if name not in _being_stopped:  # who signals twice does not wait for it
+            _being_stopped.add(name)
+            _told(stop, name, url)
+            # Not one of Spark's threads: what is interrupted here may be a call to the JVM.
+            threads.append(threading.Thread(target=job.interrupt, name="holdfast-stop"))
+            threads[-1].daemon = True
+            threads[-1].start()
+    _be_quiet_of(stop)
+    for thread in threads:
+        thread.join(_STOPPED_WITHIN_S)
+    raise stop
+
+
+def _word(stop: BaseException) -> str:
+    return "terminated" if isinstance(stop, SystemExit) else "interrupted"
+
+
+def _told(stop: BaseException, name: str, url: str) -> None:
+    """Say it in one line, and let it be the last: a traceback would be about the waiting."""
+    told: set[str] = stop.__dict__.setdefault("told", set())
+    if name in told:
+        return
+    told.add(name)
+    if url.startswith("memory:"):
+        rest = "its checkpoints were in memory, so it cannot go on"
+    else:
+        rest = f'its checkpoints stay at {url}: go on with execute({name!r}, restore="latest")'
+    _logger.warning("job %r is %s; %s", name, _word(stop), rest)
+    _be_quiet_of(stop)
+
+
+def _be_quiet_of(stop: BaseException) -> None:
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if error is not stop:
+            before(kind, error, trace)
+
+    sys.excepthook = hook

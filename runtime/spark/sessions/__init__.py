@@ -1,0 +1,5 @@
+"""Spark sessions: which one a job gets, and whether it has what the job needs."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

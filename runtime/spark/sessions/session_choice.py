@@ -1,0 +1,113 @@
+"""Which session an environment gets that was given none: the one that its program was started for.
+
+In this order: the active session, or the one of a context that is there; a session at the master
+that is named, by spark-submit, by `MASTER`, by `PYSPARK_SUBMIT_ARGS` or in spark-defaults.conf; and
+where no master is named, a session on this machine that has room for the job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from holdfast.runtime.spark.sessions.session_checks import (
+    CORES_FOR_SOURCES,
+    on_this_machine,
+    with_this_python,
+)
+from holdfast.storage import Invalid
+
+__all__ = ["choose_session"]
+
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit for the program that it runs: its JVM is there, with all settings."""
+_LOCAL_IP = "SPARK_LOCAL_IP"
+_ALL_CORES = "local[*]"
+"""What Spark takes where no master is named; a user may have named it, too."""
+_NAMES_MASTER = re.compile(r"--master|spark\.master|--properties-file")
+
+
+def choose_session(size: Callable[[Mapping[str, str]], int]) -> SparkSession:
+    """The session that the program was started for, or one on this machine.
+
+    `size` answers how many slots there will be, from the settings of a session that is yet to be
+    made; only a session on this machine is made for them. `check_session` tells whether another one
+    will do.
+
+    Raises:
+        Invalid: a server of Spark Connect is named; and what `size` raises.
+    """
+    there = SparkSession.getActiveSession()
+    if there is not None:
+        return there
+    if SparkContext._active_spark_context is not None:
+        # No setting of ours: they would change the session that this context may have already.
+        return SparkSession.builder.getOrCreate()
+    _refuse_connect(os.environ.get("SPARK_REMOTE"))
+    is_sure = _GATEWAY not in os.environ and not _mentions_master()
+    if is_sure:  # its processes may be where the machine's own name leads nowhere
+        os.environ.setdefault(_LOCAL_IP, "127.0.0.1")
+    # The settings are known to the JVM only, so it begins before the session does.
+    SparkContext._ensure_initialized()
+    conf = SparkConf()
+    _refuse_connect(conf.get("spark.remote", None))
+    master = conf.get("spark.master", _ALL_CORES) or _ALL_CORES
+    slots = size(dict(conf.getAll()))
+    is_named = master != _ALL_CORES or _mentions_master() or _submit_names_master()
+    if is_named:
+        if master.startswith("local"):
+            with_this_python()
+        return _made(SparkSession.builder, conf)
+    builder = on_this_machine(f"local[{slots + CORES_FOR_SOURCES}]")
+    if not conf.contains("spark.sql.shuffle.partitions"):
+        builder = builder.config("spark.sql.shuffle.partitions", str(CORES_FOR_SOURCES))
+    return _made(builder, conf)
+
+
+def _made(builder: SparkSession.Builder, conf: SparkConf) -> SparkSession:
+    # Without a name Spark says `pyspark-shell`, for every program.
+    has_name = conf.get("spark.app.name", "pyspark-shell") != "pyspark-shell"
+    return (builder if has_name else builder.appName("holdfast")).getOrCreate()
+
+
+def _refuse_connect(url: str | None) -> None:
+    if not url:
+        return
+    raise Invalid(
+        "a server of Spark Connect cannot carry a job",
+        where="SPARK_REMOTE, or the setting spark.remote",
+        expected="a master, in the driver's own process",
+        found=url,
+        fix="Spark Connect hides the driver; start the job with spark-submit or a local master",
+    )
+
+
+def _mentions_master() -> bool:
+    """Whether a master may be named outside of the JVM; sure only if it is not."""
+    if os.environ.get("MASTER"):
+        return True
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf")
+    texts = [os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
+    try:
+        lines = (folder / "spark-defaults.conf").read_text("utf-8", "replace").splitlines()
+        texts += [line for line in lines if not line.lstrip().startswith("#")]
+    except OSError:
+        pass  # there is none, or Spark cannot read it either
+    return any(map(_NAMES_MASTER.search, texts))
+
+
+def _submit_names_master() -> bool:
+    """Whether the command line of spark-submit names one; its JVM knows it."""
+    if _GATEWAY not in os.environ:
+        return False
+    jvm: Any = SparkContext._jvm
+    command = jvm.System.getProperty("sun.java.command") or ""
+    return bool(_NAMES_MASTER.search(command))

@@ -1,0 +1,148 @@
+"""The columns of a DataFrame that state is written from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from holdfast.backends.key_codec import key_codec_for
+from holdfast.backends.shuffled_rows import RowColumns
+from holdfast.backends.type_schema import Schema
+from holdfast.backends.typed_values import ENCODING, ValueForm
+from holdfast.runtime.columns.types import parts_of
+from holdfast.runtime.operators.key_columns import key_type_of
+from holdfast.runtime.planning.partitioning import key_type
+from holdfast.storage import Invalid
+
+__all__ = [
+    "check_frame",
+    "column_of",
+    "encoding_of",
+    "is_packed",
+    "key_schema",
+    "last_used_of",
+    "selected",
+]
+
+
+def key_schema(schema: pa.Schema, names: Sequence[str], uid: str) -> Schema:
+    """The type of the keys that these columns make, as the job has it that is keyed by them.
+
+    Raises:
+        Invalid: a column's type cannot be a key.
+    """
+    if len(names) == 1 and pa.types.is_nested(schema.field(names[0]).type):
+        kind = key_type(schema.field(names[0]).type, column=names[0])
+    else:
+        kind = key_type_of(schema, names, uid)
+    return key_codec_for(kind).describe()
+
+
+def column_of(
+    frame: DataFrame, argument: str, said: str | None, *, when: bool, state: str
+) -> str | None:
+    """The column that was said, or that is called as its argument, `when` there may be one.
+
+    Raises:
+        Invalid: one was said, and the state has no use for it.
+    """
+    if said is not None and not when:
+        raise Invalid(
+            f"state {state!r} has no use for {argument}=",
+            expected=_USES[argument],
+            found=f"{argument}={said!r}",
+            fix="Leave it out, or give the state's own descriptor",
+        )
+    if said is not None or not when:
+        return said
+    usual = _USUAL.get(argument, argument)
+    return usual if usual in frame.columns else None
+
+
+_USES = {
+    "map_key": "it with a map",
+    "position": "it with a list",
+    "last_used": "it with a time to live, which the descriptor says by ttl=",
+}
+_USUAL = {"last_used": "last_used_ms"}
+
+
+def last_used_of(frame: DataFrame, said: str | None, *, has_ttl: bool, state: str) -> str | None:
+    """The column of times of last use; of which none are left out without a word.
+
+    Raises:
+        Invalid: there is one, and the state has no time to live.
+    """
+    found = column_of(frame, "last_used", said, when=has_ttl, state=state)
+    if not has_ttl and _USUAL["last_used"] in frame.columns:
+        raise Invalid(
+            f"state {state!r} has no time to live, and the DataFrame says when rows were last used",
+            expected="a descriptor with ttl=, as the job has it",
+            found=f"a column {_USUAL['last_used']!r}",
+            fix="If it is to have none from now on, drop that column first",
+        )
+    return found
+
+
+def encoding_of(field: pa.Field) -> str:
+    """How bytes are written that a column, or a part of it, has as they are; empty if none."""
+    own = (field.metadata or {}).get(ENCODING.encode(), b"").decode(errors="replace")
+    inner = (encoding_of(each) for each in parts_of(field.type))
+    return own or next(filter(None, inner), "")
+
+
+def is_packed(
+    frame: DataFrame, value: str, *, said: bool | None, values: Schema, state: str
+) -> bool | None:
+    """Whether a column has MessagePack where there is no type, as it was said, or was read.
+
+    None: nobody knows. Spark forgets what a column was read as, if another is computed of it.
+
+    Raises:
+        Invalid: it was said, and such `values` have a type everywhere.
+    """
+    if said is not None and not encoding_of(ValueForm(values, checked=True).field):
+        raise Invalid(
+            f"state {state!r} has no use for packed=",
+            expected="it with types that have no column of their own, such as Any",
+            found=f"packed={said}",
+            fix="Leave it out",
+        )
+    if said is not None or value not in frame.columns:
+        return said
+    metadata: Mapping[str, Any] = frame.schema[value].metadata or {}
+    return True if metadata.get(ENCODING) == "msgpack" else None
+
+
+def _names(columns: RowColumns) -> list[str]:
+    named = [columns.value, columns.map_key, columns.position, columns.last_used]
+    return list(dict.fromkeys([*columns.key, *filter(None, named)]))
+
+
+def selected(columns: RowColumns) -> list[Any]:
+    """These columns, each once."""
+    return [F.col("`{}`".format(name.replace("`", "``"))) for name in _names(columns)]
+
+
+def check_frame(frame: DataFrame, columns: RowColumns, where: str) -> None:
+    """Make sure that a DataFrame has these columns, and an end.
+
+    Raises:
+        Invalid: it has not; names those that it has.
+    """
+    there = frame.columns
+    for name in _names(columns):
+        if there.count(name) != 1:
+            raise Invalid(
+                f"the DataFrame has not one column {name!r}",
+                where=where,
+                expected=", ".join(map(repr, _names(columns))),
+                found=", ".join(map(repr, there)),
+                fix="Say which columns are meant: key=, value=, map_key=, position=, time=",
+            )
+    if frame.isStreaming:
+        raise Invalid("a savepoint is not written from a stream", where=where)

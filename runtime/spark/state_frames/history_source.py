@@ -1,0 +1,52 @@
+"""The checkpoints of jobs as a DataFrame: `spark.read.format("holdfast-checkpoints")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from holdfast.runtime.control.history import history_of
+from holdfast.runtime.snapshots.history import HISTORY
+from holdfast.runtime.spark.state_frames.session_source import SessionSource
+
+__all__ = ["HistorySource"]
+
+
+class HistorySource(SessionSource):
+    """What `checkpoint_history` answers; `path` is the name of a running job, or a place."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called in `format`."""
+        return "holdfast-checkpoints"
+
+    def schema(self) -> StructType:
+        """The columns of `HISTORY`."""
+        return from_arrow_schema(HISTORY)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads it. It is asked when a query is planned, on the driver's machine."""
+        del schema
+        asked = self._asked("path")
+        return _Reader(history_of(asked["path"], self._open_storage()).to_pylist())
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """All in one task."""
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """The rows, as they were then."""
+        del partition
+        for row in self._rows:
+            operators = row["operators"]
+            shown = {**row, "operators": None if operators is None else dict(operators)}
+            yield tuple(shown.values())

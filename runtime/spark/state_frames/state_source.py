@@ -1,0 +1,153 @@
+"""State as a DataFrame: `spark.read.format("holdfast")`, a Python data source of Spark.
+
+Spark makes and asks it in processes of its own, on the driver's machine, and reads in tasks: a task
+has a range of key groups. What a filter says of keys or key groups decides which tasks there are
+and what they read; Spark itself looks at every row once more, so no filter is taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from holdfast.backends.state_columns import StateColumns
+from holdfast.backends.typed_values import ENCODING
+from holdfast.runtime.snapshots.finding import find_snapshot
+from holdfast.runtime.snapshots.selections import Selection, asked_for, select
+from holdfast.runtime.snapshots.states import state_of, timers_name
+from holdfast.runtime.spark.state_frames.filters import equalities, place_bounds
+from holdfast.runtime.spark.state_frames.frame_columns import encoding_of
+from holdfast.runtime.spark.state_frames.session_source import SessionSource
+from holdfast.storage import Invalid
+
+__all__ = ["StateSource"]
+
+_PARTITION_ROWS = 2_500_000
+_WANTED = ("key", "keys", "keyGroups")
+
+
+class StateSource(SessionSource):
+    """The rows of one state of an operator in a checkpoint or savepoint.
+
+    Options: `operator`, `state` or `timers`, and `kind`, all as `read_state` has them; `key`, as
+    text or JSON, or `keys`, a JSON array; `keyGroups`, such as `0-9`. `partitionRows` is about how
+    many rows a task reads.
+    """
+
+    names: ClassVar[Mapping[str, str]] = {
+        "operator": "operator",
+        "state": "state",
+        "timers": "timers",
+        "kind": "kind",
+        "key": "key",
+        "keys": "keys",
+        "keygroups": "keyGroups",
+        "partitionrows": "partitionRows",
+    }
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called in `format`."""
+        return "holdfast"
+
+    def schema(self) -> StructType:
+        """The columns of docs/savepoint-format.md."""
+        return _spark_schema(self._columns().schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads it.
+
+        Raises:
+            Invalid: somebody has asked for another schema.
+        """
+        if schema.names != self.schema().names:
+            raise Invalid(
+                f"format {self.name()!r} has a schema of its own",
+                expected=", ".join(self.schema().names),
+                found=", ".join(schema.names),
+                fix="Leave schema() out, and select columns",
+            )
+        reader = _FilteringReader if self.takes_filters else _PlainReader
+        columns = self._columns()
+        asked = asked_for(columns, {name: self.options.get(name) for name in _WANTED})
+        return reader(columns, schema, self._partition_rows(), asked)
+
+    def _columns(self) -> StateColumns:
+        asked = self._asked("path", "operator")
+        snapshot = find_snapshot(asked["path"], self._open_storage())
+        name = timers_name(asked.get("state"), asked.get("timers"))
+        return state_of(snapshot, asked["operator"], name, kind=asked.get("kind"))
+
+    def _partition_rows(self) -> int:
+        text = self.options.get("partitionRows", str(_PARTITION_ROWS))
+        if not text.isdecimal() or int(text) < 1:
+            raise Invalid(
+                "partitionRows is not legal", expected="a whole number from 1", found=repr(text)
+            )
+        return int(text)
+
+
+def _spark_schema(schema: pa.Schema) -> StructType:
+    """The schema as Spark has it. All may be null, as in every table that Spark reads."""
+    found = from_arrow_schema(pa.schema([field.with_nullable(True) for field in schema]))
+    for mine, its in zip(schema, found, strict=True):
+        encoding = encoding_of(mine)
+        if encoding:
+            its.metadata = {ENCODING: encoding}
+    return found
+
+
+class _Part(InputPartition):
+    """A range of key groups, or of slots."""
+
+    def __init__(self, places: tuple[int, int] | None) -> None:
+        super().__init__(places)
+
+
+class _PlainReader(DataSourceReader):
+    """Reads all that there is."""
+
+    def __init__(
+        self, columns: StateColumns, schema: StructType, rows: int, asked: Selection
+    ) -> None:
+        self._columns = columns
+        self._schema = schema
+        self._rows = rows
+        self._selection = asked
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges that can have what is wanted; one of nothing, if none can."""
+        parts = self._selection.of(self._columns.parts(self._rows))
+        return list(map(_Part, parts)) or [_Part(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a range."""
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        if partition.value is None:
+            return
+        for batch in self._columns.batches(partition.value, self._selection.keys):
+            yield _fitted(batch, schema)
+
+
+class _FilteringReader(_PlainReader):
+    """Reads what filters leave of it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take notice of them; Spark applies all of them nevertheless."""
+        found = select(self._columns, equalities(filters), place_bounds(filters))
+        self._selection = self._selection.and_also(found)
+        return filters
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Under the very schema that Spark expects."""
+    columns = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

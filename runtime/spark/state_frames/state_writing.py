@@ -1,0 +1,153 @@
+"""What tasks of Spark do to write a savepoint: rows to their key groups, and files of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, pairwise
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from holdfast.backends.canonical import CanonicalTable, CanonicalWriter
+from holdfast.backends.entries import Block
+from holdfast.backends.key_groups import KeyGroupRange, key_groups_of_slot
+from holdfast.backends.kinds import shape_of
+from holdfast.backends.shuffled_rows import RowMaker, blocks_of
+from holdfast.backends.snapshots import SnapshotFuture, TableInfo
+from holdfast.backends.state_columns import KeyedColumns
+from holdfast.backends.stored_tables import KeyedTable
+from holdfast.backends.table_reading import KeyedReader
+from holdfast.backends.type_schema import Schema
+from holdfast.runtime.snapshots.changes import NewState
+from holdfast.runtime.snapshots.composing import Attempt
+from holdfast.runtime.spark.launching.pickling import ByValue
+from holdfast.storage import SavepointFolder, StateSnapshot, SystemClock
+
+__all__ = ["SHUFFLED_DDL", "WRITTEN_DDL", "Carrier", "Maker", "Writer", "Written"]
+
+SHUFFLED_DDL = (
+    "part int, key_group int, key binary, namespace binary, map_key binary, position long, "
+    "value binary, last_used_ms long"
+)
+WRITTEN_DDL = "part int, snapshot binary"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """Where the state of an operator goes: how it is spread, and what its keys are."""
+
+    uid: str
+    keys: Schema
+    parallelism: int
+    max_parallelism: int
+    folder: SavepointFolder
+    checkpoint_id: int
+
+    def writer(self, part: int) -> CanonicalWriter:
+        """What writes one part."""
+        return CanonicalWriter(
+            uid=self.uid,
+            key_groups=self.key_groups(part),
+            max_parallelism=self.max_parallelism,
+            keys=self.keys,
+            target=Attempt.begin(self.folder),
+            checkpoint_id=self.checkpoint_id,
+        )
+
+    def key_groups(self, part: int) -> KeyGroupRange:
+        """The key groups of one part."""
+        return key_groups_of_slot(part, self.parallelism, self.max_parallelism)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes rows of bytes, with their key groups, of the rows of a DataFrame."""
+
+    to: Written
+    state: ByValue[NewState]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        state = self.state.value
+        assert isinstance(state.table, TableInfo)
+        maker = RowMaker(
+            state.table,
+            self.to.keys,
+            state.columns,
+            parallelism=self.to.parallelism,
+            max_parallelism=self.to.max_parallelism,
+            descriptor=state.descriptor,
+        )
+        for batch in batches:
+            if batch.num_rows:
+                yield maker.rows(batch)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes such rows, which come sorted; answers each part as a snapshot."""
+
+    to: Written
+    state: ByValue[NewState]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part, its in groupby(_by_part(batches), lambda each: each[0]):
+            yield _answer(part, self._write(part, (batch for _, batch in its)))
+
+    def _write(self, part: int, batches: Iterable[pa.RecordBatch]) -> StateSnapshot:
+        info = self.state.value.table
+        assert isinstance(info, TableInfo)
+        codec = None
+        if self.state.value.descriptor is not None:
+            codec = shape_of(self.state.value.descriptor, allow_pickle=False).values
+        now_ms = SystemClock().now_ms()
+        blocks: Iterator[Block] = blocks_of(batches, info, self.to.keys, now_ms=now_ms)
+        table = CanonicalTable(info, lambda: blocks, codec)
+        return self.to.writer(part).write([table], SnapshotFuture())
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """Writes what a stored operator has of some parts; it is given their numbers."""
+
+    to: Written
+    reader: KeyedReader
+    tables: tuple[tuple[KeyedTable, TableInfo], ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in batch.column(0).to_pylist():
+                yield _answer(part, self._write(part))
+
+    def _write(self, part: int) -> StateSnapshot:
+        with self.reader.open(self.to.key_groups(part)) as opened:
+            tables = [
+                CanonicalTable(
+                    info,
+                    partial(opened.blocks, table),
+                    whole=KeyedColumns(self.reader, table).is_complete,
+                )
+                for table, info in self.tables
+            ]
+            return self.to.writer(part).write(tables, SnapshotFuture())
+
+
+def _by_part(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each part by themselves; those of a part lie together."""
+    for batch in batches:
+        parts = batch.column("part").to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
+        for first, end in pairwise(cuts):
+            if first < end:
+                yield int(parts[first]), batch.slice(first, end - first)
+
+
+def _answer(part: int, snapshot: StateSnapshot) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "part": pa.array([part], pa.int32()),
+            "snapshot": pa.array([msgspec.msgpack.encode(snapshot)], pa.binary()),
+        }
+    )

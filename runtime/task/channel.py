@@ -1,0 +1,189 @@
+"""The queue between a producer and the slot's loop, bounded in bytes, and the bell of the loop.
+
+The loop of a slot is one thread with many channels. It takes what there is, and when there is
+nothing it waits at the slot's bell, which whoever puts something into a channel rings.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from holdfast.runtime.columns.types import detached, has_dictionary
+from holdfast.runtime.protocol.elements import Element, size_bytes
+from holdfast.storage import Fenced
+
+__all__ = ["Bell", "Channel", "Closed"]
+
+
+class Closed(Fenced):
+    """The attempt that this belonged to is over here. Stop; what you send is void."""
+
+
+class Bell:
+    """Wakes one waiting thread. A ring that nobody waits for is kept for the next wait.
+
+    Any thread may ring; one thread waits. So: do all there is to do, wait, look again. Whatever
+    was done before a ring is seen after the wait that the ring ended.
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition(threading.Lock())
+        self._has_rung = False
+
+    def ring(self) -> None:
+        """Wake the waiting thread, or the next one that waits. Cheap when it has rung already."""
+        # A ring that is still kept will make the waiter look after this moment: no need of another.
+        if self._has_rung:
+            return
+        with self._condition:
+            self._has_rung = True
+            self._condition.notify()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Return at a ring, at once if there was one since the last wait, or after `timeout_s`.
+
+        Answers whether it rang.
+        """
+        with self._condition:
+            if not self._has_rung and timeout_s > 0:
+                self._condition.wait(timeout_s)
+            has_rung, self._has_rung = self._has_rung, False
+            return has_rung
+
+
+class Channel:
+    """Elements in order, from any number of producers to the slot's thread.
+
+    Elements of one producer keep their order. The bound is in bytes, as `elements.size_bytes`
+    counts them; an element that alone is larger than the capacity is let into an empty channel.
+
+    `schema` is that of the batches, where somebody is to check it: the network does.
+    """
+
+    def __init__(self, capacity_bytes: int, bell: Bell, *, schema: pa.Schema | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.schema = schema
+        self._bell = bell
+        self._elements: deque[tuple[Element, int]] = deque()
+        self._size_bytes = 0
+        self._room = threading.Condition(threading.Lock())
+        self._blocked = 0
+        self._joins: tuple[pa.Schema, bool] | None = None
+        self._is_closed = False
+        self._on_taken: Callable[[], None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    @property
+    def size_bytes(self) -> int:
+        """What waits in the channel."""
+        return self._size_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the channel is not full; more than that `offer` does not ask."""
+        return self._size_bytes < self.capacity_bytes
+
+    @property
+    def first(self) -> Element | None:
+        """What `take` would begin with. For the thread that takes; others may close meanwhile."""
+        try:
+            return self._elements[0][0]
+        except IndexError:
+            return None
+
+    def watch(self, on_taken: Callable[[], None]) -> None:
+        """Have `on_taken` called after each take, by the thread that takes. Once a channel."""
+        self._on_taken = on_taken
+
+    def put(self, element: Element) -> None:
+        """Append an element; wait as long as it does not fit.
+
+        Raises:
+            Closed: the channel is closed, before or while the call waited.
+        """
+        element, size = _kept(element)
+        with self._room:
+            while self._elements and self._size_bytes + size > self.capacity_bytes:
+                if self._is_closed:
+                    break
+                self._blocked += 1
+                self._room.wait()
+                self._blocked -= 1
+            self._append(element, size)
+        self._bell.ring()
+
+    def offer(self, element: Element) -> None:
+        """Append an element at once, also to a full channel: who offers looks at `has_room` before.
+
+        Raises:
+            Closed: the channel is closed.
+        """
+        element, size = _kept(element)
+        with self._room:
+            self._append(element, size)
+        self._bell.ring()
+
+    def take(self, join_bytes: int = 0) -> Element | None:
+        """The next element, or None if there is none now or the channel is closed.
+
+        Batches of rows that follow each other are joined, as long as they make no more than
+        `join_bytes` together. Those with dictionaries are not: theirs may hold more together than
+        their numbers can count.
+        """
+        if not self._elements:
+            return None
+        with self._room:
+            if not self._elements:
+                return None
+            element, size = self._elements.popleft()
+            taken = [element]
+            while self._elements and isinstance(taken[-1], pa.RecordBatch):
+                following, more = self._elements[0]
+                if not isinstance(following, pa.RecordBatch) or size + more > join_bytes:
+                    break
+                if not self._may_join(following.schema):
+                    break
+                taken.append(following)
+                size += more
+                self._elements.popleft()
+            self._size_bytes -= size
+            if self._blocked:
+                self._room.notify_all()  # the first to wait may be the one that does not fit
+        if self._on_taken is not None:
+            self._on_taken()
+        return element if len(taken) == 1 else pa.concat_batches(taken)
+
+    def close(self) -> None:
+        """Drop what waits, and have every producer stop: those that wait, and those that come."""
+        with self._room:
+            self._is_closed = True
+            self._elements.clear()
+            self._size_bytes = 0
+            self._room.notify_all()
+        if self._on_taken is not None:
+            self._on_taken()
+
+    def _may_join(self, schema: pa.Schema) -> bool:
+        # Asked for each batch, and all batches of a channel are of one schema, or nearly so.
+        if self._joins is None or not schema.equals(self._joins[0]):
+            self._joins = (schema, not any(map(has_dictionary, schema.types)))
+        return self._joins[1]
+
+    def _append(self, element: Element, size: int) -> None:
+        if self._is_closed:
+            raise Closed("a channel was closed", fix="The attempt of this slot is over; stop")
+        self._elements.append((element, size))
+        self._size_bytes += size
+
+
+def _kept(element: Element) -> tuple[Element, int]:
+    """The element as it may wait, and what it counts for."""
+    if isinstance(element, pa.RecordBatch):
+        element = detached(element)
+    return element, size_bytes(element)

@@ -1,0 +1,146 @@
+"""Where the channels of an operator chain meet: order, alignment, event time and the end.
+
+Pure: no threads, no clock. The slot takes elements from the channels that `may_read` allows and
+hands them in; the gate says what they mean for the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from holdfast.runtime.protocol.elements import Active, Barrier, Element, EndOfInput, Idle, Watermark
+from holdfast.runtime.task.watermarks import WatermarkMerge
+
+__all__ = ["Aligned", "Awake", "Ended", "Event", "Gate", "Quiet", "Rows", "TimeAdvanced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows to process, that came by one channel."""
+
+    channel: int
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAdvanced:
+    """The watermark of all channels has got to `timestamp`."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """All channels are idle or at their end; nobody downstream shall wait for this chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Awake:
+    """After `Quiet` a channel is active again, and so is this chain; rows do not make it so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """The barrier has come by every channel: take the snapshot, then pass it on."""
+
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Every channel has ended."""
+
+
+Event: TypeAlias = Rows | TimeAdvanced | Quiet | Awake | Aligned | Ended
+
+
+class Gate:
+    """Exactly once, aligned: a channel whose barrier has come waits for the others.
+
+    Barriers come in ascending order and by every channel, also by those that have ended; those of
+    one checkpoint are all alike.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self._watermarks = WatermarkMerge(channels)
+        self._has_barrier = [False] * channels
+        self._has_ended = [False] * channels
+        self._aligning: Barrier | None = None
+        self._is_quiet = False
+
+    @property
+    def aligning(self) -> int | None:
+        """The checkpoint whose barrier has come by some channels and not by others."""
+        return None if self._aligning is None else self._aligning.checkpoint_id
+
+    @property
+    def watermark(self) -> int:
+        """The watermark of all channels together."""
+        return self._watermarks.current
+
+    def may_read(self, channel: int) -> bool:
+        """Whether the next element of the channel may be taken."""
+        return not self._has_barrier[channel]
+
+    def receive(self, channel: int, element: Element) -> Sequence[Event]:
+        """What an element that was taken from a channel means for the chain, in order."""
+        match element:
+            case Barrier():
+                return self._barrier(channel, element)
+            case Watermark(timestamp):
+                advanced = _advanced(self._watermarks.advance(channel, timestamp))
+                return (*self._awake(), *advanced)
+            case Active():
+                self._watermarks.active(channel)
+                return self._awake()
+            case Idle():
+                return self._idle(channel)
+            case EndOfInput():
+                return self._end(channel)
+        return (Rows(channel, element),)
+
+    def _barrier(self, channel: int, barrier: Barrier) -> Sequence[Event]:
+        if self._aligning not in (None, barrier):
+            raise AssertionError(
+                f"channel {channel} brings {barrier} while {self._aligning} is aligned: "
+                "every channel must bring the same"
+            )
+        self._aligning = barrier
+        self._has_barrier[channel] = True
+        if not all(self._has_barrier):
+            return ()
+        self._has_barrier = [False] * len(self._has_barrier)
+        self._aligning = None
+        return (Aligned(barrier),)
+
+    def _idle(self, channel: int) -> Sequence[Event]:
+        return (*_advanced(self._watermarks.idle(channel)), *self._quiet())
+
+    def _end(self, channel: int) -> Sequence[Event]:
+        if self._has_ended[channel]:
+            raise AssertionError(f"channel {channel} has ended twice")
+        self._has_ended[channel] = True
+        advanced = _advanced(self._watermarks.end(channel))
+        return (*advanced, Ended()) if all(self._has_ended) else (*advanced, *self._quiet())
+
+    def _quiet(self) -> Sequence[Event]:
+        """That nothing is waited for, if that is news."""
+        if self._is_quiet or not self._watermarks.all_idle:
+            return ()
+        self._is_quiet = True
+        return (Quiet(),)
+
+    def _awake(self) -> Sequence[Event]:
+        """That this chain is waited for again, if that is news: time may have nothing to add."""
+        if not self._is_quiet or self._watermarks.all_idle:
+            return ()
+        self._is_quiet = False
+        return (Awake(),)
+
+
+def _advanced(timestamp: int | None) -> tuple[Event, ...]:
+    return () if timestamp is None else (TimeAdvanced(timestamp),)

@@ -1,0 +1,147 @@
+"""The way out of a chain: to channels of the same slot, and by the network to those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from holdfast.runtime.columns.types import cast_to
+from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan, JobPlan
+from holdfast.runtime.planning.partitioning import Partitioner
+from holdfast.runtime.protocol.elements import Element, Mark
+from holdfast.runtime.task.channel import Channel
+
+__all__ = [
+    "CastingRouter",
+    "ChannelOutlet",
+    "ForwardRouter",
+    "HashRouter",
+    "Outlet",
+    "Router",
+    "router_of",
+]
+
+
+class Outlet(Protocol):
+    """One channel of some slot, seen from its upstream end."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the chain may go on to fill it."""
+        ...
+
+    def send(self, element: Element) -> None:
+        """Append an element, in order; does not wait."""
+        ...
+
+
+# Both ends of a channel within a slot are the same thread, so a deep queue gains nothing: it would
+# only be what a barrier has to wait for, and memory.
+_HANDED_OVER_BYTES = 4 * 1024 * 1024
+
+
+class ChannelOutlet:
+    """A channel of this very slot, which is used up to a part of its capacity."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    @property
+    def has_room(self) -> bool:
+        return self._channel.has_room and self._channel.size_bytes < _HANDED_OVER_BYTES
+
+    def send(self, element: Element) -> None:
+        self._channel.offer(element)
+
+
+class Router(Protocol):
+    """One edge, seen from a slot of its upstream chain."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether all its channels have room."""
+        ...
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        """Send each row where it belongs."""
+        ...
+
+    def mark(self, mark: Mark) -> None:
+        """Send a mark by every channel."""
+        ...
+
+
+class ForwardRouter:
+    """Everything stays in this slot."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    @property
+    def has_room(self) -> bool:
+        return self._outlet.has_room
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        self._outlet.send(batch)
+
+    def mark(self, mark: Mark) -> None:
+        self._outlet.send(mark)
+
+
+class HashRouter:
+    """Each row goes to the slot that has its key; `outlets` are by slot."""
+
+    def __init__(self, partitioner: Partitioner, outlets: Sequence[Outlet]) -> None:
+        self._partitioner = partitioner
+        self._outlets = outlets
+
+    @property
+    def has_room(self) -> bool:
+        return all(outlet.has_room for outlet in self._outlets)
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        parts = self._partitioner.split(batch)
+        for outlet, part in zip(self._outlets, parts, strict=True):
+            if part is not None:
+                outlet.send(part)
+
+    def mark(self, mark: Mark) -> None:
+        for outlet in self._outlets:
+            outlet.send(mark)
+
+
+class CastingRouter:
+    """Puts rows under the schema of the edge first: where streams meet, more may be null."""
+
+    def __init__(self, router: Router, schema: pa.Schema) -> None:
+        self._router = router
+        self._schema = schema
+
+    @property
+    def has_room(self) -> bool:
+        return self._router.has_room
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        self._router.rows(cast_to(batch, self._schema))
+
+    def mark(self, mark: Mark) -> None:
+        self._router.mark(mark)
+
+
+def router_of(
+    edge: EdgePlan,
+    slot: int,
+    plan: JobPlan,
+    channels: Sequence[Channel],
+    outlet: Callable[[EdgePlan, int], Outlet],
+) -> Router:
+    """The way from this slot to an edge: by its own `channels`, and by `outlet` to other slots."""
+    if edge.kind is EdgeKind.FORWARD:
+        router: Router = ForwardRouter(ChannelOutlet(channels[0]))
+    else:
+        local = ChannelOutlet(channels[slot])
+        outlets = [local if to == slot else outlet(edge, to) for to in range(plan.parallelism)]
+        router = HashRouter(edge.partitioner(plan.parallelism, plan.max_parallelism), outlets)
+    return CastingRouter(router, edge.schema) if edge.is_cast else router

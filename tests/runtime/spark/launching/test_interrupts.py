@@ -1,0 +1,119 @@
+"""Ctrl-C and SIGTERM at any moment end a job by one line, and no traceback."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from holdfast.runtime.spark.launching.interrupts import Work, begun, seen_through, stoppable
+
+# A job as `execute` sees it; Spark's handler, which calls the JVM, is where Spark puts it.
+STARTS = """
+import signal, sys, threading, time
+from types import SimpleNamespace
+from holdfast.runtime import JobStatus, NotEnded
+from holdfast.runtime.driver.job_log import speak
+from holdfast.runtime.spark.launching import interrupts
+
+moment, url = sys.argv[1:]
+speak()
+ended = threading.Event()
+
+def result(timeout_s=None):
+    if not ended.wait(timeout_s):
+        raise NotEnded("not yet")
+    return JobStatus.CANCELLED
+
+def interrupt():
+    print("stopped", flush=True)
+    ended.set()
+
+def follow(job):
+    print("ready", flush=True)
+    while True:
+        try:
+            return job.result(0.1)
+        except NotEnded:
+            pass
+
+def start():
+    if moment == "starting":
+        print("ready", flush=True)
+        time.sleep(60)
+    return SimpleNamespace(result=result, interrupt=interrupt)
+
+def sparks(*_):
+    raise RuntimeError("a call to the JVM within a call to the JVM")
+
+signal.signal(signal.SIGINT, sparks)
+interrupts.follow = follow
+interrupts.seen_through(start, "orders", url)
+"""
+CODES = {signal.SIGINT: -signal.SIGINT, signal.SIGTERM: 143}
+
+
+@pytest.mark.parametrize("moment", ["starting", "running"])
+@pytest.mark.parametrize("kind", CODES)
+def test_a_signal_ends_a_job_by_one_line(kind: signal.Signals, moment: str, tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(STARTS.replace("time.sleep(60)", "threading.Event().wait(60)"))
+    program = subprocess.Popen(
+        [sys.executable, str(app), moment, "s3://bucket/checkpoints"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    program.send_signal(kind)
+    out, told = program.communicate(timeout=30)
+    assert program.returncode == CODES[kind]
+    assert out == ("stopped\n" if moment == "running" else "")
+    (line,) = told.splitlines()
+    word = "terminated" if kind is signal.SIGTERM else "interrupted"
+    assert line.endswith(
+        f"WARNING holdfast: job 'orders' is {word}; its checkpoints stay at "
+        "s3://bucket/checkpoints: go on with execute('orders', restore=\"latest\")"
+    )
+
+
+def test_what_is_abandoned_before_it_is_made_is_stopped_when_it_comes() -> None:
+    go, stopped = threading.Event(), threading.Event()
+    work = Work(go.wait, lambda _: stopped.set()).begin()
+    work.give_up()
+    assert not stopped.is_set()
+    go.set()
+    assert stopped.wait(20)
+
+
+def test_a_signal_while_the_work_begins_is_told_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under load the thread runs before the main thread waits for it."""
+    monkeypatch.setattr(Work, "begin", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    for start in (begun, seen_through):
+        with pytest.raises(KeyboardInterrupt):
+            start(Mock(), "orders", "s3://bucket")
+    assert len(caplog.messages) == 2
+
+
+def test_what_is_raised_is_raised_where_it_is_waited_for() -> None:
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Work(fails).begin().result()
+
+
+def test_handlers_of_the_program_are_as_before() -> None:
+    before = [signal.getsignal(kind) for kind in CODES]
+    with stoppable():
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert [signal.getsignal(kind) for kind in CODES] == before

@@ -1,0 +1,32 @@
+"""The ways out of a chain."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from holdfast.runtime.planning.partitioning import Partitioner
+from holdfast.runtime.protocol.elements import Idle
+from holdfast.runtime.task.channel import Bell, Channel
+from holdfast.runtime.task.routing import CastingRouter, ChannelOutlet, HashRouter
+
+STRICT = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+LOOSE = pa.schema([("id", pa.int64())])
+
+
+def test_rows_get_the_schema_of_the_edge_before_they_are_split() -> None:
+    channels = [Channel(1_000, Bell()) for _ in range(2)]
+    partitioner = Partitioner(["id"], LOOSE, 2, 16)
+    router = CastingRouter(HashRouter(partitioner, list(map(ChannelOutlet, channels))), LOOSE)
+    assert router.has_room
+    router.rows(pa.record_batch([pa.array(range(50))], schema=STRICT))
+    router.mark(Idle())
+    found: list[int] = []
+    for channel in channels:
+        batch = channel.take()
+        assert isinstance(batch, pa.RecordBatch)
+        assert batch.schema == LOOSE
+        found += batch.column(0).to_pylist()
+        assert channel.take() == Idle()
+    assert sorted(found) == list(range(50))
+    channels[1].offer(pa.record_batch([pa.array(range(500))], schema=LOOSE))
+    assert not router.has_room

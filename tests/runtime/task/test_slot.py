@@ -1,0 +1,427 @@
+"""A slot, step by step: rows in, acknowledgements out, and what it does at each command."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.backends import StateBackend
+from holdfast.runtime.api.errors import OperatorFailed
+from holdfast.runtime.network import (
+    Acknowledge,
+    BeginSavepoint,
+    Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
+    Decline,
+    Finish,
+    Finished,
+    Ready,
+)
+from holdfast.runtime.operators.process_operator import KeyedProcessSpec
+from holdfast.runtime.operators.sink_operator import SinkOperator
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Watermark
+from holdfast.runtime.task.slot import Slot
+from holdfast.storage import (
+    CheckpointStorage,
+    Fenced,
+    FileSystemCheckpointStorage,
+    Invalid,
+    SavepointFolder,
+    Unavailable,
+    load_storage,
+)
+from simulated_jobs import SINKS, expected
+from slot_stage import ORDERS, Stage
+
+
+@pytest.fixture
+def make(tmp_path: Any) -> Callable[..., Stage]:
+    return lambda **restored: Stage(f"file://{tmp_path}", **restored)
+
+
+def test_a_slot_has_finished_also_where_barriers_keep_it_busy(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.slot.open()
+    stage.offer(EndOfInput())
+    barrier = 0
+    while stage.driver.told[1:] != [Finished(0)]:
+        assert barrier < 100
+        barrier += 1
+        stage.offer(Barrier(barrier))
+        stage.slot.step()
+
+
+def test_a_slot_from_its_first_row_to_its_end(
+    make: Callable[..., Stage], backend: StateBackend
+) -> None:
+    stage = make(backend=backend)
+    stage.slot.open()
+    assert stage.driver.told == [Ready(0)]
+    stage.orders(*ORDERS)
+    stage.offer(EndOfInput())
+    stage.work()
+    assert stage.driver.told[1:] == [Finished(0)]
+    stage.work()
+    assert stage.driver.told[1:] == [Finished(0)], "said once"
+    acknowledged = stage.checkpoint(1)
+    assert {*acknowledged.parts} == {"spend", "towns", *SINKS}
+    assert stage.shelf.committed == {}
+    stage.slot.command(CheckpointCompleted(1))
+    stage.slot.command(Finish())
+    stage.slot.step()
+    assert not stage.slot.is_done
+    stage.slot.step()
+    stage.slot.close()
+    assert stage.shelf.seen == expected({"web": [[ORDERS]]})
+    assert stage.slot.rows() > 0
+    assert len(stage.files()) == 1, "one file for all operators"
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_it_goes_on_where_a_checkpoint_was(
+    make: Callable[..., Stage],
+    backend: StateBackend,
+    tmp_path: Any,
+    is_elsewhere: bool,  # noqa: FBT001
+) -> None:
+    place = tmp_path / "elsewhere" if is_elsewhere else tmp_path
+    before = Stage(f"file://{place}", backend=backend)
+    before.slot.open()
+    before.orders(*ORDERS[:2])
+    before.offer(Watermark(1_005))
+    parts = before.checkpoint(1).parts
+    before.orders(*ORDERS[2:])
+    before.work()
+    before.slot.close()
+    after = make(backend=backend, restored_from=before.job if is_elsewhere else None, **parts)
+    after.shelf.prepared |= before.shelf.prepared
+    after.slot.open()
+    after.orders(*ORDERS[2:])
+    after.offer(EndOfInput())
+    after.work()
+    after.checkpoint(2)
+    after.slot.command(CheckpointCompleted(2))
+    after.work()
+    after.slot.close()
+    assert after.shelf.seen == expected({"web": [[ORDERS]]})
+
+
+def test_the_loop_ends_by_finish(make: Callable[..., Stage]) -> None:
+    stage = make()
+    running = threading.Thread(target=stage.slot.run)
+    running.start()
+    stage.driver.wait(Ready)
+    stage.offer(EndOfInput())
+    stage.driver.wait(Finished)
+    stage.slot.command(Finish())
+    running.join(10)
+    assert not running.is_alive()
+
+
+def test_a_cancelled_slot_is_fenced(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.slot.command(Cancel("enough"))
+    with pytest.raises(Fenced, match="called this attempt off"):
+        stage.slot.run()
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [lambda slot: slot.command(Cancel("enough")), lambda slot: slot.fail(Fenced("gone"))],
+    ids=["cancelled", "failed"],
+)
+def test_a_slot_that_is_not_wanted_opens_nothing(
+    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch, stop: Callable[[Slot], None]
+) -> None:
+    opened: list[str] = []
+    real = SinkOperator.open
+
+    def opening(operator: SinkOperator, context: Any) -> None:
+        opened.append(context.uid)
+        real(operator, context)
+        stop(stage.slot)
+
+    monkeypatch.setattr(SinkOperator, "open", opening)
+    stage = make()
+    stop(stage.slot)
+    with pytest.raises(Fenced):
+        stage.slot.run()
+    assert opened == []
+    stage = make()
+    with pytest.raises(Fenced):
+        stage.slot.run()
+    assert len(opened) == 1, "it stops also between two"
+
+
+def test_what_happened_elsewhere_stops_it_the_first_error_counts(
+    make: Callable[..., Stage],
+) -> None:
+    stage = make()
+    stage.slot.fail(Unavailable("a stream broke"))
+    stage.slot.fail(Unavailable("another one"))
+    with pytest.raises(Unavailable, match="a stream broke"):
+        stage.slot.run()
+
+
+def test_an_error_of_closing_does_not_hide_what_went_wrong(
+    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(_: SinkOperator) -> None:
+        raise ValueError("cannot be closed")
+
+    monkeypatch.setattr(SinkOperator, "close", close)
+    stage = make()
+    stage.slot.fail(Unavailable("a stream broke"))
+    with pytest.raises(Unavailable, match="a stream broke"):
+        stage.slot.run()
+
+
+def test_an_operator_that_cannot_be_closed_does_not_fail_a_job_that_is_complete(
+    make: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def close(_: SinkOperator) -> None:
+        raise ValueError("cannot be closed")
+
+    monkeypatch.setattr(SinkOperator, "close", close)
+    stage = make()
+    stage.slot.command(Finish())
+    stage.slot.run()
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * len(SINKS)
+    for uid in SINKS:
+        assert f"the job is complete, but operator {uid!r} failed" in caplog.text
+    assert "cannot be closed" in caplog.text
+
+
+def test_an_operator_that_cannot_be_opened_is_named(
+    make: Callable[..., Stage], backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(spec: KeyedProcessSpec) -> Any:
+        operator = real(spec)
+        if spec.uid == "towns":
+            monkeypatch.setattr(operator, "open", lambda _: 1 / 0)
+        return operator
+
+    real = KeyedProcessSpec.build
+    monkeypatch.setattr(KeyedProcessSpec, "build", build)
+    stage = make(backend=backend)
+    with pytest.raises(OperatorFailed, match="operator 'towns' failed"):
+        stage.slot.run()
+    assert stage.driver.told == [], "it is not ready"
+
+
+def check_only_the_second_is_there(stage: Stage) -> None:
+    assert stage.driver.wait(Acknowledge).checkpoint_id == 2
+    stage.slot.close()
+    assert [name.split("/")[1] for name in stage.files()] == [f"chk-{2:020d}"]
+
+
+def test_a_checkpoint_that_was_called_off_before_its_barrier_is_not_answered(
+    make: Callable[..., Stage],
+    backend: StateBackend,
+) -> None:
+    stage = make(backend=backend)
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    stage.slot.command(CheckpointAborted(1))
+    stage.offer(Barrier(1), Barrier(2))
+    stage.work()
+    check_only_the_second_is_there(stage)
+
+
+def test_one_that_is_called_off_while_it_is_aligned_leaves_no_file(
+    make: Callable[..., Stage],
+    backend: StateBackend,
+) -> None:
+    stage = make(backend=backend)
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    stage.sources[0].offer(Barrier(1))
+    stage.work()
+    stage.slot.command(CheckpointAborted(1))
+    stage.work()
+    stage.sources[1].offer(Barrier(1))
+    stage.offer(Barrier(2))
+    stage.work()
+    check_only_the_second_is_there(stage)
+
+
+def test_a_slot_that_stops_in_the_middle_of_a_checkpoint_leaves_no_file(
+    make: Callable[..., Stage],
+    backend: StateBackend,
+) -> None:
+    stage = make(backend=backend)
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    stage.sources[0].offer(Barrier(1))
+    stage.work()
+    stage.slot.close()
+    assert stage.files() == []
+    assert list(stage.job.storage.unfinished("")) == []
+    assert [type(each) for each in stage.driver.told] == [Ready]
+
+
+def test_a_snapshot_that_fails_is_declined_and_the_slot_goes_on(
+    make: Callable[..., Stage], backend: StateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make(backend=backend)
+    stage.slot.open()
+    stage.orders(*ORDERS)
+
+    def writer(_self: Any, _name: str) -> Any:
+        raise Unavailable("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSystemCheckpointStorage, "writer", writer)
+        stage.offer(Barrier(1))
+        stage.work()
+        declined = stage.driver.wait(Decline)
+    assert (declined.checkpoint_id, declined.slot) == (1, 0)
+    assert "disk full" in declined.reason
+    assert stage.checkpoint(2).checkpoint_id == 2
+    stage.slot.close()
+
+
+@pytest.mark.parametrize("form", ["canonical", "native"])
+def test_no_checkpoint_waits_for_a_savepoint_whose_place_is_slow(
+    make: Callable[..., Stage], backend: StateBackend, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    stage, is_quick = make(backend=backend), threading.Event()
+    folder = SavepointFolder.begin(stage.job.storage, "job")
+    begins_file = FileSystemCheckpointStorage.writer
+
+    def writer(storage: FileSystemCheckpointStorage, name: str) -> Any:
+        if name.startswith(folder.folder):
+            assert is_quick.wait(30)
+        return begins_file(storage, name)
+
+    monkeypatch.setattr(FileSystemCheckpointStorage, "writer", writer)
+    stage.slot.open()
+    stage.orders(*ORDERS)
+    told = a_savepoint(1, stage.job.storage.url, folder.folder, form)
+    assert stage.slot.begin_savepoint(told)
+    stage.offer(Barrier(1, is_savepoint=True))
+    stage.work()
+    assert stage.checkpoint(2).checkpoint_id == 2
+    stage.slot.command(CheckpointCompleted(2))
+    stage.orders(*ORDERS)
+    stage.offer(Barrier(3, 2))
+    stage.work()
+    assert stage.driver.wait_for(Acknowledge, 2).checkpoint_id == 3
+    is_quick.set()
+    assert stage.driver.wait_for(Acknowledge, 3).checkpoint_id == 1
+    stage.slot.close()
+    there = {info.name for info in stage.job.storage.list(f"{folder.folder}/")}
+    assert there
+
+
+def test_the_place_of_a_savepoint_is_opened_by_what_came_with_the_task(
+    make: Callable[..., Stage], tmp_path: Path
+) -> None:
+    """Over the network came its name, and nothing that opens anything."""
+    asked: list[str] = []
+
+    def opens(url: str) -> CheckpointStorage:
+        asked.append(url)
+        return load_storage(str(tmp_path / "elsewhere"), inline_limit_bytes=0)
+
+    stage = make(open_storage=opens)
+    stage.slot.open()
+    secret = "sftp://user:password@host/savepoints"
+    assert stage.slot.begin_savepoint(a_savepoint(1, secret, "savepoint-a-1"))
+    assert secret not in repr(a_savepoint(1, secret, "savepoint-a-1"))
+    stage.orders(*ORDERS)
+    stage.offer(Barrier(1, is_savepoint=True))
+    stage.work()
+    assert stage.driver.wait(Acknowledge).checkpoint_id == 1
+    assert asked == [secret]
+    assert [*(tmp_path / "elsewhere" / "savepoint-a-1").iterdir()]
+    stage.slot.close()
+
+
+@pytest.mark.parametrize("is_savepoint", [True, False])
+def test_a_barrier_that_does_not_fit_what_was_said_stops_the_slot(
+    make: Callable[..., Stage], *, is_savepoint: bool
+) -> None:
+    """Else its state would be where nobody looks for it."""
+    stage = make()
+    stage.slot.open()
+    if not is_savepoint:
+        assert stage.slot.begin_savepoint(a_savepoint(1, stage.job.storage.url, "savepoint-a-1"))
+    stage.offer(Barrier(1, is_savepoint=is_savepoint))
+    with pytest.raises(Invalid, match="do not agree whether it is of a savepoint"):
+        stage.work()
+    stage.slot.close()
+
+
+def test_a_place_that_cannot_be_opened_is_answered_by_no(make: Callable[..., Stage]) -> None:
+    stage = make()
+    assert not stage.slot.begin_savepoint(a_savepoint(1, "nosuch://x/y", "savepoint-a-1"))
+
+
+@pytest.mark.parametrize(
+    "folder", ["../../etc", "savepoint-1/../..", "/etc", "", ".", "job", "savepoint-1/x", "a\0"]
+)
+def test_a_folder_that_is_none_of_a_savepoint_is_answered_by_no(
+    make: Callable[..., Stage], tmp_path: Path, folder: str
+) -> None:
+    stage = make()
+    place = tmp_path / "savepoints"
+    stage.slot.open()
+    assert not stage.slot.begin_savepoint(a_savepoint(1, str(place), folder))
+    stage.offer(Barrier(1, is_savepoint=True))
+    with pytest.raises(Invalid, match="do not agree whether it is of a savepoint"):
+        stage.work()
+    stage.slot.close()
+    assert not place.exists()
+
+
+def a_savepoint(number: int, directory: str, folder: str, form: str = "native") -> BeginSavepoint:
+    return BeginSavepoint(
+        checkpoint_id=number, directory=directory, folder=folder, format=form, ends_job=False
+    )
+
+
+def test_a_slot_that_cannot_acknowledge_fails(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.slot.open()
+    stage.driver.error = Unavailable("no driver")
+    stage.offer(Barrier(1))
+    with pytest.raises(Unavailable, match="no driver"):
+        for _ in range(1_000):
+            if not stage.slot.step():
+                stage.slot._bell.wait(0.05)
+    stage.slot.close()
+
+
+def test_timers_by_the_clock_wait_for_room_as_rows_do(make: Callable[..., Stage]) -> None:
+    stage = make()
+    stage.slot.open()
+    chain, reader = (
+        next(each for each in stage.slot.chains if each.plan.chain_id == chain_id)
+        for chain_id in ("spend", "towns")
+    )
+    reader.suspend(1)
+    towns = stage.channels["towns/0"][0]
+    ticks: list[int] = []
+
+    def tick(now_ms: int) -> None:
+        ticks.append(now_ms)
+        towns.offer(Watermark(now_ms))
+
+    (spend, *_) = chain.operators
+    spend.tick = tick  # type: ignore[method-assign]
+    spend.next_tick_ms = lambda: 0  # type: ignore[method-assign]
+    towns.capacity_bytes = 1
+    assert [stage.slot.step(), stage.slot.step()] == [True, False]
+    assert len(ticks) == 1
+    assert stage.slot._wait_s() > 0.1, "it does not spin meanwhile"
+    assert towns.take() is not None
+    assert stage.slot._wait_s() < 0.1
+    assert stage.slot.step()
+    assert len(ticks) == 2
+    stage.slot.close()
