@@ -27,12 +27,12 @@ from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_groups
 from holdfast.backends.registry import usual_backend
 from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.table_writing import KeyedWriter, TableToWrite
 from holdfast.backends.typed_keys import KeyForm
 from holdfast.backends.value_codec import pack_value
-from holdfast.runtime.conversion import Conversion, ConversionOptions, Here, Runner
-from holdfast.runtime.snapshots import find_snapshot
 from holdfast.runtime.spark.state_frames.conversion import spark_runner
+from holdfast.savepoints import find_snapshot
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here, Runner
+from holdfast.savepoints.writing.keyed_writer import KeyedWriter, TableToWrite
 from holdfast.storage import (
     CheckpointMetadata,
     OperatorState,

@@ -5,7 +5,7 @@ Nothing is imported before it is asked for: the command `holdfast`, and slots, n
 
 from typing import TYPE_CHECKING
 
-from holdfast.runtime.lazy import lazy_exports as _lazy_exports
+from holdfast.savepoints.lazy_exports import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runtime.api.checkpoint_config import CheckpointConfig
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
         TwoPhaseCommitSink,
         WriterContext,
     )
-    from holdfast.runtime.snapshots import read_state
     from holdfast.runtime.spark import SavepointWriter, StreamEnvironment, register_formats
     from holdfast.runtime.stream import DataStream, GeneratedUidWarning, KeyedStream
+    from holdfast.savepoints import read_state
 else:
     __getattr__ = _lazy_exports(
         __name__,
@@ -92,7 +92,7 @@ else:
             "TwoPhaseCommitSink": "holdfast.runtime.sinks",
             "WriterContext": "holdfast.runtime.sinks",
             "checkpoint_history": "holdfast.runtime.control.history",
-            "read_state": "holdfast.runtime.snapshots",
+            "read_state": "holdfast.savepoints",
             "SavepointWriter": "holdfast.runtime.spark",
             "StreamEnvironment": "holdfast.runtime.spark",
             "register_formats": "holdfast.runtime.spark",

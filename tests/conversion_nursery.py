@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast.runtime.cli.main import main
-from holdfast.runtime.conversion import Phase, PieceResult, Processes, Task, Work, plan
-from holdfast.runtime.conversion.plan import OperatorPlan
+from holdfast.savepoints.conversion import Phase, PieceResult, Processes, Task, Work, plan
+from holdfast.savepoints.conversion.plan import OperatorPlan
 
 DEAF, REACHED = "deaf", "reached"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
-from holdfast.runtime.conversion import Conversion, ConversionOptions, Here
-from holdfast.runtime.snapshots import StoredSnapshot, compare, find_snapshot
+from holdfast.savepoints import StoredSnapshot, compare, find_snapshot
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here
 from holdfast.storage import (
     FileSystemCheckpointStorage,
     NotFound,

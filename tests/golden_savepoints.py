@@ -31,7 +31,6 @@ from holdfast.backends import (
 )
 from holdfast.backends.operator_restores import of_all_slots
 from holdfast.changelog import ChangelogStateBackend
-from holdfast.runtime.snapshots import StoredSnapshot
 from holdfast.runtime.spark.sources.positions import (
     FRAME_KIND,
     QUERY_KIND,
@@ -40,6 +39,7 @@ from holdfast.runtime.spark.sources.positions import (
     QueryPosition,
     read_position,
 )
+from holdfast.savepoints import StoredSnapshot
 from holdfast.storage import (
     CheckpointMetadata,
     FileSystemCheckpointStorage,

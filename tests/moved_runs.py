@@ -16,7 +16,7 @@ from holdfast.backends.key_groups import key_groups
 from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, Operator
 from holdfast.runtime.operators.key_columns import KeyColumns
-from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
+from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.storage import (
     CheckpointMetadata,
     JobStorage,

@@ -22,7 +22,7 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.backends.operator_restores import of_all_slots
-from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
+from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.storage import (
     CheckpointMetadata,
     FileHandle,

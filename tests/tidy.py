@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-ROOMS = ("backends", "changelog", "runtime", "storage")
+ROOMS = ("backends", "changelog", "runtime", "savepoints", "storage")
 SIDES = ("benchmarks", "examples", "tests", "tools")
 
 MAX_FILE_LINES = 500

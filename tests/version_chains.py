@@ -27,11 +27,11 @@ from holdfast.backends.entries import Block
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_group
 from holdfast.backends.snapshots import SnapshotForm
-from holdfast.backends.table_reading import KeyedReader
 from holdfast.backends.type_schema import are_alike
 from holdfast.backends.value_codec import value_codec_for
-from holdfast.runtime.conversion import Conversion, ConversionOptions, Here
-from holdfast.runtime.snapshots import find_snapshot
+from holdfast.savepoints import find_snapshot
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here
+from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.storage import (
     CheckpointMetadata,
     Invalid,

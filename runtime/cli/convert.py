@@ -12,11 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as ProgressBar
 from rich.text import Text
 
-from holdfast.runtime import conversion, snapshots
+from holdfast import savepoints as snapshots
 from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.stored import OptionsOption, PathArgument, opener
 from holdfast.runtime.settings import check_choice
+from holdfast.savepoints import conversion
 from holdfast.storage import HoldfastError, Invalid, SavepointFolder, Unavailable
 from holdfast.storage.registry import whole_url
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from holdfast.runtime import snapshots
+from holdfast import savepoints as snapshots
 from holdfast.runtime.api.display import bytes_for_people, moment
 from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table

@@ -15,7 +15,7 @@ from holdfast.runtime.control.folder import run_folders
 from holdfast.runtime.control.lookup import chosen_run, runs_named
 from holdfast.runtime.control.messages import CheckpointReport, JobReport
 from holdfast.runtime.control.registry import find_runs
-from holdfast.runtime.snapshots.history import HISTORY, stored_history
+from holdfast.savepoints.history import HISTORY, stored_history
 from holdfast.storage import SystemClock, load_storage
 from holdfast.storage.registry import OpenStorage
 

@@ -5,7 +5,7 @@ Nothing is imported before it is asked for: what Spark's own processes load to r
 
 from typing import TYPE_CHECKING
 
-from holdfast.runtime.lazy import lazy_exports as _lazy_exports
+from holdfast.savepoints.lazy_exports import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from holdfast.runtime.spark.environment import StreamEnvironment

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.backends.byte_keys import order_of
-from holdfast.backends.table_writing import load_in_bulk
 from holdfast.backends.written import written_spec
+from holdfast.savepoints.writing.keyed_writer import load_in_bulk
 from tried_backends import backend_named
 
 ROWS = 70_000
@@ -35,7 +35,7 @@ def test_many_keys_that_begin_alike_are_put_in_order() -> None:
 def test_a_table_that_is_filled_at_once_has_all_rows(
     name: str, quick_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.backends.table_writing._BULK_ROWS", 40_000)
+    monkeypatch.setattr("holdfast.savepoints.writing.keyed_writer._BULK_ROWS", 40_000)
     groups = KeyGroupRange(0, 127)
     with load_backend("hashmap").open(uid="u", key_groups=groups, max_parallelism=128) as state:
         total = state.get_state(ValueStateDescriptor("total", int))

@@ -26,9 +26,9 @@ from holdfast.backends.columns import decode_keys
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_group
 from holdfast.backends.snapshots import SnapshotForm
-from holdfast.backends.state_columns import KeyedColumns
-from holdfast.backends.table_reading import KeyedReader
 from holdfast.changelog import ChangelogStateBackend
+from holdfast.savepoints.reading.columns import KeyedColumns
+from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.storage import JobStorage, StateSnapshot, load_storage
 from logged_jobs import LoggedRun, log_of, parts_of
 from logged_snapshots import TableLog, logged, table_log

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("backends", "changelog", "runtime", "runtime/spark", "storage")
+ROOMS = ("backends", "changelog", "runtime", "runtime/spark", "savepoints", "storage")
 LINT = "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
@@ -50,6 +50,8 @@ def test_imports_that_point_down_and_spark_in_its_room_keep_them(tmp_path: Path)
         ("storage/a.py", "import holdfast.backends", "point down BROKEN"),
         ("backends/a.py", "from holdfast import changelog", "point down BROKEN"),
         ("changelog/a.py", "def f():\n    import holdfast.runtime.spark", "point down BROKEN"),
+        ("savepoints/a.py", "import holdfast.runtime", "point down BROKEN"),
+        ("changelog/a.py", "from holdfast import savepoints", "point down BROKEN"),
         ("runtime/a.py", "import pyspark", "imports pyspark BROKEN"),
         ("storage/a.py", "def f():\n    from pyspark.sql import Row", "imports pyspark BROKEN"),
     ],

@@ -15,8 +15,8 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from holdfast.runtime.conversion import PieceResult, Task, Work
 from holdfast.runtime.spark.sessions.session_checks import on_this_machine
+from holdfast.savepoints.conversion import PieceResult, Task, Work
 from holdfast.storage import HoldfastError, Invalid, SystemEntropy, Unavailable
 
 __all__ = ["SparkRunner", "spark_runner", "told_by_spark"]

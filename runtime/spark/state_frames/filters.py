@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from holdfast.runtime.snapshots.selections import Path
+from holdfast.savepoints.showing.selections import Path
 
 __all__ = ["equalities", "place_bounds"]
 

@@ -10,8 +10,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.runtime.control.history import history_of
-from holdfast.runtime.snapshots.history import HISTORY
 from holdfast.runtime.spark.state_frames.session_source import SessionSource
+from holdfast.savepoints.history import HISTORY
 
 __all__ = ["HistorySource"]
 

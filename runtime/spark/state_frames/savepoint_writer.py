@@ -17,27 +17,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from holdfast.backends import MapStateDescriptor, StateDescriptor, default_max_parallelism
 from holdfast.backends.key_groups import check_max_parallelism, check_parallelism
-from holdfast.backends.shuffled_rows import (
-    SORTED_BY,
-    RowColumns,
-    RowMaker,
-    info_for,
-    timers_for,
-)
 from holdfast.backends.snapshots import KeyedAttributes, TableInfo
 from holdfast.backends.timers import USER_TIMERS
-from holdfast.backends.unkeyed_rows import UnkeyedRows
 from holdfast.runtime.api.functions import TimeDomain
 from holdfast.runtime.protocol.error_data import told_kinds
-from holdfast.runtime.snapshots import find_snapshot
-from holdfast.runtime.snapshots.changes import NewState, OperatorChanges, SavepointChanges
-from holdfast.runtime.snapshots.composing import (
-    UnkeyedTableRows,
-    commit_whole,
-    copied,
-    joined,
-    written_unkeyed,
-)
 from holdfast.runtime.spark.launching.pickling import ByValue
 from holdfast.runtime.spark.launching.tagged_jobs import TaggedJobs
 from holdfast.runtime.spark.sessions.session_checks import check_classic
@@ -58,6 +41,23 @@ from holdfast.runtime.spark.state_frames.state_writing import (
     Written,
 )
 from holdfast.runtime.spark.storage_settings import storage_from
+from holdfast.savepoints import find_snapshot
+from holdfast.savepoints.writing.assembly import (
+    UnkeyedTableRows,
+    commit_whole,
+    copied,
+    joined,
+    written_unkeyed,
+)
+from holdfast.savepoints.writing.changes import NewState, OperatorChanges, SavepointChanges
+from holdfast.savepoints.writing.keyed_rows import (
+    SORTED_BY,
+    RowColumns,
+    RowMaker,
+    info_for,
+    timers_for,
+)
+from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,

@@ -15,14 +15,14 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.backends.state_columns import StateColumns
 from holdfast.backends.typed_values import ENCODING
-from holdfast.runtime.snapshots.finding import find_snapshot
-from holdfast.runtime.snapshots.selections import Selection, asked_for, select
-from holdfast.runtime.snapshots.states import state_of, timers_name
 from holdfast.runtime.spark.state_frames.filters import equalities, place_bounds
 from holdfast.runtime.spark.state_frames.frame_columns import encoding_of
 from holdfast.runtime.spark.state_frames.session_source import SessionSource
+from holdfast.savepoints.finding import find_snapshot
+from holdfast.savepoints.reading.columns import StateColumns
+from holdfast.savepoints.showing.selections import Selection, asked_for, select
+from holdfast.savepoints.showing.state_reader import state_of, timers_name
 from holdfast.storage import Invalid
 
 __all__ = ["StateSource"]

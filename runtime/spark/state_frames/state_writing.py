@@ -15,15 +15,15 @@ from holdfast.backends.canonical import CanonicalTable, CanonicalWriter
 from holdfast.backends.entries import Block
 from holdfast.backends.key_groups import KeyGroupRange, key_groups_of_slot
 from holdfast.backends.kinds import shape_of
-from holdfast.backends.shuffled_rows import RowMaker, blocks_of
 from holdfast.backends.snapshots import SnapshotFuture, TableInfo
-from holdfast.backends.state_columns import KeyedColumns
-from holdfast.backends.stored_tables import KeyedTable
-from holdfast.backends.table_reading import KeyedReader
 from holdfast.backends.type_schema import Schema
-from holdfast.runtime.snapshots.changes import NewState
-from holdfast.runtime.snapshots.composing import Attempt
 from holdfast.runtime.spark.launching.pickling import ByValue
+from holdfast.savepoints.reading.columns import KeyedColumns
+from holdfast.savepoints.reading.readers import KeyedReader
+from holdfast.savepoints.reading.tables import KeyedTable
+from holdfast.savepoints.writing.assembly import Attempt
+from holdfast.savepoints.writing.changes import NewState
+from holdfast.savepoints.writing.keyed_rows import RowMaker, blocks_of
 from holdfast.storage import SavepointFolder, StateSnapshot, SystemClock
 
 __all__ = ["SHUFFLED_DDL", "WRITTEN_DDL", "Carrier", "Maker", "Writer", "Written"]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from holdfast.backends import SnapshotForm, load_backend
 from holdfast.runtime.cli.application import application
-from holdfast.runtime.snapshots import StoredSnapshot, the_operator
+from holdfast.savepoints import StoredSnapshot, the_operator
 from holdfast.storage import (
     CheckpointMetadata,
     FileHandle,

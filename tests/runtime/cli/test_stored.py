@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.backends import KeyGroupRange, SnapshotForm, ValueStateDescriptor, load_backend
 from holdfast.runtime.cli.main import INTERRUPTED, main
-from holdfast.runtime.snapshots import StoredSnapshot, find_snapshot
+from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.storage import (
     HoldfastError,
     OperatorState,
@@ -171,7 +171,7 @@ def test_convert_that_is_interrupted_tells_what_is_there(
 
     arguments = ("convert", checkpoint.path, str(quick_path / "to"), "--workers", "1")
     with monkeypatch.context() as now:
-        now.setattr(f"holdfast.runtime.conversion.destination.{stops_at}", stop)
+        now.setattr(f"holdfast.savepoints.conversion.destination.{stops_at}", stop)
         assert told in call(*arguments).stderr
     call(*arguments)
     to = quick_path / "to"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.backends import SnapshotForm, load_backend
-from holdfast.runtime.snapshots import find_snapshot
+from holdfast.savepoints import find_snapshot
 from holdfast.storage import Corrupt
 from snapshot_places import UID, content_of, stored, unkeyed_content
 from stored_commands import call, document

@@ -11,7 +11,7 @@ import pytest
 
 from endpoint_stage import Live, live_job
 from holdfast.runtime import checkpoint_history
-from holdfast.runtime.snapshots.history import HISTORY
+from holdfast.savepoints.history import HISTORY
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.runtime import JobFailed, read_state
-from holdfast.runtime.snapshots import find_snapshot
+from holdfast.savepoints import find_snapshot
 from spark_jobs import await_that
 
 pytestmark = pytest.mark.slow

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from holdfast.runtime import CheckpointConfig, JobStatus, StreamEnvironment
 from holdfast.runtime.cli.application import application
-from holdfast.runtime.conversion import Conversion, ConversionOptions
-from holdfast.runtime.snapshots import compare, find_snapshot
 from holdfast.runtime.spark.state_frames.conversion import SparkRunner
+from holdfast.savepoints import compare, find_snapshot
+from holdfast.savepoints.conversion import Conversion, ConversionOptions
 from holdfast.storage import SavepointFolder, load_storage
 from spark_jobs import (
     await_that,

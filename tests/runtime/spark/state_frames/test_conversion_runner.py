@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.backends import SnapshotForm, load_backend
-from holdfast.runtime.conversion import Phase, PieceResult, Task
-from holdfast.runtime.conversion.plan import OperatorPlan
-from holdfast.runtime.snapshots import compare, find_snapshot
 from holdfast.runtime.spark.state_frames.conversion import SparkRunner, told_by_spark
+from holdfast.savepoints import compare, find_snapshot
+from holdfast.savepoints.conversion import Phase, PieceResult, Task
+from holdfast.savepoints.conversion.plan import OperatorPlan
 from holdfast.storage import Corrupt, Unavailable
 from snapshot_places import stored
 

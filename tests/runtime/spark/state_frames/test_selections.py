@@ -21,10 +21,10 @@ from pyspark.sql.datasource import (
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.backends.key_codec import key_codec_for
 from holdfast.backends.key_groups import key_group
-from holdfast.backends.state_columns import KeyedColumns
-from holdfast.backends.table_reading import KeyedReader
-from holdfast.runtime.snapshots.selections import Selection, asked_for, select
 from holdfast.runtime.spark.state_frames.filters import equalities, place_bounds
+from holdfast.savepoints.reading.columns import KeyedColumns
+from holdfast.savepoints.reading.readers import KeyedReader
+from holdfast.savepoints.showing.selections import Selection, asked_for, select
 from holdfast.storage import Invalid, load_storage
 
 KEY = ("key",)

@@ -1,0 +1,461 @@
+"""Two snapshots side by side: whether they have the same entries, and which they do not share.
+
+First sums are compared, which takes little. Only where those differ the rows themselves are, a few
+key groups at a time, so that memory stays bounded; state without keys, which is little, as a whole.
+Where values are of different types, of each is compared what both have (`common_types.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.backends.entries import Block
+from holdfast.backends.key_base import KeyCodec
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.redistribution import Mode
+from holdfast.backends.regrouping import Regrouping, in_order
+from holdfast.backends.schema import compare_keys
+from holdfast.backends.schema_steps import Verdict
+from holdfast.backends.snapshots import TableInfo
+from holdfast.backends.type_schema import Schema
+from holdfast.backends.typed_keys import KeyForm
+from holdfast.backends.typed_rows import Positions
+from holdfast.backends.typed_values import ValueForm, is_plain
+from holdfast.savepoints.comparing.common_types import common_of_all, differences, projection
+from holdfast.savepoints.comparing.ordered_values import settled
+from holdfast.savepoints.finding import StoredSnapshot
+from holdfast.savepoints.reading.row_sums import RowCounter, RowSums
+from holdfast.savepoints.reading.tables import KeyedTable
+from holdfast.savepoints.showing.inspecting import type_of
+from holdfast.savepoints.showing.rows import unpacked
+from holdfast.storage.errors import UNREADABLE
+
+__all__ = ["ComparedSnapshots", "ComparedState", "compare"]
+
+_ROWS_AT_ONCE = 200_000
+_EXAMPLES = 3
+_SHOWN_CHARACTERS = 60
+_KEYED, _OPERATOR = "keyed", "operator"
+_ONLY_A, _ONLY_B, _CHANGED = "only in A", "only in B", "another value"
+_TYPES_DIFFER = "types differ"
+_RAWS = list[msgspec.Raw]
+_State = tuple[str, str]
+"""The name of a state, and its kind."""
+_RowId = tuple[bytes, bytes, bytes, int]
+_RowValue = tuple[Any, Any]
+
+
+class ComparedState(msgspec.Struct, frozen=True):
+    """A state of both, or of one.
+
+    `status` is `equal`, `different`, `types differ`, `only in A` or `only in B`. Rows that one has
+    alone are by key, namespace, and map key or place in the list; `changed` have another value.
+    Where types differ, values are compared by what both types have, as far as keys are the same.
+    """
+
+    uid: str
+    state: str
+    kind: str
+    """`keyed` or `operator`; a state with keys and one without may have one name."""
+    status: str
+    rows_a: int = 0
+    rows_b: int = 0
+    only_a: int = 0
+    only_b: int = 0
+    changed: int = 0
+    examples: tuple[str, ...] = ()
+    """Some keys with what differs, each once."""
+    types: tuple[str, ...] = ()
+    """What differs in the types."""
+
+
+class ComparedSnapshots(msgspec.Struct, frozen=True):
+    """All states of both."""
+
+    a: str
+    b: str
+    states: tuple[ComparedState, ...]
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether both have the same entries."""
+        return all(state.status == "equal" for state in self.states)
+
+
+def compare(a: StoredSnapshot, b: StoredSnapshot, tell: Callable[[int], None]) -> ComparedSnapshots:
+    """Compare all state, as sets of entries; `tell` is told of rows as they are read.
+
+    Raises:
+        Corrupt: one is damaged; names what.
+        Unavailable: a storage did not answer.
+    """
+    states: list[ComparedState] = []
+    uids = sorted({*a.metadata.operators, *b.metadata.operators})
+    for uid in uids:
+        sides = [_Side(each, uid, tell) for each in (a, b)]
+        there = sorted({*sides[0].states, *sides[1].states})
+        states += [_compared(uid, state, *sides) for state in there]
+    return ComparedSnapshots(a.path, b.path, tuple(states))
+
+
+class _Types(NamedTuple):
+    """What a state is written as: its kind, where a row is found, and values."""
+
+    kind: str
+    places: dict[str, Schema | None]
+    """Types of what a row is found by, by what people call them."""
+    values: Schema
+    is_stamped: bool = False
+
+    def has_places_of(self, other: _Types) -> bool:
+        """Whether a row of one may be found in the other."""
+        return self.kind == other.kind and not any(_moved(self, other))
+
+
+def _moved(a: _Types, b: _Types) -> Iterator[str]:
+    """Where rows of one cannot be found in the other."""
+    for what, mine in a.places.items():
+        its = b.places[what]
+        if mine is None or its is None:
+            if mine != its:
+                yield f"{what}: {_type_of(mine)} in A, {_type_of(its)} in B"
+        elif compare_keys(mine, its).verdict is not Verdict.COMPATIBLE_AS_IS:
+            yield f"{what}: {_type_of(mine)} in A, {_type_of(its)} in B"
+
+
+def _type_of(schema: Schema | None) -> str:
+    return "none" if schema is None else type_of(schema)
+
+
+def _types_differ(a: Sequence[_Types], b: Sequence[_Types]) -> tuple[str, ...]:
+    """What differs in the types, other than names of classes; one line for each place."""
+    if sorted(map(msgspec.json.encode, a)) == sorted(map(msgspec.json.encode, b)):
+        return ()
+    found: dict[str, None] = {}
+    for mine, its in product(a, b):
+        if mine.kind != its.kind:
+            found[f"kind: {mine.kind} in A, {its.kind} in B"] = None
+        found |= dict.fromkeys((*_moved(mine, its), *differences(mine.values, its.values)))
+        if mine.is_stamped != its.is_stamped:
+            found[f"a time to live only in {'A' if mine.is_stamped else 'B'}"] = None
+    return tuple(found)
+
+
+def _types_of(info: TableInfo, keys: Schema | None) -> _Types:
+    places = {"key": keys, "namespace": info.namespaces, "map key": info.map_keys}
+    return _Types(info.kind, places, info.values, info.stamped)
+
+
+class _Side:
+    """The state of an operator in one of the two."""
+
+    def __init__(self, snapshot: StoredSnapshot, uid: str, tell: Callable[[int], None]) -> None:
+        has = uid in snapshot.metadata.operators
+        self.reader = snapshot.keyed(uid) if has else None
+        self.unkeyed = snapshot.unkeyed(uid) if has else None
+        self.tell = tell
+        self.keyed: dict[str, list[KeyedTable]] = {}
+        if self.reader is not None:
+            for table in self.reader.description.tables:
+                self.keyed.setdefault(table.name, []).append(table)
+        unkeyed = () if self.unkeyed is None else self.unkeyed.tables()
+        self.broadcast = {table.name for table in unkeyed if table.mode is Mode.BROADCAST}
+        self.states = {(name, _KEYED) for name in self.keyed}
+        self.states |= {(table.name, _OPERATOR) for table in unkeyed}
+        self._sums: dict[str, RowSums] | None = None
+        self.common: Schema | None = None
+        """What values are compared by, if those of the other side are of another type."""
+
+    def sums(self, state: _State) -> RowSums:
+        """Of all rows of a state."""
+        name, kind = state
+        if kind == _KEYED:
+            if self._sums is None:
+                self._sums = self._of_all_keyed()
+            return self._sums[name]
+        found = list(self._of_slots(name))
+        if name in self.broadcast:
+            found = list(dict.fromkeys(found))  # each slot has a copy, however many slots there are
+        return sum(found, RowSums())
+
+    def types(self, state: _State) -> list[_Types]:
+        """What a state is written as; its values apart from all else."""
+        name, kind = state
+        if kind == _KEYED:
+            assert self.reader is not None
+            keys = self.reader.description.keys
+            return [_types_of(table.info, keys) for table in self.keyed[name]]
+        assert self.unkeyed is not None
+        written = [each.as_written for each in self.unkeyed.tables() if each.name == name]
+        return [
+            _Types(each.mode.value, {"map key": each.map_keys}, each.values) for each in written
+        ]
+
+    def rows(self, name: str, wanted: KeyGroupRange, max_parallelism: int) -> dict[_RowId, Any]:
+        """The rows of a state in these key groups, of so many; a row is by where it is."""
+        assert self.reader is not None
+        description = self.reader.description
+        found: dict[_RowId, Any] = {}
+        is_other = description.max_parallelism != max_parallelism
+        for tables in self.reader.open_each(None if is_other else wanted):
+            for table in self.keyed.get(name, ()):
+                blocks: Iterable[Block] = tables.blocks(table)
+                if is_other and description.keys is not None:
+                    moved = Regrouping(description.keys, max_parallelism)
+                    blocks = in_order(
+                        [each for block in blocks for each in moved.regrouped(block, wanted)]
+                    )
+                found.update(_rows(table, blocks, self.common))
+        return found
+
+    def elements(self, name: str) -> Counter[bytes]:
+        """How often there is each element of a list without keys, in all slots together."""
+        found = Counter[bytes]()
+        for _, values in self._of_blocks(name):
+            found.update(map(settled, values))
+        return found
+
+    def copies(self, name: str) -> list[dict[bytes, bytes]]:
+        """The entries of broadcast state in each slot."""
+        return [
+            {
+                key: settled(value)
+                for keys, values in self._of_slot(name, slot)
+                for key, value in zip(keys, values, strict=True)
+            }
+            for slot in self._slots
+        ]
+
+    @property
+    def _slots(self) -> Sequence[int]:
+        assert self.unkeyed is not None
+        return self.unkeyed.slots
+
+    def _of_blocks(self, name: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        for slot in self._slots:
+            yield from self._of_slot(name, slot)
+
+    def _of_slot(self, name: str, slot: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        assert self.unkeyed is not None
+        for each in self.unkeyed.tables():
+            if each.name == name:
+                for block in self.unkeyed.blocks(each, slot):
+                    keys = [] if block.map_keys is None else block.map_keys.to_list(block.count)
+                    yield keys, _packed(block, each.values, self.common)
+
+    def _of_all_keyed(self) -> dict[str, RowSums]:
+        """Of all states with keys at once: what one slot has left is brought here one time."""
+        assert self.reader is not None
+        every = self.reader.description.tables
+        counters = [RowCounter(table.info, _form(table.info.values)) for table in every]
+        for tables in self.reader.open_each():
+            for table, counter in zip(every, counters, strict=True):
+                self._count(tables.blocks(table), counter)
+        found: dict[str, RowSums] = {}
+        for table, counter in zip(every, counters, strict=True):
+            found[table.name] = found.get(table.name, RowSums()) + counter.sums
+        return found
+
+    def _of_slots(self, name: str) -> Iterator[RowSums]:
+        """Of a state without keys, in each slot."""
+        assert self.unkeyed is not None
+        for each in self.unkeyed.tables():
+            if each.name == name:
+                for slot in self.unkeyed.slots:
+                    counter = RowCounter(each.as_unordered, _form(each.values))
+                    self._count(self.unkeyed.blocks(each, slot), counter)
+                    yield counter.sums
+
+    def _count(self, blocks: Iterable[Block], counter: RowCounter) -> None:
+        for block in blocks:
+            counter.add(block)
+            self.tell(block.count)
+
+
+def _form(schema: dict[str, Any]) -> ValueForm | None:
+    return None if is_plain(schema) else ValueForm(schema, checked=False)
+
+
+def _compared(uid: str, state: _State, a: _Side, b: _Side) -> ComparedState:
+    """A state that is there and empty is the same as none: only one that was asked for is there."""
+    name, kind = state
+    if state not in b.states and (rows := a.sums(state).rows):
+        return ComparedState(uid, name, kind, _ONLY_A, rows_a=rows, only_a=rows)
+    if state not in a.states and (rows := b.sums(state).rows):
+        return ComparedState(uid, name, kind, _ONLY_B, rows_b=rows, only_b=rows)
+    if not (state in a.states and state in b.states):
+        return ComparedState(uid, name, kind, "equal")
+    sums_a, sums_b = a.sums(state), b.sums(state)
+    is_empty = not (sums_a.rows and sums_b.rows)
+    found = ComparedState(uid, name, kind, "equal", rows_a=sums_a.rows, rows_b=sums_b.rows)
+    types = () if is_empty else _types_differ(a.types(state), b.types(state))
+    if not types:
+        return found if sums_a == sums_b else _detailed(found, a, b)
+    found = msgspec.structs.replace(found, status=_TYPES_DIFFER, types=types)
+    every = [*a.types(state), *b.types(state)]
+    if not all(each.has_places_of(every[0]) for each in every):
+        return found  # a row of one is at no place of the other
+    a.common = b.common = common_of_all([each.values for each in every])
+    try:
+        return _detailed(found, a, b)
+    finally:
+        a.common = b.common = None
+
+
+_Differences = Iterable[tuple[str, bytes]]
+"""What is different about each row, nothing if it is not, and its key, or the element itself."""
+_Called = Callable[[bytes], str]
+
+
+def _detailed(state: ComparedState, a: _Side, b: _Side) -> ComparedState:
+    """The same with which rows differ; if none does, they are only written differently."""
+    is_keyed = state.kind == _KEYED
+    differences = _of_keyed(state, a, b) if is_keyed else _of_unkeyed(state.state, a, b)
+    side = a if state.rows_a else b  # what has no rows may have no types of its own, or others
+    called = _key_codec(side) if is_keyed else _entry_codec(side, state.state)
+    counts = Counter[str]()
+    examples: dict[bytes, Counter[str]] = {}
+    for what, key in differences:
+        counts[what] += 1
+        if what and (key in examples or len(examples) < _EXAMPLES):
+            examples.setdefault(key, Counter())[what] += 1
+    status = "different" if counts.keys() - {""} else "equal"
+    return msgspec.structs.replace(
+        state,
+        status=state.status if state.types else status,
+        only_a=counts[_ONLY_A],
+        only_b=counts[_ONLY_B],
+        changed=counts[_CHANGED],
+        examples=tuple(f"{called(key)}: {_counted(its)}" for key, its in examples.items()),
+    )
+
+
+def _counted(of_key: Counter[str]) -> str:
+    """What differs of a key, with how often, where its list or map has several such entries."""
+    return ", ".join(f"{count:,} {what}" if count > 1 else what for what, count in of_key.items())
+
+
+def _of_keyed(state: ComparedState, a: _Side, b: _Side) -> _Differences:
+    assert a.reader is not None
+    groups = a.reader.description.max_parallelism
+    for wanted in _ranges(groups, max(state.rows_a, state.rows_b)):
+        mine, its = (side.rows(state.state, wanted, groups) for side in (a, b))
+        for row in dict.fromkeys((*mine, *its)):
+            yield _difference(row, mine, its), row[0]
+
+
+def _of_unkeyed(name: str, a: _Side, b: _Side) -> _Differences:
+    """Of broadcast state by key; of lists by how often there is an element, in whatever slot."""
+    if name in a.broadcast and name in b.broadcast:
+        yield from _of_copies(a.copies(name), b.copies(name))
+        return
+    counted_a, counted_b = a.elements(name), b.elements(name)
+    for what, more in ((_ONLY_A, counted_a - counted_b), (_ONLY_B, counted_b - counted_a)):
+        for element in more.elements():
+            yield what, element
+
+
+def _of_copies(
+    mine: Sequence[Mapping[bytes, bytes]], its: Sequence[Mapping[bytes, bytes]]
+) -> _Differences:
+    """By key, of the values that it has in some slot: those of one snapshot may differ, too."""
+    keys = dict.fromkeys(key for copy in (*mine, *its) for key in copy)
+    for key in keys:
+        values_a, values_b = ({copy.get(key) for copy in side} for side in (mine, its))
+        if values_a == values_b:
+            yield "", key
+        elif values_b == {None}:
+            yield _ONLY_A, key
+        else:
+            yield _ONLY_B if values_a == {None} else _CHANGED, key
+
+
+def _key_codec(side: _Side) -> _Called:
+    assert side.reader is not None
+    keys = side.reader.description.keys
+    assert keys is not None, "where there are rows, there are keys"
+    return partial(_shown_key, KeyForm(keys).codec)
+
+
+def _entry_codec(side: _Side, name: str) -> _Called:
+    assert side.unkeyed is not None
+    table = next(each for each in side.unkeyed.tables() if each.name == name)
+    if table.map_keys is None:
+        return _shown_value
+    return partial(_shown_key, KeyForm(table.map_keys).codec)
+
+
+def _shown_key(codec: KeyCodec[Any], key: bytes) -> str:
+    return repr(codec.decode(key))
+
+
+def _difference(row: Any, mine: Mapping[Any, Any], its: Mapping[Any, Any]) -> str:
+    if row not in its:
+        return _ONLY_A
+    if row not in mine:
+        return _ONLY_B
+    return "" if mine[row] == its[row] or _settled(mine[row]) == _settled(its[row]) else _CHANGED
+
+
+def _settled(row: _RowValue) -> _RowValue:
+    value, stamp = row
+    return None if value is None else settled(value), stamp
+
+
+def _shown_value(packed: bytes) -> str:
+    """A value for people; the beginning of a long one."""
+    shown = repr(unpacked(packed))
+    return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
+
+
+def _ranges(max_parallelism: int, rows: int) -> list[KeyGroupRange]:
+    count = max(1, min(max_parallelism, -(-rows // _ROWS_AT_ONCE)))
+    bounds = [max_parallelism * number // count for number in range(count + 1)]
+    return [KeyGroupRange(bounds[at], bounds[at + 1] - 1) for at in range(count)]
+
+
+def _packed(block: Block, schema: Schema, common: Schema | None) -> list[bytes]:
+    """The values of a block, as they come back from typed columns, or what of them is common."""
+    form = _form(schema)
+    packed = block.values if form is None else form.from_arrow(form.to_arrow(block.values))
+    if common is None:
+        return list(map(bytes, msgspec.msgpack.decode(packed, type=_RAWS)))
+    project = projection(schema, common)
+    return [_projected(each, project) for each in msgspec.msgpack.decode(packed, type=_RAWS)]
+
+
+def _projected(packed: msgspec.Raw, project: Callable[[Any], Any]) -> bytes:
+    try:
+        return msgspec.msgpack.encode(project(msgspec.msgpack.decode(packed)))
+    except (*UNREADABLE, TypeError):  # a map with maps for keys stays as it is
+        return bytes(packed)
+
+
+def _rows(
+    table: KeyedTable, blocks: Iterable[Block], common: Schema | None
+) -> Iterator[tuple[_RowId, _RowValue]]:
+    """Where each row is, and what it has."""
+    positions = Positions() if table.info.kind == "list" else None
+    is_timers = table.info.kind == "timers"
+    for block in blocks:
+        count = block.count
+        if not count:
+            continue
+        keys = block.keys.to_list(count)
+        spaces = [b""] * count if block.namespaces is None else block.namespaces.to_list(count)
+        fields = [b""] * count if block.map_keys is None else block.map_keys.to_list(count)
+        places = [0] * count if positions is None else positions.of(block).tolist()
+        values: Sequence[Any] = [None] * count
+        if not is_timers:
+            values = _packed(block, table.info.values, common)
+        stamps = block.stamp_array
+        # Where one side has no time to live, its rows have no such times to be compared
+        used = [None] * count if stamps is None or common is not None else stamps.tolist()
+        for *row, value, stamp in zip(keys, spaces, fields, places, values, used, strict=True):
+            yield tuple(row), (value, stamp)

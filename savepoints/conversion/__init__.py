@@ -1,0 +1,63 @@
+"""From a snapshot of any kind to a savepoint of another form, or for another backend.
+
+Nothing is imported before it is asked for: the command that is none of these starts without.
+"""
+
+from typing import TYPE_CHECKING
+
+from holdfast.savepoints.lazy_exports import lazy_exports as _lazy_exports
+
+if TYPE_CHECKING:
+    from holdfast.backends.registry import usual_backend
+    from holdfast.savepoints.conversion.conversion import (
+        Conversion,
+        Converted,
+        OperatorResult,
+        Progress,
+    )
+    from holdfast.savepoints.conversion.destination import Standing, standing
+    from holdfast.savepoints.conversion.pieces import Phase, Task, Work
+    from holdfast.savepoints.conversion.plan import ConversionOptions
+    from holdfast.savepoints.conversion.results import PieceResult
+    from holdfast.savepoints.conversion.runners import Here, Processes, Runner, usual_workers
+else:
+    __getattr__ = _lazy_exports(
+        __name__,
+        {
+            "usual_backend": "holdfast.backends.registry",
+            "Conversion": "holdfast.savepoints.conversion.conversion",
+            "Converted": "holdfast.savepoints.conversion.conversion",
+            "OperatorResult": "holdfast.savepoints.conversion.conversion",
+            "Progress": "holdfast.savepoints.conversion.conversion",
+            "Standing": "holdfast.savepoints.conversion.destination",
+            "standing": "holdfast.savepoints.conversion.destination",
+            "ConversionOptions": "holdfast.savepoints.conversion.plan",
+            "Here": "holdfast.savepoints.conversion.runners",
+            "Processes": "holdfast.savepoints.conversion.runners",
+            "Runner": "holdfast.savepoints.conversion.runners",
+            "usual_workers": "holdfast.savepoints.conversion.runners",
+            "PieceResult": "holdfast.savepoints.conversion.results",
+            "Phase": "holdfast.savepoints.conversion.pieces",
+            "Task": "holdfast.savepoints.conversion.pieces",
+            "Work": "holdfast.savepoints.conversion.pieces",
+        },
+    )
+
+__all__ = [
+    "Conversion",
+    "ConversionOptions",
+    "Converted",
+    "Here",
+    "OperatorResult",
+    "Phase",
+    "PieceResult",
+    "Processes",
+    "Progress",
+    "Runner",
+    "Standing",
+    "Task",
+    "Work",
+    "standing",
+    "usual_backend",
+    "usual_workers",
+]

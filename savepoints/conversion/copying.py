@@ -1,0 +1,154 @@
+"""What a conversion carries over as it is, or nearly: positions of sources, state without keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.backends.operator_canonical import CanonicalState, write_canonical_states
+from holdfast.backends.operator_restores import of_all_slots, read_operator_snapshots
+from holdfast.backends.operator_snapshots import (
+    OPERATOR_KINDS,
+    OperatorPlace,
+    write_operator_snapshot,
+)
+from holdfast.backends.redistribution import Mode
+from holdfast.backends.snapshots import SnapshotFuture
+from holdfast.backends.typed_values import ValueForm, is_plain, may_lack_fields
+from holdfast.savepoints.reading.readers import OperatorReader
+from holdfast.savepoints.reading.row_sums import RowCounter, RowSums
+from holdfast.savepoints.reading.tables import UnkeyedTable
+from holdfast.savepoints.writing.assembly import Attempt
+from holdfast.storage import (
+    Corrupt,
+    FileHandle,
+    Handle,
+    SavepointFolder,
+    StateFolder,
+    StateSnapshot,
+)
+
+__all__ = ["Carrier", "check_unkeyed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """Copies from one folder into that of a savepoint; `is_canonical` is how state is written."""
+
+    source: StateFolder
+    folder: SavepointFolder
+    is_canonical: bool
+    checkpoint_id: int
+
+    def copied(self, part: StateSnapshot, label: str) -> StateSnapshot:
+        """The same part, with all that it refers to in the savepoint's folder.
+
+        Raises:
+            Corrupt: a file is missing or damaged; names it.
+            Unavailable: a storage failed.
+        """
+        handles: dict[str, Handle] = {}
+        with self.folder.segments(self.checkpoint_id, label) as writer:
+            for name, handle in part.handles.items():
+                if not isinstance(handle, FileHandle):
+                    handles[name] = handle
+                    continue
+                with writer.stream() as segment:
+                    for piece in self.source.stream(handle):
+                        segment.write(piece)
+                handles[name] = segment.handle
+        return msgspec.structs.replace(part, handles=handles, begun_from=None)
+
+    def unkeyed(
+        self, uid: str, parts: Sequence[StateSnapshot], parallelism: int
+    ) -> list[StateSnapshot]:
+        """State without keys, dealt out to so many slots.
+
+        Raises:
+            Invalid: the parts do not fit each other.
+            Corrupt, Unavailable: as `copied`.
+        """
+        own = of_all_slots([part for part in parts if part.kind in OPERATOR_KINDS])
+        written: list[StateSnapshot] = []
+        for slot in range(parallelism if own else 0):
+            place = OperatorPlace(uid, slot, parallelism)
+            states = read_operator_snapshots(own, self.source, place).values()
+            carried = [table for state in states for table in state.carried()]
+            if self.is_canonical:
+                listed = [
+                    CanonicalState(table, blocks, whole=not may_lack_fields(table.values))
+                    for table, blocks in carried
+                ]
+                target = (Attempt.begin(self.folder), self.checkpoint_id)
+                part = write_canonical_states(place, listed, target, SnapshotFuture())
+            else:
+                with self.folder.segments(self.checkpoint_id, uid) as writer:
+                    part = write_operator_snapshot(writer, place, carried, SnapshotFuture())
+            written.append(part)
+        return written
+
+
+def check_unkeyed(before: OperatorReader, after: OperatorReader, *, is_canonical: bool) -> int:
+    """Make sure that state without keys is the same after it was dealt out anew.
+
+    Answers how many elements there are then.
+
+    Raises:
+        Corrupt: it is not; names the state.
+    """
+    expected, found = (_sums(each, is_canonical=is_canonical) for each in (before, after))
+    for key in dict.fromkeys((*expected, *found)):
+        mode, name, _ = key
+        mine, its = expected.get(key, {}), found.get(key, {})
+        if mode == Mode.BROADCAST:
+            is_same = set(its.values()) <= set(mine.values()) and bool(its) == bool(mine)
+        else:
+            is_same = _total(mine) == _total(its)
+        if not is_same:
+            raise Corrupt(
+                f"state {name!r} of operator {before.uid!r} is not what it was",
+                where=after.folder.url,
+                expected=str(_total(mine)),
+                found=str(_total(its)),
+                fix="Convert it again with --fresh; if it is so again, this is a bug of Holdfast",
+            )
+    return sum(_total(its).rows for its in found.values())
+
+
+_Key = tuple[str, str, str]
+
+
+def _sums(reader: OperatorReader, *, is_canonical: bool) -> dict[_Key, dict[int, RowSums]]:
+    found: dict[_Key, dict[int, RowSums]] = {}
+    for table in reader.tables():
+        types = msgspec.json.encode((table.map_keys, table.values), order="sorted").decode()
+        slots = found.setdefault((table.mode.value, table.name, types), {})
+        for slot in reader.slots:
+            sums = _of_slot(reader, table, slot, is_canonical=is_canonical)
+            if sums is not None:
+                slots[slot] = sums
+    return found
+
+
+def _of_slot(
+    reader: OperatorReader, table: UnkeyedTable, slot: int, *, is_canonical: bool
+) -> RowSums | None:
+    """What a slot has of a state; None if it has none, which is not an empty one."""
+    if not reader.has(table, slot):
+        return None
+    form = None
+    if is_canonical and not is_plain(table.values):
+        form = ValueForm(table.values, checked=not may_lack_fields(table.values))
+    counter = RowCounter(table.as_unordered, form)
+    for block in reader.blocks(table, slot):
+        counter.add(block)
+    return counter.sums
+
+
+def _total(slots: Mapping[int, RowSums]) -> RowSums:
+    total = RowSums()
+    for sums in slots.values():
+        total += sums
+    return total

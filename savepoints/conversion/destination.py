@@ -1,0 +1,274 @@
+"""Where a conversion goes: what may be there, what was begun there, and how it is completed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from itertools import islice
+
+from holdfast.savepoints import StoredSnapshot
+from holdfast.savepoints.conversion.journal import FOLDER, RUNNING, TASKS, Journal
+from holdfast.savepoints.conversion.plan import ConversionPlan
+from holdfast.savepoints.conversion.presence import Presence
+from holdfast.storage import (
+    CheckpointMetadata,
+    Invalid,
+    NotFound,
+    SavepointFolder,
+    StateFolder,
+    Taken,
+    names,
+)
+from holdfast.storage.jobs.restore_points import is_checkpoint_path
+from holdfast.storage.jobs.savepoint import check_keeps_savepoints
+
+__all__ = ["Destination", "Standing", "standing"]
+
+_BATCH_OBJECTS = 1000
+
+
+class Standing(Enum):
+    """What there is of a conversion at a place."""
+
+    NOTHING = "nothing"
+    BEGUN = "begun"
+    COMPLETE = "complete"
+    """A savepoint, of this conversion or another one."""
+
+
+def standing(folder: SavepointFolder) -> Standing:
+    """What there is now; raises `Unavailable`."""
+    if folder.is_complete():
+        return Standing.COMPLETE
+    return Standing.BEGUN if Journal(folder).is_begun() else Standing.NOTHING
+
+
+class Destination:
+    """The folder that becomes a savepoint."""
+
+    def __init__(self, folder: SavepointFolder, source: StoredSnapshot) -> None:
+        self._folder = folder
+        self._source = source
+        self.journal = Journal(folder)
+        self._presence = Presence(folder, RUNNING)
+
+    def completed(self, plan: ConversionPlan, *, fresh: bool = False) -> CheckpointMetadata | None:
+        """What is there if this very conversion was completed before; None if it was not.
+
+        Raises:
+            Taken: another savepoint is there; or one at all, and it is to be begun anew.
+            Corrupt: files of it are missing or too short; names them.
+            Invalid: it lies in the folder of the source, or around it; has the name of a
+                checkpoint; or a newer version has written there.
+        """
+        self._check_found()
+        self._check_apart()
+        try:
+            there = self._folder.read_metadata()
+        except NotFound:
+            return None
+        if fresh:
+            raise Taken(
+                "the savepoint at the destination is complete",
+                where=self._folder.url,
+                expected="one that was only begun, with --fresh",
+                found=f"a savepoint of job {there.job_id!r}",
+                fix="Delete the folder yourself if nobody needs it, or name another destination",
+            )
+        conversion = there.properties.get("conversion")
+        if isinstance(conversion, dict) and conversion.get("fingerprint") == plan.fingerprint:
+            self._folder.check_files(there)
+            self._delete_left(there)
+            return there
+        raise Taken(
+            "there is a savepoint at the destination already",
+            where=self._folder.url,
+            expected="a place where nothing is",
+            found=f"a savepoint of job {there.job_id!r}",
+            fix="Name another destination",
+        )
+
+    def begin(
+        self, plan: ConversionPlan, *, fresh: bool, take_over: bool = False
+    ) -> ConversionPlan:
+        """Begin here, or go on; answers the plan that counts, which is that of the first run.
+
+        Raises:
+            Taken: something else is there, or somebody is at it.
+            Invalid: another conversion was begun here.
+            Unavailable: the storage did not answer.
+        """
+        check_keeps_savepoints(self._folder.storage)
+        self._folder.storage.prepare()
+        if not self.journal.is_begun():
+            self._check_empty()
+            self.journal.begin(plan)
+        self._presence.enter(take_over=take_over)
+        try:
+            return self._begun(plan, fresh=fresh)
+        except BaseException:
+            self.leave()
+            raise
+
+    def check(self) -> None:
+        """Make sure that nobody has taken over; raises `Fenced` if somebody has."""
+        self._presence.check()
+
+    def sizes(self) -> dict[str, int]:
+        """The files that are there, with their lengths."""
+        skipped = len(self._prefix())
+        found = self._folder.storage.list(self._prefix())
+        return {info.name[skipped:]: info.size_bytes for info in found}
+
+    def complete(self, metadata: CheckpointMetadata) -> None:
+        """Make it a savepoint, and then delete what else is there.
+
+        Raises:
+            Corrupt: a file of it is not there.
+            Fenced: another run has taken over.
+            Taken: somebody else has completed another one here.
+            Unavailable: it is not known whether it is one; to run it again tells.
+        """
+        self._folder.check_files(metadata)
+        self.check()
+        self._folder.commit(metadata)
+        self._delete_others(metadata)
+        self._delete_journal()
+
+    def leave(self) -> None:
+        """Note that this run is not at it any more; what is done stays done."""
+        self._presence.leave()
+
+    def _begun(self, plan: ConversionPlan, *, fresh: bool) -> ConversionPlan:
+        """The plan that counts, read while nobody else is at it."""
+        begun = None if fresh else self.journal.plan()
+        is_begun = self.journal.is_begun() if fresh else begun is not None
+        if not is_begun or self._folder.is_complete():
+            raise Taken(
+                "another conversion to this place has just ended",
+                where=self._folder.url,
+                fix="Run this again to see what is there",
+            )
+        if begun is None:
+            self._delete_begun()
+            self.journal.begin_anew(plan)
+            return plan
+        if begun.fingerprint != plan.fingerprint:
+            raise Invalid(
+                "another conversion was begun at this destination",
+                where=self._folder.url,
+                expected=f"the same source, and the same options: {_shown(begun)}",
+                found=_shown(plan),
+                fix="Run it as it was begun, or pass --fresh to delete what is done of it",
+            )
+        return begun
+
+    def _check_found(self) -> None:
+        """Refuse a name that leads whoever looks for a savepoint to something else."""
+        url = self._folder.url.rstrip("/")
+        name = url.rpartition("/")[2]
+        if is_checkpoint_path(url) or name == names.savepoint_metadata():
+            raise Invalid(
+                "a savepoint cannot have this name: it would be looked for elsewhere",
+                where=self._folder.url,
+                expected="a folder that is not called like one of a checkpoint, or a file in it",
+                found=name,
+                fix="Name another destination",
+            )
+
+    def _check_apart(self) -> None:
+        """Refuse a folder in that of the source, or around it: what nobody needs is deleted."""
+        mine = _root(self._folder)
+        theirs = _root(self._source.folder)
+        if mine.startswith(theirs):
+            raise Invalid(
+                "the destination is in the folder of what is converted",
+                where=self._folder.url,
+                expected=f"a place outside of {self._source.folder.url}, which is only read",
+                fix="Name another destination",
+            )
+        if theirs.startswith(mine):
+            raise Invalid(
+                "what is converted is in the folder of the destination",
+                where=self._folder.url,
+                expected=f"a place that has not {self._source.folder.url} in it",
+                fix="Name another destination",
+            )
+
+    def _check_empty(self) -> None:
+        there = next(iter(self._folder.storage.list(self._prefix())), None)
+        if there is not None:
+            raise Taken(
+                "there is something at the destination already",
+                where=self._folder.url,
+                expected="a place where nothing is, or a conversion that was begun",
+                found=f"files such as {there.name}",
+                fix="Name another destination",
+            )
+
+    def _delete_left(self, metadata: CheckpointMetadata) -> None:
+        """What is still to be deleted of the run that has completed it."""
+        if next(iter(self._folder.storage.list(f"{self._prefix()}{FOLDER}/")), None) is not None:
+            self._delete_others(metadata)
+            self._delete_journal()
+
+    def _delete_others(self, metadata: CheckpointMetadata) -> None:
+        """What runs that were ended have left beside a savepoint."""
+        self._delete_but({*metadata.files(), names.savepoint_metadata()}, keep_journal=True)
+
+    def _delete_begun(self) -> None:
+        """Of a conversion that is given up all but its plan, which is replaced.
+
+        What notes of pieces name is deleted after them: of half of this no piece is taken for done.
+        """
+        storage, prefix = self._folder.storage, self._prefix()
+        self._delete(info.name for info in storage.list(f"{prefix}{FOLDER}/{TASKS}"))
+        self._delete_but({f"{FOLDER}/plan", RUNNING})
+
+    def _delete_journal(self) -> None:
+        """Its plan last: until then it is known that there may be more to delete."""
+        self._delete(
+            info.name
+            for info in self._folder.storage.list(f"{self._prefix()}{FOLDER}/")
+            if info.name != self._folder.name_of(f"{FOLDER}/plan")
+        )
+        self._folder.storage.delete([self._folder.name_of(f"{FOLDER}/plan")])
+
+    def _delete_but(self, needed: AbstractSet[str], *, keep_journal: bool = False) -> None:
+        """Files that savepoints and conversions have; those of somebody else stay."""
+        if not keep_journal:
+            self._delete(
+                info.name
+                for info in self._folder.storage.list(f"{self._prefix()}{FOLDER}/")
+                if info.name[len(self._prefix()) :] not in needed
+            )
+        self._folder.delete_own(lambda file: file not in needed)
+        storage, journal = self._folder.storage, f"{self._prefix()}{FOLDER}/"
+        storage.delete([write.name for write in storage.unfinished(journal)])
+
+    def _delete(self, found: Iterator[str]) -> None:
+        while batch := list(islice(found, _BATCH_OBJECTS)):
+            self._folder.storage.delete(batch)
+
+    def _prefix(self) -> str:
+        return f"{self._folder.folder}/" if self._folder.folder else ""
+
+
+def _root(folder: StateFolder) -> str:
+    """What the identity of all that is in a folder begins with."""
+    root = folder.storage.identity.rstrip("/") + "/"
+    return root + (f"{folder.folder}/" if folder.folder else "")
+
+
+def _shown(plan: ConversionPlan) -> str:
+    options = plan.options
+    shown = ["canonical" if options.is_canonical else f"for {options.backend}"]
+    shown += [
+        f"{name.replace('_', ' ')} {getattr(options, name)}"
+        for name in ("max_parallelism", "parallelism")
+        if getattr(options, name) is not None
+    ]
+    if options.operators:
+        shown.append(f"operators {', '.join(map(repr, options.operators))}")
+    return f"{', '.join(shown)} ({plan.fingerprint[:8]})"

@@ -1,0 +1,294 @@
+"""The pieces of work of a conversion, each of which any process can do: read, write, look again.
+
+A piece is done in bounded memory: what is streamed is there block by block, and what has to be put
+in another order first is as much as a piece has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+
+from holdfast.backends import StateBackend
+from holdfast.backends.entries import Block, decode_blocks, encode_block
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.regrouping import Regrouping, in_order
+from holdfast.backends.typed_values import ValueForm, is_plain, may_lack_fields
+from holdfast.savepoints import StoredSnapshot
+from holdfast.savepoints.conversion.journal import FOLDER, Journal
+from holdfast.savepoints.conversion.plan import OperatorPlan
+from holdfast.savepoints.conversion.results import PieceResult, Spilled, TableSums
+from holdfast.savepoints.reading.readers import KeyedReader, OpenTables
+from holdfast.savepoints.reading.row_sums import RowCounter
+from holdfast.savepoints.reading.tables import KeyedTable
+from holdfast.savepoints.writing.assembly import Attempt
+from holdfast.savepoints.writing.keyed_writer import KeyedWriter, TableToWrite
+from holdfast.storage import Corrupt, Handle, SavepointFolder, SegmentWriter, StateSnapshot
+
+__all__ = ["Phase", "Task", "Work", "whole_tables"]
+
+_SPILLED_BYTES = 256 * 1024
+"""So much for one piece is put aside at once, or less if there are many pieces."""
+_WAITING_BYTES = 64 * 1024 * 1024
+_LZ4 = "lz4"
+
+
+class Phase(Enum):
+    """What is done with a piece."""
+
+    SPREAD = "spread"
+    """Its rows are put aside by the piece that they come to."""
+    WRITE = "write"
+    """Its rows are written as they are to be."""
+    CHECK = "check"
+    """What was written is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One piece of work; `number` tells it from others of its conversion, but for those of CHECK.
+
+    `spilled` is what was put aside for it, and `parts` what was written of its operator.
+    """
+
+    phase: Phase
+    number: int
+    operator: OperatorPlan
+    piece: int
+    spilled: tuple[Spilled, ...] = ()
+    parts: tuple[StateSnapshot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What all pieces of a conversion have in common. Light and picklable.
+
+    `backend` is the one that is to restore the result, or None for any: then `whole` says of each
+    operator's tables what `whole_tables` does.
+    """
+
+    source: StoredSnapshot
+    folder: SavepointFolder
+    backend: StateBackend | None
+    checkpoint_id: int
+    whole: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
+
+    def do(self, task: Task) -> PieceResult:
+        """Do a piece of work, and note that it is done.
+
+        Raises:
+            HoldfastError: it cannot be done; what was begun of it counts for nothing.
+        """
+        if task.phase is Phase.CHECK:
+            with _of_the_destination():
+                return self._check(task)
+        result = self._spread(task) if task.phase is Phase.SPREAD else self._write(task)
+        Journal(self.folder).done(task.number, result)
+        return result
+
+    def _spread(self, task: Task) -> PieceResult:
+        plan, reader = task.operator, self._source_reader(task.operator)
+        found, read = reader.description, []
+        file = f"{FOLDER}/spread-{task.number:08d}-{self.folder.storage.entropy.token()}"
+        spills: list[Spilled] = []
+        with (
+            SegmentWriter(
+                self.folder.storage,
+                self.folder.folder,
+                file,
+                inline_limit_bytes=0,
+                compression=_LZ4,
+            ) as writer,
+            reader.open(plan.spread[task.piece].key_groups) as tables,
+        ):
+            for number, table in enumerate(found.tables):
+                counter = self._counter(plan, number, table)
+                buckets = [_Bucket(writer, len(plan.pieces)) for _ in plan.pieces]
+                for block in _regrouped(tables, table, counter, reader, plan):
+                    _deal(block, plan, buckets)
+                read.append(TableSums(table.info, counter.sums))
+                for piece, bucket in enumerate(buckets):
+                    if handles := bucket.ended():
+                        spills.append(Spilled(piece, number, handles))
+        return PieceResult(read=tuple(read), spilled=tuple(spills))
+
+    def _write(self, task: Task) -> PieceResult:
+        plan, reader = task.operator, self._source_reader(task.operator)
+        found = reader.description
+        counters = [self._counter(plan, number, table) for number, table in enumerate(found.tables)]
+        writer = KeyedWriter(
+            uid=plan.uid,
+            key_groups=plan.pieces[task.piece].key_groups,
+            max_parallelism=plan.max_parallelism,
+            keys=found.keys,
+            target=Attempt.begin(self.folder) if self.backend is None else self.folder,
+            backend=self.backend,
+            checkpoint_id=self.checkpoint_id,
+        )
+        with reader.open(_none_of(plan, task.piece)) as tables:
+            listed = [
+                TableToWrite(
+                    table.info,
+                    partial(self._aside, task, number)
+                    if plan.spread
+                    else partial(_counted, tables, table, counter),
+                    self._is_whole(plan, number),
+                )
+                for number, (table, counter) in enumerate(zip(found.tables, counters, strict=True))
+            ]
+            part = writer.write(listed)
+        read = (
+            TableSums(each.info, count.sums)
+            for each, count in zip(found.tables, counters, strict=True)
+        )
+        return PieceResult(read=() if plan.spread else tuple(read), part=part)
+
+    def _check(self, task: Task) -> PieceResult:
+        reader = KeyedReader(task.operator.uid, task.parts, self.folder)
+        read = []
+        with reader.open(task.operator.pieces[task.piece].key_groups) as tables:
+            for table in reader.description.tables:
+                counter = RowCounter(table.info)
+                for block in tables.blocks(table):
+                    counter.add(block)
+                read.append(TableSums(table.info, counter.sums))
+        return PieceResult(read=tuple(read))
+
+    def _aside(self, task: Task, number: int) -> Iterator[Block]:
+        """What was put aside of a table for this piece, by ascending key group.
+
+        A store puts what it is given in order by itself.
+        """
+        is_sorted_there = self.backend is not None and self.backend.capabilities.own_snapshots
+        blocks = self._put_aside(task, number)
+        return blocks if is_sorted_there else iter(in_order(list(blocks)))
+
+    def _put_aside(self, task: Task, number: int) -> Iterator[Block]:
+        for spilled in task.spilled:
+            if (spilled.piece, spilled.table) == (task.piece, number):
+                with _of_the_destination():
+                    for pieces in self.folder.stream_all(spilled.handles):
+                        yield from decode_blocks(pieces, where=self.folder.url)
+
+    def _counter(self, plan: OperatorPlan, number: int, table: KeyedTable) -> RowCounter:
+        """What counts the rows of a table as they will come back from where they are written."""
+        if self.backend is not None or is_plain(table.info.values):
+            return RowCounter(table.info)
+        form = ValueForm(table.info.values, checked=self._is_whole(plan, number))
+        return RowCounter(table.info, form)
+
+    def _is_whole(self, plan: OperatorPlan, number: int) -> bool:
+        return self.backend is None and self.whole[plan.uid][number]
+
+    def _source_reader(self, plan: OperatorPlan) -> KeyedReader:
+        reader = self.source.keyed(plan.uid)
+        if reader is None:
+            raise Corrupt(f"operator {plan.uid!r} has no keyed state", where=self.source.path)
+        return reader
+
+
+class _Bucket:
+    """Rows for one piece, put aside a few at a time."""
+
+    def __init__(self, writer: SegmentWriter, buckets: int) -> None:
+        self._writer = writer
+        self._most_bytes = min(_SPILLED_BYTES, _WAITING_BYTES // buckets)
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._handles: list[Handle] = []
+
+    def add(self, block: Block) -> None:
+        data = encode_block(block)
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= self._most_bytes:
+            self._write()
+
+    def ended(self) -> tuple[Handle, ...]:
+        """Where all of it is, in order."""
+        self._write()
+        return tuple(self._handles)
+
+    def _write(self) -> None:
+        if self._waiting:
+            self._handles.append(self._writer.add(b"".join(self._waiting)))
+            self._waiting, self._waiting_bytes = [], 0
+
+
+def whole_tables(source: StoredSnapshot, uid: str) -> tuple[bool, ...]:
+    """Of each table of an operator, whether its records are known to have all fields of their type.
+
+    It takes a look into each file that can say so.
+
+    Raises:
+        Corrupt: a file is missing or damaged; names it.
+        Unavailable: the storage did not answer.
+    """
+    reader = source.keyed(uid)
+    if reader is None:
+        return ()
+    return tuple(
+        not may_lack_fields(table.info.values) or reader.is_whole(table)
+        for table in reader.description.tables
+    )
+
+
+@contextmanager
+def _of_the_destination() -> Iterator[None]:
+    """Damage that is found inside is of what this conversion has written itself."""
+    try:
+        yield
+    except Corrupt as error:
+        raise Corrupt(
+            error.what,
+            where=error.where,
+            expected=error.expected,
+            found=error.found,
+            fix="Convert it again with --fresh; the source is as it was",
+        ) from error
+
+
+def _counted(tables: OpenTables, table: KeyedTable, counter: RowCounter) -> Iterator[Block]:
+    for block in tables.blocks(table):
+        counter.add(block)
+        yield block
+
+
+def _regrouped(
+    tables: OpenTables,
+    table: KeyedTable,
+    counter: RowCounter,
+    reader: KeyedReader,
+    plan: OperatorPlan,
+) -> Iterator[Block]:
+    """The rows under the key groups that they come to.
+
+    Raises:
+        Corrupt: there are some, and it is not known of which type keys are. Where no slot has seen
+            a key, there are none.
+    """
+    regrouping: Regrouping | None = None
+    for block in _counted(tables, table, counter):
+        if regrouping is None:
+            keys = reader.typed(table).keys
+            assert keys is not None, "it has refused what has no type of keys"
+            regrouping = Regrouping(keys, plan.max_parallelism)
+        yield from regrouping.regrouped(block, _all(plan))
+
+
+def _deal(block: Block, plan: OperatorPlan, buckets: Sequence[_Bucket]) -> None:
+    for piece, bucket in zip(plan.pieces, buckets, strict=True):
+        for some in block.within(piece.first, piece.last):
+            bucket.add(some)
+
+
+def _all(plan: OperatorPlan) -> KeyGroupRange:
+    return KeyGroupRange(0, plan.max_parallelism - 1)
+
+
+def _none_of(plan: OperatorPlan, piece: int) -> KeyGroupRange:
+    """The key groups of the source that are read for a piece: none if its rows were put aside."""
+    return KeyGroupRange.empty() if plan.spread else plan.pieces[piece].key_groups

@@ -1,0 +1,155 @@
+"""Finding a checkpoint or a savepoint by its path or URL, and the state that is in it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from holdfast.backends.operator_snapshots import OPERATOR_KINDS
+from holdfast.backends.registry import OpenBackend, usual_backend
+from holdfast.backends.restores import KEYED_KINDS
+from holdfast.savepoints.reading.readers import KeyedReader, OperatorReader
+from holdfast.storage import (
+    CheckpointMetadata,
+    HoldfastError,
+    Invalid,
+    NotFound,
+    SavepointFolder,
+    StateFolder,
+    load_storage,
+    names,
+)
+from holdfast.storage.jobs.cleaning import is_job_folder, jobs_in
+from holdfast.storage.jobs.job import job_in
+from holdfast.storage.jobs.restore_points import RestorePoint, checkpoint_at
+from holdfast.storage.registry import OpenStorage, whole_url
+
+__all__ = ["StoredSnapshot", "find_snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """A completed checkpoint, or a savepoint, of any backend. Light and picklable."""
+
+    point: RestorePoint
+    path: str
+    """As it was asked for; a path is absolute."""
+
+    @property
+    def metadata(self) -> CheckpointMetadata:
+        """All that it says of itself."""
+        return self.point.metadata
+
+    @property
+    def folder(self) -> StateFolder:
+        """Where its handles lead to."""
+        return self.point.folder
+
+    @property
+    def uids(self) -> list[str]:
+        """The operators that have left state, in order."""
+        return sorted(uid for uid, left in self.metadata.operators.items() if left.parts)
+
+    def keyed(self, uid: str, open_backend: OpenBackend = usual_backend) -> KeyedReader | None:
+        """The keyed state of an operator; None if it has none.
+
+        Raises:
+            NotFound: there is no such operator; names those that there are.
+            Corrupt, Invalid: what it says of itself is damaged, or not known here.
+        """
+        self.check_uid(uid)
+        self.check_kinds(uid)
+        parts = self.metadata.operators[uid].parts
+        if not any(part.kind in KEYED_KINDS for part in parts):
+            return None
+        return KeyedReader(uid, parts, self.folder, open_backend)
+
+    def unkeyed(self, uid: str) -> OperatorReader:
+        """The state without keys of an operator; raises as `keyed`."""
+        self.check_uid(uid)
+        self.check_kinds(uid)
+        return OperatorReader(uid, self.metadata.operators[uid].parts, self.folder)
+
+    def check_kinds(self, uid: str) -> None:
+        """Make sure that all state of an operator can be read here, and none is passed over.
+
+        Raises:
+            Invalid: some is of another kind, such as that of a newer version.
+        """
+        kinds = {part.kind for part in self.metadata.operators[uid].parts}
+        known = {*KEYED_KINDS, *OPERATOR_KINDS}
+        if not kinds <= known:
+            raise Invalid(
+                f"operator {uid!r} has state of a kind that is not known here",
+                where=str(self.point),
+                expected=", ".join(sorted(known)),
+                found=", ".join(sorted(kinds - known)),
+                fix="Use the version of Holdfast that has written it, or a newer one",
+            )
+
+    def check_uid(self, uid: str) -> None:
+        """Make sure that there is such an operator; raises `NotFound` if not."""
+        if uid not in self.metadata.operators:
+            raise NotFound(
+                f"there is no operator {uid!r}",
+                where=str(self.point),
+                expected=", ".join(map(repr, sorted(self.metadata.operators))) or "none at all",
+                found=repr(uid),
+            )
+
+
+def find_snapshot(
+    path: str, open_storage: OpenStorage = load_storage, *, looks_for_files: bool = True
+) -> StoredSnapshot:
+    """The snapshot at a path or URL: the folder of a checkpoint or a savepoint, or its `_metadata`.
+
+    The files of a savepoint are looked for, unless who asks will find out; none is read.
+
+    Raises:
+        NotFound: there is none, or one that was never completed; says which.
+        Corrupt: it is damaged, or files of it are missing; names them.
+        Invalid: it was written in a newer format, or the storage cannot be opened.
+        Unavailable: the storage did not answer.
+    """
+    url = whole_url(path).rstrip("/").removesuffix("/_metadata")
+    if os.path.isfile(url):  # which does not raise, whatever the path is
+        raise NotFound(
+            "this is a file, and not the folder of a savepoint or a checkpoint",
+            where=url,
+            expected="a folder with a file `_metadata`",
+        )
+    point = checkpoint_at(url, open_storage, open_storage)
+    if point is None:
+        folder = SavepointFolder(open_storage(url), "")
+        try:
+            metadata = folder.load() if looks_for_files else folder.read_metadata()
+            point = RestorePoint(metadata, folder)
+        except NotFound as error:
+            raise _of_jobs(folder) or error from None
+    return StoredSnapshot(point, url)
+
+
+def _of_jobs(folder: SavepointFolder) -> HoldfastError | None:
+    """If somebody has named the folder of a job, or of several, which one could be meant."""
+    storage = folder.storage
+    if is_job_folder(storage):
+        root, _, name = storage.url.rstrip("/").rpartition("/")
+        job = storage.at(root) if root else None
+        completed = () if job is None else job_in(job, name).completed()
+        newest = f", such as {names.checkpoint_folder(completed[-1])}" if completed else ""
+        return NotFound(
+            "this is the folder of a job, and not of one of its checkpoints",
+            where=storage.url,
+            expected=f"a folder in it{newest}",
+            fix="`holdfast checkpoints` shows those that there are",
+        )
+    jobs = jobs_in(storage)
+    if jobs:
+        return NotFound(
+            "this is the folder of jobs, and not of a checkpoint",
+            where=storage.url,
+            expected="a checkpoint of one of them: …/chk-00000000000000000042",
+            found=", ".join(map(repr, jobs[:3])),
+            fix="`holdfast checkpoints` shows those that there are",
+        )
+    return None

@@ -1,0 +1,223 @@
+"""What is in a snapshot: operators, their states, how much there is, and how evenly it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.backends.type_schema import Schema
+from holdfast.savepoints.finding import StoredSnapshot
+from holdfast.savepoints.reading.readers import KeyedReader
+from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable
+
+__all__ = ["InspectedOperator", "InspectedSnapshot", "InspectedState", "Skew", "inspect", "type_of"]
+
+_SHOWN_GROUPS = 3
+
+
+class Skew(msgspec.Struct, frozen=True):
+    """How evenly rows lie in key groups, and in as many slots as there were."""
+
+    groups_used: int
+    fullest: tuple[tuple[int, int], ...]
+    """The key groups with most rows, each with their number."""
+    of_mean: float
+    """Rows of the fullest key group, by those of the mean one: 1 is even."""
+    slot_of_mean: float
+    """Likewise of the fullest slot."""
+
+
+class InspectedState(msgspec.Struct, frozen=True):
+    """A state. Of `rows` and `size_bytes` None is for what nobody knows without reading it."""
+
+    name: str
+    kind: str
+    key: str | None
+    namespace: str | None
+    map_key: str | None
+    value: str | None
+    ttl: bool
+    rows: int | None
+    size_bytes: int | None
+    skew: Skew | None = None
+
+
+class InspectedOperator(msgspec.Struct, frozen=True):
+    """An operator, and what all of it takes in storage."""
+
+    uid: str
+    parallelism: int
+    max_parallelism: int
+    forms: tuple[str, ...]
+    size_bytes: int
+    states: tuple[InspectedState, ...]
+
+
+class InspectedSnapshot(msgspec.Struct, frozen=True):
+    """A checkpoint or savepoint."""
+
+    path: str
+    kind: str
+    job: str
+    checkpoint: int
+    triggered_ms: int
+    completed_ms: int
+    size_bytes: int
+    files: int
+    properties: dict[str, Any]
+    operators: tuple[InspectedOperator, ...]
+    sources: tuple[str, ...]
+
+
+def _silent(rows: int) -> None:
+    """Nobody wants to know."""
+
+
+def inspect(
+    snapshot: StoredSnapshot,
+    *,
+    is_quick: bool = False,
+    tell: Callable[[int], None] = _silent,
+) -> InspectedSnapshot:
+    """What is in it. Quick is without reading state: then not all numbers are known.
+
+    `tell` is told of rows as they are read.
+
+    Raises:
+        Corrupt: it is damaged; names what.
+        Unavailable: the storage did not answer.
+    """
+    metadata = snapshot.metadata
+    return InspectedSnapshot(
+        path=snapshot.path,
+        kind=metadata.kind,
+        job=metadata.job_id,
+        checkpoint=metadata.checkpoint_id,
+        triggered_ms=metadata.triggered_ms,
+        completed_ms=metadata.completed_ms,
+        size_bytes=metadata.size_bytes,
+        files=len(metadata.files()),
+        properties=metadata.properties,
+        operators=tuple(
+            _operator(snapshot, uid, is_quick=is_quick, tell=tell)
+            for uid in sorted(metadata.operators)
+        ),
+        sources=tuple(sorted(metadata.sources)),
+    )
+
+
+def _operator(
+    snapshot: StoredSnapshot, uid: str, *, is_quick: bool, tell: Callable[[int], None]
+) -> InspectedOperator:
+    left = snapshot.metadata.operators[uid]
+    states: list[InspectedState] = []
+    reader = snapshot.keyed(uid)
+    if reader is not None:
+        every = reader.description.tables
+        counted = [None] * len(every) if is_quick else _counted(reader, tell)
+        for table, groups in zip(every, counted, strict=True):
+            states.append(_keyed(reader, table, groups, left.parallelism))
+    states += map(_unkeyed, snapshot.unkeyed(uid).tables())
+    return InspectedOperator(
+        uid,
+        left.parallelism,
+        left.max_parallelism,
+        tuple(sorted({part.kind for part in left.parts})),
+        left.size_bytes,
+        tuple(states),
+    )
+
+
+def _counted(
+    reader: KeyedReader, tell: Callable[[int], None]
+) -> Sequence[npt.NDArray[np.int64] | None]:
+    """The rows of each table by key group."""
+    found = [np.zeros(0, np.int64) for _ in reader.description.tables]
+    for tables in reader.open_each():
+        for number, table in enumerate(reader.description.tables):
+            for block in tables.blocks(table):
+                counted = np.bincount(block.group_array, minlength=len(found[number]))
+                counted[: len(found[number])] += found[number]
+                found[number] = counted
+                tell(block.count)
+    return found
+
+
+def _keyed(
+    reader: KeyedReader,
+    table: KeyedTable,
+    groups: npt.NDArray[np.int64] | None,
+    parallelism: int,
+) -> InspectedState:
+    info, keys = table.info, reader.description.keys
+    is_timers = info.kind == "timers"
+    return InspectedState(
+        name=info.name,
+        kind=info.kind,
+        key=None if keys is None else type_of(keys),
+        namespace=None if info.namespaces is None else type_of(info.namespaces),
+        map_key=None if info.map_keys is None or is_timers else type_of(info.map_keys),
+        value=None if is_timers else type_of(info.values),
+        ttl=info.stamped,
+        rows=table.rows if groups is None else int(groups.sum()),
+        size_bytes=table.size_bytes,
+        skew=None
+        if groups is None
+        else _skew(groups, reader.description.max_parallelism, parallelism),
+    )
+
+
+def _skew(groups: npt.NDArray[np.int64], max_parallelism: int, parallelism: int) -> Skew | None:
+    rows = int(groups.sum())
+    if not rows:
+        return None
+    fullest = np.argsort(-groups, kind="stable")[:_SHOWN_GROUPS].tolist()
+    slots = np.bincount(
+        np.arange(len(groups)) * parallelism // max_parallelism, groups, parallelism
+    )
+    return Skew(
+        groups_used=int(np.count_nonzero(groups)),
+        fullest=tuple((group, int(groups[group])) for group in fullest if groups[group]),
+        of_mean=round(float(groups.max()) * max_parallelism / rows, 2),
+        slot_of_mean=round(float(slots.max()) * parallelism / rows, 2),
+    )
+
+
+def _unkeyed(table: UnkeyedTable) -> InspectedState:
+    return InspectedState(
+        name=table.name,
+        kind=table.mode.value,
+        key=None,
+        namespace=None,
+        map_key=None if table.map_keys is None else type_of(table.map_keys),
+        value=type_of(table.values),
+        ttl=False,
+        rows=table.rows,
+        size_bytes=table.size_bytes,
+    )
+
+
+def type_of(schema: Schema) -> str:
+    """A type as people write it, such as `list[int]` or `Order(id: int, total: float)`."""
+    kind = str(schema["type"])
+    if kind in ("enum", "literal", "recursive"):
+        name = schema.get("name", "").rpartition(".")[2]
+        return name or f"{kind}[{', '.join(map(repr, schema.get('values', ())))}]"
+    if kind == "record":
+        name = schema.get("name", "").rpartition(".")[2]
+        fields = [f"{each['name']}: {type_of(each['schema'])}" for each in schema["fields"]]
+        return f"{name}({', '.join(fields)})"
+    if kind == "union":
+        return " | ".join(map(type_of, schema["members"]))
+    parts = schema.get("items", [])
+    inner = [type_of(each) for each in (parts if isinstance(parts, list) else [parts])]
+    if kind == "sequence":
+        return f"tuple[{inner[0]}, ...]"
+    if kind == "dict":
+        inner = [type_of(schema["keys"]), type_of(schema["values"])]
+    shown = "None" if kind == "none" else kind
+    return f"{shown}[{', '.join(inner)}]" if inner or kind == "tuple" else shown

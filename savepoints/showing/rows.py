@@ -1,0 +1,257 @@
+"""Rows of a state, for people and programs: as Python values, whatever they are stored as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from holdfast.backends.entries import Block
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.typed_values import ENCODING
+from holdfast.backends.value_codec import PICKLE
+from holdfast.savepoints.finding import StoredSnapshot
+from holdfast.savepoints.reading.columns import KeySet
+from holdfast.savepoints.reading.readers import KeyedReader
+from holdfast.savepoints.reading.tables import KeyedTable
+from holdfast.savepoints.showing.selections import given_key
+from holdfast.storage import Invalid, NotFound
+from holdfast.storage.errors import UNREADABLE
+
+__all__ = ["rows_of", "the_operator", "the_state", "unpacked"]
+
+_KEYED, _OPERATOR = "keyed", "operator"
+
+
+def the_operator(
+    snapshot: StoredSnapshot, uid: str | None, state: str | None = None, kind: str | None = None
+) -> str:
+    """The operator that is named, or the only one that can be meant.
+
+    With the name or kind of a state it is the only one that has such; without, the only one that
+    has keyed state, as what sinks keep is rarely meant.
+
+    Raises:
+        NotFound: there is none of this uid; names those that there are.
+        Invalid: none is named, and there are several.
+    """
+    if uid is not None:
+        snapshot.check_uid(uid)
+        return uid
+    meant = snapshot.uids
+    if len(meant) > 1:
+        wanted = kind if kind is not None or state is not None else _KEYED
+        fitting = [
+            each
+            for each in meant
+            if any(
+                state in (None, its) and wanted in (None, its_kind)
+                for its, its_kind in _states(snapshot, each)
+            )
+        ]
+        meant = fitting or meant
+    if len(meant) == 1:
+        return meant[0]
+    raise Invalid(
+        "it is not said which operator is meant",
+        where=str(snapshot.point),
+        expected=f"--operator with one of {', '.join(map(repr, meant)) or 'none at all'}",
+    )
+
+
+def _states(snapshot: StoredSnapshot, uid: str) -> set[tuple[str, str]]:
+    """The names and kinds of what an operator has left."""
+    reader = snapshot.keyed(uid)
+    keyed = () if reader is None else reader.description.tables
+    there = {(table.name, _KEYED) for table in keyed}
+    return there | {(table.name, _OPERATOR) for table in snapshot.unkeyed(uid).tables()}
+
+
+def the_state(
+    snapshot: StoredSnapshot, uid: str, name: str | None, kind: str | None = None
+) -> tuple[str, str]:
+    """The name and kind (`keyed`, `operator`) of the state that is named, or of the only one.
+
+    Raises:
+        NotFound: there is none of this name and kind; names those that there are.
+        Invalid: it may be one of several, or there is no such kind.
+    """
+    there = _states(snapshot, uid)
+    if kind not in (None, _KEYED, _OPERATOR):
+        raise Invalid(
+            "there is no such kind of state", expected=f"{_KEYED} or {_OPERATOR}", found=kind
+        )
+    found = [
+        state for state in sorted(there) if name in (None, state[0]) and kind in (None, state[1])
+    ]
+    if len(found) == 1:
+        return found[0]
+    if name is not None and found:
+        raise Invalid(
+            f"operator {uid!r} has two states {name!r}, with keys and without",
+            where=str(snapshot.point),
+            expected=f"--kind {_KEYED} or --kind {_OPERATOR}",
+        )
+    shown = ", ".join(dict.fromkeys(repr(state[0]) for state in found or sorted(there)))
+    if name is None and found:
+        raise Invalid(
+            f"it is not said which state of operator {uid!r} is meant",
+            where=str(snapshot.point),
+            expected=f"--state with one of {shown}",
+        )
+    what = "no state" if name is None else f"no state {name!r}"
+    raise NotFound(
+        f"operator {uid!r} has {what}" + ("" if kind is None else f" of kind {kind}"),
+        where=str(snapshot.point),
+        expected=shown or "none at all",
+    )
+
+
+def rows_of(
+    snapshot: StoredSnapshot, uid: str, state: tuple[str, str], key: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows of `the_state`, each by the names of its columns (docs/savepoint-format.md).
+
+    With a key, as text or JSON, those of that key: only its key group is read. What has no type of
+    its own is decoded; pickles are not. Maps whose keys are not text are lists of pairs.
+
+    Raises:
+        Invalid: the text is no such key, or the state has no keys.
+        Corrupt: a file is missing or damaged; names it.
+    """
+    name, kind = state
+    reader = snapshot.keyed(uid)
+    if kind == _KEYED and reader is not None:
+        for table in reader.description.named(name):
+            yield from _keyed(reader, table, key)
+        return
+    if key is not None:
+        raise Invalid(f"state {name!r} of operator {uid!r} has no keys", found=f"--key {key}")
+    unkeyed = snapshot.unkeyed(uid)
+    for each in unkeyed.tables():
+        if each.name == name:
+            for slot in unkeyed.slots:
+                for batch in unkeyed.batches(each, slot):
+                    yield from _plain(batch)
+
+
+def _keyed(reader: KeyedReader, table: KeyedTable, key: str | None) -> Iterator[dict[str, Any]]:
+    wanted, encoded = None, None
+    if key is not None:
+        if reader.description.keys is None:
+            return
+        encoded = given_key(reader.description.keys, key, is_text=True)
+        keys = KeySet(reader.description.keys, reader.description.max_parallelism, [encoded])
+        wanted = KeyGroupRange(keys.groups[0], keys.groups[0])
+    form = reader.form(table)
+    for tables in reader.open_each(wanted):
+        for batch in form.batches(_with_key(tables.blocks(table), encoded)):
+            yield from _plain(batch)
+
+
+def _with_key(blocks: Iterable[Block], encoded: bytes | None) -> Iterator[Block]:
+    """The rows of one key, or of all for None."""
+    for block in blocks:
+        if encoded is None:
+            yield block
+            continue
+        keys = block.keys.to_list(block.count)
+        places = [place for place, key in enumerate(keys) if key == encoded]
+        if places:
+            yield block.taken(np.array(places, np.int64))
+
+
+def _plain(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    names = batch.schema.names
+    columns = [_values(batch.column(place), field) for place, field in enumerate(batch.schema)]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _values(column: pa.Array, field: pa.Field) -> list[Any]:
+    encoding = (field.metadata or {}).get(ENCODING.encode(), b"").decode(errors="replace")
+    listed: list[Any] = column.to_pylist()
+    if encoding == PICKLE:
+        return [f"<a pickle of {len(each)} bytes>" for each in listed]
+    if encoding:
+        return [unpacked(each) for each in listed]
+    if pa.types.is_nested(column.type):
+        return [_decoded(each, column.type) for each in listed]
+    return listed
+
+
+def _decoded(value: Any, kind: pa.DataType) -> Any:
+    """A value with the parts that are MessagePack decoded, and maps as JSON can have them."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _part(value[field.name], field) for field in kind}
+    if pa.types.is_map(kind):
+        entries = [(key, _part(each, kind.item_field)) for key, each in value]
+        return dict(entries) if pa.types.is_string(kind.key_type) else entries
+    return [_part(each, kind.value_field) for each in value]
+
+
+def _part(value: Any, field: pa.Field) -> Any:
+    if value is None:
+        return None
+    if (field.metadata or {}).get(ENCODING.encode()):
+        return unpacked(value)
+    return _decoded(value, field.type) if pa.types.is_nested(field.type) else value
+
+
+def unpacked(data: bytes | None) -> Any:
+    """A value that was kept as MessagePack."""
+    if data is None:
+        return None
+    try:
+        return _in_pairs(msgspec.msgpack.decode(data))
+    except UNREADABLE:  # it may be that some map has maps as keys, which no dict can
+        pass
+    try:
+        return _piece(msgspec.Raw(data))
+    except UNREADABLE:
+        return f"<{len(data)} bytes that cannot be read>"
+
+
+def _in_pairs(value: Any) -> Any:
+    """With dicts of which not every key is text as lists of pairs, as JSON has no such keys."""
+    if isinstance(value, dict):
+        entries = [(_in_pairs(key), _in_pairs(each)) for key, each in value.items()]
+        return dict(entries) if all(isinstance(key, str) for key in value) else entries
+    if isinstance(value, list | tuple):
+        return [_in_pairs(each) for each in value]
+    return value
+
+
+def _piece(data: msgspec.Raw) -> Any:
+    """The same, of MessagePack in which there are maps as keys: a level of it after the other."""
+    packed = bytes(data)
+    size, width = _map_of(packed)
+    if width:
+        flat = b"\xdd" + (2 * size).to_bytes(4, "big") + packed[width:]  # an array of as many
+        parts = [_piece(each) for each in _pieces.decode(flat)]
+        entries = list(zip(parts[::2], parts[1::2], strict=True))
+        return dict(entries) if all(isinstance(key, str) for key in parts[::2]) else entries
+    try:
+        return [_piece(each) for each in _pieces.decode(packed)]
+    except UNREADABLE:  # it is no array
+        return msgspec.msgpack.decode(packed)
+
+
+def _map_of(packed: bytes) -> tuple[int, int]:
+    """How many entries a map has, and how many bytes say so; none of these if it is no map."""
+    first = packed[0]
+    if _FIX_MAP <= first < _FIX_MAP + 16:
+        return first - _FIX_MAP, 1
+    width = _MAPS.get(first, 0)
+    return (int.from_bytes(packed[1:width], "big"), width) if width else (0, 0)
+
+
+_FIX_MAP = 0x80
+_MAPS = {0xDE: 3, 0xDF: 5}
+"""What maps begin with in MessagePack, and the bytes of that with their number of entries."""
+_pieces = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -1,0 +1,174 @@
+"""State of a checkpoint or savepoint as columns of Arrow: without the job, and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from holdfast.backends.key_codec import key_codec_described
+from holdfast.backends.timers import USER_TIMERS, timer_table
+from holdfast.savepoints.finding import StoredSnapshot, find_snapshot
+from holdfast.savepoints.reading.columns import KeyedColumns, KeySet, StateColumns, UnkeyedColumns
+from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable
+from holdfast.storage import Invalid, NotFound, load_storage
+
+__all__ = ["read_state", "state_of", "timers_name"]
+
+_DOMAINS = ("event", "processing")
+
+
+class _NoKey:
+    """What `key` is when none is meant: None may be a key."""
+
+    def __repr__(self) -> str:
+        return "every key"
+
+
+_EVERY: Final = _NoKey()
+
+
+def read_state(  # noqa: PLR0913 - all by name, and most are left out
+    path: str,
+    *,
+    operator: str,
+    state: str | None = None,
+    timers: str | None = None,
+    key: Any = _EVERY,
+    keys: Iterable[Any] | None = None,
+    key_groups: tuple[int, int] | None = None,
+    kind: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> pa.RecordBatchReader:
+    """The rows of one state of an operator, in the columns of docs/savepoint-format.md.
+
+    They are read as they are asked for, a batch at a time: `read_all()` makes a table of them,
+    `read_pandas()` a DataFrame of pandas. Every byte is checked. Nothing is changed, nothing is
+    unpickled.
+
+    Args:
+        path: the folder of a savepoint or a checkpoint, a path or a URL.
+        operator: its uid.
+        state: the name of the state; or instead
+        timers: which timers: "event" or "processing".
+        key: only this key; a tuple where several columns make the key.
+        keys: only these keys.
+        key_groups: only the key groups from the first to the last of these two; for state without
+            keys these are slots.
+        kind: "keyed" or "operator", where a keyed state and one without keys have one name.
+        storage_options: for the storage that the path is in.
+
+    Raises:
+        NotFound: there is no such savepoint, operator or state; names those that there are.
+        Invalid: an argument cannot be what it is.
+        Corrupt: a file is missing or damaged; also while rows are read.
+        Unavailable: the storage did not answer; also while rows are read.
+    """
+    opened = find_snapshot(path, partial(load_storage, **dict(storage_options or {})))
+    name = timers_name(state, timers)
+    columns = state_of(opened, operator, name, kind=kind)
+    if not isinstance(key, _NoKey):
+        if keys is not None:
+            raise Invalid("both a key and several are asked for", fix="Leave one of them out")
+        keys = (key,)
+    wanted = None if keys is None else _key_set(columns, keys, name)
+    places = _places(columns, key_groups)
+    return pa.RecordBatchReader.from_batches(columns.schema, _read(columns, places, wanted))
+
+
+def timers_name(state: str | None, timers: str | None) -> str:
+    """The name of a table: of a state, or of the timers of a domain.
+
+    Raises:
+        Invalid: neither is said, or both are, or there is no such domain.
+    """
+    if (state is None) == (timers is None):
+        raise Invalid(
+            "it is not said which state is to be read",
+            expected="the name of a state, or else which timers: event or processing",
+            found="neither" if state is None else "both",
+        )
+    if timers is None:
+        assert state is not None
+        return state
+    if timers not in _DOMAINS:
+        raise Invalid("there are no such timers", expected=" or ".join(_DOMAINS), found=timers)
+    return timer_table(USER_TIMERS, timers)
+
+
+def state_of(
+    snapshot: StoredSnapshot, uid: str, name: str, *, kind: str | None = None
+) -> StateColumns:
+    """The rows of one state.
+
+    Raises:
+        NotFound: there is no such operator or state; names those that there are.
+        Invalid: there are two of this name, or two kinds of records in it.
+        Corrupt, Unavailable: what is there cannot be read.
+    """
+    if kind not in (None, "keyed", "operator"):
+        raise Invalid("there is no such kind of state", expected="keyed or operator", found=kind)
+    keyed, unkeyed = snapshot.keyed(uid), snapshot.unkeyed(uid)
+    its_keyed = () if keyed is None or kind == "operator" else keyed.description.named(name)
+    its_unkeyed = [table for table in unkeyed.tables() if table.name == name and kind != "keyed"]
+    found: list[KeyedTable | UnkeyedTable] = [*its_keyed, *its_unkeyed]
+    if not found:
+        there = [] if keyed is None else [table.name for table in keyed.description.tables]
+        there += [f"{table.name} (without keys)" for table in unkeyed.tables()]
+        raise NotFound(
+            f"operator {uid!r} has no state {name!r}" + ("" if kind is None else f", {kind}"),
+            where=str(snapshot.point),
+            expected=", ".join(dict.fromkeys(there)) or "none at all",
+            found=name,
+        )
+    if its_keyed and its_unkeyed:
+        raise Invalid(
+            f"operator {uid!r} has two states {name!r}, with keys and without",
+            where=str(snapshot.point),
+            fix='Say kind="keyed" or kind="operator"',
+        )
+    if len(found) > 1:
+        raise Invalid(
+            f"state {name!r} of operator {uid!r} is kept in two types, which no table can have",
+            where=str(snapshot.point),
+            found=" and ".join(str(_values(table)) for table in found),
+            fix="Take a savepoint of a job that asks for the state in each slot",
+        )
+    if isinstance(found[0], UnkeyedTable):
+        return UnkeyedColumns(unkeyed, found[0])
+    assert keyed is not None
+    return KeyedColumns(keyed, found[0])
+
+
+def _values(table: KeyedTable | UnkeyedTable) -> Any:
+    return table.values if isinstance(table, UnkeyedTable) else table.info.values
+
+
+def _key_set(columns: StateColumns, keys: Iterable[Any], name: str) -> KeySet:
+    if not isinstance(columns, KeyedColumns):
+        raise Invalid(f"state {name!r} has no keys", found="a key that is asked for")
+    codec = key_codec_described(columns.keys)
+    return KeySet(columns.keys, columns.max_parallelism, map(codec.encode, keys))
+
+
+def _places(columns: StateColumns, asked: tuple[int, int] | None) -> tuple[int, int]:
+    first, last = columns.places
+    if asked is None:
+        return first, last
+    given: tuple[Any, ...] = tuple(asked)
+    whole = len(given) == 2 and all(type(each) is int for each in given)
+    if not (whole and first <= given[0] <= given[1] <= last):
+        raise Invalid(
+            "these key groups are not there",
+            expected=f"the first and the last of some, from {first} to {last}",
+            found=repr(asked),
+        )
+    return asked
+
+
+def _read(
+    columns: StateColumns, places: tuple[int, int], wanted: KeySet | None
+) -> Iterator[pa.RecordBatch]:
+    yield from columns.batches(places, wanted)

@@ -1,0 +1,177 @@
+"""Putting a savepoint together out of parts that were written by whoever, and committing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from holdfast.backends.entries import Block
+from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.operator_canonical import CanonicalState, write_canonical_states
+from holdfast.backends.operator_snapshots import OperatorPlace, OperatorTable
+from holdfast.backends.snapshots import (
+    PARQUET_KIND,
+    KeyedAttributes,
+    SnapshotFuture,
+    SnapshotTarget,
+    TableInfo,
+)
+from holdfast.savepoints.reading.tables import describe_operator_state
+from holdfast.savepoints.writing.changes import OperatorChanges
+from holdfast.savepoints.writing.keyed_rows import RowColumns
+from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
+from holdfast.storage import (
+    CheckpointMetadata,
+    Handle,
+    InlineHandle,
+    SavepointFolder,
+    SegmentWriter,
+    StateFolder,
+    StateSnapshot,
+    Unavailable,
+)
+
+__all__ = ["Attempt", "UnkeyedTableRows", "commit_whole", "copied", "joined", "written_unkeyed"]
+
+_TRIES = 3
+UnkeyedTableRows = tuple[UnkeyedRows, pa.Table, RowColumns]
+"""A state without keys that is new, and its rows."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The target of one attempt to write tables: its files have names that no other attempt has.
+
+    Spark may run a task twice, also at the same time, and one that was given up may go on for a
+    while; one attempt counts, and what others have left by then is deleted before the savepoint
+    is committed.
+    """
+
+    folder: SavepointFolder
+    token: str
+
+    @classmethod
+    def begin(cls, folder: SavepointFolder) -> Attempt:
+        """Another one."""
+        return cls(folder, folder.storage.entropy.token()[:8])
+
+    def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
+        """A file of the table."""
+        stem = path.removesuffix(".parquet")
+        return self.folder.table_file(checkpoint_id, f"{stem}-{self.token}.parquet")
+
+    def segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """A file for anything else; there is none, where all is tables."""
+        return self.folder.segments(checkpoint_id, label, compression=compression)
+
+    shared_segments = log_segments = segments
+
+
+def joined(
+    attributes: KeyedAttributes,
+    key_groups: Sequence[KeyGroupRange],
+    written: Mapping[int, Iterable[StateSnapshot]],
+) -> tuple[StateSnapshot, ...]:
+    """The keyed state of an operator: a part for each of these ranges, whether it has rows or not.
+
+    `attributes` say what there is, without segments; `written` has what was written of a range.
+    """
+    parts = []
+    for number, groups in enumerate(key_groups):
+        handles: dict[str, Handle] = {}
+        tables: list[TableInfo] = []
+        for snapshot in written.get(number, ()):
+            handles |= snapshot.handles
+            tables += msgspec.convert(snapshot.attributes, KeyedAttributes).tables
+        there = {table.name for table in tables}
+        tables += [table for table in attributes.tables if table.name not in there]
+        whole = msgspec.structs.replace(attributes, tables=tuple(tables))
+        parts.append(
+            StateSnapshot(
+                kind=PARQUET_KIND,
+                handles=handles,
+                attributes=msgspec.to_builtins(whole),
+                key_groups=(groups.first, groups.last),
+            )
+        )
+    return tuple(parts)
+
+
+def written_unkeyed(
+    operator: OperatorChanges,
+    new: Sequence[UnkeyedTableRows],
+    target: SnapshotTarget,
+    checkpoint_id: int,
+) -> tuple[StateSnapshot, ...]:
+    """Write the state without keys of an operator, which is little; answers a part a slot.
+
+    A new operator has one slot: whoever restores it deals that out.
+
+    Raises:
+        Invalid: a row does not fit.
+        Corrupt, Unavailable: what is stored cannot be read.
+    """
+    kept = operator.kept_unkeyed
+    if not kept and not new:
+        return ()
+    slots = 1
+    if operator.unkeyed is not None:
+        found = describe_operator_state(operator.unkeyed.uid, operator.unkeyed.parts)
+        slots = slots if found is None else found.parallelism
+    dealt = [(state.table, state.dealt(rows, columns, slots)) for state, rows, columns in new]
+    parts = []
+    for slot in range(slots):
+        states = [CanonicalState(table, blocks[slot], whole=True) for table, blocks in dealt]
+        for table, its in kept:
+            states.append(CanonicalState(its, _kept(operator, table.as_written, slot)))
+        place = OperatorPlace(operator.uid, slot, slots)
+        future = SnapshotFuture()
+        parts.append(write_canonical_states(place, states, (target, checkpoint_id), future))
+    return tuple(parts)
+
+
+def _kept(operator: OperatorChanges, table: OperatorTable, slot: int) -> Iterator[Block]:
+    reader = operator.unkeyed
+    assert reader is not None, "what is kept is stored"
+    for each in reader.tables():
+        if each.as_written == table:
+            yield from reader.blocks(each, slot)
+
+
+def copied(
+    snapshot: StateSnapshot, source: StateFolder, target: SnapshotTarget, checkpoint_id: int
+) -> StateSnapshot:
+    """The same bytes elsewhere, whatever they are.
+
+    Raises:
+        Corrupt, Unavailable: they cannot be read.
+    """
+    with target.segments(checkpoint_id, "copied") as writer:
+        handles = {
+            name: handle if isinstance(handle, InlineHandle) else writer.add(source.read(handle))
+            for name, handle in snapshot.handles.items()
+        }
+    return msgspec.structs.replace(snapshot, handles=handles, begun_from=None)
+
+
+def commit_whole(folder: SavepointFolder, metadata: CheckpointMetadata) -> None:
+    """Delete what the savepoint does not need, such as files of attempts that were lost; commit.
+
+    Raises:
+        Unavailable: the storage did not answer, often enough; it may be committed.
+    """
+    needed = metadata.files()
+    folder.delete_own(lambda file: file not in needed)
+    for last in (*[False] * (_TRIES - 1), True):
+        try:
+            folder.commit(metadata)
+        except Unavailable:
+            if last:
+                raise
+        else:
+            return

@@ -1,0 +1,293 @@
+"""What a savepoint is to become: operators and states that stay, go, are renamed, or are new.
+
+It says so and checks that it can be; nobody has to read or write any state for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.backends.operator_snapshots import OperatorTable
+from holdfast.backends.snapshots import TableInfo
+from holdfast.backends.type_schema import Schema
+from holdfast.savepoints.finding import StoredSnapshot
+from holdfast.savepoints.reading.readers import KeyedReader, OperatorReader
+from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable
+from holdfast.savepoints.writing.keyed_rows import RowColumns
+from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
+from holdfast.storage import Invalid, NotFound, StateSnapshot
+
+__all__ = ["NewState", "OperatorChanges", "SavepointChanges"]
+
+_KEYED, _OPERATOR = _KINDS = ("keyed", "operator")
+_State = tuple[str, str]
+"""A stored state: its kind, and the name that it was stored under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewState:
+    """State that is written from a DataFrame."""
+
+    frame: Any
+    table: TableInfo | OperatorTable
+    columns: RowColumns
+    descriptor: Any = None
+    rows: UnkeyedRows | None = None
+    """What makes its rows, of a state without keys."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the savepoint."""
+        return self.table.name
+
+
+@dataclass
+class OperatorChanges:
+    """One operator: what of a stored one stays, under which names, and what is new."""
+
+    uid: str
+    keyed: KeyedReader | None = None
+    unkeyed: OperatorReader | None = None
+    where: str = ""
+    keys: Schema | None = None
+    """The type of its keys, as far as it is known."""
+    dropped: set[_State] = field(default_factory=set)
+    renamed: dict[_State, str] = field(default_factory=dict)
+    new_keyed: dict[str, NewState] = field(default_factory=dict)
+    new_unkeyed: dict[str, NewState] = field(default_factory=dict)
+
+    @property
+    def kept_tables(self) -> list[tuple[KeyedTable, TableInfo]]:
+        """The stored tables that stay, and as what.
+
+        Raises:
+            Invalid: some stay, and the stored parts do not have each key group once.
+        """
+        names = self._names(_KEYED)
+        kept = [
+            (table, msgspec.structs.replace(table.info, name=names[table.name]))
+            for table in self._tables
+            if table.name in names
+        ]
+        if kept and self.keyed is not None:
+            self.keyed.check_covers()
+        return kept
+
+    @property
+    def kept_unkeyed(self) -> list[tuple[UnkeyedTable, OperatorTable]]:
+        """The stored states without keys that stay, and as what."""
+        names, tables = self._names(_OPERATOR), self._unkeyed_tables
+        return [
+            (table, msgspec.structs.replace(table.as_written, name=names[table.name]))
+            for table in tables
+            if table.name in names
+        ]
+
+    def put(self, state: NewState) -> None:
+        """Let a state be a new one, whatever was called so before.
+
+        Raises:
+            Invalid: it has no time to live, and that which it takes the place of has.
+        """
+        is_keyed = isinstance(state.table, TableInfo)
+        kind = _KEYED if is_keyed else _OPERATOR
+        before = self._called(state.name, kind)
+        if isinstance(state.table, TableInfo) and not state.table.stamped:
+            for table in self._tables:
+                if (_KEYED, table.name) in before and table.info.stamped:
+                    raise Invalid(
+                        f"state {state.name!r} of operator {self.uid!r} would lose when its "
+                        "entries were last used",
+                        where=self.where,
+                        expected="a descriptor with ttl=, as the job has it",
+                        found="one without",
+                        fix="If it is to have none from now on, drop the stored state first",
+                    )
+        self.dropped |= before
+        (self.new_keyed if is_keyed else self.new_unkeyed)[state.name] = state
+
+    def drop(self, name: str, kind: str | None = None) -> None:
+        """Leave out a state, stored or new.
+
+        Raises:
+            NotFound: there is none of this name, and kind; names those that there are.
+            Invalid: there are two, with keys and without, or there is no such kind.
+        """
+        its_kind = self._kind_of(name, kind)
+        self.dropped |= self._called(name, its_kind)
+        self._new(its_kind).pop(name, None)
+        if not self.new_keyed:
+            self.keys = None if self.keyed is None else self.keyed.description.keys
+
+    def rename(self, old: str, new: str, kind: str | None = None) -> None:
+        """Have a stored state be called otherwise.
+
+        Raises:
+            NotFound: there is none of the old name.
+            Invalid: there is one of the new name, no state can be called so, or it is a new state;
+                or as `drop`.
+        """
+        its_kind = self._kind_of(old, kind)
+        if old.startswith("_") or new.startswith("_") or not new:
+            raise Invalid(
+                "timers are not renamed, and no state is called like them",
+                where=f"operator {self.uid!r}",
+                expected="names that do not begin with an underscore",
+                found=f"{old!r} to {new!r}",
+            )
+        if old in self._new(its_kind):
+            raise Invalid(
+                f"state {old!r} of operator {self.uid!r} is new, and called as its descriptor says",
+                where=self.where,
+                expected="a stored state to rename",
+                fix="Say the other name in the descriptor, and drop the stored state",
+            )
+        if new in (*self._all(_KEYED), *self._all(_OPERATOR)):
+            raise Invalid(
+                f"operator {self.uid!r} has a state {new!r}",
+                where=self.where,
+                fix="Drop or rename that one first",
+            )
+        self.renamed |= dict.fromkeys(self._called(old, its_kind), new)
+
+    @property
+    def _tables(self) -> Sequence[KeyedTable]:
+        return () if self.keyed is None else self.keyed.description.tables
+
+    @property
+    def _unkeyed_tables(self) -> Sequence[UnkeyedTable]:
+        return () if self.unkeyed is None else self.unkeyed.tables()
+
+    def _new(self, kind: str) -> dict[str, NewState]:
+        return self.new_keyed if kind == _KEYED else self.new_unkeyed
+
+    def _names(self, kind: str) -> dict[str, str]:
+        """What stored states of a kind that stay are called now, by what they were called."""
+        tables = self._tables if kind == _KEYED else self._unkeyed_tables
+        names = dict.fromkeys(table.name for table in tables)
+        return {
+            name: self.renamed.get((kind, name), name)
+            for name in names
+            if (kind, name) not in self.dropped
+        }
+
+    def _called(self, name: str, kind: str) -> set[_State]:
+        """The stored ones that are called so now."""
+        return {(kind, old) for old, now in self._names(kind).items() if now == name}
+
+    def _all(self, kind: str) -> list[str]:
+        """What all are called, stored and new."""
+        return list(dict.fromkeys([*self._names(kind).values(), *self._new(kind)]))
+
+    def _kind_of(self, name: str, kind: str | None) -> str:
+        if kind not in (None, _KEYED, _OPERATOR):
+            raise Invalid(
+                "there is no such kind of state", expected=f"{_KEYED} or {_OPERATOR}", found=kind
+            )
+        found = [each for each in _KINDS if kind in (None, each) and name in self._all(each)]
+        if not found:
+            there = dict.fromkeys([*self._all(_KEYED), *self._all(_OPERATOR)])
+            raise NotFound(
+                f"operator {self.uid!r} has no state {name!r}"
+                + ("" if kind is None else f", {kind}"),
+                where=self.where,
+                expected=", ".join(there) or "none at all",
+                found=name,
+            )
+        if len(found) > 1:
+            raise Invalid(
+                f"operator {self.uid!r} has two states {name!r}, with keys and without",
+                where=self.where,
+                fix=f'Say kind="{_KEYED}" or kind="{_OPERATOR}"',
+            )
+        return found[0]
+
+
+class SavepointChanges:
+    """All operators and sources of a savepoint that is to be written."""
+
+    def __init__(self, source: StoredSnapshot | None = None) -> None:
+        """That of a stored checkpoint or savepoint as it is; or an empty one.
+
+        Raises:
+            Corrupt, Invalid: what it says of itself is damaged.
+        """
+        self.source = source
+        self.operators: dict[str, OperatorChanges] = {}
+        self.sources: dict[str, StateSnapshot] = {}
+        if source is not None:
+            self.sources = dict(source.metadata.sources)
+            for uid in source.uids:
+                keyed = source.keyed(uid)
+                self.operators[uid] = OperatorChanges(
+                    uid,
+                    keyed,
+                    source.unkeyed(uid),
+                    str(source.point),
+                    None if keyed is None else keyed.description.keys,
+                )
+
+    def operator(self, uid: str) -> OperatorChanges:
+        """A stored operator.
+
+        Raises:
+            NotFound: there is none; names those that there are.
+        """
+        self._check(uid, self.operators)
+        return self.operators[uid]
+
+    def operator_for(self, uid: str) -> OperatorChanges:
+        """An operator, a new one if there is none of this uid.
+
+        Raises:
+            Invalid: a source has it.
+        """
+        if not uid or uid in self.sources:
+            raise Invalid(
+                f"no operator can be called {uid!r}",
+                found="the uid of a source" if uid else "an empty uid",
+            )
+        return self.operators.setdefault(uid, OperatorChanges(uid))
+
+    def remove(self, uid: str) -> None:
+        """Leave out an operator, or the position of a source.
+
+        Raises:
+            NotFound: there is neither; names those that there are.
+        """
+        self._check(uid, {**self.operators, **self.sources})
+        self.operators.pop(uid, None)
+        self.sources.pop(uid, None)
+
+    def change_uid(self, old: str, new: str) -> None:
+        """Have an operator or a source be called otherwise.
+
+        Raises:
+            NotFound: there is none of the old uid.
+            Invalid: there is one of the new uid.
+        """
+        self._check(old, {**self.operators, **self.sources})
+        if not new or new in self.operators or new in self.sources:
+            raise Invalid(
+                f"{old!r} cannot be called {new!r}",
+                found="another one that has this uid" if new else "an empty uid",
+                fix="Remove or rename that one first",
+            )
+        if old in self.operators:
+            self.operators[new] = changed = self.operators.pop(old)
+            changed.uid = new
+        if old in self.sources:
+            self.sources[new] = self.sources.pop(old)
+
+    def _check(self, uid: str, there: Iterable[str]) -> None:
+        if uid not in there:
+            raise NotFound(
+                f"there is no {uid!r}",
+                where="a new savepoint" if self.source is None else str(self.source.point),
+                expected=", ".join(map(repr, sorted(there))) or "none at all",
+                found=repr(uid),
+            )

@@ -1,0 +1,20 @@
+"""A savepoint that is converted in small pieces."""
+
+from __future__ import annotations
+
+import pytest
+
+from conversion_stage import make_large
+from holdfast.savepoints import StoredSnapshot
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> StoredSnapshot:
+    """A savepoint that takes a while to convert in small pieces."""
+    return make_large(tmp_path_factory.mktemp("large"))
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that there are some of them."""
+    monkeypatch.setattr("holdfast.savepoints.conversion.plan._PIECE_BYTES", 60_000)
