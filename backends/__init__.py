@@ -3,10 +3,33 @@
 Useful alone, as a library; knows nothing of Spark.
 """
 
-from holdfast.backends.byte_store import ByteEntry, ByteStore, ByteTable, FrozenBytes
-from holdfast.backends.byte_tables import ByteTableStore
-from holdfast.backends.collection_states import ListState, MapState
-from holdfast.backends.descriptors import (
+from holdfast.backends.byte_tables.contract import ByteEntry, ByteStore, ByteTable, FrozenBytes
+from holdfast.backends.byte_tables.tables import ByteTableStore
+from holdfast.backends.hashmap import HashMapStateBackend
+from holdfast.backends.interface import BackendCapabilities, StateBackend
+from holdfast.backends.keyed.backend import EarlyFiles, KeyedStateBackend
+from holdfast.backends.keys.groups import (
+    KeyGroupRange,
+    default_max_parallelism,
+    key_groups_of_slots,
+)
+from holdfast.backends.operator_state.backend import OperatorStateBackend
+from holdfast.backends.operator_state.states import (
+    BroadcastState,
+    OperatorListState,
+    ReadOnlyBroadcastState,
+)
+from holdfast.backends.registry import load_backend, registered_backends
+from holdfast.backends.snapshots.neutral import (
+    Segments,
+    SnapshotForm,
+    SnapshotFuture,
+    SnapshotTarget,
+)
+from holdfast.backends.snapshots.state_names import state_names
+from holdfast.backends.state.base import State
+from holdfast.backends.state.collections import ListState, MapState
+from holdfast.backends.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -18,25 +41,11 @@ from holdfast.backends.descriptors import (
     TtlUpdateType,
     ValueStateDescriptor,
 )
-from holdfast.backends.hashmap import HashMapStateBackend
-from holdfast.backends.interface import BackendCapabilities, StateBackend
-from holdfast.backends.key_groups import KeyGroupRange, default_max_parallelism, key_groups_of_slots
-from holdfast.backends.keyed import EarlyFiles, KeyedStateBackend
-from holdfast.backends.metrics import StateMetrics
-from holdfast.backends.operator_backend import OperatorStateBackend
-from holdfast.backends.operator_states import (
-    BroadcastState,
-    OperatorListState,
-    ReadOnlyBroadcastState,
-)
-from holdfast.backends.registry import load_backend, registered_backends
-from holdfast.backends.single_states import AggregatingState, ReducingState, ValueState
-from holdfast.backends.snapshots import Segments, SnapshotForm, SnapshotFuture, SnapshotTarget
-from holdfast.backends.state_names import state_names
-from holdfast.backends.states import State
-from holdfast.backends.tables import TableStore
-from holdfast.backends.timer_queues import Timer, TimerQueue
-from holdfast.backends.timers import TimerService
+from holdfast.backends.state.single import AggregatingState, ReducingState, ValueState
+from holdfast.backends.state.timers import TimerService
+from holdfast.backends.tables.contract import TableStore
+from holdfast.backends.tables.metrics import StateMetrics
+from holdfast.backends.tables.timer_queues import Timer, TimerQueue
 
 __all__ = [
     "AggregateFunction",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.keyed import EarlyFiles, KeyedStateBackend, Opening
-from holdfast.backends.tables import TableStore
+from holdfast.backends.keyed.backend import EarlyFiles, KeyedStateBackend, Opening
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.tables.contract import TableStore
 from holdfast.storage import Clock, StateFolder, StateSnapshot, SystemClock
 
 __all__ = ["BackendCapabilities", "StateBackend"]

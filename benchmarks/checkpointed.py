@@ -17,11 +17,11 @@ import numpy as np
 from benchmarks.harness import Scale
 from holdfast.backends import KeyedStateBackend, KeyGroupRange, StateBackend
 from holdfast.backends.hashmap import HashMapStateBackend
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.keyed import EarlyFiles
+from holdfast.backends.keyed.backend import EarlyFiles
+from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.backends.snapshots import SnapshotFuture
-from holdfast.backends.value_codec import value_codec_for
+from holdfast.backends.snapshots.neutral import SnapshotFuture
+from holdfast.backends.values.codec import value_codec_for
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import (
     CheckpointMetadata,

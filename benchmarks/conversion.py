@@ -22,13 +22,13 @@ import pyarrow as pa
 from benchmarks.checkpointed import Numbers, label_of, place
 from benchmarks.harness import Result, Scale, peak_memory_bytes, seconds
 from holdfast.backends import KeyGroupRange, load_backend
-from holdfast.backends.entries import Block
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_groups
+from holdfast.backends.arrow.keys import KeyForm
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_groups
 from holdfast.backends.registry import usual_backend
-from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.typed_keys import KeyForm
-from holdfast.backends.value_codec import pack_value
+from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.values.codec import pack_value
 from holdfast.runtime.spark.state_frames.conversion import spark_runner
 from holdfast.savepoints import find_snapshot
 from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here, Runner

@@ -33,7 +33,7 @@ from benchmarks.checkpointed import (
 )
 from benchmarks.harness import Result, Scale
 from holdfast.backends import KeyedStateBackend, ValueStateDescriptor
-from holdfast.backends.logs import LoggedAttributes
+from holdfast.backends.snapshots.logs import LoggedAttributes
 from holdfast.changelog import ChangelogOptions
 from holdfast.storage import StateSnapshot
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 import xxhash
 
 from benchmarks.harness import Result, Scale, compare, rate
-from holdfast.backends.key_base import KeyCodec
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_group, key_groups
-from holdfast.backends.key_hash import Hashes
-from holdfast.backends.value_codec import value_codec_for
+from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_group, key_groups
+from holdfast.backends.keys.hashing import Hashes
+from holdfast.backends.values.codec import value_codec_for
 
 __all__ = ["run"]
 

@@ -35,9 +35,9 @@ from holdfast.backends import (
     key_groups_of_slots,
 )
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.backends.rocksdb_database import Family, RocksDatabase
-from holdfast.backends.rocksdb_memory import SlotMemory
-from holdfast.backends.rocksdb_options import rocks_options
+from holdfast.backends.rocksdb.database import Family, RocksDatabase
+from holdfast.backends.rocksdb.memory import SlotMemory
+from holdfast.backends.rocksdb.options import rocks_options
 from holdfast.storage import FileHandle, JobStorage, StateSnapshot, load_storage
 
 __all__ = ["run"]

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from holdfast.backends import BackendCapabilities, StateBackend, load_backend
-from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.keyed import KeyedStateBackend, Opening
-from holdfast.backends.snapshotter import Snapshots
-from holdfast.backends.tables import TableStore
+from holdfast.backends.keyed.backend import KeyedStateBackend, Opening
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.snapshots.snapshotter import Snapshots
+from holdfast.backends.tables.contract import TableStore
 from holdfast.changelog.local_copies import CopiesFirst, LocalCopies
 from holdfast.changelog.options import ChangelogOptions
 from holdfast.changelog.places import Logging, LogPlace

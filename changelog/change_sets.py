@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from holdfast.backends.changes import Added, Change, Removed, SetHead, encode_set
-from holdfast.backends.tables import TableStore
+from holdfast.backends.blocks.changes import Added, Change, Removed, SetHead, encode_set
+from holdfast.backends.tables.contract import TableStore
 from holdfast.changelog.recorded import Recorded
 from holdfast.changelog.store import TakenChanges
 from holdfast.storage import Handle

@@ -1,10 +1,11 @@
 """The log of one operator in one slot: which changes are where, and which a checkpoint refers to.
 
 Changes are *sealed* now and then, for all tables at once. What was sealed of a table is a *set*
-(`holdfast.backends.changes`). A set is in memory until it is *settled*: in a piece of the log that
-every later checkpoint may refer to. That is a file of its own, written between checkpoints; or a
-part of a checkpoint's file, once that checkpoint is completed. What a checkpoint keeps inline is
-not settled by it: it is put together with what comes later, until it is worth a file.
+(`holdfast.backends.blocks.changes`). A set is in memory until it is *settled*: in a piece of the
+log that every later checkpoint may refer to. That is a file of its own, written between
+checkpoints; or a part of a checkpoint's file, once that checkpoint is completed. What a checkpoint
+keeps inline is not settled by it: it is put together with what comes later, until it is worth a
+file.
 
 A materialization holds everything up to some seal, and what was logged before is forgotten. No
 piece reaches over that seal, for lists would be appended to twice.
@@ -20,10 +21,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
-from holdfast.backends.changes import SetHead
-from holdfast.backends.logs import LogInfo, LogSegment
-from holdfast.backends.snapshots import Segments, SnapshotFuture, TableInfo
-from holdfast.backends.tables import TableStore
+from holdfast.backends.blocks.changes import SetHead
+from holdfast.backends.snapshots.logs import LogInfo, LogSegment
+from holdfast.backends.snapshots.neutral import Segments, SnapshotFuture, TableInfo
+from holdfast.backends.tables.contract import TableStore
 from holdfast.changelog.change_sets import ChangeSet
 from holdfast.changelog.store import TakenChanges
 from holdfast.storage import FileHandle, Handle

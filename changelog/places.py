@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.snapshots import Segments
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.snapshots.neutral import Segments
 from holdfast.changelog.local_copies import LocalCopies
 from holdfast.changelog.options import ChangelogOptions
 from holdfast.changelog.uploading import LogUploader

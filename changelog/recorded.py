@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
-from holdfast.backends.plain import has_none
-from holdfast.backends.tables import NO_NAMESPACE, Rows, TableSpec, TableStore
+from holdfast.backends.tables.contract import NO_NAMESPACE, Rows, TableSpec, TableStore
+from holdfast.backends.values.normalizing import has_none
 
 __all__ = ["ListChanges", "MapChanges", "Recorded", "Recorder", "TimerChanges", "ValueChanges"]
 

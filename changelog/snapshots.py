@@ -11,9 +11,14 @@ from functools import partial
 
 import msgspec
 
-from holdfast.backends.logs import BASE_HANDLES, LOGGED_KIND, LoggedAttributes, LogInfo, base_of
-from holdfast.backends.snapshot_worker import SnapshotWorker
-from holdfast.backends.snapshots import (
+from holdfast.backends.snapshots.logs import (
+    BASE_HANDLES,
+    LOGGED_KIND,
+    LoggedAttributes,
+    LogInfo,
+    base_of,
+)
+from holdfast.backends.snapshots.neutral import (
     ENTRIES_KIND,
     PARQUET_KIND,
     KeyedAttributes,
@@ -21,7 +26,13 @@ from holdfast.backends.snapshots import (
     SnapshotFuture,
     SnapshotTarget,
 )
-from holdfast.backends.snapshotter import Restoration, SnapshotRequest, Snapshots, Snapshotter
+from holdfast.backends.snapshots.snapshotter import (
+    Restoration,
+    SnapshotRequest,
+    Snapshots,
+    Snapshotter,
+)
+from holdfast.backends.snapshots.workers import SnapshotWorker
 from holdfast.changelog.log import LogWriter, OperatorLog
 from holdfast.changelog.materializing import Schedule
 from holdfast.changelog.places import Logging, LogPlace, SharedFiles

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.backends.entries import Block
-from holdfast.backends.metrics import StateMetrics
-from holdfast.backends.table_files import TableFiles
-from holdfast.backends.tables import (
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.tables.contract import (
     CellForm,
     FrozenTables,
     ListTable,
@@ -23,7 +21,9 @@ from holdfast.backends.tables import (
     TableStore,
     ValueTable,
 )
-from holdfast.backends.timer_queues import TimerQueue
+from holdfast.backends.tables.files import TableFiles
+from holdfast.backends.tables.metrics import StateMetrics
+from holdfast.backends.tables.timer_queues import TimerQueue
 from holdfast.changelog.recorded import Recorded, TimerChanges
 from holdfast.changelog.tables import (
     LoggedListTable,

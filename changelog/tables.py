@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, islice
 from typing import Any, Generic, TypeVar
 
-from holdfast.backends.entries import Block
-from holdfast.backends.plain import has_none
-from holdfast.backends.tables import ListTable, MapTable, Table, ValueTable
-from holdfast.backends.timer_queues import Timer, TimerQueue
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.tables.contract import ListTable, MapTable, Table, ValueTable
+from holdfast.backends.tables.timer_queues import Timer, TimerQueue
+from holdfast.backends.values.normalizing import has_none
 from holdfast.changelog.recorded import (
     ListChanges,
     MapChanges,

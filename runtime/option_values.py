@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.backends import load_backend
-from holdfast.backends.key_groups import check_parallelism
+from holdfast.backends.keys.groups import check_parallelism
 from holdfast.backends.registry import registered_backends
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.network_config import NetworkConfig

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.backends.rocksdb_memory import memory_bytes
+from holdfast.backends.rocksdb.memory import memory_bytes
 from holdfast.changelog.settings import size_in_bytes
 from holdfast.storage import Invalid
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
-from holdfast.backends.plain import shown
+from holdfast.backends.values.normalizing import shown
 from holdfast.runtime.api.functions import (
     KeyedBatchFunction,
     KeyedProcessFunction,

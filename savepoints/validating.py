@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import msgspec
 import numpy as np
 
-from holdfast.backends.entries import Block
-from holdfast.backends.key_groups import key_groups
-from holdfast.backends.typed_keys import KeyForm
+from holdfast.backends.arrow.keys import KeyForm
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.groups import key_groups
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.savepoints.reading.tables import KeyedTable

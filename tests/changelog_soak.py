@@ -16,7 +16,7 @@ from statistics import fmean
 
 from churned_state import GROUPS, UID, Churn, Content, Slots, SteadyClock
 from holdfast.backends import StateBackend
-from holdfast.backends.snapshots import SnapshotFuture
+from holdfast.backends.snapshots.neutral import SnapshotFuture
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import CheckpointMetadata, JobOwner, OperatorState, load_storage
 from holdfast.storage.jobs.decisions import open_from

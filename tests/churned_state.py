@@ -27,10 +27,10 @@ from holdfast.backends import (
     ValueStateDescriptor,
     key_groups_of_slots,
 )
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_groups
-from holdfast.backends.keyed import EarlyFiles
-from holdfast.backends.snapshots import SnapshotFuture
+from holdfast.backends.keyed.backend import EarlyFiles
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_groups
+from holdfast.backends.snapshots.neutral import SnapshotFuture
 from holdfast.storage import JobStorage, StateSnapshot, SystemClock
 
 __all__ = ["GROUPS", "UID", "Churn", "Content", "Slots", "SteadyClock"]

@@ -15,7 +15,7 @@ import msgspec
 import golden_entries
 from golden_entries import CASES as ENTRIES
 from golden_entries import DESCRIPTORS, NOW_MS, Account, Content, Golden, expected, job_at
-from holdfast.backends.logs import BASE_HANDLES
+from holdfast.backends.snapshots.logs import BASE_HANDLES
 from holdfast.storage import FileHandle, JobStorage, StateSnapshot
 from logged_snapshots import TableLog, logged, table_log, timer_log
 

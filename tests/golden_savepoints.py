@@ -29,7 +29,7 @@ from holdfast.backends import (
     key_groups_of_slots,
     load_backend,
 )
-from holdfast.backends.operator_restores import of_all_slots
+from holdfast.backends.operator_state.restores import of_all_slots
 from holdfast.changelog import ChangelogStateBackend
 from holdfast.runtime.spark.sources.positions import (
     FRAME_KIND,

@@ -20,9 +20,9 @@ import pyarrow as pa
 import xxhash
 
 from holdfast.backends import ValueStateDescriptor, key_groups_of_slots
-from holdfast.backends.key_groups import KeyGroupRange
+from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.backends.snapshots import SnapshotForm
+from holdfast.backends.snapshots.neutral import SnapshotForm
 from holdfast.storage import JobStorage, StateSnapshot, load_storage
 
 MEMORY_BYTES = 16 << 20

@@ -15,9 +15,9 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.backends import KeyedStateBackend, SnapshotFuture, StateBackend, key_groups_of_slots
-from holdfast.backends.keyed import EarlyFiles
-from holdfast.backends.logs import LOGGED_KIND, LoggedAttributes
-from holdfast.backends.snapshots import SnapshotForm
+from holdfast.backends.keyed.backend import EarlyFiles
+from holdfast.backends.snapshots.logs import LOGGED_KIND, LoggedAttributes
+from holdfast.backends.snapshots.neutral import SnapshotForm
 from holdfast.storage import (
     CheckpointMetadata,
     JobStorage,

@@ -9,15 +9,21 @@ from typing import Any
 import msgspec
 
 from holdfast.backends import HashMapStateBackend, StateDescriptor
-from holdfast.backends.changes import Added, Change, Removed, SetHead, encode_set
-from holdfast.backends.key_base import KeyCodec
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.kinds import shape_of
-from holdfast.backends.logs import BASE_HANDLES, LOGGED_KIND, LoggedAttributes, LogInfo, LogSegment
-from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.snapshotter import info_of
-from holdfast.backends.tables import NO_NAMESPACE, Rows, StateKind, TableSpec
-from holdfast.backends.timers import timer_specs
+from holdfast.backends.blocks.changes import Added, Change, Removed, SetHead, encode_set
+from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.snapshots.logs import (
+    BASE_HANDLES,
+    LOGGED_KIND,
+    LoggedAttributes,
+    LogInfo,
+    LogSegment,
+)
+from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.snapshots.snapshotter import info_of
+from holdfast.backends.state.kinds import shape_of
+from holdfast.backends.state.timers import timer_specs
+from holdfast.backends.tables.contract import NO_NAMESPACE, Rows, StateKind, TableSpec
 from holdfast.storage import Handle, JobStorage, StateSnapshot
 from logged_steps import ALL, GROUPS, NOW_MS, STATES, TIMERS, UID, Step
 

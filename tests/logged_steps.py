@@ -18,9 +18,9 @@ from holdfast.backends import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_group
-from holdfast.backends.tables import NO_NAMESPACE
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_group
+from holdfast.backends.tables.contract import NO_NAMESPACE
 from holdfast.storage import JobStorage, ManualClock, StateSnapshot
 
 __all__ = [

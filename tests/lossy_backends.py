@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from holdfast.backends import KeyGroupRange, StateBackend, load_backend
-from holdfast.backends.entries import Block
-from holdfast.backends.tables import (
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.tables.contract import (
     FrozenTables,
     ListTable,
     Rows,

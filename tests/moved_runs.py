@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.backends import SnapshotTarget, StateBackend, key_groups_of_slots
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_groups
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_groups
 from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, Operator
 from holdfast.runtime.operators.key_columns import KeyColumns

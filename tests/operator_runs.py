@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.backends import KeyGroupRange, key_groups_of_slots, load_backend
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_groups
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_groups
 from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, Operator, OperatorContext
 from holdfast.runtime.operators.key_columns import KeyColumns
 from holdfast.runtime.protocol.elements import EVENT_TIME

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, NotRequired, TypedDict, T
 import attrs
 import msgspec
 
-from holdfast.backends.value_codec import value_codec_for
+from holdfast.backends.values.codec import value_codec_for
 from holdfast.runtime.spark.launching.pickling import pickled
 from holdfast.storage import HoldfastError
 

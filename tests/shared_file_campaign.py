@@ -19,11 +19,11 @@ from pathlib import Path
 
 from early_files import EarlyWriter, check_early
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.backends.snapshots import FILES_KIND, SnapshotForm
-from holdfast.backends.testing.comparing import compare_fired, compare_states
-from holdfast.backends.testing.fleet import UID, Fleet, Settings, comparable
-from holdfast.backends.testing.model import Model, ModelTimer
-from holdfast.backends.testing.subjects import (
+from holdfast.backends.snapshots.neutral import FILES_KIND, SnapshotForm
+from holdfast.backends.testing.model.comparing import compare_fired, compare_states
+from holdfast.backends.testing.model.fleet import UID, Fleet, Settings, comparable
+from holdfast.backends.testing.model.model import Model, ModelTimer
+from holdfast.backends.testing.model.subjects import (
     KEY_KINDS,
     SUBJECT_COUNT,
     TIMER_NAMESPACES,

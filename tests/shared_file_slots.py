@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from early_files import EarlyWriter
-from holdfast.backends.keyed import KeyedStateBackend
-from holdfast.backends.snapshots import SnapshotForm, SnapshotFuture
-from holdfast.backends.testing.fleet import Gate
+from holdfast.backends.keyed.backend import KeyedStateBackend
+from holdfast.backends.snapshots.neutral import SnapshotForm, SnapshotFuture
+from holdfast.backends.testing.model.fleet import Gate
 from holdfast.runtime.checkpoint import Begin
 from holdfast.storage import JobStorage, SegmentWriter, StateSnapshot, Unavailable
 

@@ -56,8 +56,8 @@ from simulated_world import (
 from tried_backends import backend_named, turn
 
 _EXECUTORS = (
-    "holdfast.backends.snapshot_worker",
-    "holdfast.backends.transfers",
+    "holdfast.backends.snapshots.workers",
+    "holdfast.backends.snapshots.transfers",
     "holdfast.runtime.driver.attempt",
     "holdfast.runtime.driver.source_feed",
     "holdfast.runtime.driver.checkpoints.checkpoint_keeper",
@@ -364,7 +364,7 @@ def simulated(world: World) -> Iterator[None]:
     with world.entered(), pytest.MonkeyPatch.context() as patch:
         for module in _EXECUTORS:
             patch.setattr(f"{module}.ThreadPoolExecutor", SimulatedExecutor)
-        patch.setattr("holdfast.backends.transfers.wait", wait_for_all)
+        patch.setattr("holdfast.backends.snapshots.transfers.wait", wait_for_all)
         # Few timers are due at once here: so that there is more than one slice of them.
         patch.setattr("holdfast.runtime.operators.row_loop.MOST_TIMERS", 2)
         patch.setattr("holdfast.runtime.driver.checkpoints.checkpoint_keeper._FIRST_PAUSE_S", 0.0)

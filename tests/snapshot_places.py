@@ -21,7 +21,7 @@ from holdfast.backends import (
     key_groups_of_slots,
     load_backend,
 )
-from holdfast.backends.operator_restores import of_all_slots
+from holdfast.backends.operator_state.restores import of_all_slots
 from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.storage import (
     CheckpointMetadata,

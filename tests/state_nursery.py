@@ -18,11 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.backends import SnapshotFuture, StateBackend, StateVisibility, file_snapshots
-from holdfast.backends.snapshots import SnapshotForm
-from holdfast.backends.testing.fleet import UID, Fleet, Settings
-from holdfast.backends.testing.model import Model, ModelTimer
-from holdfast.backends.testing.subjects import (
+from holdfast.backends import SnapshotFuture, StateBackend, StateVisibility
+from holdfast.backends.snapshots import file_uploads as file_snapshots
+from holdfast.backends.snapshots.neutral import SnapshotForm
+from holdfast.backends.testing.model.fleet import UID, Fleet, Settings
+from holdfast.backends.testing.model.model import Model, ModelTimer
+from holdfast.backends.testing.model.subjects import (
     KEY_KINDS,
     SUBJECT_COUNT,
     TIMER_NAMESPACES,

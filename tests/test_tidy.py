@@ -251,7 +251,7 @@ SOUND: list[tuple[Check, str, str]] = [
     (tidy.chance_comes_from_entropy, "tests/a.py", "import random\ndef f(r: random.Random): ..."),
     (tidy.chance_comes_from_entropy, "tests/a.py", "import uuid\nuuid.UUID(int=1)"),
     (tidy.nothing_that_comes_in_is_run, "runtime/a.py", "import pickle\npickle.dumps(data)"),
-    (tidy.nothing_that_comes_in_is_run, "backends/value_codec.py", "import pickle\npickle.loads"),
+    (tidy.nothing_that_comes_in_is_run, "backends/values/codec.py", "import pickle\npickle.loads"),
     (tidy.nothing_that_comes_in_is_run, "tests/a.py", "import pickle\npickle.loads(data)"),
     (tidy.nothing_that_comes_in_is_run, "runtime/cli/program.py", "exec(code)\nself.eval()"),
     (

@@ -26,9 +26,9 @@ DELETERS = {
     "storage/places/local.py": "objects by checked names below the root, own hidden files, probes",
     "storage/places/fsspec/objects.py": "likewise",
     "backends/working_directory.py": "directories of ours, held by this process or by nobody",
-    "backends/rocksdb_database.py": "in the store's own working directory",
-    "backends/rocksdb_files.py": "likewise",
-    "backends/rocksdb_options.py": "likewise",
+    "backends/rocksdb/database.py": "in the store's own working directory",
+    "backends/rocksdb/files.py": "likewise",
+    "backends/rocksdb/options.py": "likewise",
     "changelog/local_copies.py": "in the folder of copies, which has a marker, by checked names",
     "runtime/sinks/files/local_place.py": "hidden files of a sink, with checked names",
     "runtime/sinks/files/fsspec_place.py": "likewise",
@@ -68,7 +68,7 @@ RUNNERS = (
 UNPICKLING = {
     "runtime/spark/launching/pickling.py": "part of a Spark task, which unpickles the rest",
     "runtime/operators/user_code.py": "functions, which came with a task of Spark",
-    "backends/value_codec.py": "values of state, where a reader allows pickles by name",
+    "backends/values/codec.py": "values of state, where a reader allows pickles by name",
 }
 EXECUTING = {"runtime/cli/program.py": "the program that a person has named"}
 """Where code is run that comes from elsewhere, and whose it is. Nothing that came over the network
@@ -194,7 +194,9 @@ def none_is_found_by_identity(module: Module) -> list[str]:
         return []
     # Values of state may be among those that `in` compares, and their `__eq__` is the user's
     return [
-        module.problem(node.lineno, "`None in` compares: use has_none of holdfast.backends.plain")
+        module.problem(
+            node.lineno, "`None in` compares: use has_none of holdfast.backends.values.normalizing"
+        )
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Compare)
         and isinstance(node.ops[0], ast.In | ast.NotIn)

@@ -22,13 +22,13 @@ import msgspec
 from chained_states import CHAINED, ChainedState, Declared, moved_class, unpickled
 from class_versions import Version, first_version, later_version
 from holdfast.backends import KeyedStateBackend, StateBackend
-from holdfast.backends.columns import decode_keys
-from holdfast.backends.entries import Block
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_group
-from holdfast.backends.snapshots import SnapshotForm
-from holdfast.backends.type_schema import are_alike
-from holdfast.backends.value_codec import value_codec_for
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.blocks.columns import decode_keys
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_group
+from holdfast.backends.snapshots.neutral import SnapshotForm
+from holdfast.backends.values.codec import value_codec_for
+from holdfast.backends.values.type_descriptions import are_alike
 from holdfast.savepoints import find_snapshot
 from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here
 from holdfast.savepoints.reading.readers import KeyedReader

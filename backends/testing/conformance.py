@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from holdfast.backends.testing.batching import BatchClauses
-from holdfast.backends.testing.blocking import BlockClauses
-from holdfast.backends.testing.changing import ChangeClauses
-from holdfast.backends.testing.comparisons import ComparisonClauses
-from holdfast.backends.testing.evolving import DamageClauses, EvolutionClauses
-from holdfast.backends.testing.filing import FileClauses
-from holdfast.backends.testing.forming import FormClauses
-from holdfast.backends.testing.freezing import FreezeClauses
-from holdfast.backends.testing.keeping import ListTableClauses, MapTableClauses, ValueTableClauses
-from holdfast.backends.testing.lifecycle import LifecycleClauses
-from holdfast.backends.testing.living import TimeToLiveClauses
-from holdfast.backends.testing.measuring import MetricsClauses
-from holdfast.backends.testing.merging import KeyClauses, NamespaceClauses
-from holdfast.backends.testing.restoring import ExchangeClauses, RestoreClauses
-from holdfast.backends.testing.scanning import NeighbourClauses, ScanClauses
-from holdfast.backends.testing.snapshotting import SnapshotClauses
-from holdfast.backends.testing.stating import StateClauses
-from holdfast.backends.testing.timing import TimerClauses, TimerCrowdClauses
-from holdfast.backends.testing.unloading import UnloadClauses
+from holdfast.backends.testing.state_clauses.batches import BatchClauses
+from holdfast.backends.testing.state_clauses.equality import ComparisonClauses
+from holdfast.backends.testing.state_clauses.evolution import DamageClauses, EvolutionClauses
+from holdfast.backends.testing.state_clauses.files import FileClauses
+from holdfast.backends.testing.state_clauses.lifecycle import LifecycleClauses
+from holdfast.backends.testing.state_clauses.metrics import MetricsClauses
+from holdfast.backends.testing.state_clauses.namespaces import KeyClauses, NamespaceClauses
+from holdfast.backends.testing.state_clauses.restores import ExchangeClauses, RestoreClauses
+from holdfast.backends.testing.state_clauses.snapshots import SnapshotClauses
+from holdfast.backends.testing.state_clauses.states import StateClauses
+from holdfast.backends.testing.state_clauses.timers import TimerClauses, TimerCrowdClauses
+from holdfast.backends.testing.state_clauses.ttl import TimeToLiveClauses
+from holdfast.backends.testing.table_clauses.addresses import FormClauses
+from holdfast.backends.testing.table_clauses.blocks import BlockClauses
+from holdfast.backends.testing.table_clauses.cells import (
+    ListTableClauses,
+    MapTableClauses,
+    ValueTableClauses,
+)
+from holdfast.backends.testing.table_clauses.changes import ChangeClauses
+from holdfast.backends.testing.table_clauses.freezing import FreezeClauses
+from holdfast.backends.testing.table_clauses.scans import NeighbourClauses, ScanClauses
+from holdfast.backends.testing.table_clauses.unloading import UnloadClauses
 
 __all__ = ["StateBackendConformance"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.backends.plain import shown
+from holdfast.backends.values.normalizing import shown
 from holdfast.runtime.columns.reading import reader_of, row_maker
 from holdfast.runtime.columns.writing import FieldsWriter, Misfit
 from holdfast.storage import Invalid

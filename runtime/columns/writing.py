@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.backends.plain import shown, to_plain
+from holdfast.backends.values.normalizing import shown, to_plain
 from holdfast.runtime.columns.types import is_text
 from holdfast.storage import Invalid
 

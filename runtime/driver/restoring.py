@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from holdfast.backends import state_names
-from holdfast.backends.restores import can_be_regrouped
+from holdfast.backends.snapshots.restores import can_be_regrouped
 from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import CheckpointMetadata, Invalid, JobStorage, load_storage
 from holdfast.storage.jobs.restore_points import (

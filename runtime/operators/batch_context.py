@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.backends import KeyedStateBackend
-from holdfast.backends.batches import to_list
-from holdfast.backends.plain import shown
+from holdfast.backends.arrow.batches import to_list
+from holdfast.backends.values.normalizing import shown
 from holdfast.runtime.operators.contexts import Timers
 from holdfast.storage import Invalid
 

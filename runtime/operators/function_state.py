@@ -27,9 +27,9 @@ from holdfast.backends import (
     ValueState,
     ValueStateDescriptor,
 )
-from holdfast.backends.operator_restores import of_all_slots
-from holdfast.backends.operator_snapshots import OPERATOR_KINDS
-from holdfast.backends.restores import has_some_of
+from holdfast.backends.operator_state.restores import of_all_slots
+from holdfast.backends.operator_state.snapshots import OPERATOR_KINDS
+from holdfast.backends.snapshots.restores import has_some_of
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.protocol.metrics import OperatorMetrics
 from holdfast.runtime.protocol.operator import OperatorContext

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.backends import Timer
-from holdfast.backends.timers import USER_TIMERS
+from holdfast.backends.state.timers import USER_TIMERS
 from holdfast.runtime.api.functions import BatchOrder, KeyedBatchFunction, OutputTag, TimeDomain
 from holdfast.runtime.operators.batch_context import TimedBatchContext
 from holdfast.runtime.operators.contexts import Timers

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.backends import KeyedStateBackend, Timer
-from holdfast.backends.timers import USER_TIMERS
+from holdfast.backends.state.timers import USER_TIMERS
 from holdfast.runtime.api.functions import KeyedProcessFunction, ProcessFunction, TimeDomain
 from holdfast.runtime.columns.rows import RowReader
 from holdfast.runtime.operators.contexts import RowContext, TimeKeeper, Timers, TimersContext

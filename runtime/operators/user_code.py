@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from holdfast.backends.plain import shown
+from holdfast.backends.values.normalizing import shown
 from holdfast.runtime.api.errors import UserCodeFailed
 from holdfast.runtime.columns.rows import RowWriter
 from holdfast.runtime.protocol.elements import EVENT_TIME

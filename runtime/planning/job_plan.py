@@ -11,7 +11,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from holdfast.backends.key_groups import check_parallelism
+from holdfast.backends.keys.groups import check_parallelism
 from holdfast.runtime.planning.graph import Graph, Input, Node, check_event_time
 from holdfast.runtime.planning.partitioning import Partitioner
 from holdfast.runtime.protocol.elements import EVENT_TIME

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.backends.key_base import KeyCodec
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import check_parallelism, key_groups, slot_of_key_group
+from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import check_parallelism, key_groups, slot_of_key_group
 from holdfast.storage import Invalid
 
 __all__ = ["Partitioner", "key_type"]

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends import StateBackend, default_max_parallelism, load_backend
-from holdfast.backends.key_groups import check_parallelism
+from holdfast.backends.keys.groups import check_parallelism
 from holdfast.changelog import ChangelogOptions
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.network_config import NetworkConfig

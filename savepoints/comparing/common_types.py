@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from typing import Any, TypeAlias
 
-from holdfast.backends.type_schema import Schema
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.showing.inspecting import type_of
 
 __all__ = ["common_of", "common_of_all", "differences", "projection"]

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.backends.entries import Block
-from holdfast.backends.key_base import KeyCodec
-from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.redistribution import Mode
-from holdfast.backends.regrouping import Regrouping, in_order
-from holdfast.backends.schema import compare_keys
-from holdfast.backends.schema_steps import Verdict
-from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.type_schema import Schema
-from holdfast.backends.typed_keys import KeyForm
-from holdfast.backends.typed_rows import Positions
-from holdfast.backends.typed_values import ValueForm, is_plain
+from holdfast.backends.arrow.keys import KeyForm
+from holdfast.backends.arrow.rows import Positions
+from holdfast.backends.arrow.values import ValueForm, is_plain
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.operator_state.redistribution import Mode
+from holdfast.backends.schema.evolution import compare_keys
+from holdfast.backends.schema.steps import Verdict
+from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.snapshots.regrouping import Regrouping, in_order
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.comparing.common_types import common_of_all, differences, projection
 from holdfast.savepoints.comparing.ordered_values import settled
 from holdfast.savepoints.finding import StoredSnapshot

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.backends import StateBackend
-from holdfast.backends.snapshots import TableInfo
+from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.savepoints import StoredSnapshot
 from holdfast.savepoints.conversion.copying import Carrier, check_unkeyed
 from holdfast.savepoints.conversion.destination import Destination

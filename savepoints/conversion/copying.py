@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.backends.operator_canonical import CanonicalState, write_canonical_states
-from holdfast.backends.operator_restores import of_all_slots, read_operator_snapshots
-from holdfast.backends.operator_snapshots import (
+from holdfast.backends.arrow.values import ValueForm, is_plain, may_lack_fields
+from holdfast.backends.operator_state.canonical import CanonicalState, write_canonical_states
+from holdfast.backends.operator_state.redistribution import Mode
+from holdfast.backends.operator_state.restores import of_all_slots, read_operator_snapshots
+from holdfast.backends.operator_state.snapshots import (
     OPERATOR_KINDS,
     OperatorPlace,
     write_operator_snapshot,
 )
-from holdfast.backends.redistribution import Mode
-from holdfast.backends.snapshots import SnapshotFuture
-from holdfast.backends.typed_values import ValueForm, is_plain, may_lack_fields
+from holdfast.backends.snapshots.neutral import SnapshotFuture
 from holdfast.savepoints.reading.readers import OperatorReader
 from holdfast.savepoints.reading.row_sums import RowCounter, RowSums
 from holdfast.savepoints.reading.tables import UnkeyedTable

@@ -13,10 +13,10 @@ from enum import Enum
 from functools import partial
 
 from holdfast.backends import StateBackend
-from holdfast.backends.entries import Block, decode_blocks, encode_block
-from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.regrouping import Regrouping, in_order
-from holdfast.backends.typed_values import ValueForm, is_plain, may_lack_fields
+from holdfast.backends.arrow.values import ValueForm, is_plain, may_lack_fields
+from holdfast.backends.blocks.block import Block, decode_blocks, encode_block
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.snapshots.regrouping import Regrouping, in_order
 from holdfast.savepoints import StoredSnapshot
 from holdfast.savepoints.conversion.journal import FOLDER, Journal
 from holdfast.savepoints.conversion.plan import OperatorPlan

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from holdfast.backends.snapshots import TableInfo
+from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.savepoints.reading.row_sums import RowSums
 from holdfast.storage import Handle, StateSnapshot
 

@@ -16,17 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.backends.canonical import typed_table
-from holdfast.backends.entries import Block, Column
-from holdfast.backends.key_groups import KeyGroupRange, key_groups
-from holdfast.backends.operator_canonical import typed_state
-from holdfast.backends.restores import attributes_of
-from holdfast.backends.snapshots import ENTRIES_KIND, PARQUET_KIND, SegmentInfo, TableInfo
-from holdfast.backends.table_parts import is_complete_part, read_part_columns
-from holdfast.backends.type_schema import Schema
-from holdfast.backends.typed_keys import KeyForm
-from holdfast.backends.typed_rows import RowForm, TypedTable
-from holdfast.backends.typed_values import may_lack_fields
+from holdfast.backends.arrow.keys import KeyForm
+from holdfast.backends.arrow.rows import RowForm, TypedTable
+from holdfast.backends.arrow.values import may_lack_fields
+from holdfast.backends.blocks.block import Block, Column
+from holdfast.backends.keys.groups import KeyGroupRange, key_groups
+from holdfast.backends.operator_state.canonical import typed_state
+from holdfast.backends.snapshots.canonical import typed_table
+from holdfast.backends.snapshots.neutral import ENTRIES_KIND, PARQUET_KIND, SegmentInfo, TableInfo
+from holdfast.backends.snapshots.parquet import is_complete_part, read_part_columns
+from holdfast.backends.snapshots.restores import attributes_of
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.reading.readers import KeyedReader, OperatorReader, form_to_write
 from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable
 from holdfast.storage import Handle, HoldfastError, Invalid

@@ -16,36 +16,36 @@ from typing import Self
 import msgspec
 import pyarrow as pa
 
-from holdfast.backends.canonical import typed_table
-from holdfast.backends.carried import Carried
-from holdfast.backends.entries import Block
-from holdfast.backends.file_restores import restore_files
-from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.operator_canonical import typed_state
-from holdfast.backends.operator_restores import (
+from holdfast.backends.arrow.rows import RowForm, TypedTable
+from holdfast.backends.arrow.values import may_lack_fields
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keyed.undeclared_state import Carried
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.operator_state.canonical import typed_state
+from holdfast.backends.operator_state.restores import (
     PendingPiece,
     of_all_slots,
     read_operator_snapshots,
 )
-from holdfast.backends.operator_snapshots import (
+from holdfast.backends.operator_state.snapshots import (
     OPERATOR_KINDS,
     OPERATOR_PARQUET_KIND,
     OperatorPlace,
     OperatorTable,
 )
 from holdfast.backends.registry import OpenBackend, usual_backend
-from holdfast.backends.regrouping import in_order
-from holdfast.backends.restores import (
+from holdfast.backends.snapshots.canonical import typed_table
+from holdfast.backends.snapshots.file_restores import restore_files
+from holdfast.backends.snapshots.neutral import PARQUET_KIND
+from holdfast.backends.snapshots.parquet import is_complete_part
+from holdfast.backends.snapshots.regrouping import in_order
+from holdfast.backends.snapshots.restores import (
     KEYED_KINDS,
     PendingTable,
     Restored,
     attributes_of,
     read_snapshots,
 )
-from holdfast.backends.snapshots import PARQUET_KIND
-from holdfast.backends.table_parts import is_complete_part
-from holdfast.backends.typed_rows import RowForm, TypedTable
-from holdfast.backends.typed_values import may_lack_fields
 from holdfast.savepoints.reading.tables import (
     KeyedDescription,
     KeyedTable,

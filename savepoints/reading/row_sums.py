@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from holdfast.backends.columns import FLOATS, WHOLE_NUMBERS, packed_numbers
-from holdfast.backends.entries import Block, Column
-from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.typed_rows import Positions
-from holdfast.backends.typed_values import Unfit, ValueForm
+from holdfast.backends.arrow.rows import Positions
+from holdfast.backends.arrow.values import Unfit, ValueForm
+from holdfast.backends.blocks.block import Block, Column
+from holdfast.backends.blocks.columns import FLOATS, WHOLE_NUMBERS, packed_numbers
+from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.storage.errors import UNREADABLE, Corrupt
 
 __all__ = ["RowCounter", "RowSums"]

@@ -11,13 +11,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.backends.file_snapshots import FilesAttributes
-from holdfast.backends.logs import LoggedAttributes, base_of
-from holdfast.backends.operator_snapshots import OPERATOR_KINDS, OperatorAttributes, OperatorTable
-from holdfast.backends.redistribution import Mode
-from holdfast.backends.restores import KEYED_KINDS, attributes_of
-from holdfast.backends.snapshots import KeyedAttributes, TableInfo
-from holdfast.backends.type_schema import Schema
+from holdfast.backends.operator_state.redistribution import Mode
+from holdfast.backends.operator_state.snapshots import (
+    OPERATOR_KINDS,
+    OperatorAttributes,
+    OperatorTable,
+)
+from holdfast.backends.snapshots.file_uploads import FilesAttributes
+from holdfast.backends.snapshots.logs import LoggedAttributes, base_of
+from holdfast.backends.snapshots.neutral import KeyedAttributes, TableInfo
+from holdfast.backends.snapshots.restores import KEYED_KINDS, attributes_of
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.storage import Corrupt, Handle, Invalid, StateSnapshot
 
 __all__ = [

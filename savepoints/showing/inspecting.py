@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.backends.type_schema import Schema
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable

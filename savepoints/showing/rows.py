@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from holdfast.backends.entries import Block
-from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.typed_values import ENCODING
-from holdfast.backends.value_codec import PICKLE
+from holdfast.backends.arrow.values import ENCODING
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.values.codec import PICKLE
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.columns import KeySet
 from holdfast.savepoints.reading.readers import KeyedReader

@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from holdfast.backends.type_schema import Schema
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.reading.columns import KeyedColumns, KeySet, StateColumns
 from holdfast.savepoints.showing.inspecting import type_of
 from holdfast.storage import Invalid

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.backends.key_codec import key_codec_described
-from holdfast.backends.timers import USER_TIMERS, timer_table
+from holdfast.backends.keys.codec import key_codec_described
+from holdfast.backends.state.timers import USER_TIMERS, timer_table
 from holdfast.savepoints.finding import StoredSnapshot, find_snapshot
 from holdfast.savepoints.reading.columns import KeyedColumns, KeySet, StateColumns, UnkeyedColumns
 from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from holdfast.backends.entries import Block
-from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.operator_canonical import CanonicalState, write_canonical_states
-from holdfast.backends.operator_snapshots import OperatorPlace, OperatorTable
-from holdfast.backends.snapshots import (
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.operator_state.canonical import CanonicalState, write_canonical_states
+from holdfast.backends.operator_state.snapshots import OperatorPlace, OperatorTable
+from holdfast.backends.snapshots.neutral import (
     PARQUET_KIND,
     KeyedAttributes,
     SnapshotFuture,

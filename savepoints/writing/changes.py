@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.backends.operator_snapshots import OperatorTable
-from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.type_schema import Schema
+from holdfast.backends.operator_state.snapshots import OperatorTable
+from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.readers import KeyedReader, OperatorReader
 from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from holdfast.backends.type_schema import Schema
-from holdfast.backends.value_codec import pack_value
+from holdfast.backends.values.codec import pack_value
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.storage.errors import Invalid
 
 __all__ = ["fitted"]

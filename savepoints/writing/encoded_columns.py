@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from holdfast.backends.entries import Column
-from holdfast.backends.key_hash import Hashes
-from holdfast.backends.type_schema import Schema
-from holdfast.backends.typed_keys import KeyForm
-from holdfast.backends.typed_values import ValueForm
-from holdfast.backends.value_codec import ValueCodec, pack_value
+from holdfast.backends.arrow.keys import KeyForm
+from holdfast.backends.arrow.values import ValueForm
+from holdfast.backends.blocks.block import Column
+from holdfast.backends.keys.hashing import Hashes
+from holdfast.backends.values.codec import ValueCodec, pack_value
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.writing.column_casts import fitted
 from holdfast.storage.errors import UNREADABLE, Invalid
 

@@ -16,17 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.backends.columns import join_packed
-from holdfast.backends.descriptors import StateDescriptor
-from holdfast.backends.entries import Block, Column
-from holdfast.backends.key_base import KeyCodec
-from holdfast.backends.key_codec import key_codec_described, key_codec_for
-from holdfast.backends.key_groups import key_groups
-from holdfast.backends.kinds import shape_of
-from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.timers import timer_table
-from holdfast.backends.type_schema import Schema
-from holdfast.backends.value_codec import pack_value, value_codec_for
+from holdfast.backends.blocks.block import Block, Column
+from holdfast.backends.blocks.columns import join_packed
+from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.keys.codec import key_codec_described, key_codec_for
+from holdfast.backends.keys.groups import key_groups
+from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.state.descriptors import StateDescriptor
+from holdfast.backends.state.kinds import shape_of
+from holdfast.backends.state.timers import timer_table
+from holdfast.backends.values.codec import pack_value, value_codec_for
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.writing.column_casts import fitted
 from holdfast.savepoints.writing.encoded_columns import KeyPart, ValuePart, has_null
 from holdfast.storage.errors import Invalid

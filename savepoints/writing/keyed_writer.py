@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.backends.canonical import CanonicalTable, CanonicalWriter
-from holdfast.backends.entries import Block
+from holdfast.backends.blocks.block import Block
 from holdfast.backends.interface import StateBackend
-from holdfast.backends.key_groups import KeyGroupRange
-from holdfast.backends.snapshots import (
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.snapshots.canonical import CanonicalTable, CanonicalWriter
+from holdfast.backends.snapshots.neutral import (
     ENTRIES_KIND,
     KeyedAttributes,
     SnapshotForm,
@@ -23,16 +23,16 @@ from holdfast.backends.snapshots import (
     SnapshotTarget,
     TableInfo,
 )
-from holdfast.backends.snapshotter import (
+from holdfast.backends.snapshots.raw_tables import written_spec
+from holdfast.backends.snapshots.snapshotter import (
     FrozenTable,
     SnapshotContent,
     SnapshotRequest,
     Snapshotter,
     write_blocks,
 )
-from holdfast.backends.tables import Table
-from holdfast.backends.type_schema import Schema
-from holdfast.backends.written import written_spec
+from holdfast.backends.tables.contract import Table
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.storage import Handle, Invalid, StateSnapshot
 
 __all__ = ["KeyedWriter", "TableToWrite", "check_holds", "load_in_bulk"]

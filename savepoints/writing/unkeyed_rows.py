@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.backends.descriptors import (
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.operator_state.forms import OperatorForm
+from holdfast.backends.operator_state.redistribution import Mode
+from holdfast.backends.operator_state.snapshots import OperatorTable
+from holdfast.backends.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateDescriptor,
 )
-from holdfast.backends.entries import Block
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.kinds import shape_of
-from holdfast.backends.operator_forms import OperatorForm
-from holdfast.backends.operator_snapshots import OperatorTable
-from holdfast.backends.redistribution import Mode
+from holdfast.backends.state.kinds import shape_of
 from holdfast.savepoints.writing.encoded_columns import KeyPart, ValuePart
 from holdfast.savepoints.writing.keyed_rows import RowColumns
 from holdfast.storage.errors import Invalid

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
-from holdfast.backends.byte_keys import order_of
-from holdfast.backends.written import written_spec
+from holdfast.backends.byte_tables.keys import order_of
+from holdfast.backends.snapshots.raw_tables import written_spec
 from holdfast.savepoints.writing.keyed_writer import load_in_bulk
 from tried_backends import backend_named
 

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from broken_backends.register import FrozenThrough, Values, WithFrozen, breaks
-from holdfast.backends.columns import join_values, split_values
-from holdfast.backends.entries import Block
-from holdfast.backends.tables import StateKind, TableSpec
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.blocks.columns import join_values, split_values
+from holdfast.backends.tables.contract import StateKind, TableSpec
 
 
 class _WithBlocks(WithFrozen):

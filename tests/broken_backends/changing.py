@@ -10,11 +10,11 @@ import msgspec
 
 from broken_backends.register import Altered, Store, breaks
 from holdfast.backends import ByteTableStore, KeyGroupRange, TableStore
-from holdfast.backends.columns import join_values, split_values
-from holdfast.backends.entries import NO_VALUES, Block, Column
-from holdfast.backends.heap_timers import HeapTimerQueue
-from holdfast.backends.tables import Rows, TableSpec
-from holdfast.backends.timer_queues import TimerQueue
+from holdfast.backends.blocks.block import NO_VALUES, Block, Column
+from holdfast.backends.blocks.columns import join_values, split_values
+from holdfast.backends.state.heap_timers import HeapTimerQueue
+from holdfast.backends.tables.contract import Rows, TableSpec
+from holdfast.backends.tables.timer_queues import TimerQueue
 from memory_bytes import MemoryStore
 
 

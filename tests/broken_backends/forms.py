@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from broken_backends.register import Store, WithForm, breaks
-from holdfast.backends.tables import CellForm, StateKind, TableSpec
+from holdfast.backends.tables.contract import CellForm, StateKind, TableSpec
 
 _INT32 = 0xFFFF_FFFF
 _INT64 = 1 << 64

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from broken_backends.register import FrozenThrough, Store, Values, WithFrozen, breaks
-from holdfast.backends.entries import Block
-from holdfast.backends.layered import LayeredDict
-from holdfast.backends.tables import FrozenTables, TableSpec
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.hashmap.layered import LayeredDict
+from holdfast.backends.tables.contract import FrozenTables, TableSpec
 from holdfast.storage import Invalid
 
 

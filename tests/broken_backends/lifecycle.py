@@ -10,9 +10,9 @@ from typing import Any
 
 from broken_backends.register import Altered, Keyed, Store, breaks
 from holdfast.backends import BackendCapabilities, KeyGroupRange, SnapshotFuture
-from holdfast.backends.keyed import KeyedStateBackend, Opening
-from holdfast.backends.snapshots import SnapshotTarget
-from holdfast.backends.tables import TableStore
+from holdfast.backends.keyed.backend import KeyedStateBackend, Opening
+from holdfast.backends.snapshots.neutral import SnapshotTarget
+from holdfast.backends.tables.contract import TableStore
 from holdfast.storage import Invalid, Unavailable
 
 

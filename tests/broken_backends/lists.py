@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from broken_backends.register import Lists, breaks
-from holdfast.backends.entries import Block
-from holdfast.backends.object_blocks import rows_of
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.hashmap.blocks import rows_of
 
 
 @breaks("elements_keep_their_order", says="lists that were appended to")

@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any
 
 from broken_backends.register import Maps, breaks
-from holdfast.backends.entries import Block
-from holdfast.backends.object_blocks import NULL
-from holdfast.backends.tables import TableSpec
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.hashmap.blocks import NULL
+from holdfast.backends.tables.contract import TableSpec
 
 
 @breaks("entries_are_kept_by_map_key", says="what was put")

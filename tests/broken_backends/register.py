@@ -12,16 +12,22 @@ from typing import ClassVar, TypeAlias, TypeVar
 
 from broken_register import Register
 from holdfast.backends import HashMapStateBackend, KeyGroupRange, StateBackend
-from holdfast.backends.entries import Block
-from holdfast.backends.keyed import KeyedStateBackend, Opening
-from holdfast.backends.object_tables import (
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.hashmap.tables import (
     ObjectListTable,
     ObjectMapTable,
     ObjectTable,
     ObjectTableStore,
     ObjectValueTable,
 )
-from holdfast.backends.tables import CellForm, FrozenTables, StateKind, TableSpec, TableStore
+from holdfast.backends.keyed.backend import KeyedStateBackend, Opening
+from holdfast.backends.tables.contract import (
+    CellForm,
+    FrozenTables,
+    StateKind,
+    TableSpec,
+    TableStore,
+)
 
 WAIT_S = 60
 

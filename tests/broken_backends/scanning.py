@@ -7,8 +7,8 @@ from itertools import count, islice
 from typing import Any
 
 from broken_backends.register import Lists, Maps, Store, Values, breaks
-from holdfast.backends.object_tables import ObjectTable
-from holdfast.backends.tables import TableSpec, ValueTable
+from holdfast.backends.hashmap.tables import ObjectTable
+from holdfast.backends.tables.contract import TableSpec, ValueTable
 
 
 @breaks("addresses_are_named_once", says="how often each key of a list table is named")

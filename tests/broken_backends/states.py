@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from broken_backends.register import WAIT_S, Keyed, breaks
 from holdfast.backends import SnapshotFuture, StateDescriptor, Timer, TimerService
-from holdfast.backends.carried import Carried
-from holdfast.backends.snapshots import FILES_KIND, SnapshotTarget
-from holdfast.backends.tables import NO_NAMESPACE
+from holdfast.backends.keyed.undeclared_state import Carried
+from holdfast.backends.snapshots.neutral import FILES_KIND, SnapshotTarget
+from holdfast.backends.tables.contract import NO_NAMESPACE
 from holdfast.storage import Corrupt, Invalid
 
 

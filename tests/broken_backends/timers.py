@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from broken_backends.register import Altered, breaks
 from holdfast.backends import ByteTableStore, KeyGroupRange, TableStore, Timer
-from holdfast.backends.byte_timers import ByteTimerQueue, TimerPages
-from holdfast.backends.entries import Block
-from holdfast.backends.tables import TableSpec
-from holdfast.backends.timer_queues import TimerQueue
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.byte_tables.timers import ByteTimerQueue, TimerPages
+from holdfast.backends.tables.contract import TableSpec
+from holdfast.backends.tables.timer_queues import TimerQueue
 from memory_bytes import MemoryStore
 
 

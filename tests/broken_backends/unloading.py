@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from broken_backends.register import Lists, Maps, Values, breaks
-from holdfast.backends.entries import Block
-from holdfast.backends.object_blocks import rows_of
-from holdfast.backends.object_tables import ObjectTable
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.hashmap.blocks import rows_of
+from holdfast.backends.hashmap.tables import ObjectTable
 
 
 @breaks("unloaded_values_are_gone", says="values by int after some were unloaded")

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from broken_backends.register import Values, breaks
-from holdfast.backends.layered import LayeredDict
-from holdfast.backends.tables import NO_NAMESPACE, TableSpec
+from holdfast.backends.hashmap.layered import LayeredDict
+from holdfast.backends.tables.contract import NO_NAMESPACE, TableSpec
 
 
 @breaks("a_cell_is_read_back", says="what was put")

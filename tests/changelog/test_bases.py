@@ -15,13 +15,13 @@ from holdfast.backends import (
     KeyedStateBackend,
     KeyGroupRange,
     ValueStateDescriptor,
-    file_snapshots,
     load_backend,
 )
-from holdfast.backends.logs import BASE_HANDLES
-from holdfast.backends.object_tables import ObjectTableStore, ObjectValueTable
-from holdfast.backends.snapshots import SnapshotForm
-from holdfast.backends.tables import Table, TableSpec, TableStore
+from holdfast.backends.hashmap.tables import ObjectTableStore, ObjectValueTable
+from holdfast.backends.snapshots import file_uploads as file_snapshots
+from holdfast.backends.snapshots.logs import BASE_HANDLES
+from holdfast.backends.snapshots.neutral import SnapshotForm
+from holdfast.backends.tables.contract import Table, TableSpec, TableStore
 from holdfast.changelog import ChangelogStateBackend
 from holdfast.storage import (
     FileHandle,

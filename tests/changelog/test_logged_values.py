@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from holdfast.backends import HashMapStateBackend, KeyGroupRange, StateBackend
-from holdfast.backends.tables import StateKind, TableSpec, ValueTable
-from holdfast.backends.testing.tables import Tables
+from holdfast.backends.tables.contract import StateKind, TableSpec, ValueTable
+from holdfast.backends.testing.table_clauses.stores import Tables
 from holdfast.changelog import tables as logged_tables
 from holdfast.changelog.store import LoggedStore
 from holdfast.changelog.tables import LoggedValueTable

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.backends import file_snapshots
-from holdfast.backends.snapshots import SnapshotForm
+from holdfast.backends.snapshots import file_uploads as file_snapshots
+from holdfast.backends.snapshots.neutral import SnapshotForm
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import CheckpointMetadata, JobStorage, load_storage
 from logged_jobs import Begun, LoggedRun, lasting

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.backends import StateBackend
-from holdfast.backends.logs import LOGGED_KIND
-from holdfast.backends.snapshots import ENTRIES_KIND, FILES_KIND
+from holdfast.backends.snapshots.logs import LOGGED_KIND
+from holdfast.backends.snapshots.neutral import ENTRIES_KIND, FILES_KIND
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import JobStorage, load_storage
 from logged_jobs import LoggedRun, lasting, log_of, parts_of

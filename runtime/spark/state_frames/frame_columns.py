@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.type_schema import Schema
-from holdfast.backends.typed_values import ENCODING, ValueForm
+from holdfast.backends.arrow.values import ENCODING, ValueForm
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.runtime.columns.types import parts_of
 from holdfast.runtime.operators.key_columns import key_type_of
 from holdfast.runtime.planning.partitioning import key_type

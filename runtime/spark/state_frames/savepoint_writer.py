@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from holdfast.backends import MapStateDescriptor, StateDescriptor, default_max_parallelism
-from holdfast.backends.key_groups import check_max_parallelism, check_parallelism
-from holdfast.backends.snapshots import KeyedAttributes, TableInfo
-from holdfast.backends.timers import USER_TIMERS
+from holdfast.backends.keys.groups import check_max_parallelism, check_parallelism
+from holdfast.backends.snapshots.neutral import KeyedAttributes, TableInfo
+from holdfast.backends.state.timers import USER_TIMERS
 from holdfast.runtime.api.functions import TimeDomain
 from holdfast.runtime.protocol.error_data import told_kinds
 from holdfast.runtime.spark.launching.pickling import ByValue

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.backends.typed_values import ENCODING
+from holdfast.backends.arrow.values import ENCODING
 from holdfast.runtime.spark.state_frames.filters import equalities, place_bounds
 from holdfast.runtime.spark.state_frames.frame_columns import encoding_of
 from holdfast.runtime.spark.state_frames.session_source import SessionSource

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from holdfast.backends.canonical import CanonicalTable, CanonicalWriter
-from holdfast.backends.entries import Block
-from holdfast.backends.key_groups import KeyGroupRange, key_groups_of_slot
-from holdfast.backends.kinds import shape_of
-from holdfast.backends.snapshots import SnapshotFuture, TableInfo
-from holdfast.backends.type_schema import Schema
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.groups import KeyGroupRange, key_groups_of_slot
+from holdfast.backends.snapshots.canonical import CanonicalTable, CanonicalWriter
+from holdfast.backends.snapshots.neutral import SnapshotFuture, TableInfo
+from holdfast.backends.state.kinds import shape_of
+from holdfast.backends.values.type_descriptions import Schema
 from holdfast.runtime.spark.launching.pickling import ByValue
 from holdfast.savepoints.reading.columns import KeyedColumns
 from holdfast.savepoints.reading.readers import KeyedReader

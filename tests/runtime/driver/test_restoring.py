@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.backends.operator_snapshots import OPERATOR_KIND
-from holdfast.backends.snapshots import PARQUET_KIND
+from holdfast.backends.operator_state.snapshots import OPERATOR_KIND
+from holdfast.backends.snapshots.neutral import PARQUET_KIND
 from holdfast.runtime.driver.restoring import check_fit, find_restore_point
 from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import (

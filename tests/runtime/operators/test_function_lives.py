@@ -20,7 +20,7 @@ from holdfast.backends import (
     ValueStateDescriptor,
     load_backend,
 )
-from holdfast.backends.keyed import EarlyFiles
+from holdfast.backends.keyed.backend import EarlyFiles
 from holdfast.runtime.api.errors import UserCodeFailed
 from holdfast.runtime.api.functions import (
     BatchContext,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.backends import key_groups_of_slots
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_group
-from holdfast.backends.keys import OperatorKeys
+from holdfast.backends.keyed.current_key import OperatorKeys
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_group
 from holdfast.runtime.planning.partitioning import Partitioner, key_type
 from holdfast.storage import Invalid
 from state_keys import KEY_TYPES, TEXT

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.backends import SnapshotForm, load_backend
-from holdfast.backends.key_groups import key_groups_of_slots
+from holdfast.backends.keys.groups import key_groups_of_slots
 from holdfast.savepoints import StoredSnapshot
 from holdfast.savepoints.conversion import ConversionOptions
 from holdfast.savepoints.conversion import plan as planning

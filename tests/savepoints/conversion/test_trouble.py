@@ -29,7 +29,7 @@ from holdfast.backends import (
     ValueStateDescriptor,
     load_backend,
 )
-from holdfast.backends.tables import Table, TableSpec
+from holdfast.backends.tables.contract import Table, TableSpec
 from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.savepoints.conversion import Converted, Here
 from holdfast.storage import (
@@ -272,7 +272,7 @@ def test_rows_whose_keys_have_no_type_are_not_brought_to_other_key_groups(
 def test_what_is_written_otherwise_than_read_is_found(
     large: StoredSnapshot, quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.backends.entries import Block  # noqa: PLC0415 - beside what it is changed for
+    from holdfast.backends.blocks.block import Block  # noqa: PLC0415 - as the next line
     from holdfast.savepoints.conversion import pieces  # noqa: PLC0415 - likewise
 
     whole = pieces._counted

@@ -20,8 +20,8 @@ from holdfast.backends import (
     ValueStateDescriptor,
     load_backend,
 )
-from holdfast.backends.table_parts import is_complete_part
-from holdfast.backends.value_codec import value_codec_for
+from holdfast.backends.snapshots.parquet import is_complete_part
+from holdfast.backends.values.codec import value_codec_for
 from holdfast.savepoints import StoredSnapshot, compare, find_snapshot, rows_of, validate
 from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here
 from holdfast.storage import (

@@ -24,9 +24,9 @@ from holdfast.backends import (
     key_groups_of_slots,
     load_backend,
 )
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_group
-from holdfast.backends.table_parts import read_part_columns
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_group
+from holdfast.backends.snapshots.parquet import read_part_columns
 from holdfast.savepoints.reading.columns import (
     KeyedColumns,
     KeySet,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backends.entries import Block, Column
-from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.typed_values import ValueForm
+from holdfast.backends.arrow.values import ValueForm
+from holdfast.backends.blocks.block import Block, Column
+from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.savepoints.reading.row_sums import RowCounter, RowSums
 from holdfast.storage import Corrupt
 

@@ -16,7 +16,7 @@ from holdfast.backends import (
     key_groups_of_slots,
     load_backend,
 )
-from holdfast.backends.timers import USER_TIMERS
+from holdfast.backends.state.timers import USER_TIMERS
 from holdfast.runtime import read_state
 from holdfast.storage import (
     CheckpointMetadata,

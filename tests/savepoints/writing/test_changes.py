@@ -21,7 +21,7 @@ from holdfast.backends import (
     key_groups_of_slots,
     load_backend,
 )
-from holdfast.backends.snapshots import KeyedAttributes, TableInfo
+from holdfast.backends.snapshots.neutral import KeyedAttributes, TableInfo
 from holdfast.runtime import read_state
 from holdfast.runtime.spark.launching.pickling import ByValue
 from holdfast.runtime.spark.state_frames.state_writing import Carrier, Maker, Writer, Written

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.backends.columns import join_values
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.typed_keys import KeyForm
-from holdfast.backends.typed_values import ValueForm
-from holdfast.backends.value_codec import value_codec_for
+from holdfast.backends.arrow.keys import KeyForm
+from holdfast.backends.arrow.values import ValueForm
+from holdfast.backends.blocks.columns import join_values
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.values.codec import value_codec_for
 from holdfast.savepoints.writing.column_casts import fitted
 from holdfast.storage import Invalid
 from state_values import VALUES

@@ -18,12 +18,12 @@ from holdfast.backends import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from holdfast.backends.canonical import typed_table
-from holdfast.backends.entries import Block
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_group
-from holdfast.backends.snapshots import TableInfo
-from holdfast.backends.typed_rows import RowForm
+from holdfast.backends.arrow.rows import RowForm
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_group
+from holdfast.backends.snapshots.canonical import typed_table
+from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.savepoints.writing.keyed_rows import (
     SHUFFLED,
     SORTED_BY,

@@ -12,8 +12,8 @@ from holdfast.backends import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from holdfast.backends.operator_canonical import typed_state
-from holdfast.backends.typed_rows import RowForm
+from holdfast.backends.arrow.rows import RowForm
+from holdfast.backends.operator_state.canonical import typed_state
 from holdfast.savepoints.writing.keyed_rows import RowColumns
 from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
 from holdfast.storage import Invalid

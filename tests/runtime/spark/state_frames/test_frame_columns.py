@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from holdfast.backends.typed_values import ENCODING
+from holdfast.backends.arrow.values import ENCODING
 from holdfast.runtime.spark.state_frames.frame_columns import column_of, is_packed, last_used_of
 from holdfast.storage import Invalid
 

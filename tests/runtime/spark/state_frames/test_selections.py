@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
 )
 
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
-from holdfast.backends.key_codec import key_codec_for
-from holdfast.backends.key_groups import key_group
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import key_group
 from holdfast.runtime.spark.state_frames.filters import equalities, place_bounds
 from holdfast.savepoints.reading.columns import KeyedColumns
 from holdfast.savepoints.reading.readers import KeyedReader

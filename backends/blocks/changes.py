@@ -1,0 +1,91 @@
+"""Entries of a log: what has changed in a table, in the neutral form.
+
+A log is a series of *sets* for each table, numbered without gaps. A set says what is different at
+its end from what was before it: rows that are not there any more, then rows that were added. To
+add is to set a value or the entry of a map, and to append to a list. In bytes a set is a head and
+its changes, each in a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from holdfast.backends.blocks.block import Block, frame, frames
+from holdfast.storage.errors import UNREADABLE, Corrupt
+
+__all__ = ["Added", "Change", "Removed", "SetHead", "decode_sets", "encode_set"]
+
+
+class SetHead(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Which set it is: of which log, of which table, and its number in it."""
+
+    log: str
+    table: str
+    number: int
+
+
+class Removed(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Rows without values, as `Table.unload` takes them."""
+
+    block: Block
+
+
+class Added(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Rows as `Table.load` takes them."""
+
+    block: Block
+
+
+Change = Removed | Added
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[SetHead | Change] = msgspec.msgpack.Decoder(
+    SetHead | Removed | Added
+)
+
+
+def encode_set(head: SetHead, changes: Iterable[Change]) -> bytes:
+    """A set as bytes. Those of several may be put one after the other."""
+    return b"".join([frame(_encode(each)) for each in (head, *changes)])
+
+
+def decode_sets(
+    pieces: Iterable[bytes], first: SetHead, count: int, *, where: str
+) -> Iterator[Change]:
+    """The changes of `count` sets in their order, of which the first is to have this head.
+
+    Raises:
+        Corrupt: the bytes are not just these sets; `where` names the place.
+    """
+    number = first.number
+    for data in frames(pieces, where=where):
+        found = _decode(data, where)
+        if isinstance(found, SetHead):
+            expected = SetHead(first.log, first.table, number)
+            if found != expected:
+                raise _not_the_sets(where, str(expected), str(found))
+            number += 1
+        elif number == first.number:
+            raise _not_the_sets(where, str(first), "changes of no set")
+        else:
+            yield found
+    if number != first.number + count:
+        raise _not_the_sets(where, f"{count} sets", f"{number - first.number}")
+
+
+def _decode(data: bytes, where: str) -> SetHead | Change:
+    try:
+        return _decoder.decode(data)
+    except UNREADABLE as error:
+        raise _not_the_sets(where, "a head, or rows in columns", str(error)) from error
+
+
+def _not_the_sets(where: str, expected: str, found: str) -> Corrupt:
+    return Corrupt(
+        "a log of changes does not have what its checkpoint says",
+        where=where,
+        expected=expected,
+        found=found,
+        fix="Restore another checkpoint",
+    )

@@ -1,0 +1,258 @@
+"""Timers as ordered keys in a store of bytes: in memory are only those that are due first.
+
+A timer's key begins with its key group and its moment, so each group's timers lie in order of time.
+Of each group a queue keeps some of the first in memory, and remembers up to where it knows all that
+there are. It reads on from there: in many stores what was removed leaves traces, over which a scan
+from the beginning would have to go each time. A timer behind that place is written and no more.
+
+What callers add and remove is noted, and taken up when it is many, or when it may be due first: to
+make keys of a column of timers and to write them in order takes far less than one by one. What was
+taken up, or was due, may still have to be written; that is done before anybody reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any
+
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.blocks.columns import split_values
+from holdfast.backends.byte_tables.contract import ByteTable
+from holdfast.backends.byte_tables.keys import past
+from holdfast.backends.byte_tables.timer_keys import (
+    GROUP_BYTES,
+    TimeLayout,
+    mark_from,
+    mark_of,
+    mark_up_to,
+    moment_of,
+)
+from holdfast.backends.tables.timer_queues import Timer, TimerQueue
+from holdfast.backends.values.normalizing import INT64_MAX
+
+__all__ = ["ByteTimerQueue", "TimerPages"]
+
+_MOST_CACHED = 32 * 1024
+_LEAST_PAGE = 16
+_SPARE_MARKS = 64
+_NEVER = b"\xff" * 16
+"""Above every mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerPages:
+    """How many timers a queue takes at once.
+
+    It keeps up to twice `read` of each key group in memory, or fewer where there are many groups.
+    """
+
+    read: int = 128
+    write: int = 512
+
+
+class _Group:
+    """The first timers of a key group, in order: all that there are before `unread`.
+
+    `mark` is that of the first of them; where they are used up, it is of one that was there before.
+    """
+
+    __slots__ = ("cached", "end", "mark", "unread")
+
+    def __init__(self, prefix: bytes) -> None:
+        self.cached: list[bytes] = []
+        self.unread = self.end = past(prefix)
+        self.mark = b""
+
+
+class ByteTimerQueue(TimerQueue):
+    """Those of one moment are in order of key groups, then of the bytes of keys and namespaces.
+
+    A mark is a moment and a key group, as bytes. There is a heap of marks: the least one that is
+    still the very mark of its group says where the first timer is.
+    """
+
+    def __init__(self, layout: TimeLayout, entries: ByteTable, pages: TimerPages) -> None:
+        self._layout = layout
+        self._entries = entries
+        self._page = pages.read
+        self._most = pages.write
+        self._cell = layout.spec.values.encode(True)
+        self._noted: dict[tuple[int, Any, Any], bool] = {}
+        self._first_noted = INT64_MAX + 1
+        self._noted_from = _NEVER
+        self._unwritten: dict[bytes, bool] = {}
+        self._groups: dict[bytes, _Group] = {}
+        self._marks: list[bytes] = []
+        self._is_read = False
+
+    def add(self, moment: int, key: Any, namespace: Any) -> None:
+        noted = self._noted
+        noted[moment, key, namespace] = True
+        if moment < self._first_noted:
+            self._note_first(moment)
+        if len(noted) >= self._most:
+            self._take_up()
+
+    def remove(self, moment: int, key: Any, namespace: Any) -> None:
+        noted = self._noted
+        noted[moment, key, namespace] = False
+        if moment < self._first_noted:
+            self._note_first(moment)
+        if len(noted) >= self._most:
+            self._take_up()
+
+    def first_moment(self) -> int | None:
+        group = self._first_group(mark_up_to(INT64_MAX))
+        return None if group is None else moment_of(group.mark)
+
+    def due(self, until: int) -> Iterator[Timer]:
+        timer, last = self._layout.timer, mark_up_to(until)
+        while (group := self._first_group(last)) is not None:
+            stored = group.cached[0]
+            found = timer(stored)
+            del group.cached[0]
+            if group.cached:
+                group.mark = mark_of(group.cached[0])
+                heapreplace(self._marks, group.mark)
+            self._unwritten[stored] = False
+            if len(self._unwritten) >= self._most:
+                self._write()
+            yield found
+
+    def load(self, block: Block) -> None:
+        self.flush()
+        cells = split_values(self._layout.spec.values, block.values, "timers")
+        self._entries.put_many(self._layout.of_block(block).to_list(block.count), cells)
+        self._groups, self._marks, self._is_read = {}, [], False
+
+    def flush(self) -> None:
+        """Have the table be what the queue is."""
+        self._take_up()
+        self._write()
+
+    def _first_group(self, last: bytes) -> _Group | None:
+        """The group of the first timer, if the mark of that one is not above `last`."""
+        if not self._is_read:
+            self._read()
+        while True:
+            marks = self._marks
+            mark = marks[0] if marks else _NEVER
+            if min(mark, last) >= self._noted_from:
+                self._take_up()
+            elif mark > last:
+                return None
+            else:
+                group = self._groups[mark[-GROUP_BYTES:]]
+                if mark is not group.mark:
+                    heappop(marks)
+                elif group.cached:
+                    return group
+                elif group.unread != group.end:
+                    self._read_on(group)
+                else:
+                    heappop(marks)
+
+    def _note_first(self, moment: int) -> None:
+        self._first_noted = moment
+        self._noted_from = mark_from(moment)
+
+    def _take_up(self) -> None:
+        """Learn what was noted."""
+        if not self._noted:
+            return
+        if not self._is_read:
+            self._read()
+        noted, self._noted = self._noted, {}
+        self._first_noted, self._noted_from = INT64_MAX + 1, _NEVER
+        groups, unwritten = self._groups, self._unwritten
+        for stored, is_there in zip(self._layout.stored_many(noted), noted.values(), strict=True):
+            group = groups.get(stored[:GROUP_BYTES]) or self._new_group(stored)
+            if stored < group.unread:
+                change = self._put_in if is_there else self._take_out
+                if not change(group, stored):
+                    continue
+            unwritten[stored] = is_there
+        if len(unwritten) >= self._most:
+            self._write()
+
+    def _put_in(self, group: _Group, stored: bytes) -> bool:
+        """Have a timer among the first of its group; whether it was not there."""
+        cached = group.cached
+        place = bisect_left(cached, stored)
+        if place < len(cached) and cached[place] == stored:
+            return False
+        cached.insert(place, stored)
+        if place == 0:
+            self._mark(group)
+        if len(cached) > 2 * self._page:
+            group.unread = cached[self._page]
+            del cached[self._page :]
+        return True
+
+    def _take_out(self, group: _Group, stored: bytes) -> bool:
+        """Have a timer not be among the first of its group; whether it was there."""
+        cached = group.cached
+        place = bisect_left(cached, stored)
+        if place == len(cached) or cached[place] != stored:
+            return False
+        del cached[place]
+        if place == 0 and cached:
+            self._mark(group)
+        return True
+
+    def _mark(self, group: _Group) -> None:
+        """Mark the first timer of a group, instead of the one that was the first."""
+        group.mark = mark_of(group.cached[0])
+        heappush(self._marks, group.mark)
+        if len(self._marks) > 2 * len(self._groups) + _SPARE_MARKS:
+            self._marks = [each.mark for each in self._groups.values() if each.mark]
+            heapify(self._marks)
+
+    def _read(self) -> None:
+        """Read the first timers of each group that has some."""
+        first, is_cut = b"", True
+        while is_cut:
+            page = self._entries.page(first, None, self._page)
+            is_cut = len(page) == self._page
+            found = [stored for stored, _ in page]
+            while found:
+                group = self._new_group(found[0])
+                count = bisect_left(found, group.end)
+                group.cached, found = found[:count], found[count:]
+                self._mark(group)
+                if is_cut and not found:
+                    group.unread = group.cached[-1] + b"\x00"
+                    first = group.end
+        self._is_read = True
+
+    def _read_on(self, group: _Group) -> None:
+        """Read the next timers of a group of which all that were read are used up."""
+        self._write()
+        page = self._entries.page(group.unread, group.end, self._page)
+        is_cut = len(page) == self._page
+        group.cached = [stored for stored, _ in page]
+        group.unread = group.cached[-1] + b"\x00" if is_cut else group.end
+        if page:
+            self._mark(group)
+
+    def _new_group(self, stored: bytes) -> _Group:
+        """The group of a stored timer, which is the first one of it."""
+        prefix = stored[:GROUP_BYTES]
+        group = self._groups[prefix] = _Group(prefix)
+        fair = max(_LEAST_PAGE, _MOST_CACHED // len(self._groups))
+        self._page = min(self._page, fair)
+        return group
+
+    def _write(self) -> None:
+        """Write what was taken up, or was due."""
+        changes = sorted(self._unwritten.items())
+        added = [stored for stored, is_there in changes if is_there]
+        removed = [stored for stored, is_there in changes if not is_there]
+        if added:
+            self._entries.put_many(added, [self._cell] * len(added))
+        if removed:
+            self._entries.remove_many(removed)
+        self._unwritten.clear()

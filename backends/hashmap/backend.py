@@ -1,0 +1,20 @@
+"""The hashmap backend: state in dicts of Python objects, in this process's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.backends.hashmap.tables import ObjectTableStore
+from holdfast.backends.interface import StateBackend
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.tables.contract import TableStore
+
+__all__ = ["HashMapStateBackend"]
+
+
+@dataclass(frozen=True)
+class HashMapStateBackend(StateBackend):
+    """Keeps state in this process's memory. It has no options."""
+
+    def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
+        return ObjectTableStore(max_parallelism)

@@ -1,0 +1,241 @@
+"""State that was in snapshots and that the job has not asked for yet: it is carried along.
+
+It is loaded when it is asked for, since only then its types are known. What nobody asks for goes
+undecoded into the next snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.backends.blocks.block import NO_VALUES
+from holdfast.backends.blocks.changes import Added, Change
+from holdfast.backends.snapshots.file_restores import PendingInStore, take_in
+from holdfast.backends.snapshots.logs import PendingChanges
+from holdfast.backends.snapshots.migration import Loader
+from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.snapshots.raw_tables import written_spec
+from holdfast.backends.snapshots.restore_errors import restoring
+from holdfast.backends.snapshots.restores import PendingOutside, PendingTable
+from holdfast.backends.tables.contract import ListTable, Table, TableSpec, TableStore
+from holdfast.backends.tables.timer_queues import TimerQueue
+from holdfast.backends.values.type_descriptions import Schema
+from holdfast.storage import HoldfastError, Unavailable
+
+__all__ = ["Carried"]
+
+_Filled = TypeVar("_Filled", Table, TimerQueue)
+
+
+class Carried:
+    """What the snapshots have and nobody has asked for yet. Belongs to the owner's thread.
+
+    `changed` counts what was asked for and is in the store otherwise than the snapshots have it:
+    under another name, or in other types. Types count as others though all bytes are the same, for
+    what is logged of a table is described as it is declared now, and so must its base be.
+    """
+
+    def __init__(self, store: TableStore, where: str) -> None:
+        self._store = store
+        self._where = where
+        self._tables: dict[str, list[PendingTable]] = {}
+        self._changes: dict[str, list[PendingChanges]] = {}
+        self._replayed = 0
+        self._lost: HoldfastError | None = None
+        self.changed = 0
+
+    def add_tables(self, tables: Mapping[str, Iterable[PendingTable]]) -> None:
+        """What snapshots have of tables, by name."""
+        for name, pending in tables.items():
+            self._tables.setdefault(name, []).extend(pending)
+
+    def add_changes(self, changes: Mapping[str, list[PendingChanges]]) -> None:
+        """What has changed in them since, by name."""
+        self._changes.update(changes)
+
+    def fill(
+        self, loader: Loader, names: Iterable[str], make: Callable[[TableSpec], _Filled]
+    ) -> _Filled:
+        """What `make` answers, with what the snapshots have under these names.
+
+        It may be under several, where only some slots had asked for it by its new name. Nothing is
+        left of it on a failure.
+
+        Raises:
+            Invalid: it cannot be read as it is declared now.
+            Corrupt: a file is missing or damaged; names it.
+            Unavailable: the storage did not answer.
+        """
+        self._check_whole()
+        spec = loader.spec
+        found = [name for name in dict.fromkeys(names) if self._has(name)]
+        pending = [table for name in found for table in self._tables.get(name, ())]
+        changes = [change for name in found for change in self._changes.get(name, ())]
+        infos = [table.info for table in pending] + [change.info for change in changes]
+        is_described_so = all(map(loader.is_described_so, infos))
+        pending = [table for table in pending if not table.is_empty]
+        infos = [table.info for table in pending] + [change.info for change in changes]
+        for info in infos:
+            loader.check(info)
+        is_as_written = all(map(loader.is_as_written, infos))
+        if len(pending) == 1 and is_as_written and pending[0].claim(spec):
+            filled = make(spec)
+            self._replay_claimed(loader, changes)
+        else:
+            filled = make(spec)
+            try:
+                with restoring(self._state(spec.name)):
+                    for each in pending:
+                        for block in loader.blocks(each):
+                            filled.load(block)
+                    self._replay(loader, changes)
+            except BaseException:
+                self._store.drop_table(spec)
+                raise
+            for each in pending:
+                each.loaded()
+        for name in found:
+            self._tables.pop(name, None)
+            self._changes.pop(name, None)
+        self.changed += not is_described_so or found not in ([], [spec.name])
+        return filled
+
+    def in_store(self) -> Iterator[tuple[TableSpec, TableInfo]]:
+        """What the store has already, under names that no state has."""
+        for tables in self._tables.values():
+            for pending in tables:
+                if isinstance(pending, PendingInStore):
+                    self._store.table(pending.spec)
+                    yield pending.spec, pending.info
+
+    def hold(self, keys: Schema | None) -> list[PendingTable]:
+        """Have here what is in storage still: its files may soon be deleted.
+
+        The store takes it in if it keeps files, or if there were changes to it; the rest, which is
+        answered, is in memory from now on.
+
+        Raises:
+            Corrupt: a file is missing or damaged; names it.
+            Unavailable: the storage did not answer.
+        """
+        self._check_whole()
+        for name in list(self._changes):
+            self.replay(name, keys)
+        found: list[PendingTable] = []
+        for name, tables in self._tables.items():
+            for place, pending in enumerate(tables):
+                if isinstance(pending, PendingOutside):
+                    with restoring(self._state(name)):
+                        taken_in = take_in(pending, self._store, keys, place)
+                        if taken_in is None:
+                            pending.hold()
+                    if taken_in is not None:
+                        pending.loaded()
+                        tables[place] = taken_in
+                    else:
+                        found.append(copy(pending))  # what is loaded meanwhile, it keeps
+        return found
+
+    def replay(self, name: str, keys: Schema | None) -> None:
+        """Have the store keep what there is of this name as it is after all changes.
+
+        Raises:
+            Corrupt: a file is missing or damaged; names it.
+            Unavailable: the storage did not answer.
+        """
+        if self._changes.get(name):
+            with restoring(self._state(name)):
+                self._take_in_changed(name, self._changes[name], keys)
+        self._changes.pop(name, None)
+
+    def pending(self, name: str) -> Sequence[PendingTable]:
+        """What there is of this name, where nothing of it has changed since, or is replayed."""
+        return tuple(self._tables.get(name, ()))
+
+    def _has(self, name: str) -> bool:
+        return name in self._tables or name in self._changes
+
+    def _state(self, name: str) -> str:
+        return f"state {name!r} of {self._where}"
+
+    def _check_whole(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+
+    def _replay_claimed(self, loader: Loader, changes: Iterable[PendingChanges]) -> None:
+        """What was claimed cannot be had again as it was: if this fails, there is no way on."""
+        what = self._state(loader.spec.name)
+        self._lost = Unavailable(
+            f"{what} is half restored: somebody broke off while its changes were replayed",
+            fix="Open the backend again, from the same snapshots",
+        )
+        try:
+            with restoring(what):
+                self._replay(loader, changes)
+        except HoldfastError as error:
+            self._lost = error
+            raise
+        self._lost = None
+
+    def _replay(self, loader: Loader, changes: Iterable[PendingChanges]) -> None:
+        """Before anybody walks over the table: a queue of timers has not read it yet."""
+        for each in changes:
+            _apply(self._store.table(loader.spec), loader.changes(each))
+
+    def _take_in_changed(
+        self, name: str, changes: Sequence[PendingChanges], keys: Schema | None
+    ) -> None:
+        """Have the store keep tables as they were written, with the changes to them.
+
+        What was logged in other types than its base is in a table of its own; it takes the place of
+        what the others have at the same address.
+        """
+        before = self._tables.get(name, [])
+        kept: list[PendingInStore] = []
+        try:
+            for info in (*(each.info for each in before), *(each.info for each in changes)):
+                if not any(one.info.is_alike(info) for one in kept):
+                    spec = written_spec(f"_replayed/{self._replayed}/{name}", info, keys)
+                    self._replayed += 1
+                    kept.append(PendingInStore(info, spec, self._store))
+            for pending in before:
+                table = self._store.table(_alike(kept, pending.info).spec)
+                for block in pending.blocks():
+                    table.load(block)
+            for logged in changes:
+                own = _alike(kept, logged.info)
+                others = [
+                    self._store.table(each.spec)
+                    for each in kept
+                    if each is not own and each.info.has_same_rows(own.info)
+                ]
+                _apply(self._store.table(own.spec), logged.changes(), others)
+        except BaseException:
+            for each in kept:
+                self._store.drop_table(each.spec)
+            raise
+        for pending in before:
+            pending.loaded()
+        self._tables[name] = [*kept]
+
+
+def _alike(kept: Iterable[PendingInStore], info: TableInfo) -> PendingInStore:
+    return next(each for each in kept if each.info.is_alike(info))
+
+
+def _apply(table: Table, changes: Iterable[Change], others: Sequence[Table] = ()) -> None:
+    """Make the changes; `others` have what the state has in other types."""
+    for change in changes:
+        if isinstance(change, Added):
+            if others and not isinstance(table, ListTable):  # to a list it is appended
+                named = msgspec.structs.replace(change.block, values=NO_VALUES, stamps=None)
+                for other in others:
+                    other.unload(named)
+            table.load(change.block)
+        else:
+            for each in (table, *others):
+                each.unload(change.block)

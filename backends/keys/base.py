@@ -1,0 +1,266 @@
+"""What every type of key can do: order-preserving bytes, the stable hash, one key or a column.
+
+Each type is one class, below `KeyCodec`, that says what its keys are, how their bytes are ordered
+and which bytes are hashed. `holdfast.backends.keys.codec` finds the class for a Python type.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from holdfast.backends.keys.hashing import Hashes
+from holdfast.backends.values.normalizing import shown
+from holdfast.storage.errors import Corrupt, Invalid
+
+__all__ = ["KeyCodec", "binary_of_rows", "is_any_of"]
+
+_K = TypeVar("_K")
+
+_READ_ERRORS = (struct.error, LookupError, ValueError, ArithmeticError)
+"""What Python raises for bytes that are not those of a key."""
+
+
+class KeyCodec(ABC, Generic[_K]):
+    """One type of key.
+
+    Guarantees, for keys of one codec:
+
+    - `encode(a) < encode(b)` just where `a < b`; None is before all, NaN after all numbers.
+    - The bytes are the same just where the keys are equal, and then the hashes are the same too.
+    - No key's bytes are the beginning of another's, so bytes can be concatenated and scanned by
+      prefix; `read` finds where a key ends.
+    - Bytes and hash are the same in every process, version and machine.
+    - The column methods give what the row methods give for each value.
+
+    An object has no state beside its type, and is safe in several threads.
+    """
+
+    name: str
+    """The type, as errors name it."""
+    width: ClassVar[int | None] = None
+    """How many bytes every key has, if it is always the same number."""
+
+    @abstractmethod
+    def canonical(self, key: object) -> _K:
+        """The one key that stands for all that are equal to this one, of the exact type.
+
+        Converts scalars of NumPy and Arrow, and subclasses of builtins.
+
+        Raises:
+            Invalid: not a key of this type; names the type expected and the one found.
+        """
+
+    @abstractmethod
+    def encode(self, key: object) -> bytes:
+        """The ordered bytes of a key.
+
+        Raises:
+            Invalid: not a key of this type; names the type expected and the one found.
+        """
+
+    @abstractmethod
+    def hash(self, key: object) -> int:
+        """The stable hash, from 0 to 2^32 - 1.
+
+        Raises:
+            Invalid: not a key of this type; names the type expected and the one found.
+        """
+
+    def hash_and_encode(self, key: object) -> tuple[int, bytes]:
+        """Both at once. Override it where they begin with the same work."""
+        return self.hash(key), self.encode(key)
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """The type as JSON, for a snapshot's metadata."""
+
+    def decode(self, data: bytes) -> _K:
+        """The canonical key that these bytes stand for.
+
+        Raises:
+            Corrupt: the bytes are not those of one key of this type.
+        """
+        try:
+            key, end = self._read(data, 0)
+        except _READ_ERRORS as error:
+            raise self._unreadable(data, 0, error) from error
+        if end != len(data):
+            raise Corrupt(
+                "the bytes of a key go on after its end",
+                expected=f"{end} bytes for a key of type {self.name}",
+                found=f"{len(data)} bytes",
+            )
+        return key
+
+    def read(self, data: bytes, offset: int) -> tuple[_K, int]:
+        """The key whose bytes begin at `offset`, and the offset after them.
+
+        Raises:
+            Corrupt: there are not the bytes of a key of this type.
+        """
+        try:
+            return self._read(data, offset)
+        except _READ_ERRORS as error:
+            raise self._unreadable(data, offset, error) from error
+
+    def end(self, data: bytes, offset: int) -> int:
+        """Where the key ends whose bytes begin at `offset`; they are those of a key."""
+        return self.read(data, offset)[1] if self.width is None else offset + self.width
+
+    def encode_many(self, keys: Iterable[object]) -> list[bytes]:
+        """`encode` for each key."""
+        return list(map(self.encode, keys))
+
+    def hash_many(self, keys: Sequence[_K]) -> Hashes:
+        """The hash of each of many canonical keys, which are not checked."""
+        return np.fromiter(map(self.hash, keys), np.uint32, len(keys))
+
+    def encode_column(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """The ordered bytes of each value of an Arrow column, as a `large_binary` array.
+
+        Raises:
+            Invalid: the column is not of this type, or has a value or a null that does not fit.
+        """
+        return _by_part(self._encode_array, column, _take_binary, _concat_binary)
+
+    def canonical_column(self, column: pa.Array | pa.ChunkedArray) -> list[_K]:
+        """`canonical` of each value of an Arrow column.
+
+        Raises:
+            Invalid: the column is not of this type, or has a value or a null that does not fit.
+        """
+        try:
+            return [self.decode(data) for data in self.encode_column(column).to_pylist()]
+        except Corrupt as error:
+            raise Invalid(
+                "a column of keys has a value that does not fit their type",
+                expected=f"keys of type {self.name}",
+                found=f"an Arrow column of type {column.type}: {error.found}",
+            ) from error
+
+    def hash_column(self, column: pa.Array | pa.ChunkedArray) -> Hashes:
+        """The hash of each value of an Arrow column.
+
+        Raises:
+            Invalid: the column is not of this type, or has a value or a null that does not fit.
+        """
+        return _by_part(self._hash_array, column, _take_hashes, _concat_hashes)
+
+    @abstractmethod
+    def _read(self, data: bytes, offset: int) -> tuple[_K, int]:
+        """`read`; errors that Python raises for bad bytes may pass."""
+
+    @abstractmethod
+    def _encode_array(self, column: pa.Array) -> pa.Array:
+        """`encode_column` of an array that is not dictionary-encoded."""
+
+    @abstractmethod
+    def _hash_array(self, column: pa.Array) -> Hashes:
+        """`hash_column` of an array that is not dictionary-encoded."""
+
+    def _unreadable(self, data: bytes, offset: int, error: Exception) -> Corrupt:
+        found = data[offset : offset + 32].hex(" ") or "the end"
+        return Corrupt(
+            "the bytes of a key cannot be read",
+            expected=f"a key of type {self.name} at byte {offset}",
+            found=f"{found} ({error})",
+        )
+
+    def _refused(self, key: object, fix: str = "") -> Invalid:
+        return Invalid("a key does not fit its type", expected=self.name, found=shown(key), fix=fix)
+
+    def _as_arrow(
+        self, column: pa.Array, accepted: Callable[[pa.DataType], bool], wanted: pa.DataType
+    ) -> pa.Array:
+        """The column without nulls and as the wanted type, if it comes as an accepted one."""
+        if not accepted(column.type):
+            raise Invalid(
+                "a column of keys does not fit their type",
+                expected=f"keys of type {self.name}",
+                found=f"an Arrow column of type {column.type}",
+            )
+        if column.null_count:
+            raise Invalid(
+                "a column of keys has nulls",
+                expected=f"keys of type {self.name}",
+                found=f"{column.null_count} nulls in {len(column)} rows",
+                fix="Drop those rows, or declare the key type Optional",
+            )
+        try:
+            return column if column.type == wanted else column.cast(wanted)
+        except pa.ArrowInvalid as error:
+            raise Invalid(
+                "a column of keys has a value that does not fit their type",
+                expected=f"keys of type {self.name}",
+                found=f"an Arrow column of type {column.type}: {error}",
+            ) from error
+
+
+def is_any_of(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    """A test of Arrow types that passes what one of the tests passes."""
+    return lambda kind: any(test(kind) for test in tests)
+
+
+def binary_of_rows(rows: npt.NDArray[np.uint8]) -> pa.Array:
+    """A `large_binary` array of the lines of a two-dimensional array of bytes."""
+    count, width = rows.shape
+    offsets = (
+        np.arange(0, (count + 1) * width, width, dtype=np.int64)
+        if width
+        else np.zeros(count + 1, np.int64)
+    )
+    data = np.ascontiguousarray(rows)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.large_binary(), count, buffers)
+
+
+_R = TypeVar("_R")
+
+_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+"""Layouts that Arrow's kernels mostly refuse, and what they become."""
+
+
+def _by_part(
+    each: Callable[[pa.Array], _R],
+    column: pa.Array | pa.ChunkedArray,
+    take: Callable[[_R, pa.Array], _R],
+    concat: Callable[[list[_R]], _R],
+) -> _R:
+    """Work on plain arrays: by chunk, and of a dictionary-encoded array only on its dictionary."""
+    if isinstance(column, pa.ChunkedArray):
+        if column.num_chunks != 1:
+            return concat([_by_part(each, chunk, take, concat) for chunk in column.chunks])
+        column = column.chunk(0)
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if column.type in _VIEWS:
+        column = column.cast(_VIEWS[column.type])
+    if not isinstance(column, pa.DictionaryArray):
+        return each(column)
+    if column.null_count or column.dictionary.null_count or len(column.dictionary) > len(column):
+        return each(column.dictionary_decode())
+    return take(each(column.dictionary), column.indices)
+
+
+def _take_binary(values: pa.Array, indices: pa.Array) -> pa.Array:
+    return values.take(indices)
+
+
+def _concat_binary(parts: list[pa.Array]) -> pa.Array:
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())
+
+
+def _take_hashes(values: Hashes, indices: pa.Array) -> Hashes:
+    taken: Hashes = values[indices.to_numpy()]
+    return taken
+
+
+def _concat_hashes(parts: list[Hashes]) -> Hashes:
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)

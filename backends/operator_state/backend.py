@@ -1,0 +1,267 @@
+"""Operator state of one operator in one slot: state without keys, dealt out anew on a rescale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.operator_state.canonical import CanonicalState, write_canonical_states
+from holdfast.backends.operator_state.forms import OperatorForm
+from holdfast.backends.operator_state.redistribution import Mode
+from holdfast.backends.operator_state.restores import PendingState, read_operator_snapshots
+from holdfast.backends.operator_state.snapshots import (
+    OperatorPlace,
+    OperatorTable,
+    write_operator_snapshot,
+)
+from holdfast.backends.operator_state.states import BroadcastState, OperatorListState
+from holdfast.backends.snapshots.migration import Reading
+from holdfast.backends.snapshots.neutral import SnapshotForm, SnapshotFuture, SnapshotTarget
+from holdfast.backends.snapshots.workers import SnapshotWorker
+from holdfast.backends.state.descriptors import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+)
+from holdfast.backends.state.kinds import shape_of
+from holdfast.backends.state.one_thread import OwnedByOneThread
+from holdfast.backends.tables.metrics import StateMetrics
+from holdfast.storage import Invalid, StateFolder, StateSnapshot
+
+__all__ = ["OperatorStateBackend"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """A state that the job has asked for. `cells` are those that the state works on."""
+
+    descriptor: StateDescriptor
+    form: OperatorForm
+    cells: list[Any] | dict[Any, Any]
+    state: Any
+
+    def frozen(self) -> tuple[OperatorForm, list[Any] | None, list[Any]]:
+        """The state as it is now: its form, its map keys if it is a map, its cells."""
+        if isinstance(self.cells, dict):
+            return self.form, list(self.cells), list(self.cells.values())
+        return self.form, None, list(self.cells)
+
+
+class OperatorStateBackend(OwnedByOneThread):
+    """Live operator state of one operator in one slot; from `open`.
+
+    It is kept in memory, whatever backend keeps keyed state, and so is what a snapshot in the
+    background writes: a copy of the references, made at the barrier.
+    """
+
+    def __init__(
+        self, place: OperatorPlace, pending: dict[str, PendingState], *, allow_pickle: bool
+    ) -> None:
+        super().__init__(str(place))
+        self._place = place
+        self._pending = pending
+        self._allow_pickle = allow_pickle
+        self._states: dict[str, _Registered] = {}
+        self._worker = SnapshotWorker(place.uid)
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        uid: str,
+        slot: int,
+        parallelism: int,
+        restore: Sequence[StateSnapshot] = (),
+        storage: StateFolder | None = None,
+        allow_pickle: bool = False,
+    ) -> Self:
+        """Open operator state, empty or with a slot's part of what the snapshots hold.
+
+        Slots count from 0. `restore` has the snapshots of *all* slots of one checkpoint, whatever
+        their number was, and needs the `storage` that they were written to. `allow_pickle` admits
+        values that are pickles, which can run any code when they are read.
+
+        Raises:
+            Invalid: the slot is out of range; or the snapshots are of another uid or kind, or not
+                those of all slots.
+            Corrupt: what the snapshots say of themselves is damaged.
+        """
+        place = OperatorPlace(uid, slot, parallelism)
+        pending = read_operator_snapshots(restore, storage, place)
+        return cls(place, pending, allow_pickle=allow_pickle)
+
+    @property
+    def uid(self) -> str:
+        """The operator's uid."""
+        return self._place.uid
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState[Any]:
+        """The list state of a descriptor: the same object for the same descriptor.
+
+        Raises:
+            Invalid: there is a state of this name and another descriptor or kind; the descriptor
+                has a time to live; a type is not supported; or what the snapshots have of this
+                name cannot be read as declared.
+            Corrupt: a file of a snapshot is missing or damaged; names it.
+            Unavailable: the storage did not answer.
+        """
+        state: OperatorListState[Any] = self._state(descriptor, Mode.LIST)
+        return state
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState[Any]:
+        """The union list state of a descriptor; else as `get_list_state`."""
+        state: OperatorListState[Any] = self._state(descriptor, Mode.UNION_LIST)
+        return state
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        """The broadcast state of a descriptor; else as `get_list_state`."""
+        state: BroadcastState[Any, Any] = self._state(descriptor, Mode.BROADCAST)
+        return state
+
+    def snapshot(
+        self,
+        checkpoint_id: int,
+        target: SnapshotTarget,
+        *,
+        compression: str = "",
+        form: SnapshotForm = SnapshotForm.OWN,
+    ) -> SnapshotFuture:
+        """Begin a snapshot of the state as it is now.
+
+        The call is the part that processing waits for. The rest is done in the background; the
+        future has the snapshot, and can be cancelled. Forms are the same but for the canonical one,
+        which has a compression of its own.
+
+        Raises:
+            Invalid: the backend is closed, or the call is another thread's.
+            Corrupt: a file of a state that nobody has asked for yet is missing or damaged.
+            Unavailable: the storage did not answer when such a state was to be read.
+        """
+        self.check_thread()
+        for pending in self._pending.values():
+            pending.hold()
+        frozen = [each.frozen() for each in self._states.values()]
+        carried = [table for each in self._pending.values() for table in each.carried()]
+
+        def write_canonical(future: SnapshotFuture) -> StateSnapshot:
+            states = [
+                CanonicalState(each.table, each.blocks(keys, cells), each.values)
+                for each, keys, cells in frozen
+            ]
+            states += [CanonicalState(table, blocks) for table, blocks in carried]
+            return write_canonical_states(self._place, states, (target, checkpoint_id), future)
+
+        def write(future: SnapshotFuture) -> StateSnapshot:
+            tables = [(each.table, each.blocks(keys, cells)) for each, keys, cells in frozen]
+            with target.segments(checkpoint_id, self.uid, compression=compression) as writer:
+                return write_operator_snapshot(writer, self._place, [*tables, *carried], future)
+
+        writes = write_canonical if form is SnapshotForm.CANONICAL else write
+        return self._worker.submit(writes, is_aside=form is not SnapshotForm.OWN)
+
+    def metrics(self) -> StateMetrics:
+        """How many entries each state has: elements of a list, or entries of a map.
+
+        Raises:
+            Invalid: the backend is closed, or the call is another thread's.
+        """
+        self.check_thread()
+        return StateMetrics(
+            states={
+                name: {"entries": float(len(each.cells))} for name, each in self._states.items()
+            }
+        )
+
+    def _release(self) -> None:
+        self._worker.close()
+        self._states.clear()
+        self._pending.clear()
+
+    def _state(self, descriptor: StateDescriptor, mode: Mode) -> Any:
+        self.check_thread()
+        there = self._states.get(descriptor.name)
+        if there is not None:
+            if (there.descriptor, there.form.mode) != (descriptor, mode):
+                raise Invalid(
+                    f"state {descriptor.name!r} is declared twice, differently",
+                    where=self._where,
+                    expected=f"{there.form.mode} of {there.descriptor}",
+                    found=f"{mode} of {descriptor}",
+                )
+            return there.state
+        form = self._form(descriptor, mode)
+        names = self._pending_names(descriptor, mode)
+        registered = self._loaded(descriptor, form, names)
+        for name in names:
+            del self._pending[name]
+        self._states[descriptor.name] = registered
+        return registered.state
+
+    def _form(self, descriptor: StateDescriptor, mode: Mode) -> OperatorForm:
+        wanted = MapStateDescriptor if mode is Mode.BROADCAST else ListStateDescriptor
+        if not isinstance(descriptor, wanted):
+            raise Invalid(
+                f"{mode} state {descriptor.name!r} has a descriptor of another kind",
+                where=self._where,
+                expected=f"a {wanted.__name__}",
+                found=repr(descriptor),
+            )
+        if descriptor.ttl is not None:
+            raise Invalid(
+                f"operator state {descriptor.name!r} has a time to live",
+                where=self._where,
+                expected="none: only keyed state can have one",
+                found=str(descriptor.ttl.ttl),
+                fix="Leave out ttl=, and remove yourself what is too old",
+            )
+        shape = shape_of(descriptor, allow_pickle=self._allow_pickle)
+        return OperatorForm(descriptor.name, mode, shape.values, shape.map_keys, self._where)
+
+    def _pending_names(self, descriptor: StateDescriptor, mode: Mode) -> list[str]:
+        """Under which names the snapshots have the state.
+
+        Elements may be under the new name and an old one at once, where only some slots had asked
+        for the state by its new name. Of a map one copy is enough.
+        """
+        names = dict.fromkeys((descriptor.name, *descriptor.aliases))
+        found = [name for name in names if name in self._pending]
+        return found[:1] if mode is Mode.BROADCAST else found
+
+    def _loaded(
+        self, descriptor: StateDescriptor, form: OperatorForm, names: Sequence[str]
+    ) -> _Registered:
+        """The state with what is pending under these names; nothing has changed on a failure."""
+        map_keys: list[Any] = []
+        cells: list[Any] = []
+        for name in names:
+            pending = self._pending[name]
+            reading = Reading(form.name, self._where, self._allow_pickle)
+            for piece in pending.pieces:
+                _check(reading, piece.table, form)
+            for piece, blocks in pending.loaded():
+                migrate = reading.migration(piece.table.values, form.values)
+                for block in blocks:
+                    with piece.naming():
+                        migrated: Block = block if migrate is None else migrate(block)
+                        more_keys, more_cells = form.rows(migrated)
+                    map_keys += more_keys
+                    cells += more_cells
+        if form.map_keys is None:
+            state = OperatorListState[Any](form, cells, self.check_thread)
+            return _Registered(descriptor, form, cells, state)
+        entries = dict(zip(map_keys, cells, strict=True))
+        broadcast = BroadcastState[Any, Any](form, entries, self.check_thread)
+        return _Registered(descriptor, form, entries, broadcast)
+
+
+def _check(reading: Reading, table: OperatorTable, form: OperatorForm) -> None:
+    """Make sure that what was written can be read as it is declared.
+
+    Raises:
+        Invalid: it cannot; names both.
+    """
+    reading.check_kind(table.mode, form.mode)
+    reading.check_keys("the map keys", table.map_keys, form.map_keys)
+    reading.check_values(table.values, form.values)

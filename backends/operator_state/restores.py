@@ -1,0 +1,280 @@
+"""Reading snapshots of operator state: what all old slots left, and the part that is one slot's.
+
+As with keyed state, a state is loaded when the job asks for it, since only then its types are
+known. What nobody asks for stays pending, and goes unread into the next snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+
+import msgspec
+
+from holdfast.backends.blocks.block import Block, decode_blocks
+from holdfast.backends.operator_state.canonical import typed_state
+from holdfast.backends.operator_state.redistribution import (
+    Extent,
+    Mode,
+    Piece,
+    Rescale,
+    Share,
+    Written,
+    shares_of,
+)
+from holdfast.backends.operator_state.snapshots import (
+    OPERATOR_KIND,
+    OPERATOR_KINDS,
+    OPERATOR_PARQUET_KIND,
+    OperatorAttributes,
+    OperatorPlace,
+    OperatorTable,
+)
+from holdfast.backends.snapshots.parquet import read_part
+from holdfast.backends.snapshots.restore_errors import restoring
+from holdfast.storage import Corrupt, Handle, Invalid, StateFolder, StateSnapshot
+
+__all__ = ["PendingPiece", "PendingState", "of_all_slots", "read_operator_snapshots"]
+
+
+@dataclass(slots=True)
+class PendingPiece:
+    """A table of one old slot, of which some elements are this slot's."""
+
+    table: OperatorTable
+    slot: int
+    handles: dict[str, Handle]
+    storage: StateFolder
+    place: OperatorPlace
+    is_canonical: bool = False
+    held: tuple[int, list[Block]] | None = None
+    """The number of the first element that is held, and the blocks from there."""
+
+    def blocks(self, first: int, end: int) -> Iterator[Block]:
+        """The elements from number `first` to before `end`; other segments are not read.
+
+        Raises:
+            Corrupt: a file is missing or damaged; names it, the state and the operator.
+            Unavailable: the storage did not answer.
+        """
+        if self.held is not None:
+            start, held = self.held
+            yield from _cut(held, first - start, end - start)
+            return
+        start = 0
+        for segment in self.table.segments:
+            stop = start + segment.elements
+            if first < stop and start < end:
+                wanted = range(max(first - start, 0), min(end, stop) - start)
+                yield from self._read(segment.handle, wanted)
+            start = stop
+
+    def hold(self, first: int, end: int) -> None:
+        """Keep these elements in memory: the files may be deleted from now on."""
+        if self.held is None:
+            self.held = first, list(self.blocks(first, end))
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Errors from inside say of which state and operator they are."""
+        with restoring(f"state {self.table.name!r} of {self.place}"):
+            yield
+
+    def _read(self, handle: str, wanted: range) -> Iterator[Block]:
+        count = 0
+        with self.naming():
+            if handle not in self.handles:
+                raise self._damaged(f"a handle {handle!r}", "no such handle")
+            blocks = self._segment(handle)
+            for block in _cut(blocks, wanted.start, wanted.stop):
+                count += block.count
+                yield block
+            if count != len(wanted):
+                raise self._damaged(f"{len(wanted)} elements more", f"{count}, in {handle!r}")
+
+    def _segment(self, name: str) -> Iterator[Block]:
+        handle = self.handles[name]
+        if not self.is_canonical:
+            return decode_blocks(self.storage.stream(handle), where=self.storage.url)
+        typed = typed_state(self.place.uid, self.slot, self.table)
+        rows = next(each.elements for each in self.table.segments if each.handle == name)
+        return read_part(self.storage, handle, typed, rows=rows, groups=None)
+
+    def _damaged(self, expected: str, found: str) -> Corrupt:
+        return Corrupt(
+            "a snapshot does not hold what its attributes say",
+            where=self.storage.url,
+            expected=expected,
+            found=found,
+            fix="Restore another checkpoint",
+        )
+
+
+@dataclass(slots=True)
+class PendingState:
+    """A state that was in the snapshots and that the job has not asked for yet."""
+
+    mode: Mode
+    pieces: list[PendingPiece]
+    share: Share
+
+    def loaded(self) -> Iterator[tuple[PendingPiece, Iterator[Block]]]:
+        """What the slot has of the state, piece by piece; raises as `PendingPiece.blocks` does."""
+        return ((piece, piece.blocks(first, end)) for piece, first, end in self._of_loaded())
+
+    def carried(self) -> Iterator[tuple[OperatorTable, Iterator[Block]]]:
+        """What the slot writes while nobody asks for the state, as few tables as can be."""
+        for table, extents in groupby(self.share.carried, self._types):
+            yield table, self._blocks(list(extents))
+
+    def hold(self) -> None:
+        """Keep everything in memory that can be asked for: the files may be deleted from now on."""
+        for piece, first, end in self._of_loaded():
+            piece.hold(first, end)
+
+    def _of_loaded(self) -> Iterator[tuple[PendingPiece, int, int]]:
+        for extent in self.share.loaded:
+            yield self.pieces[extent.piece], extent.first, extent.end
+
+    def _types(self, extent: Extent) -> OperatorTable:
+        return msgspec.structs.replace(self.pieces[extent.piece].table, segments=())
+
+    def _blocks(self, extents: Iterable[Extent]) -> Iterator[Block]:
+        for extent in extents:
+            yield from self.pieces[extent.piece].blocks(extent.first, extent.end)
+
+
+def of_all_slots(parts: Sequence[StateSnapshot]) -> Sequence[StateSnapshot]:
+    """The parts that a checkpoint has, with empty ones for slots that never asked for such state.
+
+    A checkpoint is complete or there is none: a part that is not there was not written.
+    """
+    if not parts:
+        return ()
+    first = parts[0]
+    there = {part.slot for part in parts}
+    silent = set(range(int(first.attributes.get("parallelism", 0)))) - there
+    empty = {**first.attributes, "states": []}
+    return [
+        *parts,
+        *(StateSnapshot(kind=OPERATOR_KIND, attributes=empty, slot=slot) for slot in silent),
+    ]
+
+
+def read_operator_snapshots(
+    snapshots: Sequence[StateSnapshot], storage: StateFolder | None, place: OperatorPlace
+) -> dict[str, PendingState]:
+    """What is this slot's in the snapshots of all old slots; no state is read from storage yet.
+
+    Raises:
+        Invalid: they are no snapshots of operator state of this operator, or not those of all
+            slots of one checkpoint.
+        Corrupt: their attributes are damaged.
+    """
+    if not snapshots:
+        return {}
+    if storage is None:
+        raise Invalid(
+            f"{place} is restored without a storage",
+            expected="the job's folder that the snapshots were written to",
+            fix="Pass storage=",
+        )
+    found = [(snapshot, _attributes(snapshot, place)) for snapshot in snapshots]
+    found.sort(key=lambda each: _slot_of(each[0], place))
+    old_parallelism = _old_parallelism(found, place)
+    pieces: dict[str, list[PendingPiece]] = {}
+    for snapshot, attributes in found:
+        for table in attributes.states:
+            piece = PendingPiece(
+                table,
+                _slot_of(snapshot, place),
+                snapshot.handles,
+                storage,
+                place,
+                is_canonical=snapshot.kind == OPERATOR_PARQUET_KIND,
+            )
+            pieces.setdefault(table.name, []).append(piece)
+    written = {name: _written(name, its_pieces, place) for name, its_pieces in pieces.items()}
+    shares = shares_of(written, Rescale(old_parallelism, place.parallelism, place.slot))
+    return {
+        name: PendingState(written[name].mode, its_pieces, shares[name])
+        for name, its_pieces in pieces.items()
+    }
+
+
+def _attributes(snapshot: StateSnapshot, place: OperatorPlace) -> OperatorAttributes:
+    if snapshot.kind not in OPERATOR_KINDS:
+        raise Invalid(
+            f"{place} cannot be restored from a snapshot of this kind",
+            expected=" or ".join(OPERATOR_KINDS),
+            found=snapshot.kind,
+        )
+    try:
+        attributes = msgspec.convert(snapshot.attributes, OperatorAttributes)
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"the attributes of a snapshot for {place} have not the shape of their kind",
+            expected=snapshot.kind,
+            found=str(error),
+        ) from error
+    if attributes.uid != place.uid:
+        raise Invalid(
+            "a snapshot belongs to another operator",
+            where=str(place),
+            expected=f"uid {place.uid!r}",
+            found=repr(attributes.uid),
+        )
+    return attributes
+
+
+def _slot_of(snapshot: StateSnapshot, place: OperatorPlace) -> int:
+    if snapshot.slot is None:
+        raise Corrupt(f"a snapshot for {place} does not say of which slot it is")
+    return snapshot.slot
+
+
+def _old_parallelism(
+    found: Sequence[tuple[StateSnapshot, OperatorAttributes]], place: OperatorPlace
+) -> int:
+    """How many slots there were.
+
+    All of them must be here: the elements of one that is missing would be lost without a word.
+    """
+    parallelisms = sorted({attributes.parallelism for _, attributes in found})
+    slots = [_slot_of(snapshot, place) for snapshot, _ in found]
+    if len(parallelisms) > 1 or slots != list(range(parallelisms[0])):
+        raise Invalid(
+            f"{place} is not restored from the snapshots of all slots of one checkpoint",
+            expected=f"each of {' or '.join(map(str, parallelisms))} slots once",
+            found=f"slots {', '.join(map(str, slots))}",
+            fix="Pass the operator's snapshots of every slot of one checkpoint as restore=",
+        )
+    return parallelisms[0]
+
+
+def _written(name: str, pieces: Sequence[PendingPiece], place: OperatorPlace) -> Written:
+    mode = pieces[0].table.mode
+    for piece in pieces:
+        if piece.table.mode is not mode:
+            raise Invalid(
+                f"the slots' snapshots for {place} differ in the kind of state {name!r}",
+                expected=f"{mode}, as in slot {pieces[0].slot}",
+                found=f"{piece.table.mode} in slot {piece.slot}",
+            )
+    return Written(mode, tuple(Piece(piece.slot, piece.table.elements) for piece in pieces))
+
+
+def _cut(blocks: Iterable[Block], first: int, end: int) -> Iterator[Block]:
+    """The rows from number `first` to before `end` of these blocks; stops where it has them."""
+    start = 0
+    for block in blocks:
+        begin, stop = max(first - start, 0), min(end - start, block.count)
+        if (begin, stop) == (0, block.count):
+            yield block
+        elif begin < stop:
+            yield block.rows(begin, stop)
+        start += block.count
+        if start >= end:
+            return

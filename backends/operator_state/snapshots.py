@@ -1,0 +1,154 @@
+"""Writing a snapshot of operator state: blocks without keys, and how many elements are where.
+
+A state may be written in several pieces with types of their own: what the job asked for is written
+as it is declared now, and what it did not ask for as it was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from holdfast.backends.blocks.block import Block, encode_block
+from holdfast.backends.operator_state.redistribution import Mode
+from holdfast.backends.snapshots.neutral import Segments, SnapshotFuture
+from holdfast.backends.values.type_descriptions import Schema
+from holdfast.storage import Handle, Invalid, StateSnapshot
+
+__all__ = [
+    "OPERATOR_KIND",
+    "OPERATOR_KINDS",
+    "OPERATOR_PARQUET_KIND",
+    "OperatorAttributes",
+    "OperatorPlace",
+    "OperatorSegment",
+    "OperatorTable",
+    "operator_snapshot",
+    "write_operator_snapshot",
+]
+
+OPERATOR_KIND = "holdfast.operator-state/1"
+"""The kind of a snapshot of operator state."""
+
+OPERATOR_PARQUET_KIND = "holdfast.operator-parquet/1"
+"""The kind of one in the canonical form: typed columns in Parquet files."""
+
+OPERATOR_KINDS = (OPERATOR_KIND, OPERATOR_PARQUET_KIND)
+"""All kinds of snapshots of operator state. Those of the slots of a checkpoint may differ."""
+
+_SEGMENT_BYTES = 4 * 1024 * 1024
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlace:
+    """One slot of an operator, of as many as there are; slots count from 0."""
+
+    uid: str
+    slot: int
+    parallelism: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.slot < self.parallelism:
+            raise Invalid(
+                "a slot is out of range",
+                where=f"operator {self.uid!r}",
+                expected=f"from 0 to below the parallelism, {self.parallelism}",
+                found=str(self.slot),
+            )
+
+    def __str__(self) -> str:
+        return f"operator {self.uid!r}, slot {self.slot} of {self.parallelism}"
+
+
+class OperatorSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One segment: the name of its handle, and how many elements are in it."""
+
+    handle: str
+    elements: _Count
+
+
+class OperatorTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One state, or a piece of it: how it is written, and its segments in order."""
+
+    name: str
+    mode: Mode
+    map_keys: Schema | None = None
+    values: Schema
+    segments: tuple[OperatorSegment, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """How many elements, or entries of a map, there are."""
+        return sum(segment.elements for segment in self.segments)
+
+
+class OperatorAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The attributes of one slot's snapshot of operator state."""
+
+    uid: str
+    parallelism: Annotated[int, msgspec.Meta(ge=1)]
+    states: tuple[OperatorTable, ...]
+
+
+def write_operator_snapshot(
+    writer: Segments,
+    place: OperatorPlace,
+    tables: Iterable[tuple[OperatorTable, Iterable[Block]]],
+    future: SnapshotFuture,
+) -> StateSnapshot:
+    """Write the blocks of each table; the handles count when the writer was closed.
+
+    Raises:
+        CancelledError: the snapshot was given up.
+        Unavailable: the storage failed.
+    """
+    handles: dict[str, Handle] = {}
+    written = []
+    for table, blocks in tables:
+        segments = tuple(_segments(writer, blocks, table.name, handles, future))
+        written.append(msgspec.structs.replace(table, segments=segments))
+    future.check()
+    return operator_snapshot(OPERATOR_KIND, place, handles, written)
+
+
+def operator_snapshot(
+    kind: str, place: OperatorPlace, handles: dict[str, Handle], states: Sequence[OperatorTable]
+) -> StateSnapshot:
+    """The snapshot of what was written."""
+    attributes = OperatorAttributes(
+        uid=place.uid, parallelism=place.parallelism, states=tuple(states)
+    )
+    return StateSnapshot(
+        kind=kind,
+        handles=handles,
+        attributes=msgspec.to_builtins(attributes),
+        slot=place.slot,
+    )
+
+
+def _segments(
+    writer: Segments,
+    blocks: Iterable[Block],
+    name: str,
+    handles: dict[str, Handle],
+    future: SnapshotFuture,
+) -> Iterable[OperatorSegment]:
+    remaining = iter(blocks)
+    block = next(remaining, None)
+    while block is not None:
+        size_bytes = elements = 0
+        with writer.stream() as segment:
+            while block is not None and size_bytes < _SEGMENT_BYTES:
+                future.check()
+                data = encode_block(block)
+                segment.write(data)
+                size_bytes += len(data)
+                elements += block.count
+                block = next(remaining, None)
+        handle = f"{name}/{len(handles)}"
+        handles[handle] = segment.handle
+        yield OperatorSegment(handle, elements)

@@ -1,0 +1,192 @@
+"""Restoring from files of a store: bring them here, put them in place, and claim their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.snapshots.file_uploads import handle_name
+from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.snapshots.raw_tables import is_readable, written_spec
+from holdfast.backends.snapshots.restores import FilesToRestore, PendingTable
+from holdfast.backends.snapshots.transfers import fetch_file, side_by_side
+from holdfast.backends.tables.contract import TableSpec, TableStore
+from holdfast.backends.tables.files import KeptTable, SourceFiles, TableFiles
+from holdfast.backends.values.type_descriptions import Schema
+from holdfast.storage import Corrupt, Handle, Invalid, StateFolder
+from holdfast.storage.names import is_legal
+
+__all__ = ["FilesRestored", "PendingInStore", "restore_files", "take_in"]
+
+
+@dataclass(slots=True)
+class PendingInStore(PendingTable):
+    """One that the store has already, under a name that no state has."""
+
+    info: TableInfo
+    spec: TableSpec
+    """As it was written."""
+    store: TableStore
+
+    def blocks(self) -> Iterator[Block]:
+        self.store.table(self.spec)
+        yield from self.store.walk(self.spec)
+
+    def claim(self, spec: TableSpec) -> bool:
+        files = self.store.files
+        return files is not None and files.claim(self.spec.name, spec)
+
+    def loaded(self) -> None:
+        self.store.drop_table(self.spec)
+
+
+@dataclass(slots=True)
+class FilesRestored:
+    """What files have brought."""
+
+    tables: dict[str, list[PendingInStore]] = field(default_factory=dict)
+    """By the name of the state."""
+    handles: Mapping[str, Handle] = field(default_factory=dict)
+    """Of the files that the store goes on with, by file."""
+
+
+def restore_files(
+    snapshots: Sequence[FilesToRestore], store: TableStore, storage: StateFolder
+) -> FilesRestored:
+    """Make the tables of these snapshots in a store that has none yet.
+
+    Raises:
+        Invalid: they are files of another kind of store.
+        Corrupt: a file is missing or damaged; names it.
+        Unavailable: the storage did not answer, or there is no room on this machine.
+    """
+    restored = FilesRestored()
+    if not snapshots:
+        return restored
+    files = _able(store, snapshots)
+    names = _Names()
+    sources: list[SourceFiles] = []
+    tasks = []
+    for each in snapshots:
+        directory = files.directory()
+        for file, handle in _files_of(each).items():
+            tasks.append(partial(fetch_file, storage, handle, directory / file))
+        sources.append(SourceFiles(directory, each.key_groups, _tables(each, names)))
+    side_by_side(tasks)
+    taken_over = files.restore(sources)
+    if taken_over is not None:
+        restored.handles = _files_of(snapshots[sources.index(taken_over)])
+    for info, name in names.given:
+        spec = written_spec(name, info, _keys(snapshots))
+        store.table(spec)  # now, as it is refused if its keys are laid out in an unknown way
+        pending = PendingInStore(info, spec, store)
+        restored.tables.setdefault(info.name, []).append(pending)
+    return restored
+
+
+def take_in(
+    pending: PendingTable, store: TableStore, keys: Schema | None, number: int
+) -> PendingInStore | None:
+    """Have the store keep a table that is elsewhere, as it was written.
+
+    The number tells it from others of its name. None if the store does not keep files, or nobody
+    could read the table. Nothing is left of it on a failure.
+
+    Raises:
+        Corrupt: a file of it is missing or damaged.
+        Unavailable: the storage did not answer, or there is no room on this machine.
+    """
+    info = msgspec.structs.replace(pending.info, segments=())
+    if store.files is None or keys is None or not is_readable(info):
+        return None
+    spec = written_spec(f"_taken-in/{number}/{info.name}", info, keys)
+    try:
+        table = store.table(spec)
+        for block in pending.blocks():
+            table.load(block)
+    except BaseException:
+        store.drop_table(spec)
+        raise
+    return PendingInStore(info, spec, store)
+
+
+class _Names:
+    """Names for restored tables: the same for what was written in the same way."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[TableInfo, str]] = []
+        self._layouts: list[str] = []
+
+    def of(self, info: TableInfo, layout: str, taken: Collection[str]) -> str:
+        """The name for one of a snapshot's tables, of which others have taken these already."""
+        for (other, name), its_layout in zip(self.given, self._layouts, strict=True):
+            if (info, layout) == (other, its_layout) and name not in taken:
+                return name
+        name = f"_restored/{len(self.given)}/{info.name}"
+        self.given.append((info, name))
+        self._layouts.append(layout)
+        return name
+
+
+def _able(store: TableStore, snapshots: Sequence[FilesToRestore]) -> TableFiles:
+    """The files of a store that can open these."""
+    files = store.files
+    known = None if files is None else files.format
+    for each in snapshots:
+        if files is None or each.attributes.format != known:
+            raise Invalid(
+                "a snapshot is files that this version of their state backend cannot open",
+                where=f"operator {each.attributes.uid!r}",
+                expected=f"files of {known}" if known else "a backend that keeps files",
+                found=f"files of {each.attributes.format}",
+                fix="Restore it with the version of the backend that has written it; a canonical "
+                "savepoint of it then can be restored with any",
+            )
+    assert files is not None
+    return files
+
+
+def _tables(each: FilesToRestore, names: _Names) -> dict[str, KeptTable]:
+    """How each table is kept, by the name that it gets."""
+    listed = each.attributes.files
+    tables: dict[str, KeptTable] = {}
+    for one in listed:
+        tables[names.of(one.info, one.kept.layout, tables)] = one.kept
+    if len({one.kept.place for one in listed}) < len(listed):
+        raise Corrupt(
+            "a snapshot has two tables in one place",
+            where=f"operator {each.attributes.uid!r}",
+            expected="each in a place of its own",
+            found=", ".join(f"{one.info.name!r} in {one.kept.place!r}" for one in listed),
+            fix="Restore another checkpoint",
+        )
+    return tables
+
+
+def _keys(snapshots: Sequence[FilesToRestore]) -> Schema | None:
+    schemas = (each.attributes.keys for each in snapshots)
+    return next((schema for schema in schemas if schema is not None), None)
+
+
+def _files_of(each: FilesToRestore) -> dict[str, Handle]:
+    """The handles of the files, by file."""
+    start = handle_name("")
+    found = {
+        name.removeprefix(start): handle
+        for name, handle in each.snapshot.handles.items()
+        if name.startswith(start)
+    }
+    for file in found:
+        if "/" in file or not is_legal(file):
+            raise Corrupt(
+                "a snapshot has a file that is no file's name",
+                where=f"operator {each.attributes.uid!r}",
+                expected="letters and digits, without folders",
+                found=repr(file[:80]),
+                fix="Restore another checkpoint",
+            )
+    return found

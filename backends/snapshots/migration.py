@@ -1,0 +1,160 @@
+"""From what was written to what is declared now: checks that it can be read, and migrates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.blocks.changes import Added, Change, Removed
+from holdfast.backends.blocks.columns import join_values, split_values
+from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.schema.evolution import (
+    check_pickle_allowed,
+    compare_keys,
+    compare_values,
+    migration_for,
+)
+from holdfast.backends.schema.steps import Verdict
+from holdfast.backends.snapshots.logs import PendingChanges
+from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.snapshots.restores import PendingTable
+from holdfast.backends.tables.contract import TableSpec
+from holdfast.backends.values.codec import ValueCodec
+from holdfast.backends.values.type_descriptions import Schema, are_alike
+from holdfast.storage import Invalid
+
+__all__ = ["Loader", "Reading"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads one state as it is declared now; `where` names the operator.
+
+    Each method raises `Invalid` for what cannot be read, with what was written and what is
+    declared.
+    """
+
+    name: str
+    where: str
+    allow_pickle: bool
+
+    def check_kind(self, written: str, declared: str) -> None:
+        """Make sure that it is the same kind of state."""
+        if written != declared:
+            raise Invalid(
+                f"{self._what} is of another kind in the snapshot",
+                where=self.where,
+                expected=written,
+                found=declared,
+                fix="Declare it as it was, or under another name",
+            )
+
+    def check_keys(self, part: str, written: Schema | None, codec: KeyCodec[Any] | None) -> None:
+        """Make sure that its map keys, or its namespaces, are what they were."""
+        declared = None if codec is None else codec.describe()
+        if (written is None) != (declared is None):
+            raise Invalid(
+                f"{part} of {self._what} are not as in the snapshot",
+                where=self.where,
+                expected=str(written or "none"),
+                found=str(declared or "none"),
+            )
+        if written is not None and declared is not None:
+            compare_keys(written, declared).require(f"{part} of {self._what}", where=self.where)
+
+    def check_values(self, written: Schema, codec: ValueCodec[Any]) -> None:
+        """Make sure that its values may be read, and can become what is declared."""
+        check_pickle_allowed(written, allowed=self.allow_pickle, what=self._what, where=self.where)
+        compare_values(written, codec.describe()).require(self._what, where=self.where)
+
+    def migration(self, written: Schema, codec: ValueCodec[Any]) -> Callable[[Block], Block] | None:
+        """What makes a block of values as they are declared; None where their bytes are so already.
+
+        What is migrated is as if it were put into state now, with all its fields.
+        """
+        if compare_values(written, codec.describe()).verdict is Verdict.COMPATIBLE_AS_IS:
+            return None
+        convert = migration_for(written, codec)
+
+        def migrate(block: Block) -> Block:
+            items: list[Any] = list(map(convert, split_values(codec, block.values, self._what)))
+            values = join_values(codec, codec.encode_many(items))
+            return msgspec.structs.replace(block, values=values)
+
+        return migrate
+
+    @property
+    def _what(self) -> str:
+        return f"state {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """Loads one table as its spec asks; `kind` is the kind of state, `where` names the operator."""
+
+    spec: TableSpec
+    kind: str
+    where: str
+    allow_pickle: bool
+    now_ms: int
+
+    def blocks(self, pending: PendingTable) -> Iterator[Block]:
+        """The pending blocks, in the types and with the stamps of the spec.
+
+        Raises:
+            Invalid: a value cannot be converted to what is declared.
+            Corrupt: a file is damaged.
+        """
+        migrate = self._reading.migration(pending.info.values, self.spec.values)
+        for block in pending.blocks():
+            yield self._stamped(block if migrate is None else migrate(block))
+
+    def changes(self, pending: PendingChanges) -> Iterator[Change]:
+        """The pending changes, likewise; raises as `blocks` does."""
+        migrate = self._reading.migration(pending.info.values, self.spec.values)
+        for change in pending.changes():
+            if isinstance(change, Removed):
+                yield change
+            else:
+                block = change.block
+                yield Added(self._stamped(block if migrate is None else migrate(block)))
+
+    def is_as_written(self, info: TableInfo) -> bool:
+        """Whether what was written, and passes `check`, has the bytes that would be written now."""
+        migrate = self._reading.migration(info.values, self.spec.values)
+        return migrate is None and info.stamped == self.spec.stamped
+
+    def is_described_so(self, info: TableInfo) -> bool:
+        """Whether a snapshot would describe it now as this one does."""
+        is_alike = are_alike(info.values, self.spec.values.describe())
+        return is_alike and info.stamped == self.spec.stamped
+
+    def check(self, info: TableInfo) -> None:
+        """Make sure that what was written can be read as what is declared.
+
+        Raises:
+            Invalid: it cannot; names both.
+        """
+        spec, reading = self.spec, self._reading
+        reading.check_kind(info.kind, self.kind)
+        reading.check_keys("the namespaces", info.namespaces, spec.namespaces)
+        reading.check_keys("the map keys", info.map_keys, spec.map_keys)
+        reading.check_values(info.values, spec.values)
+
+    @property
+    def _reading(self) -> Reading:
+        return Reading(self.spec.name, self.where, self.allow_pickle)
+
+    def _stamped(self, block: Block) -> Block:
+        """With stamps if there is time to live now, without if there is none."""
+        if self.spec.stamped == (block.stamps is not None):
+            return block
+        stamps = None
+        if self.spec.stamped:
+            stamps = np.full(block.count, self.now_ms, np.int64).tobytes()
+        return msgspec.structs.replace(block, stamps=stamps)

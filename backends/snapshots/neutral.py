@@ -1,0 +1,248 @@
+"""Writing a snapshot of keyed state: blocks of each table into segments, and what is in them.
+
+Segments are cut where a key group ends, so that a restore of some key groups fetches little that it
+does not need.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from enum import Enum
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import msgspec
+import numpy as np
+
+from holdfast.backends.blocks.block import Block, encode_block
+from holdfast.backends.values.type_descriptions import Schema, are_alike
+from holdfast.storage import Buffer, Handle, SegmentStream, StateSnapshot
+
+__all__ = [
+    "ENTRIES_KIND",
+    "FILES_KIND",
+    "PARQUET_KIND",
+    "KeyedAttributes",
+    "SegmentInfo",
+    "Segments",
+    "SnapshotForm",
+    "SnapshotFuture",
+    "SnapshotTarget",
+    "TableInfo",
+    "write_table",
+]
+
+ENTRIES_KIND = "holdfast.keyed-entries/1"
+"""The kind of a snapshot in the backend-neutral form."""
+
+FILES_KIND = "holdfast.keyed-files/1"
+"""The kind of a snapshot that is files of the store."""
+
+PARQUET_KIND = "holdfast.keyed-parquet/1"
+"""The kind of a snapshot in the canonical form: typed columns in Parquet files."""
+
+_SEGMENT_BYTES = 4 * 1024 * 1024
+_LOOK_S = 0.05
+
+
+class SnapshotForm(Enum):
+    """What a snapshot is written as."""
+
+    OWN = "own"
+    """As the backend prefers; it may refer to files of earlier snapshots."""
+    NATIVE = "native"
+    """Likewise, but all of it anew: refers to nothing, and no later snapshot refers to it."""
+    NEUTRAL = "neutral"
+    """As entries that any backend can be restored from; refers to nothing."""
+    CANONICAL = "canonical"
+    """As Parquet files, one folder a state, that any backend can be restored from, at any max
+    parallelism, and that any tool reads (docs/savepoint-format.md); refers to nothing."""
+
+
+class Segments(Protocol):
+    """Where segments are written to, as a context manager: what `SegmentWriter` is."""
+
+    def add(self, data: Buffer) -> Handle:
+        """Write one segment that is in memory."""
+        ...
+
+    def stream(self) -> SegmentStream:
+        """Begin a segment that is written in pieces."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class SnapshotTarget(Protocol):
+    """Where a snapshot is written: a job's folder, or what a slot puts before it."""
+
+    def segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        """Where segments for this checkpoint go; they count after a normal exit."""
+        ...
+
+    def shared_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        """Where segments go that later checkpoints may refer to as well.
+
+        Each call begins another file; they count after a normal exit. Any thread, several at once.
+        """
+        ...
+
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> Segments:
+        """Where small segments go that later checkpoints may refer to as well.
+
+        It may be one file for all writers of a slot: they count once the slot has acknowledged the
+        checkpoint. So a later one may refer to them when this one is known to be completed, and
+        writes them again before that. Any thread.
+        """
+        ...
+
+    def table_file(self, checkpoint_id: int, path: str) -> Segments:
+        """Begin the file of this name, for one segment, which it alone is: a Parquet file.
+
+        The name is legal, and within the folder that belongs to this checkpoint or savepoint; no
+        two writers ask for the same. It counts after a normal exit. Any thread, several at once.
+        """
+        ...
+
+
+class SegmentInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One segment: the name of its handle, and what is in it."""
+
+    handle: str
+    first_group: int
+    last_group: int
+    rows: int
+
+
+class TableInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table: how it is written, and its segments in ascending order of key group."""
+
+    name: str
+    kind: str
+    namespaces: Schema | None = None
+    map_keys: Schema | None = None
+    values: Schema
+    stamped: bool = False
+    segments: tuple[SegmentInfo, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(segment.rows for segment in self.segments)
+
+    def is_alike(self, other: TableInfo) -> bool:
+        """Whether it is written in the same types, under the same name.
+
+        A class that only has another name is the same: no bytes have it.
+        """
+        same = (self.name, self.stamped) == (other.name, other.stamped)
+        return same and self.has_same_rows(other) and are_alike(self.values, other.values)
+
+    def has_same_rows(self, other: TableInfo) -> bool:
+        """Whether it is of the same kind, and its rows are found in the same way."""
+        return (
+            self.kind == other.kind
+            and are_alike(self.namespaces, other.namespaces)
+            and are_alike(self.map_keys, other.map_keys)
+        )
+
+
+class KeyedAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The attributes of a snapshot of keyed state in the neutral form."""
+
+    uid: str
+    max_parallelism: int
+    keys: Schema | None
+    tables: tuple[TableInfo, ...]
+
+
+class SnapshotFuture(Future[StateSnapshot]):
+    """A snapshot on its way. Unlike others of its kind it can be cancelled while it is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given_up = threading.Event()
+
+    def cancel(self) -> bool:
+        """Give the snapshot up; what was written of it is dropped. False if it is done."""
+        self._given_up.set()
+        return super().cancel() or not self.done()
+
+    def check(self) -> None:
+        """For the writer: stop here if the snapshot was given up.
+
+        Raises:
+            CancelledError: it was.
+        """
+        if self._given_up.is_set():
+            raise CancelledError
+
+    def wait_for(self, other: Future[Any]) -> None:
+        """For the writer: wait until something else is done, well or not.
+
+        Raises:
+            CancelledError: the snapshot was given up in the meantime.
+        """
+        while not other.done():
+            self.check()
+            wait((other,), _LOOK_S)
+
+
+def write_table(
+    writer: Segments, blocks: Iterable[Block], name: str, future: SnapshotFuture
+) -> tuple[dict[str, Handle], tuple[SegmentInfo, ...]]:
+    """Write the blocks of one table; answers the handles by name, and what is in each."""
+    handles: dict[str, Handle] = {}
+    infos: list[SegmentInfo] = []
+    remaining = _Remaining(blocks)
+    while (block := remaining.take(None)) is not None:
+        first = last = int(block.group_array[0])
+        rows = size_bytes = 0
+        with writer.stream() as segment:
+            while block is not None:
+                future.check()
+                data = encode_block(block)
+                segment.write(data)
+                size_bytes += len(data)
+                rows += block.count
+                last = int(block.group_array[-1])
+                block = remaining.take(last if size_bytes >= _SEGMENT_BYTES else None)
+        handle = f"{name}/{len(infos)}"
+        handles[handle] = segment.handle
+        infos.append(SegmentInfo(handle, first, last, rows))
+    return handles, tuple(infos)
+
+
+class _Remaining:
+    """The blocks that have rows, to be taken one by one or up to the end of a key group."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self._blocks: Iterator[Block] = (block for block in blocks if block.count)
+        self._rest: Block | None = None
+
+    def take(self, group: int | None) -> Block | None:
+        """The next block, or only what it has of one key group; None when that is nothing."""
+        block, self._rest = self._rest or next(self._blocks, None), None
+        if block is None or group is None or int(block.group_array[-1]) == group:
+            return block
+        end = int(np.searchsorted(block.group_array, group, "right"))
+        if end == 0:
+            self._rest = block
+            return None
+        self._rest = block.rows(end, block.count)
+        return block.rows(0, end)

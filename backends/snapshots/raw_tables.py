@@ -1,0 +1,103 @@
+"""Tables as they were written, for whoever must read one that the job has not asked for.
+
+What a snapshot says of a table is enough to find where the parts of its keys end, and to hand its
+values around as bytes. It is not enough to make objects of a user's classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.keys.codec import key_codec_described
+from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.tables.contract import StateKind, TableSpec
+from holdfast.backends.values.codec import ValueCodec
+from holdfast.backends.values.type_descriptions import Schema
+from holdfast.storage import Corrupt
+
+__all__ = ["is_readable", "is_written", "written_spec"]
+
+_KINDS: Mapping[str, StateKind] = {
+    "value": StateKind.VALUE,
+    "reducing": StateKind.VALUE,
+    "aggregating": StateKind.VALUE,
+    "list": StateKind.LIST,
+    "map": StateKind.MAP,
+    "timers": StateKind.MAP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenKeys:
+    schema: Schema | None
+    name: str
+
+    @property
+    def codec(self) -> KeyCodec[Any]:
+        if self.schema is None:
+            raise Corrupt(
+                "a snapshot has state and does not say of which type its keys are",
+                where=f"table {self.name!r}",
+                fix="Restore another checkpoint",
+            )
+        return key_codec_described(self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenValues(ValueCodec[bytes]):
+    """Values that stay the bytes that were written."""
+
+    schema: Schema
+    name = "bytes as they were written"
+    is_immutable = False  # so tables of objects do not decode what they can only hand on
+
+    def check(self, value: object) -> bytes:
+        assert isinstance(value, bytes)
+        return value
+
+    def encode(self, value: object) -> bytes:
+        return self.check(value)
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+    def describe(self) -> Schema:
+        return self.schema
+
+
+def is_readable(info: TableInfo) -> bool:
+    """Whether it is a table of a kind that there is."""
+    return info.kind in _KINDS
+
+
+def is_written(spec: TableSpec) -> bool:
+    """Whether it is that of a table as it was written, whose values nobody has looked at."""
+    return isinstance(spec.values, _WrittenValues)
+
+
+def written_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:
+    """The spec of the table `name` as it was written, with keys of the operator's schema.
+
+    Raises:
+        Corrupt: it is of no kind that there is.
+    """
+    kind = _KINDS.get(info.kind)
+    if kind is None:
+        raise Corrupt(
+            "a snapshot has a table of a kind that there is not",
+            where=f"table {info.name!r}",
+            expected=", ".join(_KINDS),
+            found=info.kind,
+        )
+    return TableSpec(
+        name=name,
+        kind=kind,
+        key_type=_WrittenKeys(keys, info.name),
+        namespaces=None if info.namespaces is None else key_codec_described(info.namespaces),
+        map_keys=None if info.map_keys is None else key_codec_described(info.map_keys),
+        values=_WrittenValues(info.values),
+        stamped=info.stamped,
+    )

@@ -1,0 +1,441 @@
+"""Reading snapshots of keyed state: what is in them, and the blocks of some key groups.
+
+State is loaded when the job asks for it by name, since only then its types are known. Until then it
+is pending; what nobody asks for stays so, and goes unread into the next snapshot.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import msgspec
+
+from holdfast.backends.arrow.rows import TypedTable
+from holdfast.backends.blocks.block import Block, decode_blocks
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.snapshots.canonical import typed_table
+from holdfast.backends.snapshots.file_uploads import FilesAttributes
+from holdfast.backends.snapshots.logs import LOGGED_KIND, LoggedAttributes, PendingChanges, base_of
+from holdfast.backends.snapshots.neutral import (
+    ENTRIES_KIND,
+    FILES_KIND,
+    PARQUET_KIND,
+    KeyedAttributes,
+    SegmentInfo,
+    TableInfo,
+)
+from holdfast.backends.snapshots.parquet import read_part
+from holdfast.backends.snapshots.regrouping import Regrouping, in_order
+from holdfast.backends.tables.contract import TableSpec
+from holdfast.backends.values.type_descriptions import are_alike
+from holdfast.storage import Corrupt, Handle, Invalid, StateFolder, StateSnapshot
+
+__all__ = [
+    "KEYED_KINDS",
+    "FilesToRestore",
+    "PendingEntries",
+    "PendingOutside",
+    "PendingTable",
+    "Restored",
+    "attributes_of",
+    "can_be_regrouped",
+    "has_some_of",
+    "read_snapshots",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One table in one snapshot; `typed` says what its files have, if they are Parquet."""
+
+    info: TableInfo
+    handles: dict[str, Handle]
+    typed: TypedTable | None = None
+
+    def handle(self, segment: SegmentInfo, where: str) -> Handle:
+        if segment.handle not in self.handles:
+            raise Corrupt(
+                "a snapshot does not hold what its attributes say",
+                where=where,
+                expected=f"a handle {segment.handle!r}",
+                found="no such handle",
+                fix="Restore another checkpoint",
+            )
+        return self.handles[segment.handle]
+
+
+class PendingTable(ABC):
+    """A table that was in the snapshots and that the job has not asked for yet.
+
+    There are several of one name where some slots had asked for a state by its new types, and
+    others had not asked for it yet.
+    """
+
+    info: TableInfo
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known to have no rows for any slot: then its types matter to nobody.
+
+        Slots that had no rows of a state, and did not ask for it, go on describing it as it once
+        was, beside what others have written in newer types.
+        """
+        return False
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """The blocks, with the rows of the key groups that are wanted."""
+
+    @abstractmethod
+    def claim(self, spec: TableSpec) -> bool:
+        """Make it the table of this spec, with which it was written; False if it must be loaded."""
+
+    @abstractmethod
+    def loaded(self) -> None:
+        """All blocks are where they are wanted: it is needed no more."""
+
+
+class PendingOutside(PendingTable):
+    """One that is not in the store that the job goes on with."""
+
+    @abstractmethod
+    def hold(self) -> None:
+        """Have its blocks in memory: where they come from may be gone from now on.
+
+        Raises:
+            Corrupt: a file is missing or damaged; names it.
+            Unavailable: the storage did not answer.
+        """
+
+
+@dataclass(slots=True)
+class PendingEntries(PendingOutside):
+    """One that is in storage still, in the neutral form, or the canonical one.
+
+    Its blocks are in order of key group, but for one that is regrouped: it was written with another
+    max parallelism, and only the rows of a block are in that order.
+    """
+
+    info: TableInfo
+    storage: StateFolder
+    key_groups: KeyGroupRange
+    sources: list[_Source] = field(default_factory=list)
+    held: list[Block] | None = None
+    regrouping: Regrouping | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(source.info.segments for source in self.sources)
+
+    def blocks(self) -> Iterator[Block]:
+        if self.held is not None:
+            yield from self.held
+            return
+        wanted, regrouping = self.key_groups, self.regrouping
+        for block in self._stored():
+            if regrouping is None:
+                yield from block.within(wanted.first, wanted.last)
+            else:
+                yield from regrouping.regrouped(block, wanted)
+
+    def claim(self, spec: TableSpec) -> bool:
+        return False
+
+    def loaded(self) -> None:
+        self.held = None
+
+    def hold(self) -> None:
+        if self.held is None:
+            blocks = list(self.blocks())
+            if self.regrouping is None:
+                self.held = sorted(blocks, key=lambda block: int(block.group_array[0]))
+            else:  # as they came: a list may go on in the next block, whatever that begins with
+                self.held = in_order(blocks)
+
+    def _stored(self) -> Iterator[Block]:
+        """The blocks that are in storage, those of a kind one after the other."""
+        where = f"{self.storage.url}: table {self.info.name!r}"
+        regrouping, wanted = self.regrouping, self.key_groups
+        groups = None if regrouping else (wanted.first, wanted.last)
+        listed = [
+            (source, segment)
+            for source in self.sources
+            for segment in source.info.segments
+            if regrouping or _has_some(segment, wanted)
+        ]
+        for typed, found in groupby(listed, lambda each: each[0].typed):
+            if typed is None:
+                handles = [source.handle(segment, where) for source, segment in found]
+                for pieces in self.storage.stream_all(handles):
+                    yield from decode_blocks(pieces, where=where)
+                continue
+            for source, segment in found:
+                handle = source.handle(segment, where)
+                yield from read_part(self.storage, handle, typed, rows=segment.rows, groups=groups)
+
+
+def _has_some(segment: SegmentInfo, wanted: KeyGroupRange) -> bool:
+    return segment.first_group <= wanted.last and segment.last_group >= wanted.first
+
+
+@dataclass(frozen=True, slots=True)
+class FilesToRestore:
+    """A snapshot that is files of a store."""
+
+    snapshot: StateSnapshot
+    attributes: FilesAttributes
+    key_groups: KeyGroupRange
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend that has written them."""
+        return self.attributes.format.partition("/")[0]
+
+
+@dataclass(slots=True)
+class Restored:
+    """What the snapshots say."""
+
+    keys: dict[str, object] | None = None
+    """The description of keys."""
+    tables: dict[str, list[PendingEntries]] = field(default_factory=dict)
+    """Those in the neutral form or the canonical one, by name."""
+    files: list[FilesToRestore] = field(default_factory=list)
+    changes: dict[str, list[PendingChanges]] = field(default_factory=dict)
+    """What has changed in tables since, by name."""
+
+
+def can_be_regrouped(snapshot: StateSnapshot) -> bool:
+    """Whether what it has can be restored at another max parallelism."""
+    return snapshot.key_groups is None or snapshot.kind == PARQUET_KIND
+
+
+def has_some_of(snapshot: StateSnapshot, key_groups: KeyGroupRange, max_parallelism: int) -> bool:
+    """Whether a snapshot of keyed state is needed to restore these key groups."""
+    if snapshot.key_groups is None:
+        return False
+    if can_be_regrouped(snapshot) and snapshot.attributes["max_parallelism"] != max_parallelism:
+        return True
+    return bool(KeyGroupRange(*snapshot.key_groups).intersection(key_groups))
+
+
+def read_snapshots(
+    snapshots: Sequence[StateSnapshot],
+    storage: StateFolder | None,
+    *,
+    uid: str,
+    key_groups: KeyGroupRange,
+    max_parallelism: int,
+) -> Restored:
+    """What these snapshots hold of the key groups; nothing is read from storage yet.
+
+    Raises:
+        Invalid: they are no snapshots of keyed state of this operator, or do not fit each other.
+        Corrupt: one does not have what it says.
+    """
+    restored = Restored()
+    seen: list[KeyGroupRange] = []
+    wanted = key_groups
+    for snapshot in snapshots:
+        if storage is None:
+            raise Invalid(
+                f"operator {uid!r} is restored without a storage",
+                expected="the job's folder that the snapshot was written to",
+                fix="Pass storage=",
+            )
+        reader = _Reader(restored, storage, uid, key_groups, max_parallelism)
+        attributes = reader.read(snapshot)
+        _check_apart(snapshot, seen, uid)
+        if attributes.max_parallelism != max_parallelism:
+            wanted = KeyGroupRange(0, attributes.max_parallelism - 1)
+    _check_alike(snapshots, uid)
+    if snapshots:
+        _check_whole(seen, wanted, uid)
+    return restored
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Adds to `restored` what a snapshot says."""
+
+    restored: Restored
+    storage: StateFolder
+    uid: str
+    key_groups: KeyGroupRange
+    max_parallelism: int
+
+    def read(self, snapshot: StateSnapshot) -> KeyedAttributes:
+        """Take in a snapshot; answers what it says of itself."""
+        attributes = attributes_of(snapshot, self.uid)
+        _check_fit(snapshot, attributes, self.uid, self.max_parallelism)
+        self._check_keys(attributes)
+        for info in attributes.tables:
+            pending = _alike(self.restored.tables.setdefault(info.name, []), info)
+            if pending is None:
+                pending = PendingEntries(info, self.storage, self.key_groups)
+                self.restored.tables[info.name].append(pending)
+            pending.sources.append(self._source(snapshot, attributes, info, pending))
+        match attributes:
+            case FilesAttributes() if snapshot.key_groups is not None:
+                groups = KeyGroupRange(*snapshot.key_groups)
+                if groups.intersection(self.key_groups):
+                    self.restored.files.append(FilesToRestore(snapshot, attributes, groups))
+            case LoggedAttributes():
+                self.read(base_of(snapshot, attributes))
+                self._read_logs(snapshot, attributes)
+        return attributes
+
+    def _source(
+        self,
+        snapshot: StateSnapshot,
+        attributes: KeyedAttributes,
+        info: TableInfo,
+        pending: PendingEntries,
+    ) -> _Source:
+        typed = None
+        written, keys = attributes.max_parallelism, attributes.keys
+        if snapshot.kind == PARQUET_KIND and info.segments:
+            typed = typed_table(self.uid, written, keys, info)
+            if keys is not None and written != self.max_parallelism:
+                pending.regrouping = Regrouping(keys, self.max_parallelism)
+        return _Source(info, snapshot.handles, typed)
+
+    def _read_logs(self, snapshot: StateSnapshot, attributes: LoggedAttributes) -> None:
+        infos: dict[str, TableInfo] = {}
+        for log in attributes.logs:
+            info = log.info
+            if not infos.setdefault(info.name, info).has_same_rows(info):
+                raise Corrupt(
+                    f"a snapshot of operator {self.uid!r} has logs of one table that have other "
+                    "rows",
+                    where=f"table {info.name!r}",
+                    expected=str(infos[info.name]),
+                    found=str(info),
+                    fix="Restore another checkpoint",
+                )
+            # Logs stay in their order: one in other types goes on where the one before has ended.
+            pending = self.restored.changes.setdefault(info.name, [])
+            if not pending or not pending[-1].info.is_alike(info):
+                pending.append(PendingChanges(info, self.storage, self.key_groups))
+            pending[-1].add(log, snapshot.handles)
+
+    def _check_keys(self, attributes: KeyedAttributes) -> None:
+        if attributes.keys is None:
+            return
+        keys = self.restored.keys
+        if keys is not None and not are_alike(keys, attributes.keys):
+            raise Invalid(
+                f"snapshots of operator {self.uid!r} differ in the type of keys",
+                expected=str(keys),
+                found=str(attributes.keys),
+            )
+        self.restored.keys = attributes.keys
+
+
+def _alike(pending: Sequence[PendingEntries], info: TableInfo) -> PendingEntries | None:
+    """The one that was written in the same types."""
+    return next((each for each in pending if each.info.is_alike(info)), None)
+
+
+_SHAPES: dict[str, type[KeyedAttributes]] = {
+    ENTRIES_KIND: KeyedAttributes,
+    PARQUET_KIND: KeyedAttributes,
+    FILES_KIND: FilesAttributes,
+    LOGGED_KIND: LoggedAttributes,
+}
+
+
+KEYED_KINDS = frozenset(_SHAPES)
+"""All kinds of snapshots of keyed state."""
+
+
+def attributes_of(snapshot: StateSnapshot, uid: str) -> KeyedAttributes:
+    """What a snapshot of keyed state says of itself.
+
+    Raises:
+        Invalid: it is of another kind.
+        Corrupt: it does not have the shape of its kind.
+    """
+    shape = _SHAPES.get(snapshot.kind)
+    if shape is None:
+        raise Invalid(
+            f"operator {uid!r} cannot be restored from a snapshot of this kind",
+            expected=" or ".join(_SHAPES),
+            found=snapshot.kind,
+        )
+    try:
+        return msgspec.convert(snapshot.attributes, shape)
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"the attributes of a snapshot of operator {uid!r} have not the shape of their kind",
+            expected=snapshot.kind,
+            found=str(error),
+        ) from error
+
+
+def _check_fit(
+    snapshot: StateSnapshot, attributes: KeyedAttributes, uid: str, max_parallelism: int
+) -> None:
+    if attributes.uid != uid:
+        raise Invalid(
+            "a snapshot belongs to another operator", expected=f"uid {uid!r}", found=attributes.uid
+        )
+    if snapshot.key_groups is not None and snapshot.key_groups[1] >= attributes.max_parallelism:
+        raise Corrupt(
+            f"a snapshot of operator {uid!r} has key groups that there are not",
+            expected=f"key groups below {attributes.max_parallelism}, its max parallelism",
+            found="key groups {} to {}".format(*snapshot.key_groups),
+            fix="Restore another checkpoint",
+        )
+    if attributes.max_parallelism != max_parallelism and snapshot.kind != PARQUET_KIND:
+        raise Invalid(
+            f"the max parallelism of operator {uid!r} is not that of its snapshot",
+            expected=str(attributes.max_parallelism),
+            found=str(max_parallelism),
+            fix="It decides to which key group a key belongs: keep it, or restore from a canonical "
+            "savepoint",
+        )
+
+
+def _check_alike(snapshots: Sequence[StateSnapshot], uid: str) -> None:
+    """Make sure that key groups mean the same in all of them."""
+    found = sorted({str(each.attributes.get("max_parallelism")) for each in snapshots})
+    if len(found) > 1:
+        raise Invalid(
+            f"the snapshots of operator {uid!r} differ in max parallelism",
+            expected="the snapshots of all slots of one savepoint",
+            found=" and ".join(found),
+        )
+
+
+def _check_apart(snapshot: StateSnapshot, seen: list[KeyGroupRange], uid: str) -> None:
+    """Add the snapshot's key groups to those of the others."""
+    if snapshot.key_groups is None:
+        return
+    groups = KeyGroupRange(*snapshot.key_groups)
+    both = next((other for other in seen if other.intersection(groups)), None)
+    if both is not None:
+        raise Invalid(
+            f"two snapshots of operator {uid!r} have the same key groups",
+            expected="each key group in one snapshot, or its lists would be twice as long",
+            found=f"key groups {both} and {groups}",
+        )
+    seen.append(groups)
+
+
+def _check_whole(seen: list[KeyGroupRange], wanted: KeyGroupRange, uid: str) -> None:
+    """Make sure that the snapshots have all key groups that are wanted."""
+    reached = wanted.first
+    for groups in sorted(seen, key=lambda each: each.first):
+        if groups.first <= reached <= groups.last:
+            reached = groups.last + 1
+    if reached <= wanted.last:
+        raise Invalid(
+            f"the snapshots of operator {uid!r} do not have all key groups",
+            expected=f"key groups {wanted}",
+            found=f"none that has key group {reached}",
+            fix="Restore from the snapshots of all slots of a checkpoint",
+        )

@@ -1,0 +1,358 @@
+"""The snapshots of keyed state: frozen tables into storage, in the background.
+
+`Snapshots` is what keyed state asks for, `Snapshotter` writes the tables of its store as a whole.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.snapshots.canonical import CanonicalTable, CanonicalWriter
+from holdfast.backends.snapshots.file_uploads import (
+    ConfirmedFiles,
+    FilesAttributes,
+    KeptInfo,
+    Upload,
+    handle_name,
+    write_files,
+)
+from holdfast.backends.snapshots.neutral import (
+    ENTRIES_KIND,
+    FILES_KIND,
+    KeyedAttributes,
+    Segments,
+    SnapshotForm,
+    SnapshotFuture,
+    SnapshotTarget,
+    TableInfo,
+    write_table,
+)
+from holdfast.backends.snapshots.restores import PendingTable
+from holdfast.backends.snapshots.workers import SnapshotWorker
+from holdfast.backends.tables.contract import FrozenTables, TableSpec, TableStore
+from holdfast.backends.tables.files import TableFiles, TablesInFiles
+from holdfast.storage import Handle, StateSnapshot
+
+__all__ = [
+    "FrozenTable",
+    "Restoration",
+    "SnapshotContent",
+    "SnapshotRequest",
+    "Snapshots",
+    "Snapshotter",
+    "info_of",
+    "write_blocks",
+]
+
+
+_OWN_FORMS = (SnapshotForm.OWN, SnapshotForm.NATIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenTable:
+    """A table of the store: what a snapshot says of it, and the oldest stamp to keep."""
+
+    spec: TableSpec
+    info: TableInfo
+    keep_from_ms: int | None = None
+
+
+def info_of(spec: TableSpec, kind: str) -> TableInfo:
+    """What a snapshot says of a table that is declared so, of this kind of state."""
+    return TableInfo(
+        name=spec.name,
+        kind=kind,
+        namespaces=None if spec.namespaces is None else spec.namespaces.describe(),
+        map_keys=None if spec.map_keys is None else spec.map_keys.describe(),
+        values=spec.values.describe(),
+        stamped=spec.stamped,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotContent:
+    """All that a snapshot of the state as it is now must hold."""
+
+    tables: Sequence[FrozenTable]
+    pending: Sequence[PendingTable]
+    """What nobody has asked for yet, and the store does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequest:
+    """What a snapshot is to hold, and where it goes."""
+
+    checkpoint_id: int
+    target: SnapshotTarget
+    content: Callable[[], SnapshotContent]
+    """Answers the content, for the owner's thread to ask once if it is needed.
+
+    Brings here what is in storage still, so the files of a restored checkpoint are not needed any
+    more.
+    """
+    infos: Callable[[], Mapping[str, TableInfo]]
+    """Answers what a snapshot says of each table that was asked for, by name."""
+    keys: dict[str, Any] | None
+    changed: int
+    """How much of what was asked for so far is otherwise than the restored snapshots have it."""
+    compression: str
+    form: SnapshotForm = SnapshotForm.OWN
+    begun_from: int | None = None
+    """What the snapshot is to say of files that later ones may refer to; see `StateSnapshot`."""
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether no checkpoint waits for it, nor for what is written before it."""
+        return self.form is not SnapshotForm.OWN
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """What keyed state was restored from: the snapshots, and the files that its store goes on with.
+
+    Those are by name, with their handles.
+    """
+
+    snapshots: Sequence[StateSnapshot]
+    files: Mapping[str, Handle]
+
+
+class Snapshots(ABC):
+    """The snapshots of one backend. Belongs to the owner's thread."""
+
+    @abstractmethod
+    def begin(self, request: SnapshotRequest) -> SnapshotFuture:
+        """Do what processing must wait for, and leave the rest to the background."""
+
+    @abstractmethod
+    def build_on(self, restored: Restoration) -> None:
+        """Later snapshots may refer to the files of these; called before the first."""
+
+    @abstractmethod
+    def completed(self, checkpoint_id: int) -> None:
+        """The checkpoint is completed: later snapshots may build on it."""
+
+    @abstractmethod
+    def aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will not be completed."""
+
+    def tend(self, request: Callable[[int, SnapshotTarget], SnapshotRequest]) -> bool:
+        """Do what is due between two checkpoints; False if no more state may be changed for now.
+
+        `request` makes the request of a snapshot of the state as it is now.
+        """
+        del request
+        return True
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers about snapshots that are not of the store."""
+        return {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what is on its way, and wait until nothing is touched any more."""
+
+
+_WriteEntries = Callable[
+    [SnapshotRequest, SnapshotContent, FrozenTables, SnapshotFuture], StateSnapshot
+]
+
+
+class Snapshotter(Snapshots):
+    """Writes all tables of the store."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        uid: str,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+    ) -> None:
+        self._store = store
+        self._uid = uid
+        self._key_groups = key_groups
+        self._max_parallelism = max_parallelism
+        self._worker = SnapshotWorker(uid)
+        self._confirmed = ConfirmedFiles()
+
+    def begin(self, request: SnapshotRequest) -> SnapshotFuture:
+        base = self._confirmed.begin(request.checkpoint_id)
+        if request.form is SnapshotForm.NATIVE:
+            base = {}
+        content = request.content()
+        files = self._store.files
+        if files is not None and files.is_preferred and request.form in _OWN_FORMS:
+            return self._begin_files(request, content, files, base)
+        is_canonical = request.form is SnapshotForm.CANONICAL
+        write = self._write_canonical if is_canonical else self._write_entries
+        return self._begin_entries(request, content, write)
+
+    def build_on(self, restored: Restoration) -> None:
+        self._confirmed = ConfirmedFiles(restored.files)
+
+    def completed(self, checkpoint_id: int) -> None:
+        self._confirmed.completed(checkpoint_id)
+
+    def aborted(self, checkpoint_id: int) -> None:
+        self._confirmed.aborted(checkpoint_id)
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _begin_entries(
+        self, request: SnapshotRequest, content: SnapshotContent, write: _WriteEntries
+    ) -> SnapshotFuture:
+        frozen = self._store.freeze()
+
+        def ended(stop: Callable[[], bool]) -> None:
+            frozen.release()
+            self._store.settle(stop)
+
+        writes = partial(write, request, content, frozen)
+        return self._worker.submit(writes, ended, is_aside=request.is_aside)
+
+    def _begin_files(
+        self,
+        request: SnapshotRequest,
+        content: SnapshotContent,
+        files: TableFiles,
+        base: Mapping[str, Handle],
+    ) -> SnapshotFuture:
+        there = files.freeze()
+
+        def write(future: SnapshotFuture) -> StateSnapshot:
+            return self._write_files(request, content, there, base, files.format, future)
+
+        def ended(stop: Callable[[], bool]) -> None:
+            there.frozen.release()
+            self._store.settle(stop)
+
+        return self._worker.submit(write, ended, is_aside=request.is_aside)
+
+    def _write_entries(
+        self,
+        request: SnapshotRequest,
+        content: SnapshotContent,
+        frozen: FrozenTables,
+        future: SnapshotFuture,
+    ) -> StateSnapshot:
+        with self._segments(request) as writer:
+            tables: list[tuple[TableInfo, Callable[[], Iterator[Block]]]] = [
+                (table.info, partial(frozen.blocks, table.spec, table.keep_from_ms))
+                for table in content.tables
+            ]
+            tables += [(pending.info, pending.blocks) for pending in content.pending]
+            handles, infos = write_blocks(writer, tables, future)
+            future.check()
+        return self._snapshot(ENTRIES_KIND, handles, self._attributes(request, infos), request)
+
+    def _write_canonical(
+        self,
+        request: SnapshotRequest,
+        content: SnapshotContent,
+        frozen: FrozenTables,
+        future: SnapshotFuture,
+    ) -> StateSnapshot:
+        tables = []
+        for table in content.tables:
+            blocks = partial(frozen.blocks, table.spec, table.keep_from_ms)
+            tables.append(CanonicalTable.of(table.spec, table.info, blocks))
+        tables += [CanonicalTable(pending.info, pending.blocks) for pending in content.pending]
+        writer = CanonicalWriter(
+            uid=self._uid,
+            key_groups=self._key_groups,
+            max_parallelism=self._max_parallelism,
+            keys=request.keys,
+            target=request.target,
+            checkpoint_id=request.checkpoint_id,
+        )
+        written = writer.write(tables, future)
+        return msgspec.structs.replace(written, begun_from=request.begun_from)
+
+    def _write_files(
+        self,
+        request: SnapshotRequest,
+        content: SnapshotContent,
+        there: TablesInFiles,
+        base: Mapping[str, Handle],
+        file_format: str,
+        future: SnapshotFuture,
+    ) -> StateSnapshot:
+        number, compression = request.checkpoint_id, request.compression
+        with self._segments(request) as writer:
+            beside = [(pending.info, pending.blocks) for pending in content.pending]
+            handles, infos = write_blocks(writer, beside, future)
+            shared = partial(
+                request.target.shared_segments, number, self._uid, compression=compression
+            )
+            upload = Upload(writer, shared, future.check)
+            written = write_files(there.frozen.files, base, upload)
+            future.check()
+        if request.form is SnapshotForm.OWN:
+            self._confirmed.written(number, written.lasting)
+        handles |= {handle_name(file): handle for file, handle in written.handles.items()}
+        attributes = FilesAttributes(
+            **msgspec.structs.asdict(self._attributes(request, infos)),
+            format=file_format,
+            files=tuple(
+                KeptInfo(info=table.info, kept=there.tables[table.spec.name])
+                for table in content.tables
+            ),
+        )
+        return self._snapshot(FILES_KIND, handles, attributes, request)
+
+    def _segments(self, request: SnapshotRequest) -> Segments:
+        return request.target.segments(
+            request.checkpoint_id, self._uid, compression=request.compression
+        )
+
+    def _attributes(
+        self, request: SnapshotRequest, infos: tuple[TableInfo, ...]
+    ) -> KeyedAttributes:
+        return KeyedAttributes(
+            uid=self._uid,
+            max_parallelism=self._max_parallelism,
+            keys=request.keys,
+            tables=infos,
+        )
+
+    def _snapshot(
+        self,
+        kind: str,
+        handles: dict[str, Handle],
+        attributes: KeyedAttributes,
+        request: SnapshotRequest,
+    ) -> StateSnapshot:
+        return StateSnapshot(
+            kind=kind,
+            handles=handles,
+            attributes=msgspec.to_builtins(attributes),
+            key_groups=(self._key_groups.first, self._key_groups.last),
+            begun_from=request.begun_from,
+        )
+
+
+def write_blocks(
+    writer: Segments,
+    tables: Sequence[tuple[TableInfo, Callable[[], Iterator[Block]]]],
+    future: SnapshotFuture,
+) -> tuple[dict[str, Handle], tuple[TableInfo, ...]]:
+    """Write tables in the neutral form; answers all handles, and what is in which."""
+    handles: dict[str, Handle] = {}
+    infos: list[TableInfo] = []
+    for number, (info, blocks) in enumerate(tables):
+        name = info.name
+        if any(name == other.name for other in infos):  # no state and no timers have such a name
+            name = f"_more/{number}/{name}"
+        its_handles, segments = write_table(writer, blocks(), name, future)
+        handles |= its_handles
+        infos.append(msgspec.structs.replace(info, segments=segments))
+    return handles, tuple(infos)

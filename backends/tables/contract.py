@@ -1,0 +1,397 @@
+"""The table contract: all that a state backend must supply, and all that state is built on.
+
+State types, time to live, timers, snapshots and restore are written once, over tables. A table
+holds *cells* at *addresses*. What an address and a cell are is the store's own business: objects
+for a store of Python dicts, bytes for a store of bytes. Others only hand them around.
+
+| kind | what is at an address | used by |
+|---|---|---|
+| `ValueTable` | a cell | value, reducing and aggregating state |
+| `ListTable` | cells in order | list state |
+| `MapTable` | cells by map key | map state, timers |
+
+Everything here is called by the one thread that owns the backend, but for `FrozenTables`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.backends.blocks.block import Block
+from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.tables.metrics import StateMetrics
+from holdfast.backends.tables.timer_queues import TimerQueue
+from holdfast.backends.values.codec import ValueCodec
+
+if TYPE_CHECKING:
+    from holdfast.backends.tables.files import TableFiles
+
+__all__ = [
+    "NO_NAMESPACE",
+    "CellForm",
+    "FrozenTables",
+    "HotEntries",
+    "KeyType",
+    "ListTable",
+    "MapTable",
+    "Rows",
+    "StateKind",
+    "Table",
+    "TableSpec",
+    "TableStore",
+    "ValueTable",
+]
+
+
+class _NoNamespace(Enum):
+    NO_NAMESPACE = "no namespace"
+
+    __hash__ = object.__hash__  # that of Enum is a function in Python
+
+
+NO_NAMESPACE = _NoNamespace.NO_NAMESPACE
+"""The namespace of state that has none."""
+
+
+class StateKind(Enum):
+    """What is at an address of a table."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+
+
+class KeyType(Protocol):
+    """The type of an operator's keys, which may become known only with the first key."""
+
+    @property
+    def codec(self) -> KeyCodec[Any]:
+        """The codec of the keys.
+
+        Raises:
+            Invalid: the type is not known yet.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """One table: its name, what is in it, and how that is written."""
+
+    name: str
+    kind: StateKind
+    key_type: KeyType
+    namespaces: KeyCodec[Any] | None
+    map_keys: KeyCodec[Any] | None
+    values: ValueCodec[Any]
+    stamped: bool
+    """Each cell carries the millisecond of its last use, for time to live."""
+    is_timers: bool = False
+    """A map with True at each moment of a timer, which a store may keep as a `TimerQueue`."""
+
+    @property
+    def keys(self) -> KeyCodec[Any]:
+        """The codec of the operator's keys."""
+        return self.key_type.codec
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one table in columns, with addresses and cells as its store has them.
+
+    Without cells they say what is not there any more: the entries of a map with these map keys;
+    or, without those as well, everything at the addresses. Timers are entries, with their moments
+    as map keys, however the store keeps them.
+    """
+
+    addresses: Sequence[Any]
+    map_keys: Sequence[Any] | None = None
+    cells: Sequence[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CellForm:
+    """How values become cells and come back.
+
+    `encode` refuses what does not fit the type with `Invalid`. A cell is never None, not even that
+    of a null in a map. What is decoded is the caller's own, equal to what was encoded and of the
+    same type. `exact` is the type whose instances are cells as they are, if there is one, which
+    then need not be passed through `encode` and `decode`.
+    """
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+    encode_many: Callable[[Sequence[Any]], list[Any]]
+    decode_many: Callable[[Sequence[Any]], list[Any]]
+    exact: type | None
+    stamp: Callable[[int, Any], Any]
+    """A stamped cell of milliseconds, within 64 bits and sign, and a cell."""
+    unstamp: Callable[[Any], tuple[int, Any]]
+
+
+class Table(ABC):
+    """What tables of every kind can do."""
+
+    @abstractmethod
+    def remove(self, address: Any) -> None:
+        """Remove everything at the address, if there is something, and nothing else."""
+
+    @abstractmethod
+    def addresses(self) -> Iterator[tuple[Any, Any]]:
+        """`(key, namespace)` of everything in the table, each once, in no particular order.
+
+        Keys are canonical; without namespaces the namespace is `NO_NAMESPACE`. The caller may
+        change the table between two steps: what comes or goes meanwhile may be missed or shown,
+        what stays is shown once.
+        """
+
+    @abstractmethod
+    def sweep(self, limit: int) -> Iterable[Any]:
+        """The next at most `limit` addresses of a round through the table, for a clean-up.
+
+        What stays in the table comes up in every round, whatever comes and goes meanwhile. A round
+        of n addresses takes at most n / `limit` calls, and two that begin and end it.
+        """
+
+    @abstractmethod
+    def load(self, block: Block) -> None:
+        """Add the entries of a block, whose stamps are as the table's spec asks.
+
+        A list that begins in one block may go on in the next.
+        """
+
+    def load_together(self, blocks: Sequence[Block]) -> None:
+        """`load` some blocks, in their order; override it where that is quicker at once."""
+        for block in blocks:
+            self.load(block)
+
+    @abstractmethod
+    def unload(self, block: Block) -> None:
+        """Remove what the rows of a block name, which have no values; see `Rows`."""
+
+
+class HotEntries(Protocol):
+    """An optional power of a value table: cells that may be read and set without a call to it."""
+
+    @property
+    def hot(self) -> dict[Any, Any]:
+        """Cells by address. Another dict after a freeze; a miss says nothing."""
+        ...
+
+
+class ValueTable(Table):
+    """One cell at each address."""
+
+    direct: HotEntries | None = None
+    """Where cells may be read and set directly, if the table can offer that."""
+    noted: HotEntries | None = None
+    """Where who sets a cell directly has to set it as well; nobody reads there."""
+
+    @abstractmethod
+    def get(self, address: Any) -> Any:
+        """The cell, or None."""
+
+    @abstractmethod
+    def put(self, address: Any, cell: Any) -> None:
+        """Set the cell."""
+
+    @abstractmethod
+    def get_many(self, addresses: Sequence[Any]) -> list[Any]:
+        """The cell or None for each address, in their order; addresses may repeat."""
+
+    @abstractmethod
+    def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
+        """Set many cells; of several for one address the last counts."""
+
+    @abstractmethod
+    def remove_many(self, addresses: Sequence[Any]) -> None:
+        """Remove many; addresses may be absent, or repeat."""
+
+
+class ListTable(Table):
+    """Cells in order at each address. An empty list is the same as none."""
+
+    @abstractmethod
+    def get(self, address: Any) -> list[Any]:
+        """The cells, in a list that the caller may keep."""
+
+    @abstractmethod
+    def put(self, address: Any, cells: Sequence[Any]) -> None:
+        """Replace the list. The sequence stays the caller's."""
+
+    @abstractmethod
+    def extend(self, address: Any, cells: Sequence[Any]) -> None:
+        """Append to the list. The sequence stays the caller's."""
+
+
+class MapTable(Table):
+    """Cells by map key at each address. An empty map is the same as none."""
+
+    @abstractmethod
+    def get(self, address: Any, map_key: Any) -> Any:
+        """The cell, or None."""
+
+    @abstractmethod
+    def put(self, address: Any, map_key: Any, cell: Any) -> None:
+        """Set the cell."""
+
+    @abstractmethod
+    def put_all(self, address: Any, cells: Iterable[tuple[Any, Any]]) -> None:
+        """Set many cells, each with its map key; of several for one map key the last counts."""
+
+    @abstractmethod
+    def remove_entry(self, address: Any, map_key: Any) -> None:
+        """Remove the cell, if there is one."""
+
+    @abstractmethod
+    def items(self, address: Any) -> list[tuple[Any, Any]]:
+        """`(map key, cell)` of everything at the address, in a list that the caller may keep."""
+
+
+class FrozenTables(ABC):
+    """The tables as they were at one moment.
+
+    One background thread reads it, while the owner goes on; what it reads does not change. Beside
+    it another one may read what was frozen at another moment.
+    """
+
+    @abstractmethod
+    def blocks(self, spec: TableSpec, keep_from_ms: int | None) -> Iterator[Block]:
+        """The entries of one table, which was there at that moment, by ascending key group.
+
+        The order holds within a block and from one to the next; the key group is that of the
+        key's hash. A list has a row for each element, in order and with no other between them; a
+        map one for each entry. Rows whose stamp is below `keep_from_ms` are left out. An empty
+        table has no blocks, or none with rows, also when the type of keys is not known yet.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of it; called exactly once."""
+
+
+class TableStore(ABC):
+    """Where the tables of one operator in one slot are kept."""
+
+    files: TableFiles | None = None
+    """The other way in which tables can leave and come back, if the store has one."""
+
+    @abstractmethod
+    def form(self, spec: TableSpec) -> CellForm:
+        """How values of this table become cells. The table need not be there."""
+
+    @abstractmethod
+    def address(self, spec: TableSpec, key: Any, namespace: Any) -> Any:
+        """The address of a key that its codec answered as canonical.
+
+        Can be hashed. Equal for equal keys and namespaces, and for no others; namespaces are
+        canonical too, or `NO_NAMESPACE`.
+        """
+
+    @abstractmethod
+    def addresses(self, spec: TableSpec, keys: Sequence[Any], namespace: Any) -> Sequence[Any]:
+        """The address of each of many canonical keys in one namespace."""
+
+    def order(self, addresses: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
+        """The places of the addresses in the order in which they are best worked on; None: any."""
+        del addresses
+        return None
+
+    @abstractmethod
+    def blocks(self, spec: TableSpec, rows: Rows) -> Iterator[Block]:
+        """Rows of a table, which is there or was, as blocks by ascending key group.
+
+        Rows of one address stay in their order. Cells are stamped if the spec says so. Any thread:
+        nothing is read or changed.
+        """
+
+    @abstractmethod
+    def table(self, spec: TableSpec) -> Table:
+        """Make a table of this name, or open the one that there is; of the kind in the spec."""
+
+    def value_table(self, spec: TableSpec) -> ValueTable:
+        """`table`, where the kind is a value."""
+        table = self.table(spec)
+        assert isinstance(table, ValueTable)
+        return table
+
+    def list_table(self, spec: TableSpec) -> ListTable:
+        """`table`, where the kind is a list."""
+        table = self.table(spec)
+        assert isinstance(table, ListTable)
+        return table
+
+    def map_table(self, spec: TableSpec) -> MapTable:
+        """`table`, where the kind is a map."""
+        table = self.table(spec)
+        assert isinstance(table, MapTable)
+        return table
+
+    def timer_queue(self, spec: TableSpec) -> TimerQueue | None:
+        """Make a queue of timers of this name, or open the one that there is.
+
+        It takes little memory however many timers are in it, and is dropped and frozen as tables
+        are. None if the store has no such way: then timers are in a map table, and an index of
+        them is in memory.
+
+        Until the queue is first asked for something, or told, `table` of its spec may load and
+        unload blocks.
+        """
+        return None
+
+    @abstractmethod
+    def drop_table(self, spec: TableSpec) -> None:
+        """Remove a table with all that is in it, if there is one, as if it had never been made.
+
+        One of the same name may be made again, of another kind and other types. Tables that are
+        frozen already are not touched.
+        """
+
+    @abstractmethod
+    def freeze(self) -> FrozenTables:
+        """All tables as they are now; the only part of a snapshot that processing waits for.
+
+        Several may be held at once, and are released in any order.
+        """
+
+    def walk(self, spec: TableSpec) -> Iterator[Block]:
+        """The entries of one table as `FrozenTables.blocks` has them.
+
+        For who does nothing else with the table until the last block; override it where that
+        spares something.
+        """
+        frozen = self.freeze()
+        try:
+            yield from frozen.blocks(spec, None)
+        finally:
+            frozen.release()
+
+    @abstractmethod
+    def settle(self, stop: Callable[[], bool]) -> None:
+        """Do what is better done in the background, and is no change for the owner, who goes on.
+
+        Called by a thread that has read frozen tables, after it has released them. Others may be
+        held still, but are not read meanwhile. Gives up soon when `stop` says so.
+        """
+
+    def metrics(self) -> StateMetrics:
+        """Numbers that the store has of itself, by table and as a whole; by default none.
+
+        For whoever watches: asked for about once a second, so a millisecond is well spent. Nothing
+        changes by it. The names of docs/metrics.md are free to be used for what they mean there.
+        """
+        return StateMetrics()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back, files too; what was not in a snapshot is gone.
+
+        Called once, by any thread, when no frozen tables are held.
+        """

@@ -1,0 +1,302 @@
+"""Keyed state of the backend under test: opening it, changing it by the hundred, comparing it."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from typing import Any, Self
+
+from holdfast.backends.interface import StateBackend
+from holdfast.backends.keyed.backend import KeyedStateBackend
+from holdfast.backends.keys.groups import KeyGroupRange, key_groups_of_slots
+from holdfast.backends.snapshots.neutral import SnapshotForm
+from holdfast.backends.state.descriptors import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from holdfast.storage import (
+    Clock,
+    FileSystemCheckpointStorage,
+    HoldfastError,
+    Invalid,
+    JobManagerCheckpointStorage,
+    JobStorage,
+    SegmentWriter,
+    StateSnapshot,
+)
+from holdfast.storage.testing.checks import pattern, require
+
+__all__ = [
+    "ALL",
+    "MAX_PARALLELISM",
+    "STATES",
+    "UID",
+    "WAIT_S",
+    "Gate",
+    "Mean",
+    "churn",
+    "content",
+    "elsewhere",
+    "files",
+    "keyed",
+    "keys_of",
+    "meanwhile",
+    "memory",
+    "owners_of",
+    "slots",
+    "taken",
+    "timers_of",
+]
+
+MAX_PARALLELISM = 128
+ALL = KeyGroupRange(0, MAX_PARALLELISM - 1)
+UID = "operator"
+WAIT_S = 60
+_SWITCH_S = 0.000_01
+
+
+class Mean(AggregateFunction[int, tuple[int, int], float]):
+    """The mean of integers."""
+
+    def create_accumulator(self) -> tuple[int, int]:
+        return 0, 0
+
+    def add(self, value: int, accumulator: tuple[int, int]) -> tuple[int, int]:
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator: tuple[int, int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]:
+        return first[0] + second[0], first[1] + second[1]
+
+
+STATES: dict[str, StateDescriptor] = {
+    "value": ValueStateDescriptor("value", int),
+    "list": ListStateDescriptor("list", str),
+    "map": MapStateDescriptor("map", str, int),
+    "sum": ReducingStateDescriptor("sum", operator.add, int),
+    "mean": AggregatingStateDescriptor("mean", Mean(), tuple[int, int]),
+    "records": ValueStateDescriptor("records", list[dict[str, int]]),
+}
+"""A state of each kind, and one of values that can be changed."""
+
+
+def keyed(
+    backend: StateBackend,
+    *restore: StateSnapshot,
+    job: JobStorage | None = None,
+    key_groups: KeyGroupRange = ALL,
+    clock: Clock | None = None,
+    **options: Any,
+) -> KeyedStateBackend:
+    """Keyed state, empty or as it was in snapshots."""
+    return backend.open(
+        **{
+            "uid": UID,
+            "key_groups": key_groups,
+            "max_parallelism": MAX_PARALLELISM,
+            "restore": restore,
+            "storage": job,
+            "clock": clock,
+            **options,
+        }
+    )
+
+
+def slots(parallelism: int) -> list[KeyGroupRange]:
+    """The key groups of each slot."""
+    return key_groups_of_slots(parallelism, MAX_PARALLELISM)
+
+
+def memory() -> JobStorage:
+    """A job whose snapshots are kept in memory, inline."""
+    return JobManagerCheckpointStorage(max_state_bytes=1 << 30).job("job")
+
+
+@contextmanager
+def files() -> Iterator[tuple[JobStorage, str]]:
+    """A job whose snapshots are kept in files, and the folder where they are."""
+    with TemporaryDirectory() as root:
+        job = FileSystemCheckpointStorage(root, inline_limit_bytes=0).job("job")
+        yield job, f"{root}/{job.folder}"
+
+
+def taken(
+    state: KeyedStateBackend,
+    job: JobStorage,
+    number: int = 1,
+    *,
+    form: SnapshotForm = SnapshotForm.OWN,
+) -> StateSnapshot:
+    """A snapshot, when it is done."""
+    return state.snapshot(number, job, form=form).result(WAIT_S)
+
+
+def keys_of(state: KeyedStateBackend, keys: Sequence[Any]) -> list[Any]:
+    """Those of the keys that belong to the key groups of this slot."""
+    mine = []
+    for key in keys:
+        with suppress(Invalid):
+            state.set_current_key(key)
+            mine.append(key)
+    return mine
+
+
+def churn(state: KeyedStateBackend, keys: Sequence[Any], steps: int, seed: int | str = 0) -> None:
+    """Changes of all kinds to all kinds of state: the same ones for the same seed."""
+    every = {name: state.get_state(descriptor) for name, descriptor in STATES.items()}
+    drawn = pattern(4 * steps, f"churn {seed}")
+    for step in range(0, len(drawn), 4):
+        what, who, number, which = drawn[step : step + 4]
+        state.set_current_key(keys[who * 256 % 65521 % len(keys)])
+        match what % 12:
+            case 0:
+                list(every.values())[which % len(every)].clear()
+            case 1 | 2:
+                every["value"].update(number)
+            case 3 | 4:
+                every["list"].add(f"e{number}")
+            case 5:
+                every["list"].update([f"u{number}"] * (which % 3))
+            case 6 | 7:
+                every["map"].put(f"m{which % 7}", number if number % 5 else None)
+            case 8:
+                every["map"].remove(f"m{which % 7}")
+            case 9:
+                every["sum"].add(number)
+            case 10:
+                every["mean"].add(number)
+            case _:
+                every["records"].update([{"n": number}] * (which % 3))
+
+
+def content(state: KeyedStateBackend) -> dict[Any, tuple[Any, ...]]:
+    """All that `churn` has left, by key."""
+    every = {name: state.get_state(descriptor) for name, descriptor in STATES.items()}
+    found: dict[Any, tuple[Any, ...]] = {}
+    for key in owners_of(state):
+        state.set_current_key(key)
+        found[key] = (
+            every["value"].value(),
+            every["list"].get(),
+            sorted(every["map"].items()),
+            every["sum"].get(),
+            every["mean"].get(),
+            every["records"].value(),
+        )
+    return found
+
+
+def owners_of(state: KeyedStateBackend) -> list[Any]:
+    """Every key that has something of what `churn` leaves."""
+    for descriptor in STATES.values():
+        state.get_state(descriptor)
+    return sorted({key for name in STATES for key in state.keys(name)})
+
+
+def timers_of(state: KeyedStateBackend, name: str = "timers") -> list[tuple[int, Any, Any]]:
+    """All timers of event time, which are removed by that; in order of time."""
+    due = state.timers(name).due_event_time(2**62)
+    return [(timer.timestamp, timer.key, timer.namespace) for timer in due]
+
+
+class Gate:
+    """A target of snapshots whose writer waits until it is let go, at the latest on exit."""
+
+    def __init__(self, job: JobStorage) -> None:
+        self.job = job
+        self.entered, self.open = Event(), Event()
+
+    def segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """As the job's, after the gate was opened."""
+        self._pass()
+        return self.job.segments(checkpoint_id, label, compression=compression)
+
+    def shared_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """As the job's, after the gate was opened."""
+        self._pass()
+        return self.job.shared_segments(checkpoint_id, label, compression=compression)
+
+    def log_segments(
+        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
+    ) -> SegmentWriter:
+        """As the job's, after the gate was opened."""
+        self._pass()
+        return self.job.log_segments(checkpoint_id, label, compression=compression)
+
+    def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
+        """As the job's, after the gate was opened."""
+        self._pass()
+        return self.job.table_file(checkpoint_id, path)
+
+    def _pass(self) -> None:
+        self.entered.set()
+        require(self.open.wait(WAIT_S), "a gate must be opened")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open.set()
+
+
+def elsewhere(call: Callable[[], object]) -> object:
+    """What the call answers in another thread, or the error of the house that it raises."""
+    found: list[object] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except HoldfastError as error:
+            found.append(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    thread.join(WAIT_S)
+    require(found, "a call in another thread must end, with an answer or an error of the house")
+    return found[0]
+
+
+def meanwhile(background: Callable[[], object], owner: Callable[[int], object]) -> None:
+    """Run the one in another thread, and the other again and again until that has ended."""
+    failures: list[BaseException] = []
+    moved = Event()
+
+    def run() -> None:
+        try:
+            require(moved.wait(WAIT_S), "the owner must go on beside a thread")
+            background()
+        except BaseException as error:  # noqa: BLE001 - it fails the test below
+            failures.append(error)
+
+    thread = Thread(target=run)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)  # between almost any two steps, so that harm shows
+    thread.start()
+    try:
+        number = 0
+        while thread.is_alive():
+            owner(number)
+            moved.set()
+            number += 1
+    except RuntimeError as error:
+        raise AssertionError(f"the owner failed beside a thread: {error!r}") from error
+    finally:
+        thread.join(WAIT_S)
+        sys.setswitchinterval(interval)
+    if failures:
+        raise AssertionError(f"a thread beside the owner failed: {failures[0]!r}")

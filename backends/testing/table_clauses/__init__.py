@@ -1,0 +1,3 @@
+"""Clauses of the table contract: what the tables of every backend must do."""
+
+__all__: list[str] = []

@@ -1,0 +1,56 @@
+"""What moves files: several side by side, and none goes on when one has failed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from functools import partial
+
+import pytest
+
+from holdfast.backends.snapshots.transfers import Check, side_by_side
+from holdfast.storage import Unavailable
+
+
+def test_answers_are_in_the_order_of_the_tasks() -> None:
+    tasks = [partial(lambda number, _: number, number) for number in range(20)]
+    assert side_by_side(tasks) == list(range(20))
+    assert side_by_side([]) == []
+
+
+def test_the_error_of_the_first_that_failed_is_told_when_all_have_ended() -> None:
+    begun, ended = threading.Semaphore(0), []
+
+    def go_on(number: int, check: Check) -> None:
+        begun.release()
+        try:
+            for _ in range(3_000):
+                check()
+                threading.Event().wait(0.01)
+        except CancelledError:
+            ended.append(number)
+            raise
+
+    def fail(_: Check) -> None:
+        for _each in range(3):
+            assert begun.acquire(timeout=30)
+        raise Unavailable("the storage is away")
+
+    tasks: list[Callable[[Check], None]] = [partial(go_on, number) for number in range(3)]
+    with pytest.raises(Unavailable, match="is away"):
+        side_by_side([*tasks, fail, *tasks])
+    assert sorted(ended[:3]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_who_is_told_to_stop_stops(count: int) -> None:
+    def stop() -> None:
+        raise CancelledError
+
+    def task(check: Check) -> None:
+        check()
+        raise AssertionError
+
+    with pytest.raises(CancelledError):
+        side_by_side([task] * count, stop)
