@@ -21,8 +21,8 @@ from holdfast.storage import (
 )
 from holdfast.storage.jobs.cleaning import is_job_folder, jobs_in
 from holdfast.storage.jobs.job import job_in
-from holdfast.storage.jobs.restore_points import RestorePoint, checkpoint_at
 from holdfast.storage.registry import OpenStorage, whole_url
+from holdfast.storage.restore_points import RestorePoint, checkpoint_at
 
 __all__ = ["StoredSnapshot", "find_snapshot"]
 

@@ -3,6 +3,7 @@
 Useful alone, as a library; knows nothing of state backends or of Spark.
 """
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.clock import Clock, ManualClock, SystemClock
 from holdfast.storage.entropy import Entropy, SeededEntropy, SystemEntropy
 from holdfast.storage.errors import (
@@ -18,8 +19,8 @@ from holdfast.storage.errors import (
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
-    CheckpointStorage,
     ObjectInfo,
+    ObjectStorage,
     ObjectWriter,
     UnfinishedWrite,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "ManualClock",
     "NotFound",
     "ObjectInfo",
+    "ObjectStorage",
     "ObjectWriter",
     "OperatorState",
     "S3CheckpointStorage",

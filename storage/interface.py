@@ -1,8 +1,9 @@
 """The contract between Holdfast and a place that keeps finished checkpoints.
 
 A storage is a flat set of named, immutable-once-seen byte objects under one root. Everything
-else (checkpoints, owners, retention) is built from these verbs in `holdfast.storage.jobs`, so a
-new storage implements this page, passes `holdfast.storage.testing`, and is done.
+else (checkpoints, owners, retention) is built from these verbs in `holdfast.storage.jobs`. A new
+storage subclasses `CheckpointStorage`, which adds only `job` to this page, implements the verbs,
+passes `holdfast.storage.testing`, and is done.
 """
 
 from __future__ import annotations
@@ -10,23 +11,57 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from holdfast.storage.clock import Clock, SystemClock
 from holdfast.storage.entropy import Entropy, SystemEntropy
 from holdfast.storage.errors import Invalid
-from holdfast.storage.finishing import FinishedOnExit
-from holdfast.storage.jobs.job import JobStorage
 
 __all__ = [
     "Buffer",
     "Capabilities",
-    "CheckpointStorage",
+    "FinishedOnExit",
     "ObjectInfo",
+    "ObjectStorage",
     "ObjectWriter",
     "UnfinishedWrite",
+    "check_range",
+    "flat",
 ]
 
 Buffer = bytes | bytearray | memoryview
+
+
+def flat(data: Buffer) -> Buffer:
+    """The same bytes as one contiguous buffer of single bytes, so that `len` counts bytes.
+
+    A view of wider items keeps all their bytes; a strided view keeps the bytes that it shows. Only
+    views that are not contiguous are copied.
+    """
+    if not isinstance(data, memoryview):
+        return data
+    if data.format == "B" and data.ndim == 1 and data.c_contiguous:
+        return data
+    try:
+        return data.cast("B")
+    except (TypeError, ValueError):
+        return data.tobytes()
+
+
+def check_range(name: str, offset: int, length: int | None) -> int | None:
+    """The end of the range, None for the object's end.
+
+    Raises:
+        Invalid: offset or length is negative.
+    """
+    if offset < 0 or (length is not None and length < 0):
+        raise Invalid(
+            f"a range of object {name!r} is not legal",
+            expected="offset and length of 0 or more",
+            found=f"offset {offset}, length {length}",
+        )
+    return None if length is None else offset + length
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +98,43 @@ class UnfinishedWrite:
     """What a writer that was neither committed nor aborted has left, or is writing now."""
 
     name: str
-    """What `CheckpointStorage.delete` takes to be rid of it."""
+    """What `ObjectStorage.delete` takes to be rid of it."""
     target: str
     """The object that would have appeared."""
     size_bytes: int
+
+
+class FinishedOnExit(ABC):
+    """A writer as a context manager: finishes on a normal exit, aborts on an exception.
+
+    It aborts also when finishing fails.
+    """
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop what was written. Does nothing after the end."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Make what was written count."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.abort()
+            return
+        try:
+            self._finish()
+        except BaseException:
+            self.abort()
+            raise
 
 
 class ObjectWriter(FinishedOnExit):
@@ -102,12 +170,12 @@ class ObjectWriter(FinishedOnExit):
         Never raises, and does nothing after `commit` or another `abort`.
         """
 
-    def _end_well(self) -> None:
+    def _finish(self) -> None:
         self.commit()
 
 
-class CheckpointStorage(ABC):
-    """A place for finished checkpoints.
+class ObjectStorage(ABC):
+    """The verbs of a checkpoint storage, and what each owes.
 
     Guarantees that every storage owes, for names that `names.check_name` accepts:
 
@@ -166,7 +234,7 @@ class CheckpointStorage(ABC):
         """
         return self.url.rstrip("/")
 
-    def at(self, url: str) -> CheckpointStorage | None:
+    def at(self, url: str) -> ObjectStorage | None:
         """A storage of another root, by the settings and credentials of this one.
 
         What `url_of` answers for a folder is such a root. None if these say nothing of it: it is
@@ -266,7 +334,3 @@ class CheckpointStorage(ABC):
         """Write the whole object at once; raises as `writer` and its methods do."""
         with self.writer(name) as writer:
             writer.write(data)
-
-    def job(self, job_id: str) -> JobStorage:
-        """The folder of one job: its checkpoints, their files, and who owns them."""
-        return JobStorage(self, job_id)

@@ -14,8 +14,9 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from holdfast.storage import plugins
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Invalid
-from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.places.filesystem import FileSystemCheckpointStorage
 
 __all__ = [
@@ -59,8 +60,8 @@ def load_storage(url_or_name: str, **options: Any) -> CheckpointStorage:
 
 
 def storage_at(
-    root: str, mine: CheckpointStorage, open_storage: OpenStorage = load_storage
-) -> CheckpointStorage:
+    root: str, mine: ObjectStorage, open_storage: OpenStorage = load_storage
+) -> ObjectStorage:
     """The storage of a root: the job's own if that is where it is.
 
     Else it is made by the settings of that, if they say how to get there, or by `open_storage`.

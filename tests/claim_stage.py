@@ -21,8 +21,8 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.registry import OpenStorage
+from holdfast.storage.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import Call
 
 __all__ = ["Other", "Refuses", "RefusesFiles", "Run", "Unaware", "fits", "own", "shared"]

@@ -33,7 +33,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 from simulated_jobs import SOURCES, Shelf, job_plan
 from simulated_world import World
 

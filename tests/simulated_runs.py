@@ -37,7 +37,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.jobs.metadata import SAVED_AT
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 from quick_places import quick_place
 from simulated_cluster import STEP_WEIGHT, SimulatedCluster, SimulatedLink, SimulatedServer
 from simulated_jobs import SINKS, SOURCES, Batch, Row, Shelf, expected, job_plan, orders_of

@@ -14,7 +14,7 @@ from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, Savepoi
 from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.storage import CheckpointMetadata, HoldfastError, NotFound, SavepointFolder
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 from simulated_runs import Simulation
 from simulated_world import Broken
 

@@ -30,8 +30,8 @@ from holdfast.storage import (
 from holdfast.storage.jobs.cleaning import release_held
 from holdfast.storage.jobs.deletion import BATCH_OBJECTS
 from holdfast.storage.jobs.metadata import CLAIMED_CHECKPOINTS, CLAIMED_SAVEPOINTS
-from holdfast.storage.jobs.restore_points import RestorePoint, savepoint_folder
 from holdfast.storage.registry import OpenStorage, storage_at
+from holdfast.storage.restore_points import RestorePoint, savepoint_folder
 
 __all__ = [
     "CLAIM",
@@ -242,7 +242,7 @@ def claimed_before(
         ) from error
     checkpoints = (
         ClaimedCheckpoint(
-            storage_at(record.storage, by.storage, open_storage).job(record.job),
+            JobStorage(storage_at(record.storage, by.storage, open_storage), record.job),
             record.checkpoint,
             record.epoch,
             by=by.mark,

@@ -8,13 +8,13 @@ from holdfast.backends import state_names
 from holdfast.backends.snapshots.restores import can_be_regrouped
 from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import CheckpointMetadata, Invalid, JobStorage, load_storage
-from holdfast.storage.jobs.restore_points import (
+from holdfast.storage.registry import OpenStorage, storage_at
+from holdfast.storage.restore_points import (
     RestorePoint,
     checkpoint_at,
     checkpoint_of_job,
     savepoint_folder,
 )
-from holdfast.storage.registry import OpenStorage, storage_at
 
 __all__ = [
     "LATEST",

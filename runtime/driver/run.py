@@ -54,7 +54,7 @@ from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import Corrupt, Fenced, HoldfastError, JobResult, Unavailable
 from holdfast.storage.distribution import holdfast_version
 from holdfast.storage.jobs.job import told_damage
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 
 __all__ = ["JobRun", "JobStatus"]
 

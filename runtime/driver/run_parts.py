@@ -26,8 +26,8 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.registry import OpenStorage
+from holdfast.storage.restore_points import RestorePoint
 
 __all__ = ["Cluster", "RunParts", "SourceOpening", "SourcePlan"]
 

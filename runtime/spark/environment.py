@@ -69,7 +69,7 @@ from holdfast.storage import (
     SystemClock,
     SystemEntropy,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 
 __all__ = ["StreamEnvironment"]
 

@@ -20,8 +20,8 @@ from holdfast.storage import (
     Taken,
     names,
 )
-from holdfast.storage.jobs.restore_points import is_checkpoint_path
 from holdfast.storage.jobs.savepoint import check_keeps_savepoints
+from holdfast.storage.restore_points import is_checkpoint_path
 
 __all__ = ["Destination", "Standing", "standing"]
 

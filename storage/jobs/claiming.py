@@ -5,22 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from holdfast.storage import names
 from holdfast.storage.errors import Fenced, HoldfastError
-from holdfast.storage.jobs.decisions import Claim, Created, fenced_by, judge_create, next_epoch
-from holdfast.storage.jobs.envelope import seal
+from holdfast.storage.jobs.decisions import Created, fenced_by, judge_create, next_epoch
+from holdfast.storage.jobs.folder import JobFolder
+from holdfast.storage.jobs.owner_records import Claim, encode_claim
 from holdfast.storage.jobs.result import JobResult
-
-if TYPE_CHECKING:
-    from holdfast.storage.jobs.job import JobStorage
 
 __all__ = ["Right", "Survey", "claim_epoch", "claimed_epochs", "highest_begun", "survey"]
 
 _logger = logging.getLogger(__name__)
 
-_CLAIM_VERSION = 1
 _CLAIM_ATTEMPTS = 100
 
 
@@ -40,7 +36,7 @@ class Survey:
 class Right:
     """A claim to a job's folder. It never changes, so any thread may look whether it holds."""
 
-    job: JobStorage
+    job: JobFolder
     epoch: int
     token: str
 
@@ -76,7 +72,7 @@ def claimed_epochs(records: Iterable[names.OwnerRecord]) -> list[int]:
     return [record.epoch for record in records if record.token is None]
 
 
-def survey(job: JobStorage, *, reopen: bool) -> Survey:
+def survey(job: JobFolder, *, reopen: bool) -> Survey:
     """Read what counts in a job's folder; with `reopen` its result does not.
 
     Raises as `JobStorage.take_over` does.
@@ -92,7 +88,7 @@ def survey(job: JobStorage, *, reopen: bool) -> Survey:
     return Survey(job.judged(listed, start, void).completed, begun, result)
 
 
-def highest_begun(job: JobStorage, found: Survey) -> int:
+def highest_begun(job: JobFolder, found: Survey) -> int:
     """The highest number that anybody has begun.
 
     Of some checkpoints there is only a shared file, or an unfinished write: their own parts were
@@ -113,7 +109,7 @@ def highest_begun(job: JobStorage, found: Survey) -> int:
     return max(found.highest_begun, begun, unfinished)
 
 
-def claim_epoch(job: JobStorage, token: str) -> int:
+def claim_epoch(job: JobFolder, token: str) -> int:
     """Claim the next epoch, and answer it.
 
     Raises:
@@ -125,7 +121,7 @@ def claim_epoch(job: JobStorage, token: str) -> int:
         claimed = claimed_epochs(job.owner_records())
         epoch = next_epoch(claimed)
         claim = Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
-        mine = seal("owner claim", _CLAIM_VERSION, claim)
+        mine = encode_claim(claim)
         existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
         if judge_create(mine, existing) is Created.COMMITTED:
             return epoch

@@ -46,11 +46,10 @@ from itertools import islice
 
 from holdfast.storage import names
 from holdfast.storage.errors import HoldfastError, NotFound, Unavailable
-from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs.claiming import claimed_epochs
 from holdfast.storage.jobs.decisions import (
     Facts,
-    Start,
     Stored,
     is_leftover,
     is_orphan,
@@ -59,8 +58,8 @@ from holdfast.storage.jobs.decisions import (
 )
 from holdfast.storage.jobs.deletion import BATCH_OBJECTS, KnownFiles
 from holdfast.storage.jobs.job import JobStorage, job_in
-from holdfast.storage.jobs.listing import everything_in
 from holdfast.storage.jobs.owner import JobOwner
+from holdfast.storage.jobs.owner_records import Start
 
 __all__ = [
     "Found",
@@ -105,14 +104,14 @@ class _Standing:
     """The files of the checkpoint that the owner who has begun has restored."""
 
 
-def is_job_folder(storage: CheckpointStorage) -> bool:
+def is_job_folder(storage: ObjectStorage) -> bool:
     """Whether the root of this storage is in fact the folder of one job."""
     return any(
         names.parse_owner(info.name) is not None for info in storage.list(names.owners_prefix())
     )
 
 
-def jobs_in(storage: CheckpointStorage) -> list[str]:
+def jobs_in(storage: ObjectStorage) -> list[str]:
     """The names of all jobs that ever had an owner here, in order of their folders.
 
     Raises:
@@ -134,7 +133,7 @@ def jobs_in(storage: CheckpointStorage) -> list[str]:
     return jobs
 
 
-def jobs_at(url: str, open_storage: Callable[[str], CheckpointStorage]) -> list[JobStorage]:
+def jobs_at(url: str, open_storage: Callable[[str], ObjectStorage]) -> list[JobStorage]:
     """Those at a URL: of a storage's root, all of them; of a job's folder, that one.
 
     Raises:
@@ -154,7 +153,7 @@ def jobs_at(url: str, open_storage: Callable[[str], CheckpointStorage]) -> list[
             expected="the root of a storage, with a folder for each job, or the folder of one",
             fix="Look whether the path is right: it is what the job has as its storage",
         )
-    return list(map(storage.job, jobs))
+    return [JobStorage(storage, job_id) for job_id in jobs]
 
 
 def find_leftovers(job: JobStorage) -> Found:
@@ -169,7 +168,7 @@ def find_leftovers(job: JobStorage) -> Found:
         standing = _standing(job)
         has_ended = standing.has_ended
         before = job.completed()
-        there = [*everything_in(job)]
+        there = [*job.stored_objects()]
         begun_from = None
         if has_ended:  # nothing is committed any more, and what is there is being deleted
             completed, referenced = _last_of(job)
@@ -218,7 +217,7 @@ def find_orphans(job: JobStorage, owner: JobOwner | None = None) -> Found:
         epoch = next_epoch(claimed_epochs(job.owner_records()))
     completed, referenced = _last_of(job)
     facts = Facts(epoch=epoch, completed=completed, referenced=referenced, in_flight=())
-    there = [*everything_in(job)]
+    there = [*job.stored_objects()]
     unneeded = [stored for stored in there if is_orphan(stored, facts)]
     return _found(completed, there, unneeded, has_ended=has_ended)
 

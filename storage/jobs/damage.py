@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, HoldfastError, NotFound
+from holdfast.storage.jobs.folder import JobFolder
 from holdfast.storage.jobs.metadata import CheckpointMetadata
+from holdfast.storage.segments.folder import StateFolder
 from holdfast.storage.segments.handles import FileHandle
-
-if TYPE_CHECKING:
-    from holdfast.storage.jobs.job import JobStorage
-    from holdfast.storage.segments.folder import StateFolder
 
 __all__ = ["checkpoint_url", "instead_of", "lost_of", "sizes_in", "whole_before"]
 
@@ -50,12 +47,12 @@ def lost_of(metadata: CheckpointMetadata, sizes: Mapping[str, int]) -> str:
     return "; ".join(told)
 
 
-def checkpoint_url(job: JobStorage, checkpoint_id: int) -> str:
+def checkpoint_url(job: JobFolder, checkpoint_id: int) -> str:
     """The path or URL by which a checkpoint is restored."""
     return f"{job.url}/{names.checkpoint_folder(checkpoint_id)}"
 
 
-def whole_before(job: JobStorage, checkpoint_id: int) -> int | None:
+def whole_before(job: JobFolder, checkpoint_id: int) -> int | None:
     """The newest completed checkpoint below this number that is whole; None if none is.
 
     Raises:
@@ -72,7 +69,7 @@ def whole_before(job: JobStorage, checkpoint_id: int) -> int | None:
     return None
 
 
-def instead_of(job: JobStorage, checkpoint_id: int) -> str:
+def instead_of(job: JobFolder, checkpoint_id: int) -> str:
     """What to restore in the place of a checkpoint that is damaged, as a sentence."""
     try:
         older = whole_before(job, checkpoint_id)

@@ -41,18 +41,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-import msgspec
-
-from holdfast.storage.names import check_file
+from holdfast.storage.jobs.owner_records import Start
 
 __all__ = [
-    "Claim",
     "Created",
     "Facts",
-    "Held",
     "Judgement",
     "Spared",
-    "Start",
     "Stored",
     "among",
     "borrowed",
@@ -67,37 +62,6 @@ __all__ = [
     "settled_below",
     "unjudged",
 ]
-
-
-class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The document by which an owner claims a job. That it exists is what counts."""
-
-    epoch: int
-    owner: str
-    claimed_ms: int
-
-
-class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an owner found when it took over; the newest one decides for every reader."""
-
-    epoch: int
-    owner: str
-    accepted: tuple[int, ...] = ()
-    """The checkpoints of earlier owners that count."""
-
-
-class Held(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which checkpoint an owner has restored, and its files: they stay, whatever becomes of it."""
-
-    epoch: int
-    owner: str
-    checkpoint_id: int
-    files: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        """They are deleted one day: none may lead out of the folder."""
-        for file in self.files:
-            check_file(file)
 
 
 class Created(Enum):

@@ -13,17 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, Fenced, Invalid, NotFound
 from holdfast.storage.jobs.claiming import Right
 from holdfast.storage.jobs.decisions import Facts, Stored, among, is_orphan
-from holdfast.storage.jobs.listing import everything_in
+from holdfast.storage.jobs.folder import JobFolder
 from holdfast.storage.jobs.metadata import CheckpointMetadata
-
-if TYPE_CHECKING:
-    from holdfast.storage.jobs.job import JobStorage
 
 __all__ = ["BATCH_OBJECTS", "KnownFiles", "Search", "Sweeper"]
 
@@ -39,7 +36,7 @@ BATCH_OBJECTS = 1000
 class KnownFiles:
     """Which files completed checkpoints refer to. Any thread; each checkpoint is read once."""
 
-    def __init__(self, job: JobStorage) -> None:
+    def __init__(self, job: JobFolder) -> None:
         self._job = job
         self._lock = threading.Lock()
         self._files: dict[int, frozenset[str]] = {}
@@ -220,7 +217,7 @@ class Sweeper:
             referenced=referenced,
             in_flight=wanted.in_flight,
         )
-        found = everything_in(self._right.job)
+        found = self._right.job.stored_objects()
         return (stored for stored in found if is_orphan(stored, facts))
 
     def _step(self, most: int) -> int:

@@ -8,37 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, Invalid, Taken
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs.claiming import Right, Survey, claim_epoch, highest_begun, survey
 from holdfast.storage.jobs.decisions import (
     Created,
-    Held,
     Spared,
-    Start,
     borrowed,
     judge_create,
     open_from,
     plan_retention,
 )
 from holdfast.storage.jobs.deletion import KnownFiles, Search, Sweeper
-from holdfast.storage.jobs.envelope import seal
+from holdfast.storage.jobs.folder import JobFolder
 from holdfast.storage.jobs.metadata import CheckpointMetadata, encode_metadata
+from holdfast.storage.jobs.owner_records import Held, Start, encode_held, encode_start
 from holdfast.storage.jobs.result import JobResult, encode_result
 from holdfast.storage.segments.handles import StateSnapshot
 
-if TYPE_CHECKING:
-    from holdfast.storage.interface import CheckpointStorage
-    from holdfast.storage.jobs.job import JobStorage
-
-__all__ = ["HELD_VERSION", "START_VERSION", "JobOwner"]
-
-HELD_VERSION = 1
-START_VERSION = 1
+__all__ = ["JobOwner"]
 
 
 class JobOwner:
@@ -67,7 +59,7 @@ class JobOwner:
         self._held: int | None = None
 
     @classmethod
-    def claim(cls, job: JobStorage, *, reopen: bool) -> JobOwner:
+    def claim(cls, job: JobFolder, *, reopen: bool) -> JobOwner:
         """See `JobStorage.take_over`."""
         storage = job.storage
         storage.prepare()
@@ -81,15 +73,13 @@ class JobOwner:
             storage.create(
                 f"{job.folder}/{names.result(epoch, token)}", encode_result(found.result)
             )
-        storage.create(
-            f"{job.folder}/{names.start(epoch, token)}", seal("owner start", START_VERSION, start)
-        )
+        storage.create(f"{job.folder}/{names.start(epoch, token)}", encode_start(start))
         right = Right(job, epoch, token)
         right.check()
         return cls(right, start, found)
 
     @classmethod
-    def resume(cls, job: JobStorage, epoch: int) -> JobOwner:
+    def resume(cls, job: JobFolder, epoch: int) -> JobOwner:
         """See `JobStorage.resume`."""
         newest, found = job.newest_start(), survey(job, reopen=False)
         token = newest.owner if newest is not None and newest.epoch == epoch else ""
@@ -126,7 +116,7 @@ class JobOwner:
         """
         self._right.check()
 
-    def is_in(self, job: JobStorage) -> bool:
+    def is_in(self, job: JobFolder) -> bool:
         """Whether a folder is the one that this owner has claimed, whatever path leads there.
 
         Raises:
@@ -353,7 +343,7 @@ class JobOwner:
         self._check_completed(number)
         files = tuple(sorted(metadata.files()))
         held = Held(epoch=self.epoch, owner=self._right.token, checkpoint_id=number, files=files)
-        mine = seal("owner hold", HELD_VERSION, held)
+        mine = encode_held(held)
         name = f"{self._job.folder}/{names.held(self.epoch, self._right.token)}"
         if judge_create(mine, self._storage.create(name, mine)) is Created.TAKEN:
             raise Invalid(
@@ -367,7 +357,7 @@ class JobOwner:
         self._held = number
 
     @property
-    def _storage(self) -> CheckpointStorage:
+    def _storage(self) -> ObjectStorage:
         return self._job.storage
 
     def _check_own(self, what: str, job_id: str) -> None:

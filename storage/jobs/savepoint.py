@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, HoldfastError, Invalid, NotFound, Taken
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs.decisions import Created, judge_create
 from holdfast.storage.jobs.metadata import CheckpointMetadata, decode_metadata, encode_metadata
 from holdfast.storage.segments.folder import StateFolder
 from holdfast.storage.segments.handles import FileHandle
 from holdfast.storage.segments.writer import SegmentWriter
-
-if TYPE_CHECKING:
-    from holdfast.storage.interface import CheckpointStorage
 
 __all__ = ["SAVEPOINT", "SavepointFolder", "check_keeps_savepoints"]
 
@@ -38,7 +36,7 @@ class SavepointFolder(StateFolder):
     """
 
     @classmethod
-    def begin(cls, storage: CheckpointStorage, job_id: str) -> Self:
+    def begin(cls, storage: ObjectStorage, job_id: str) -> Self:
         """A folder of a new name in a directory, for a savepoint of this job. Writes nothing in it.
 
         Raises:
@@ -270,7 +268,7 @@ class SavepointFolder(StateFolder):
         )
 
 
-def check_keeps_savepoints(storage: CheckpointStorage) -> None:
+def check_keeps_savepoints(storage: ObjectStorage) -> None:
     """Refuse a storage that cannot keep one.
 
     Raises:

@@ -6,13 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from holdfast.storage.interface import (
-    Buffer,
-    CheckpointStorage,
-    ObjectInfo,
-    ObjectWriter,
-    UnfinishedWrite,
-)
+from holdfast.storage.checkpoint_storage import CheckpointStorage
+from holdfast.storage.interface import Buffer, ObjectInfo, ObjectWriter, UnfinishedWrite
 
 __all__ = ["DelegatingStorage", "Verbs"]
 

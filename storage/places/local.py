@@ -13,30 +13,26 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from holdfast.storage.buffers import flat
 from holdfast.storage.entropy import Entropy
-from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.storage.errors import HoldfastError, Invalid, NotFound
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
     ObjectInfo,
     ObjectWriter,
     UnfinishedWrite,
+    check_range,
+    flat,
 )
 from holdfast.storage.names import check_name, is_legal
-from holdfast.storage.places.byte_ranges import check_range
+from holdfast.storage.places.file_errors import translated
 from holdfast.storage.places.hidden_names import hidden_name, target_of
 
-__all__ = ["LocalObjects", "translated"]
+__all__ = ["LocalObjects"]
 
 _MKDIR_ATTEMPTS = 100
 _PROBE = "probe"
 _OUR_PROBE = re.compile(rf"\.{_PROBE}\.[0-9a-f]{{16}}\.unfinished(\.linked)?")
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_WRONG_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL}
-_WRONG_PLACE |= {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}  # no links, no sync
-_WRONG_KINDS = (NotADirectoryError, IsADirectoryError, FileExistsError)
-_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class LocalObjects:
@@ -344,35 +340,3 @@ def _sync_directory(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def translated(error: OSError, action: str, path: str) -> HoldfastError:
-    """The error of the house for what the operating system said, or a library in its place.
-
-    Libraries raise its kinds of error without a number.
-    """
-    what = f"cannot {action}"
-    found = error.strerror or str(error)
-    if error.errno in _FULL:
-        return Unavailable(
-            what, where=path, expected="room to write", found=found, fix="Free space, then retry"
-        )
-    if error.errno in _NOT_ALLOWED or isinstance(error, PermissionError):
-        return Invalid(
-            what,
-            where=path,
-            expected="permission",
-            found=found,
-            fix="Give this user the right to read, write and link here, or choose another place",
-        )
-    if error.errno in _WRONG_PLACE or isinstance(error, _WRONG_KINDS):
-        return Invalid(
-            what,
-            where=path,
-            expected="a directory" if action == "list" else "a directory that can be written to",
-            found=f"{found} ({error.filename})" if error.filename else found,
-            fix="Look whether the path is right: it is the folder, and not a file in it"
-            if action == "list"
-            else "Choose another place for checkpoints",
-        )
-    return Unavailable(what, where=path, found=found)

@@ -10,20 +10,20 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.storage.buffers import flat
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid, NotFound
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
-    CheckpointStorage,
     ObjectInfo,
     ObjectWriter,
     UnfinishedWrite,
+    check_range,
+    flat,
 )
 from holdfast.storage.names import check_name
-from holdfast.storage.places.byte_ranges import check_range
 
 __all__ = ["JobManagerCheckpointStorage"]
 

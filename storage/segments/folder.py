@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import xxhash
 
 from holdfast.storage import names
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.segments.handles import Handle
 from holdfast.storage.segments.random_access import SegmentFile
 from holdfast.storage.segments.reader import (
@@ -16,9 +16,6 @@ from holdfast.storage.segments.reader import (
     stream_segment,
     stream_segments,
 )
-
-if TYPE_CHECKING:
-    from holdfast.storage.interface import CheckpointStorage
 
 __all__ = ["StateFolder"]
 
@@ -29,7 +26,7 @@ class StateFolder:
     `folder` is its name in the storage; the empty one is the root itself, whatever its own name is.
     """
 
-    def __init__(self, storage: CheckpointStorage, folder: str) -> None:
+    def __init__(self, storage: ObjectStorage, folder: str) -> None:
         self.storage = storage
         self.folder = folder
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.segments.handles import CHECKED_BLOCK_BYTES, FileHandle, Handle
 from holdfast.storage.segments.reader import read_checked_block, read_segment
-
-if TYPE_CHECKING:
-    from holdfast.storage.interface import CheckpointStorage
 
 __all__ = ["SegmentFile"]
 
@@ -27,7 +25,7 @@ class SegmentFile(io.RawIOBase):
     where the storage does not answer.
     """
 
-    def __init__(self, storage: CheckpointStorage, folder: str, handle: Handle) -> None:
+    def __init__(self, storage: ObjectStorage, folder: str, handle: Handle) -> None:
         super().__init__()
         self._storage = storage
         self._folder = folder

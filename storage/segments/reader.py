@@ -11,12 +11,13 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import lz4.frame
 
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, NotFound
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.segments.handles import (
     CHECKED_BLOCK_BYTES,
     LZ4,
@@ -26,9 +27,6 @@ from holdfast.storage.segments.handles import (
     check_block,
 )
 from holdfast.storage.segments.prefetching import Task, in_turn
-
-if TYPE_CHECKING:
-    from holdfast.storage.interface import CheckpointStorage
 
 __all__ = [
     "read_checked_block",
@@ -43,7 +41,7 @@ _Answer = TypeVar("_Answer")
 _WORTH_READING_OVER_BYTES = 64 * 1024
 
 
-def read_segment(storage: CheckpointStorage, folder: str, handle: Handle) -> bytes:
+def read_segment(storage: ObjectStorage, folder: str, handle: Handle) -> bytes:
     """The whole segment, checked.
 
     Raises:
@@ -62,7 +60,7 @@ def read_segment(storage: CheckpointStorage, folder: str, handle: Handle) -> byt
     return b"".join(_unpack(iter((stored,)), handle, _place(storage, folder)))
 
 
-def stream_segment(storage: CheckpointStorage, folder: str, handle: Handle) -> Iterator[bytes]:
+def stream_segment(storage: ObjectStorage, folder: str, handle: Handle) -> Iterator[bytes]:
     """The segment in pieces of at most a block, each checked before it is handed out.
 
     Raises as `read_segment` does, at the piece that is harmed.
@@ -72,7 +70,7 @@ def stream_segment(storage: CheckpointStorage, folder: str, handle: Handle) -> I
 
 
 def stream_segments(
-    storage: CheckpointStorage, folder: str, handles: Iterable[Handle]
+    storage: ObjectStorage, folder: str, handles: Iterable[Handle]
 ) -> Iterator[Iterator[bytes]]:
     """The pieces of each segment, in the order of the handles, as `stream_segment` answers them.
 
@@ -92,7 +90,7 @@ def stream_segments(
 
 
 def read_segments(
-    storage: CheckpointStorage, folder: str, handles: Iterable[Handle]
+    storage: ObjectStorage, folder: str, handles: Iterable[Handle]
 ) -> Iterator[bytes]:
     """Each segment, whole, in the order of the handles; neighbours are fetched together.
 
@@ -103,7 +101,7 @@ def read_segments(
 
 
 def _tasks(
-    storage: CheckpointStorage, folder: str, handles: Iterable[Handle]
+    storage: ObjectStorage, folder: str, handles: Iterable[Handle]
 ) -> Iterator[Task[Iterator[bytes]]]:
     """For each run of neighbours, and each inline segment, what reads it."""
     run: list[FileHandle] = []
@@ -120,15 +118,13 @@ def _tasks(
         yield _task_of(storage, folder, run)
 
 
-def _task_of(
-    storage: CheckpointStorage, folder: str, run: list[FileHandle]
-) -> Task[Iterator[bytes]]:
+def _task_of(storage: ObjectStorage, folder: str, run: list[FileHandle]) -> Task[Iterator[bytes]]:
     size_bytes = run[-1].offset + run[-1].length - run[0].offset
     return Task(partial(_read_run, storage, folder, run), size_bytes)
 
 
 def _in_turn(
-    storage: CheckpointStorage, tasks: Iterable[Task[_Answer]]
+    storage: ObjectStorage, tasks: Iterable[Task[_Answer]]
 ) -> Generator[_Answer, None, None]:
     at_once = storage.capabilities.ranges_at_once
     return in_turn(tasks, at_once=at_once, limit_bytes=2 * at_once * CHECKED_BLOCK_BYTES)
@@ -146,7 +142,7 @@ def _extends(run: list[FileHandle], handle: FileHandle) -> bool:
     )
 
 
-def _read_run(storage: CheckpointStorage, folder: str, run: list[FileHandle]) -> Iterator[bytes]:
+def _read_run(storage: ObjectStorage, folder: str, run: list[FileHandle]) -> Iterator[bytes]:
     """Fetch neighbours now; each is checked in its turn."""
     if len(run) == 1:
         return iter((read_segment(storage, folder, run[0]),))
@@ -168,14 +164,14 @@ def _checked(stored: memoryview, run: list[FileHandle], place: str) -> Iterator[
 
 
 def read_checked_block(
-    storage: CheckpointStorage, folder: str, handle: FileHandle, number: int
+    storage: ObjectStorage, folder: str, handle: FileHandle, number: int
 ) -> bytes:
     """One block of the stored bytes, counted from 0, checked; raises as `read_segment` does."""
     return _read_block(storage, folder, handle, number, _place(storage, folder))
 
 
 def _read_block(
-    storage: CheckpointStorage, folder: str, handle: FileHandle, number: int, place: str
+    storage: ObjectStorage, folder: str, handle: FileHandle, number: int, place: str
 ) -> bytes:
     offset = number * CHECKED_BLOCK_BYTES
     length = min(CHECKED_BLOCK_BYTES, handle.length - offset)
@@ -189,7 +185,7 @@ def _blocks_in(handle: Handle) -> int:
 
 
 def _block_tasks(
-    storage: CheckpointStorage, folder: str, handles: Iterable[Handle]
+    storage: ObjectStorage, folder: str, handles: Iterable[Handle]
 ) -> Iterator[Task[bytes]]:
     """For each block of each segment what reads and checks it."""
     at = _place(storage, folder)
@@ -203,7 +199,7 @@ def _block_tasks(
 
 
 def _read_file(
-    storage: CheckpointStorage, folder: str, handle: FileHandle, offset: int, length: int
+    storage: ObjectStorage, folder: str, handle: FileHandle, offset: int, length: int
 ) -> bytes:
     try:
         return storage.read_range(names.within(folder, handle.file), handle.offset + offset, length)
@@ -252,5 +248,5 @@ def _unpack(stored: Iterator[bytes], handle: FileHandle, place: str) -> Iterator
         )
 
 
-def _place(storage: CheckpointStorage, folder: str) -> str:
+def _place(storage: ObjectStorage, folder: str) -> str:
     return storage.url_of(folder) if folder else storage.url

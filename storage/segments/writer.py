@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import lz4.frame
 import xxhash
 
 from holdfast.storage import names
-from holdfast.storage.buffers import flat
 from holdfast.storage.errors import Invalid, TooLarge
-from holdfast.storage.finishing import FinishedOnExit
+from holdfast.storage.interface import Buffer, FinishedOnExit, ObjectStorage, ObjectWriter, flat
 from holdfast.storage.segments.handles import (
     CHECKED_BLOCK_BYTES,
     LZ4,
@@ -26,9 +25,6 @@ from holdfast.storage.segments.handles import (
     InlineHandle,
     block_checksum,
 )
-
-if TYPE_CHECKING:
-    from holdfast.storage.interface import Buffer, CheckpointStorage, ObjectWriter
 
 __all__ = ["SegmentStream", "SegmentWriter"]
 
@@ -45,7 +41,7 @@ class SegmentWriter(FinishedOnExit):
 
     def __init__(
         self,
-        storage: CheckpointStorage,
+        storage: ObjectStorage,
         folder: str,
         file: str,
         *,
@@ -127,7 +123,7 @@ class SegmentWriter(FinishedOnExit):
                 self._writer.abort()
             self._closed = True
 
-    def _end_well(self) -> None:
+    def _finish(self) -> None:
         self.close()
 
     def _check_usable(self) -> None:

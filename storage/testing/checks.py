@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from urllib.parse import unquote
 
 from holdfast.storage.errors import HoldfastError, NotFound
-from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.interface import ObjectStorage
 
 __all__ = [
     "is_absent",
@@ -54,7 +54,7 @@ def same(found: object, expected: object, what: str) -> None:
     raise AssertionError(f"{what}: expected {_short(expected)}, found {_short(found)}")
 
 
-def reads(storage: CheckpointStorage, name: str, expected: bytes, what: str) -> None:
+def reads(storage: ObjectStorage, name: str, expected: bytes, what: str) -> None:
     """Fail unless the object is there with just these bytes."""
     try:
         found = storage.read(name)
@@ -63,25 +63,25 @@ def reads(storage: CheckpointStorage, name: str, expected: bytes, what: str) -> 
     same(found, expected, f"{what}: {name}")
 
 
-def names_place(message: str, storage: CheckpointStorage, what: str) -> None:
+def names_place(message: str, storage: ObjectStorage, what: str) -> None:
     """Fail unless an error says where it was, as the URL does or as a path that is not quoted."""
     root = storage.url.partition("://")[2]
     require(root in message or unquote(root) in message, f"{what} must name {root}: {message}")
 
 
-def is_absent(storage: CheckpointStorage, name: str, what: str) -> None:
+def is_absent(storage: ObjectStorage, name: str, what: str) -> None:
     """Fail if a reader or a listing can see the object."""
     with owed(NotFound, f"{what}: read of {name}"):
         storage.read(name)
     require(name not in names_in(storage), f"{what}: {name} is listed")
 
 
-def names_in(storage: CheckpointStorage, prefix: str = "") -> list[str]:
+def names_in(storage: ObjectStorage, prefix: str = "") -> list[str]:
     """The names that a listing answers."""
     return [info.name for info in storage.list(prefix)]
 
 
-def nothing_left(storage: CheckpointStorage, count: Callable[[], int] | None, what: str) -> None:
+def nothing_left(storage: ObjectStorage, count: Callable[[], int] | None, what: str) -> None:
     """Fail if the place holds anything: an object, an unfinished write, or what neither shows."""
     same(names_in(storage), [], f"{what}: objects that are left")
     same(list(storage.unfinished("")), [], f"{what}: unfinished writes that are left")

@@ -16,7 +16,8 @@ from multiprocessing.synchronize import Barrier
 from typing import Any, TypeVar
 
 from holdfast.storage.errors import Fenced, Taken
-from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.interface import ObjectStorage
+from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata
 from holdfast.storage.segments.handles import Handle
 from holdfast.storage.testing.checks import pattern
@@ -43,14 +44,12 @@ _Answer = TypeVar("_Answer")
 _barrier: Barrier | None = None
 
 
-def run(work: Callable[..., _Answer], storage: CheckpointStorage, *arguments: Any) -> _Answer:
+def run(work: Callable[..., _Answer], storage: ObjectStorage, *arguments: Any) -> _Answer:
     """What `work` answers in another process."""
     return _pool().submit(work, storage, *arguments).result(_WAIT_S)
 
 
-def at_once(
-    work: Callable[..., _Answer], storage: CheckpointStorage, *arguments: Any
-) -> list[_Answer]:
+def at_once(work: Callable[..., _Answer], storage: ObjectStorage, *arguments: Any) -> list[_Answer]:
     """What `work` answers in each of `COUNT` processes, which begin it together.
 
     Each gets its own number, from 0 on, after the storage.
@@ -62,7 +61,7 @@ def at_once(
 
 
 @contextmanager
-def half_written(storage: CheckpointStorage, names: list[str]) -> Iterator[Callable[[], None]]:
+def half_written(storage: ObjectStorage, names: list[str]) -> Iterator[Callable[[], None]]:
     """Another process that has begun to write each name; the answer kills it by SIGKILL."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -84,19 +83,19 @@ def half_written(storage: CheckpointStorage, names: list[str]) -> Iterator[Calla
         here.close()
 
 
-def put(storage: CheckpointStorage, objects: dict[str, bytes], gone: list[str]) -> None:
+def put(storage: ObjectStorage, objects: dict[str, bytes], gone: list[str]) -> None:
     """Write and delete objects."""
     for name, data in objects.items():
         storage.write(name, data)
     storage.delete(gone)
 
 
-def look(storage: CheckpointStorage) -> dict[str, bytes]:
+def look(storage: ObjectStorage) -> dict[str, bytes]:
     """Every object that this process sees."""
     return {info.name: storage.read(info.name) for info in storage.list("")}
 
 
-def create_each(storage: CheckpointStorage, number: int, names: list[str]) -> dict[str, bytes]:
+def create_each(storage: ObjectStorage, number: int, names: list[str]) -> dict[str, bytes]:
     """Those that this process created, out of all that it tried to."""
     won = {}
     for name in names:
@@ -106,7 +105,7 @@ def create_each(storage: CheckpointStorage, number: int, names: list[str]) -> di
     return won
 
 
-def mix(storage: CheckpointStorage, number: int, rounds: int) -> str:
+def mix(storage: ObjectStorage, number: int, rounds: int) -> str:
     """Use names of its own in every way; answers what went wrong, or nothing."""
     for turn in range(rounds):
         name, data = f"mixed/{number}/{turn:03}", pattern(500 + turn, f"{number}/{turn}")
@@ -125,13 +124,13 @@ def mix(storage: CheckpointStorage, number: int, rounds: int) -> str:
 
 
 def commit_until_fenced(
-    storage: CheckpointStorage, number: int, job_id: str, rounds: int
+    storage: ObjectStorage, number: int, job_id: str, rounds: int
 ) -> dict[int, int]:
     """Take the job over again and again and commit; answers the epoch of each commit that held."""
     held = {}
     for _ in range(rounds):
         try:
-            owner = storage.job(job_id).take_over()
+            owner = JobStorage(storage, job_id).take_over()
             for _ in range(rounds):
                 checkpoint = CheckpointMetadata(
                     job_id=job_id,
@@ -146,15 +145,15 @@ def commit_until_fenced(
     return held
 
 
-def write_segments(storage: CheckpointStorage, job_id: str, contents: list[bytes]) -> list[Handle]:
+def write_segments(storage: ObjectStorage, job_id: str, contents: list[bytes]) -> list[Handle]:
     """Write segments as a slot does, all in a file."""
-    with storage.job(job_id).shared_segments(1) as writer:
+    with JobStorage(storage, job_id).shared_segments(1) as writer:
         return [writer.add(content) for content in contents]
 
 
-def read_segments(storage: CheckpointStorage, job_id: str, handles: list[Handle]) -> list[bytes]:
+def read_segments(storage: ObjectStorage, job_id: str, handles: list[Handle]) -> list[bytes]:
     """Read segments as whoever restores does."""
-    return list(storage.job(job_id).read_all(handles))
+    return list(JobStorage(storage, job_id).read_all(handles))
 
 
 @cache
@@ -176,7 +175,7 @@ def _together(work: Callable[..., _Answer], *arguments: Any) -> _Answer:
     return work(*arguments)
 
 
-def _write_and_wait(parent: Connection, storage: CheckpointStorage, names: list[str]) -> None:
+def _write_and_wait(parent: Connection, storage: ObjectStorage, names: list[str]) -> None:
     writers = [storage.writer(name) for name in names]
     for writer in writers:
         writer.write(pattern(300_000))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 
 __all__ = ["Place", "opened"]
 

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Unavailable
 from holdfast.storage.interface import (
     Buffer,
     Capabilities,
-    CheckpointStorage,
     ObjectInfo,
+    ObjectStorage,
     ObjectWriter,
     UnfinishedWrite,
 )
@@ -108,9 +109,7 @@ def lose_answer(verb: str, part_of_name: str) -> Hook:
 class WatchedStorage(CheckpointStorage):
     """Another storage, with a hook `before` each call and one `after` it took effect."""
 
-    def __init__(
-        self, inner: CheckpointStorage, *, before: Hook = _pass, after: Hook = _pass
-    ) -> None:
+    def __init__(self, inner: ObjectStorage, *, before: Hook = _pass, after: Hook = _pass) -> None:
         super().__init__(
             inline_limit_bytes=inner.inline_limit_bytes, clock=inner.clock, entropy=inner.entropy
         )

@@ -161,7 +161,7 @@ def test_slots_come_and_go(job: JobStorage, plain: Plain, name: str) -> None:
 def test_another_job_s_checkpoint_is_only_read(job: JobStorage, plain: Plain, name: str) -> None:
     """The first own checkpoint is complete in itself; then the other job's folder may go."""
     backend = ChangelogStateBackend(plain(name), BUSY_LOG)
-    other = job.storage.job("other")
+    other = JobStorage(job.storage, "other")
     with LoggedRun(other, backend, parallelism=2) as run:
         run.change(BEFORE)
         run.tend_until(lambda: min(run.numbers("materializations")) >= 1)

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from holdfast.storage import FileHandle, JobResult, load_storage
-from holdfast.storage.jobs.decisions import Claim, Held, Start
 from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.jobs.owner_records import Claim, Held, Start
 from holdfast.storage.jobs.result import RESULT_VERSION, decode_result, encode_result
 
 GOLDEN = Path(__file__).parent.parent / "golden"

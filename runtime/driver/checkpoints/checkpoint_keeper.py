@@ -30,8 +30,8 @@ from holdfast.storage import (
 )
 from holdfast.storage.jobs.decisions import open_from
 from holdfast.storage.jobs.metadata import SAVED_AT
-from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.jobs.savepoint import SAVEPOINT
+from holdfast.storage.restore_points import RestorePoint
 
 __all__ = ["CheckpointKeeper"]
 

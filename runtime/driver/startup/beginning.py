@@ -28,8 +28,8 @@ from holdfast.storage import (
     JobStorage,
     load_storage,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
 from holdfast.storage.registry import OpenStorage
+from holdfast.storage.restore_points import RestorePoint
 
 __all__ = ["Beginning", "begin"]
 

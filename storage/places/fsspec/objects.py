@@ -20,7 +20,6 @@ from typing import Any
 
 import fsspec
 
-from holdfast.storage.buffers import flat
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.storage.interface import (
@@ -29,12 +28,13 @@ from holdfast.storage.interface import (
     ObjectInfo,
     ObjectWriter,
     UnfinishedWrite,
+    check_range,
+    flat,
 )
 from holdfast.storage.names import check_name, is_legal
-from holdfast.storage.places.byte_ranges import check_range
+from holdfast.storage.places.file_errors import translated
 from holdfast.storage.places.fsspec.urls import FsspecAddress, without_password
 from holdfast.storage.places.hidden_names import hidden_name, target_of
-from holdfast.storage.places.local import translated
 
 __all__ = ["FsspecObjects"]
 
@@ -137,7 +137,7 @@ class FsspecObjects:
                 self,
                 path,
                 self._files.open(hidden, "wb"),
-                finish=partial(self._move, hidden, path),
+                publish=partial(self._move, hidden, path),
                 discard=partial(self._files.rm_file, hidden),
             )
 
@@ -333,7 +333,7 @@ class _WholeWriter(ObjectWriter):
 
 
 class _FileWriter(ObjectWriter):
-    """Writes to a file of fsspec, which `finish` makes visible and `discard` gives up."""
+    """Writes to a file of fsspec, which `publish` makes visible and `discard` gives up."""
 
     def __init__(
         self,
@@ -341,13 +341,13 @@ class _FileWriter(ObjectWriter):
         path: str,
         file: Any,
         *,
-        finish: Callable[[], None],
+        publish: Callable[[], None],
         discard: Callable[[], None],
     ) -> None:
         self._objects = objects
         self._path = path
         self._file: Any = file
-        self._finish = finish
+        self._publish = publish
         self._discard = discard
 
     def write(self, data: Buffer) -> None:
@@ -359,7 +359,7 @@ class _FileWriter(ObjectWriter):
         file = self._open()
         with self._objects._translating("finish writing", self._path):
             file.close()
-            self._finish()
+            self._publish()
         self._file = None
 
     def abort(self) -> None:

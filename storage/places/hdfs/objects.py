@@ -10,7 +10,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.storage.buffers import flat
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
@@ -20,9 +19,10 @@ from holdfast.storage.interface import (
     ObjectInfo,
     ObjectWriter,
     UnfinishedWrite,
+    check_range,
+    flat,
 )
 from holdfast.storage.names import check_name, is_legal
-from holdfast.storage.places.byte_ranges import check_range
 from holdfast.storage.places.hdfs.client import HdfsClient, client_of, write_options
 from holdfast.storage.places.hdfs.errors import NoAnswer, Reason, as_error, read_error, trouble_of
 from holdfast.storage.places.hdfs.hadoop_config import HdfsSettings

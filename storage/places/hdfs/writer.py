@@ -12,10 +12,9 @@ from concurrent.futures import TimeoutError as NotYet
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from holdfast.storage.bounded_calls import begun
-from holdfast.storage.buffers import flat
 from holdfast.storage.clock import Clock
 from holdfast.storage.errors import Invalid
-from holdfast.storage.interface import Buffer, ObjectWriter
+from holdfast.storage.interface import Buffer, ObjectWriter, flat
 from holdfast.storage.places.hdfs.errors import NoAnswer, as_error
 
 if TYPE_CHECKING:

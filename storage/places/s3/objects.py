@@ -14,9 +14,9 @@ from holdfast.storage.interface import (
     ObjectInfo,
     ObjectWriter,
     UnfinishedWrite,
+    check_range,
 )
 from holdfast.storage.names import check_name, is_legal
-from holdfast.storage.places.byte_ranges import check_range
 from holdfast.storage.places.s3.options import S3Options, S3Place
 from holdfast.storage.places.s3.probing import prove
 from holdfast.storage.places.s3.reading import read_object

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import copy
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from holdfast.storage.clock import Clock
 from holdfast.storage.distribution import install_line
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
 from holdfast.storage.interface import Capabilities
-from holdfast.storage.places.delegating import DelegatingStorage
+from holdfast.storage.places.delegating import DelegatingStorage, Verbs
 from holdfast.storage.places.s3.options import S3Arguments, S3Options, s3_place, url_to_show
 from holdfast.storage.places.s3.secrets import warn_of_secrets
 from holdfast.storage.retries import Retries
-
-if TYPE_CHECKING:
-    from holdfast.storage.places.s3.objects import S3Objects
 
 __all__ = ["S3CheckpointStorage"]
 
@@ -106,7 +103,7 @@ class S3CheckpointStorage(DelegatingStorage):
         return self._capabilities
 
     @property
-    def _verbs(self) -> S3Objects:
+    def _verbs(self) -> Verbs:
         """Who carries them out. The library below is loaded only here: few jobs need it."""
         from holdfast.storage.places.s3.objects import S3Objects  # noqa: PLC0415
         from holdfast.storage.places.s3.requests import S3Requests  # noqa: PLC0415

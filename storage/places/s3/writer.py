@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from holdfast.storage.buffers import flat
 from holdfast.storage.errors import HoldfastError, Invalid, TooLarge
-from holdfast.storage.interface import Buffer, ObjectWriter
+from holdfast.storage.interface import Buffer, ObjectWriter, flat
 from holdfast.storage.places.s3.requests import Part, S3Requests, Upload
 
 __all__ = ["S3Writer", "part_size_bytes"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Invalid
-from holdfast.storage.interface import CheckpointStorage, ObjectWriter
+from holdfast.storage.interface import ObjectWriter
 from holdfast.storage.testing import other_processes
 from holdfast.storage.testing.checks import (
     is_absent,

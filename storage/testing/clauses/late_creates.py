@@ -13,8 +13,9 @@ from functools import partial
 
 from msgspec import structs
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Fenced, NotFound, Taken
-from holdfast.storage.interface import Capabilities, CheckpointStorage
+from holdfast.storage.interface import Capabilities
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import encode_metadata
 from holdfast.storage.jobs.owner import JobOwner

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.testing.checks import is_absent, names_in, pattern, reads, require, same
 from holdfast.storage.testing.place import Place, opened
 
@@ -98,7 +98,7 @@ class LocationClauses:
             require(storage.identity, "an identity must not be empty")
 
 
-def _led_to(storage: CheckpointStorage, url: str) -> CheckpointStorage:
+def _led_to(storage: ObjectStorage, url: str) -> ObjectStorage:
     """A storage of another root; skips the test where this one says nothing even of its own."""
     led = storage.at(url)
     if led is not None:
@@ -108,7 +108,7 @@ def _led_to(storage: CheckpointStorage, url: str) -> CheckpointStorage:
     raise AssertionError(f"a storage of {storage.url} must know the way to {url}")
 
 
-def _outcome(storage: CheckpointStorage, url: str) -> object:
+def _outcome(storage: ObjectStorage, url: str) -> object:
     try:
         return storage.at(url)
     except Exception as error:  # noqa: BLE001 (whatever it is, it is said)

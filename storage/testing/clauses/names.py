@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Invalid
-from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.names import LEGAL_CHARACTERS
 from holdfast.storage.testing.checks import (
     names_in,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Fenced, Invalid, Unavailable
-from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.owner import JobOwner
 from holdfast.storage.jobs.result import JobResult

@@ -6,8 +6,8 @@ from functools import partial
 from itertools import count
 
 from holdfast.storage import names
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Fenced, Invalid, NotFound
-from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata
 from holdfast.storage.jobs.owner import JobOwner

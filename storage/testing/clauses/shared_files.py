@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Fenced, Invalid
-from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata
 from holdfast.storage.jobs.owner import JobOwner

@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import HoldfastError
-from holdfast.storage.interface import Capabilities, CheckpointStorage
+from holdfast.storage.interface import Capabilities
 from holdfast.storage.testing import other_processes
 from holdfast.storage.testing.checks import (
     names_in,

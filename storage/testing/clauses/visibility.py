@@ -9,8 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import NotFound
-from holdfast.storage.interface import CheckpointStorage
 from holdfast.storage.testing.checks import is_absent, names_in, pattern, reads, require, same
 from holdfast.storage.testing.place import Place, opened
 

@@ -7,8 +7,9 @@ from array import array
 
 import pytest
 
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Invalid
-from holdfast.storage.interface import Buffer, CheckpointStorage, ObjectWriter
+from holdfast.storage.interface import Buffer, ObjectWriter
 from holdfast.storage.testing.checks import (
     is_absent,
     nothing_left,

@@ -25,7 +25,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.distribution import holdfast_version
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 from snapshot_places import UID, stored
 from stored_commands import call, document
 from tried_storages import CheckpointPlace

@@ -23,6 +23,7 @@ from holdfast.runtime.driver.claiming import (
 from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.startup.beginning import Beginning, begin
 from holdfast.storage import (
+    CheckpointStorage,
     Corrupt,
     Fenced,
     FileSystemCheckpointStorage,
@@ -35,7 +36,8 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.registry import OpenStorage
+from holdfast.storage.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import Call, Killed, WatchedStorage
 
 
@@ -172,7 +174,7 @@ def test_a_checkpoint_that_goes_while_it_is_claimed_is_missed() -> None:
     point = RestorePoint(other.job.load(3), other.job)
     other.owner.delete(3)
     with pytest.raises(NotFound, match=r"was deleted by its job before .* one of \(4, 5\)"):
-        claim(point, other.job.storage.job("job"))
+        claim(point, JobStorage(other.job.storage, "job"))
 
 
 def test_a_job_s_own_checkpoint_is_its_own(job: JobStorage) -> None:
@@ -224,13 +226,20 @@ def by_link(request: pytest.FixtureRequest, tmp_path: Path) -> JobStorage:
     return job
 
 
+def same_kind(job: JobStorage) -> OpenStorage:
+    """Opens another root by the class of this job's storage."""
+    kind = type(job.storage)
+    assert issubclass(kind, CheckpointStorage)
+    return kind
+
+
 @pytest.mark.parametrize("claim_mode", [None, "claim"])
 def test_a_job_s_own_checkpoint_by_another_path_is_its_own(
     by_link: JobStorage, tmp_path: Path, claim_mode: str | None
 ) -> None:
     """What is newer is of a history that was left; and nobody fences himself."""
     path = f"{tmp_path}/link/job/{names.checkpoint_folder(2)}"
-    begun = begin(by_link, path, fits, claim_mode=claim_mode, open_storage=type(by_link.storage))
+    begun = begin(by_link, path, fits, claim_mode=claim_mode, open_storage=same_kind(by_link))
     assert isinstance(begun, Beginning)
     assert begun.point is not None
     assert begun.claimed == ()
@@ -245,7 +254,7 @@ def test_a_job_s_own_checkpoint_by_another_path_is_not_left_to_another(
 ) -> None:
     path = f"{tmp_path}/link/job/{names.checkpoint_folder(2)}"
     with pytest.raises(Invalid, match="is its own, and cannot be left to another"):
-        begin(by_link, path, fits, claim_mode="no-claim", open_storage=type(by_link.storage))
+        begin(by_link, path, fits, claim_mode="no-claim", open_storage=same_kind(by_link))
     assert by_link.completed() == (1, 2, 3)
 
 
@@ -253,7 +262,7 @@ def test_a_copy_of_a_job_s_folder_is_another_s(by_link: JobStorage, tmp_path: Pa
     """Though it has the claims of all that ever ran the job."""
     copytree(tmp_path / "mine", tmp_path / "copy")
     path = f"{tmp_path}/copy/job/{names.checkpoint_folder(2)}"
-    begun = begin(by_link, path, fits, open_storage=type(by_link.storage))
+    begun = begin(by_link, path, fits, open_storage=same_kind(by_link))
     assert isinstance(begun, Beginning)
     assert begun.point is not None
     assert begun.point.number_in(by_link) is None
@@ -268,7 +277,7 @@ def test_what_says_nothing_of_use_about_a_claim_is_corrupt(job: JobStorage, said
 
 
 def test_what_is_said_of_a_claim_is_read_again(job: JobStorage) -> None:
-    before = ClaimedCheckpoint(job.storage.job("a job/1"), 7, 3)
+    before = ClaimedCheckpoint(JobStorage(job.storage, "a job/1"), 7, 3)
     (again,) = claimed_before(claims_as_properties([before]), job)
     assert isinstance(again, ClaimedCheckpoint)
     assert (again.job.url, again.checkpoint_id, again.epoch) == (before.job.url, 7, 3)
@@ -386,9 +395,9 @@ def test_a_copy_of_a_job_deletes_nothing_that_the_original_has_claimed(
     run = Run(job, other.path(4), "claim", retained=9)
     claims = run.complete().properties
     (mine,) = claimed_before(claims, job)
-    (copied,) = claimed_before(claims, job.storage.job("a copy"))
+    (copied,) = claimed_before(claims, JobStorage(job.storage, "a copy"))
     assert (mine.is_marked(), copied.is_marked()) == (True, False)
     assert handed_on([copied], job) == ()
-    (later,) = handed_on([mine], job.storage.job("a later job"))
+    (later,) = handed_on([mine], JobStorage(job.storage, "a later job"))
     assert later.is_marked()
     run.keeper.close()

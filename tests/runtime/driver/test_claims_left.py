@@ -22,7 +22,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import WatchedStorage
 
 ENDED = JobResult(job_id="job", status="finished", ended_ms=1)
@@ -169,9 +169,9 @@ def test_an_end_whose_record_cannot_be_read_keeps_nobody_from_opening_the_job(
 
 def test_who_claims_from_a_job_that_has_claimed_deletes_both(other: Other, job: JobStorage) -> None:
     """That one cannot any more: it is fenced."""
-    middle = Run(job.storage.job("middle"), other.path(4), "claim", retained=2)
+    middle = Run(JobStorage(job.storage, "middle"), other.path(4), "claim", retained=2)
     middle.complete()
-    path = f"{job.storage.job('middle').url}/{names.checkpoint_folder(1)}"
+    path = f"{JobStorage(job.storage, 'middle').url}/{names.checkpoint_folder(1)}"
     run = Run(job, path, "claim", retained=2)
     said = run.complete().properties["claimed"]
     assert [(each["job"], each["checkpoint"]) for each in said] == [("middle", 1), ("other", 4)]
@@ -181,15 +181,15 @@ def test_who_claims_from_a_job_that_has_claimed_deletes_both(other: Other, job: 
     later = Run(job, LATEST, None, retained=2)
     later.complete()
     assert other.left() == other.files_of(3, 5)
-    assert job.storage.job("middle").completed() == ()
+    assert JobStorage(job.storage, "middle").completed() == ()
     assert "claimed" not in later.complete().properties
     later.keeper.close()
 
 
 def test_what_is_only_read_brings_no_claim_of_its_job(other: Other, job: JobStorage) -> None:
-    middle = Run(job.storage.job("middle"), other.path(4), "claim", retained=2)
+    middle = Run(JobStorage(job.storage, "middle"), other.path(4), "claim", retained=2)
     middle.complete()
-    path = f"{job.storage.job('middle').url}/{names.checkpoint_folder(1)}"
+    path = f"{JobStorage(job.storage, 'middle').url}/{names.checkpoint_folder(1)}"
     run = Run(job, path, "no-claim")
     assert run.beginning.claimed == ()
     run.keeper.close()
@@ -199,7 +199,7 @@ def test_what_is_only_read_brings_no_claim_of_its_job(other: Other, job: JobStor
 
 
 def test_a_claim_that_leads_nowhere_fences_nobody(job: JobStorage) -> None:
-    owner = job.storage.job("middle").take_over()
+    owner = JobStorage(job.storage, "middle").take_over()
     said = {"storage": "nowhere://x", "job": "other", "checkpoint": 4, "epoch": 1}
     owner.commit(
         CheckpointMetadata(
@@ -210,7 +210,7 @@ def test_a_claim_that_leads_nowhere_fences_nobody(job: JobStorage) -> None:
             properties={"claimed": [said]},
         )
     )
-    path = f"{job.storage.job('middle').url}/{names.checkpoint_folder(1)}"
+    path = f"{JobStorage(job.storage, 'middle').url}/{names.checkpoint_folder(1)}"
     with pytest.raises(Invalid, match="nowhere"):
         begin(job, path, fits, claim_mode="claim")
     owner.check()

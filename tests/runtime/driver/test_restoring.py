@@ -14,12 +14,13 @@ from holdfast.storage import (
     CheckpointMetadata,
     Invalid,
     JobManagerCheckpointStorage,
+    JobStorage,
     NotFound,
     OperatorState,
     StateSnapshot,
     load_storage,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 from simulated_jobs import MAX_PARALLELISM, SOURCES, Shelf, job_plan
 from simulated_world import World
 
@@ -142,7 +143,7 @@ def test_the_jobs_own_storage_reads_what_lies_in_it() -> None:
         CheckpointMetadata(job_id="job", checkpoint_id=5, triggered_ms=0, completed_ms=0)
     )
     for path in (f"secret://place/job/chk-{5:020}", f"{job.url}/chk-{5:020}"):
-        found = find_restore_point(job.storage.job("other"), path)
+        found = find_restore_point(JobStorage(job.storage, "other"), path)
         assert found is not None
         assert found.folder.storage is job.storage
 

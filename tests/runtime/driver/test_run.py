@@ -27,7 +27,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 from run_stage import (
     Stage,
     completes,

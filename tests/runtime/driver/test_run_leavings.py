@@ -26,6 +26,7 @@ from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import (
     JobManagerCheckpointStorage,
     JobResult,
+    JobStorage,
     SavepointFolder,
     StateSnapshot,
     Unavailable,
@@ -156,7 +157,7 @@ def test_a_job_that_is_cancelled_says_what_it_has_claimed_and_not_deleted() -> N
     """Also before its first checkpoint, which would say so: an earlier run had claimed it."""
     other = Other(JobManagerCheckpointStorage())
     slow = WatchedStorage(other.job.storage, before=Refuses("other"))
-    mine = other.job.storage.job("job")
+    mine = JobStorage(other.job.storage, "job")
     earlier = ClaimedCheckpoint(slow.job("other"), 4, other.owner.epoch, by=mine.mark)
     earlier.mark()
     earlier.release()

@@ -33,10 +33,10 @@ from holdfast.storage.jobs.cleaning import (
     is_job_folder,
     jobs_in,
 )
-from holdfast.storage.jobs.decisions import Start
 from holdfast.storage.jobs.envelope import seal
 from holdfast.storage.jobs.job import job_in
 from holdfast.storage.jobs.metadata import encode_metadata
+from holdfast.storage.jobs.owner_records import Start
 from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage
 

@@ -24,11 +24,10 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.jobs.cleaning import find_leftovers, find_orphans, release_held
-from holdfast.storage.jobs.decisions import Held
 from holdfast.storage.jobs.envelope import seal
 from holdfast.storage.jobs.job import job_in
 from holdfast.storage.jobs.metadata import METADATA_VERSION, decode_metadata
-from holdfast.storage.jobs.owner import HELD_VERSION
+from holdfast.storage.jobs.owner_records import Held
 
 HONEST = "shared/00000000000000000001-slot-0-00aa"
 ELSEWHERE = [
@@ -146,7 +145,7 @@ def test_who_goes_on_with_deleting_deletes_nothing_for_a_crafted_record(
     token = job.newest_start()
     assert token is not None
     held = Held(epoch=owner.epoch, owner=token.owner, checkpoint_id=1, files=(HONEST,))
-    data = forged(held, "owner hold", HELD_VERSION, file)
+    data = forged(held, "owner hold", 1, file)
     storage.write(f"{job.folder}/{names.held(owner.epoch, token.owner)}", data)
     with pytest.raises(Corrupt):
         release_held(job, owner, 1)

@@ -5,7 +5,8 @@ from itertools import chain, combinations, product
 import pytest
 
 from holdfast.storage.jobs import decisions
-from holdfast.storage.jobs.decisions import Created, Facts, Spared, Start, Stored
+from holdfast.storage.jobs.decisions import Created, Facts, Spared, Stored
+from holdfast.storage.jobs.owner_records import Start
 
 NUMBERS = (1, 2, 3, 4)
 

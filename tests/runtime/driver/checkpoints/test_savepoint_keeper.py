@@ -34,7 +34,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.jobs.metadata import SAVED_AT
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import Call, WatchedStorage
 from waiting import wait_until
 

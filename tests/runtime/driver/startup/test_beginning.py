@@ -26,7 +26,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.jobs.restore_points import RestorePoint
+from holdfast.storage.restore_points import RestorePoint
 
 ENDED_MS = 1_700_000_000_000
 

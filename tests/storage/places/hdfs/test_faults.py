@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from holdfast.storage import Invalid, ManualClock, NotFound, SystemClock, Unavailable, load_storage
-from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.checkpoint_storage import CheckpointStorage
 from servers.hdfs import HdfsServer
 from servers.hdfs_ha import HdfsPair
 from servers.ports import LOOPBACK, Ports

@@ -14,6 +14,7 @@ from holdfast.storage import (
     TooLarge,
     Unavailable,
 )
+from holdfast.storage.places.s3.connection import connection
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
 from s3_answerer import (
     OK,
@@ -149,7 +150,7 @@ class TestErrors:
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("a mistake\nof many lines")
 
-        here = storage._verbs._requests.connection
+        here = connection(storage._options)
         monkeypatch.setattr(here.client, "get_object", broken)
         with pytest.raises(Unavailable, match=r"RuntimeError: a mistake \(tried once\)"):
             storage.read("a")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from holdfast.storage import names
 from holdfast.storage.errors import Invalid, NotFound
-from holdfast.storage.interface import CheckpointStorage
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs.job import JobStorage, job_in
 from holdfast.storage.jobs.metadata import SAVED_AT, CheckpointMetadata
 from holdfast.storage.jobs.savepoint import SavepointFolder
@@ -72,7 +72,9 @@ def is_checkpoint_path(path: str) -> bool:
 
 
 def checkpoint_at(
-    path: str, open_root: OpenStorage, open_storage: OpenStorage = load_storage
+    path: str,
+    open_root: Callable[[str], ObjectStorage],
+    open_storage: OpenStorage = load_storage,
 ) -> RestorePoint | None:
     """The checkpoint in whose folder, or to whose `_metadata`, a path or URL leads.
 
@@ -122,9 +124,7 @@ def checkpoint_of_job(
         ) from error
 
 
-def savepoint_folder(
-    url: str, mine: CheckpointStorage, open_storage: OpenStorage
-) -> SavepointFolder:
+def savepoint_folder(url: str, mine: ObjectStorage, open_storage: OpenStorage) -> SavepointFolder:
     """The folder of a savepoint at a URL, of whatever name; `open_storage` is as for `storage_at`.
 
     Raises:

@@ -1,0 +1,287 @@
+"""What is recorded in a job's folder: owners' records, commit points, names of files.
+
+Reads, and judges what it has read by `holdfast.storage.jobs.decisions`. Only the job's name is
+written here: all else that changes a job's folder needs an owner's right (`claiming`, `owner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from holdfast.storage import names
+from holdfast.storage.errors import Corrupt, NotFound
+from holdfast.storage.interface import ObjectStorage
+from holdfast.storage.jobs import decisions
+from holdfast.storage.jobs.decisions import Stored
+from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.jobs.metadata import CheckpointMetadata, decode_metadata
+from holdfast.storage.jobs.owner_records import Held, Start, decode_held, decode_start
+from holdfast.storage.jobs.result import JobResult, decode_result
+from holdfast.storage.segments.folder import StateFolder
+
+__all__ = ["JobFolder", "job_id_of"]
+
+_NAME, _NAME_VERSION = "job name", 1
+
+
+class _Name(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    job_id: str
+
+
+class JobFolder(StateFolder):
+    """The folder of one job as it is stored, before an owner or a reader makes use of it."""
+
+    def __init__(self, storage: ObjectStorage, job_id: str) -> None:
+        super().__init__(storage, names.job_folder(job_id))
+        self.job_id = job_id
+
+    def keep_name(self) -> None:
+        """Leave a record of the job's name, if that of its folder does not tell it.
+
+        Raises:
+            Corrupt: there is another one.
+            Unavailable: the storage did not answer.
+        """
+        if names.is_cut(self.folder):
+            mine = seal(_NAME, _NAME_VERSION, _Name(job_id=self.job_id))
+            existing = self.storage.create(self.name_of(names.job_name()), mine)
+            if existing not in (None, mine):
+                raise _misnamed(f"{self.url}/{names.job_name()}", self.job_id)
+
+    def completed(self) -> tuple[int, ...]:
+        """The numbers of all completed checkpoints, ascending.
+
+        While somebody takes over, the last one of the older owner may be among them and turn out
+        void a moment later. What an owner answers is final.
+
+        Raises:
+            Corrupt: an owner's record is damaged.
+            Invalid: an owner's record, or a checkpoint after a takeover, is of a newer format.
+            Unavailable: the storage did not answer.
+        """
+        listed = [found.checkpoint_id for found in self.checkpoint_objects() if found.is_metadata]
+        return self.judged(listed, *self.begun()).completed  # after the listing: see `commit`
+
+    def result(self) -> JobResult | None:
+        """How the job has ended; None if it has not, or was opened again since.
+
+        While somebody takes over, the answer may turn out void a moment later, as that of
+        `completed`. What an owner answers is final.
+
+        Raises:
+            Corrupt: the record, or an owner's, is damaged; names the file.
+            Invalid: it was written in a newer format.
+            Unavailable: the storage did not answer.
+        """
+        looked, start = None, self.newest_start()
+        while start != looked:  # else somebody took over meanwhile, and has the record now
+            found = self.result_of(start)
+            if found is not None:
+                return found
+            looked, start = start, self.newest_start()
+        return None
+
+    def owner_records(self) -> list[names.OwnerRecord]:
+        """What the names of all claims, start documents and results say, by ascending epoch."""
+        start = len(self.folder) + 1
+        listed = self.storage.list(f"{self.folder}/{names.owners_prefix()}")
+        found = (names.parse_owner(info.name[start:]) for info in listed)
+        return [record for record in found if record is not None]
+
+    def newest_start(self) -> Start | None:
+        """The newest owner's start document.
+
+        Raises:
+            Corrupt: it is damaged.
+            Invalid: it was written in a newer format.
+        """
+        return self.begun()[0]
+
+    def begun(self) -> tuple[Start | None, tuple[range, ...]]:
+        """The newest owner's start document, and the numbers that are void by its records.
+
+        Raises as `newest_start` does.
+        """
+        records = self.owner_records()
+        start = self._newest_start(records)
+        if start is None:
+            return None, ()
+        mine = (start.epoch, start.owner)
+        return start, tuple(
+            each.numbers
+            for each in records
+            if each.kind == "void" and (each.epoch, each.token) == mine
+        )
+
+    def _newest_start(self, records: list[names.OwnerRecord]) -> Start | None:
+        for record in reversed(records):
+            if record.kind != "start" or record.token is None:
+                continue
+            data, where = self._record(names.start(record.epoch, record.token))
+            if data is not None:  # else a newer owner has just deleted it
+                return decode_start(data, where=where)
+        return None
+
+    def result_of(self, start: Start | None) -> JobResult | None:
+        """The result recorded by the owner that began with `start`; raises as `result` does."""
+        if start is None:
+            return None
+        data, where = self._record(names.result(start.epoch, start.owner))
+        return None if data is None else decode_result(data, job_id=self.job_id, where=where)
+
+    def held_by(self, start: Start | None) -> Held | None:
+        """What the owner that began with `start` has restored of the job itself, if it has.
+
+        Raises:
+            Corrupt: its record is damaged.
+            Invalid: it was written in a newer format.
+        """
+        if start is None:
+            return None
+        data, where = self._record(names.held(start.epoch, start.owner))
+        return None if data is None else decode_held(data, where=where)
+
+    def _record(self, name: str) -> tuple[bytes | None, str]:
+        """A record, None if it is not there; and its URL."""
+        return _read_if_there(self.storage, self.name_of(name)), f"{self.url}/{name}"
+
+    def judged(
+        self, listed: list[int], start: Start | None, void: Collection[range] = ()
+    ) -> decisions.Judgement:
+        """Which of the listed commit points count, reading those that must be read."""
+        left = sorted(set(listed) - set(decisions.among(listed, void)))
+        epochs = {number: self._epoch_of(number) for number in decisions.unjudged(left, start)}
+        present = [number for number in listed if epochs.get(number) != 0]
+        return decisions.judge(present, start, epochs, void)
+
+    def _epoch_of(self, checkpoint_id: int) -> int | None:
+        """Who committed it; None when it cannot be read, 0 when it has just been deleted."""
+        try:
+            return self.read_metadata(checkpoint_id).epoch
+        except NotFound:
+            return 0
+        except Corrupt:
+            return None
+
+    def checkpoint_objects(self) -> Iterator[names.CheckpointObject]:
+        """What the names of the checkpoints' own objects say, in ascending order."""
+        return self._objects(names.checkpoints_prefix())
+
+    def shared_objects(self) -> Iterator[names.CheckpointObject]:
+        """What the names of files say that several checkpoints may use, in ascending order."""
+        return self._objects(names.shared_prefix())
+
+    def _objects(self, prefix: str) -> Iterator[names.CheckpointObject]:
+        start = len(self.folder) + 1
+        for info in self.storage.list(f"{self.folder}/{prefix}"):
+            found = names.parse_checkpoint_object(info.name[start:])
+            if found is not None:
+                yield found
+
+    def stored_objects(self) -> Iterator[Stored]:
+        """Everything in the folder, by its names alone; unfinished writes last.
+
+        What comes or goes during the listing may be missed or shown.
+
+        Raises:
+            Unavailable: the storage did not answer.
+        """
+        prefix = self.name_of("")
+        for info in self.storage.list(prefix):
+            name = info.name[len(prefix) :]
+            yield _describe(name, name, info.size_bytes)
+        for write in self.storage.unfinished(prefix):
+            target = write.target[len(prefix) :]
+            yield _describe(write.name[len(prefix) :], target, write.size_bytes)
+
+    def read_metadata(self, checkpoint_id: int) -> CheckpointMetadata:
+        """The commit point of this number, whether or not it counts; raises as `load` does."""
+        data, where = self._record(names.metadata(checkpoint_id))
+        if data is None:
+            raise self.no_checkpoint(checkpoint_id)
+        metadata = decode_metadata(data, where=where)
+        if (metadata.job_id, metadata.checkpoint_id) != (self.job_id, checkpoint_id):
+            raise Corrupt(
+                "a checkpoint's `_metadata` lies in a place that is not its own",
+                where=where,
+                expected=f"job {self.job_id!r}, checkpoint {checkpoint_id}",
+                found=f"job {metadata.job_id!r}, checkpoint {metadata.checkpoint_id}",
+                fix="Move the folder back to where it was written",
+            )
+        return metadata
+
+    def no_checkpoint(self, checkpoint_id: int) -> NotFound:
+        """The error for a checkpoint that is not there, or does not count."""
+        return NotFound(
+            f"job {self.job_id!r} has no completed checkpoint {checkpoint_id}",
+            where=self.url,
+            fix="List the completed ones, and restore one of those",
+        )
+
+
+def _describe(name: str, target: str, size_bytes: int) -> Stored:
+    """What the name of an object says, or the target of an unfinished write."""
+    finished = name == target
+    owner = names.parse_owner(target)
+    if owner is not None:
+        is_claim = owner.kind == "claim"
+        return Stored(
+            name, finished, owner_epoch=owner.epoch, is_claim=is_claim, size_bytes=size_bytes
+        )
+    found = names.parse_checkpoint_object(target)
+    if found is None:
+        return Stored(name, finished, size_bytes=size_bytes)
+    return Stored(
+        name,
+        finished,
+        found.checkpoint_id,
+        is_metadata=found.is_metadata,
+        is_shared=found.shared,
+        size_bytes=size_bytes,
+    )
+
+
+def job_id_of(storage: ObjectStorage, folder: str) -> str:
+    """The job whose folder has this name in a storage.
+
+    Raises:
+        NotFound: it is no folder of a job.
+        Corrupt: the record of the job's name is damaged, or another job's.
+        Invalid: that record was written in a newer format.
+        Unavailable: the storage did not answer.
+    """
+    job_id = names.unescape(folder)
+    if job_id is not None:
+        return job_id
+    where = f"{folder}/{names.job_name()}"
+    data = _read_if_there(storage, where) if names.is_cut(folder) else None
+    if data is None:
+        raise NotFound(
+            "this is no folder of a job",
+            where=storage.url_of(folder) if names.is_legal(folder) else repr(folder),
+            expected=f"one that is called after its job, or has a record {names.job_name()}",
+            fix="Look whether the path is right, and whether all of the folder was copied",
+        )
+    url = storage.url_of(where)
+    found = unseal(data, kind=_NAME, version=_NAME_VERSION, body=_Name, where=url)
+    if names.job_folder(found.job_id) != folder:
+        raise _misnamed(url, found.job_id)
+    return found.job_id
+
+
+def _read_if_there(storage: ObjectStorage, name: str) -> bytes | None:
+    try:
+        return storage.read(name)
+    except NotFound:
+        return None
+
+
+def _misnamed(where: str, job_id: str) -> Corrupt:
+    return Corrupt(
+        "the record of a job's name lies in a place that is not its own",
+        where=where,
+        expected=f"the name of the job whose folder this is, such as {job_id[:40]!r}",
+        fix="Move the folder back to where it was written",
+    )
