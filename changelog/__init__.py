@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from holdfast.changelog.backend import ChangelogStateBackend
 from holdfast.changelog.options import ChangelogOptions
-from holdfast.changelog.storages import StateChangelogStorage
+from holdfast.changelog.writing.storages import StateChangelogStorage
 
 __all__ = ["ChangelogOptions", "ChangelogStateBackend", "StateChangelogStorage"]

@@ -13,13 +13,13 @@ from holdfast.backends.keyed.backend import KeyedStateBackend, Opening
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.snapshots.snapshotter import Snapshots
 from holdfast.backends.tables.contract import TableStore
-from holdfast.changelog.local_copies import CopiesFirst, LocalCopies
 from holdfast.changelog.options import ChangelogOptions
-from holdfast.changelog.places import Logging, LogPlace
+from holdfast.changelog.recording.store import LoggedStore
 from holdfast.changelog.snapshots import ChangelogSnapshots
-from holdfast.changelog.storages import load_changelog_storage
-from holdfast.changelog.store import LoggedStore
-from holdfast.changelog.uploading import LogUploader
+from holdfast.changelog.writing.local_copies import CopiesFirst, LocalCopies
+from holdfast.changelog.writing.storages import load_changelog_storage
+from holdfast.changelog.writing.target import Logging, LogPlace
+from holdfast.changelog.writing.uploader import LogUploader
 from holdfast.storage import Entropy, Invalid, SystemEntropy
 
 __all__ = ["ChangelogStateBackend"]

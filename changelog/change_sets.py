@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from holdfast.backends.blocks.changes import Added, Change, Removed, SetHead, encode_set
 from holdfast.backends.tables.contract import TableStore
-from holdfast.changelog.recorded import Recorded
-from holdfast.changelog.store import TakenChanges
+from holdfast.changelog.recording.recorders import Recorded
+from holdfast.changelog.recording.store import TakenChanges
 from holdfast.storage import Handle
 
 __all__ = ["ChangeSet", "Encoded"]

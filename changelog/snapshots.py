@@ -33,10 +33,10 @@ from holdfast.backends.snapshots.snapshotter import (
     Snapshotter,
 )
 from holdfast.backends.snapshots.workers import SnapshotWorker
-from holdfast.changelog.log import LogWriter, OperatorLog
-from holdfast.changelog.materializing import Schedule
-from holdfast.changelog.places import Logging, LogPlace, SharedFiles
-from holdfast.changelog.store import LoggedStore
+from holdfast.changelog.materialization import Schedule
+from holdfast.changelog.operator_log import LogWriter, OperatorLog
+from holdfast.changelog.recording.store import LoggedStore
+from holdfast.changelog.writing.target import Logging, LogPlace, SharedFiles
 from holdfast.storage import Clock, Handle, HoldfastError, StateSnapshot, Unavailable
 
 __all__ = ["ChangelogSnapshots"]

@@ -29,7 +29,7 @@ DELETERS = {
     "backends/rocksdb/database.py": "in the store's own working directory",
     "backends/rocksdb/files.py": "likewise",
     "backends/rocksdb/options.py": "likewise",
-    "changelog/local_copies.py": "in the folder of copies, which has a marker, by checked names",
+    "changelog/writing/local_copies.py": "by checked names, in the marked folder of copies",
     "runtime/sinks/files/local_place.py": "hidden files of a sink, with checked names",
     "runtime/sinks/files/fsspec_place.py": "likewise",
     "runtime/control/registry.py": "files of runs that nobody serves, by their whole names",

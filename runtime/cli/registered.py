@@ -108,7 +108,7 @@ def _tried_storage(name: str, factory: Callable[..., Any]) -> Mapping[str, Any]:
 def _kinds() -> Mapping[str, _Kind]:
     """Backends are loaded here: other commands do without them, and are faster by a second."""
     from holdfast.backends import load_backend, registered_backends  # noqa: PLC0415
-    from holdfast.changelog.storages import (  # noqa: PLC0415
+    from holdfast.changelog.writing.storages import (  # noqa: PLC0415
         load_changelog_storage,
         registered_changelog_storages,
     )

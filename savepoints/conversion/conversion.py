@@ -14,7 +14,6 @@ import msgspec
 
 from holdfast.backends import StateBackend
 from holdfast.backends.snapshots.neutral import TableInfo
-from holdfast.savepoints import StoredSnapshot
 from holdfast.savepoints.conversion.copying import Carrier, check_unkeyed
 from holdfast.savepoints.conversion.destination import Destination
 from holdfast.savepoints.conversion.pieces import Phase, Task, Work, whole_tables
@@ -26,6 +25,7 @@ from holdfast.savepoints.conversion.plan import (
 )
 from holdfast.savepoints.conversion.results import PieceResult, Spilled, added_up
 from holdfast.savepoints.conversion.runners import Runner
+from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.readers import OperatorReader
 from holdfast.savepoints.reading.row_sums import RowSums
 from holdfast.savepoints.writing.keyed_writer import check_holds

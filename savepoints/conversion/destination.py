@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from itertools import islice
 
-from holdfast.savepoints import StoredSnapshot
 from holdfast.savepoints.conversion.journal import FOLDER, RUNNING, TASKS, Journal
 from holdfast.savepoints.conversion.plan import ConversionPlan
 from holdfast.savepoints.conversion.presence import Presence
+from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.storage import (
     CheckpointMetadata,
     Invalid,

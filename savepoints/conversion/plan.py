@@ -15,7 +15,7 @@ from holdfast.backends import key_groups_of_slots
 from holdfast.backends.keys.groups import KeyGroupRange, check_parallelism
 from holdfast.backends.snapshots.neutral import ENTRIES_KIND, PARQUET_KIND
 from holdfast.backends.snapshots.restores import KEYED_KINDS
-from holdfast.savepoints import StoredSnapshot
+from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.storage import CheckpointMetadata, Invalid, NotFound, OperatorState, StateSnapshot
 from holdfast.storage.jobs.metadata import encode_metadata
 

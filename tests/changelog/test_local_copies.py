@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.backends import EarlyFiles, KeyGroupRange, ListStateDescriptor, ValueStateDescriptor
 from holdfast.changelog import ChangelogStateBackend
-from holdfast.changelog.local_copies import CopiesFirst, LocalCopies
+from holdfast.changelog.writing.local_copies import CopiesFirst, LocalCopies
 from holdfast.storage import (
     FileHandle,
     JobStorage,

@@ -10,9 +10,9 @@ import pytest
 from holdfast.backends import HashMapStateBackend, KeyGroupRange, StateBackend
 from holdfast.backends.tables.contract import StateKind, TableSpec, ValueTable
 from holdfast.backends.testing.table_clauses.stores import Tables
-from holdfast.changelog import tables as logged_tables
-from holdfast.changelog.store import LoggedStore
-from holdfast.changelog.tables import LoggedValueTable
+from holdfast.changelog.recording import tables as logged_tables
+from holdfast.changelog.recording.store import LoggedStore
+from holdfast.changelog.recording.tables import LoggedValueTable
 
 KEYS = range(400)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.changelog import ChangelogOptions
-from holdfast.changelog.materializing import Schedule
+from holdfast.changelog.materialization import Schedule
 
 MANY = 10**9
 

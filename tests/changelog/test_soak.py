@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from changelog_soak import Plan, Reading, Soak, check_bounded, written
-from holdfast.changelog.recorded import ListChanges
+from holdfast.changelog.recording.recorders import ListChanges
 from tried_backends import REGISTERED, backend_named
 
 MINUTES = float(os.environ.get("HOLDFAST_SOAK_MINUTES", "60"))

@@ -13,8 +13,8 @@ import pytest
 from holdfast.backends import Segments
 from holdfast.changelog import ChangelogOptions, StateChangelogStorage
 from holdfast.changelog.change_sets import ChangeSet, Encoded
-from holdfast.changelog.local_copies import LocalCopies
-from holdfast.changelog.uploading import LogUploader
+from holdfast.changelog.writing.local_copies import LocalCopies
+from holdfast.changelog.writing.uploader import LogUploader
 from holdfast.storage import (
     Buffer,
     FileHandle,

@@ -10,7 +10,7 @@ from holdfast.backends.blocks.block import Block
 from holdfast.backends.tables.contract import ListTable, MapTable, Table, ValueTable
 from holdfast.backends.tables.timer_queues import Timer, TimerQueue
 from holdfast.backends.values.normalizing import has_none
-from holdfast.changelog.recorded import (
+from holdfast.changelog.recording.recorders import (
     ListChanges,
     MapChanges,
     Recorded,

@@ -26,7 +26,7 @@ from holdfast.backends.snapshots.logs import LogInfo, LogSegment
 from holdfast.backends.snapshots.neutral import Segments, SnapshotFuture, TableInfo
 from holdfast.backends.tables.contract import TableStore
 from holdfast.changelog.change_sets import ChangeSet
-from holdfast.changelog.store import TakenChanges
+from holdfast.changelog.recording.store import TakenChanges
 from holdfast.storage import FileHandle, Handle
 
 __all__ = [

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.snapshots.neutral import Segments
-from holdfast.changelog.local_copies import LocalCopies
 from holdfast.changelog.options import ChangelogOptions
-from holdfast.changelog.uploading import LogUploader
+from holdfast.changelog.writing.local_copies import LocalCopies
+from holdfast.changelog.writing.uploader import LogUploader
 from holdfast.storage import JobStorage
 
 __all__ = ["LogPlace", "Logging", "SharedFiles"]

@@ -24,8 +24,8 @@ from holdfast.backends.tables.contract import (
 from holdfast.backends.tables.files import TableFiles
 from holdfast.backends.tables.metrics import StateMetrics
 from holdfast.backends.tables.timer_queues import TimerQueue
-from holdfast.changelog.recorded import Recorded, TimerChanges
-from holdfast.changelog.tables import (
+from holdfast.changelog.recording.recorders import Recorded, TimerChanges
+from holdfast.changelog.recording.tables import (
     LoggedListTable,
     LoggedMapTable,
     LoggedTable,

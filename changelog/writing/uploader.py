@@ -18,9 +18,9 @@ from functools import partial
 
 from holdfast.backends import Segments
 from holdfast.changelog.change_sets import ChangeSet
-from holdfast.changelog.local_copies import LocalCopies
 from holdfast.changelog.options import ChangelogOptions
-from holdfast.changelog.storages import StateChangelogStorage
+from holdfast.changelog.writing.local_copies import LocalCopies
+from holdfast.changelog.writing.storages import StateChangelogStorage
 from holdfast.storage import (
     Clock,
     FileHandle,
