@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields
 
 from holdfast.storage import Invalid
+from holdfast.storage.registry import text_fix
 from holdfast.storage.segments.handles import LZ4
 
 __all__ = ["ChangelogOptions"]
@@ -76,6 +77,7 @@ class ChangelogOptions:
                     f"changelog option {each.name} is out of range",
                     expected=expected.text,
                     found=repr(value),
+                    fix=text_fix(value),
                 )
         if self.persist_threshold_bytes > self.max_in_flight_bytes:
             raise Invalid(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from holdfast.storage.errors import Invalid
 
-__all__ = ["check_options", "load", "registered", "unknown_name"]
+__all__ = ["check_options", "did_you_mean", "load", "registered", "unknown_name"]
 
 
 def registered(group: str, what: str) -> dict[str, EntryPoint]:
@@ -42,8 +43,14 @@ def unknown_name(
     return Invalid(
         f"no {what} is registered as {name!r}",
         expected=f"one of {', '.join(sorted(names))}{also}",
-        fix=f"Install the plug-in that registers it in {group!r}",
+        fix=f"{did_you_mean(name, names)}Install the plug-in that registers it in {group!r}",
     )
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A question that names the nearest of the names, with a space behind it; else nothing."""
+    near = get_close_matches(name, names, n=1)
+    return f"Did you mean {near[0]!r}? " if near else ""
 
 
 def load(entry: EntryPoint, what: str) -> Callable[..., Any]:
@@ -78,6 +85,7 @@ def check_options(factory: Callable[..., Any], options: Collection[str], what: s
             f"{what} option {unknown[0]!r} is not known",
             where=getattr(factory, "__name__", repr(factory)),
             expected=f"one of {', '.join(sorted(known - {'url'})) or 'none: it has no options'}",
+            fix=did_you_mean(unknown[0], known - {"url"}).rstrip(),
         )
 
 

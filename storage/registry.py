@@ -8,9 +8,10 @@ goes to the filesystem storage.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from holdfast.storage import plugins
@@ -27,6 +28,7 @@ __all__ = [
     "registered_storages",
     "storage_at",
     "storage_factory",
+    "text_fix",
     "whole_url",
 ]
 
@@ -95,6 +97,14 @@ def whole_url(path: str) -> str:
     Raises:
         Invalid: it is empty, there is no such user as `~user`, or nothing where you are any more.
     """
+    given: object = path  # whatever the caller has passed
+    if not isinstance(given, str):
+        raise Invalid(
+            "this names no place",
+            expected="text: a path or a URL",
+            found=repr(given),
+            fix=text_fix(given),
+        )
     if "://" in path:
         return path
     if not path.strip():  # else it would be where you are: a variable of a shell that is not set
@@ -107,13 +117,22 @@ def whole_url(path: str) -> str:
         ) from error
 
 
+def text_fix(given: object) -> str:
+    """What to do about a place that is given as a path of Python's, and not as text.
+
+    Places may be URLs, and `Path("s3://bucket")` is `s3:/bucket`, a folder: so none is taken.
+    """
+    return f'Pass it as text: "{given}"' if isinstance(given, os.PathLike) else ""
+
+
 def named_for_all(url_or_name: str) -> str:
     """What names the same place in every process: a path from where this one is becomes whole.
 
     Raises:
         Invalid: as `whole_url`.
     """
-    return whole_url(url_or_name) if _is_path(url_or_name) else url_or_name
+    is_text = isinstance(url_or_name, str)
+    return whole_url(url_or_name) if not is_text or _is_path(url_or_name) else url_or_name
 
 
 def _is_path(text: str) -> bool:
@@ -130,7 +149,7 @@ def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:
             "this names no storage",
             expected="text: a path, a URL, a registered name",
             found=repr(given),
-            fix=f'Pass it as text: "{given}"' if isinstance(given, PurePath) else "",
+            fix=text_fix(given),
         )
     if _is_path(url_or_name):
         return FileSystemCheckpointStorage, True

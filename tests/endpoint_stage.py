@@ -98,12 +98,12 @@ class Live:
 
 
 @contextmanager
-def live_job(folder: Path) -> Iterator[Live]:
+def live_job(folder: Path, *, name: str = "job") -> Iterator[Live]:
     """A job, which has failed once, until it is cancelled, at the latest here.
 
     Attempts must be played: see `play_attempts`.
     """
-    stage = Stage([fails, runs_until_cancelled])
+    stage = Stage([fails, runs_until_cancelled], job_name=name)
     handle = JobHandle(stage.run, stage.job, {}, ())
     endpoint = open_endpoint(
         handle,

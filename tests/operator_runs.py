@@ -33,6 +33,7 @@ class Collected:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     sides: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
     marks: list[int | str] = field(default_factory=list)
+    shows_times: bool = True
 
     def emit(self, batch: pa.RecordBatch) -> None:
         assert batch.num_rows
@@ -59,6 +60,8 @@ class Collected:
     def taken(self) -> list[Row]:
         """The rows since the last time, and none of them again."""
         batches, self.batches = self.batches, []
+        if not self.shows_times:
+            batches = [batch.drop_columns([EVENT_TIME]) for batch in batches]
         return tuples(batches)
 
     def taken_side(self, tag: str) -> list[Row]:
@@ -158,9 +161,13 @@ def opened(
     spec: OperatorSpec,
     clock: ManualClock | None = None,
     output: Collected | None = None,
+    *,
+    shows_times: bool = True,
     **options: Any,
 ) -> Slot:
+    """The operator in a slot; `shows_times` says whether results have their event time."""
     output, clock = output or Collected(), clock or ManualClock(1_000)
+    output.shows_times = shows_times
     context = context_of(output, clock, **options)
     operator = spec.build()
     try:

@@ -80,11 +80,12 @@ class Stage:
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
     server: PlayedServer | None = None
     room: Room | None = None
+    job_name: str = "job"
     now: ClassVar[Any] = None
 
     def __post_init__(self) -> None:
         Stage.now = self
-        self.job = load_storage("memory://").job("job")
+        self.job = load_storage("memory://").job(self.job_name)
         self.owner = self.job.take_over()
         self.run = self.started(None)
 
@@ -128,7 +129,7 @@ class Stage:
         part = StateSnapshot(kind="test/1", attributes={"of": number})
         state = OperatorState(parallelism=2, max_parallelism=16, parts=(part,))
         metadata = CheckpointMetadata(
-            job_id="job",
+            job_id=self.job_name,
             checkpoint_id=number,
             triggered_ms=0,
             completed_ms=0,

@@ -267,7 +267,9 @@ def _check_name(name: str, value: Any) -> None:
         close = get_close_matches(name, known.keys() - _REFUSED)
         raise Invalid(
             f"the option {name!r} of RocksDB is not known",
-            expected=f"one of {', '.join(close or sorted(known.keys() - _REFUSED))}",
+            expected=f"one of {', '.join(close)}"
+            if close
+            else "a name that RocksDB has in its file OPTIONS, such as write_buffer_size",
         )
 
 

@@ -93,6 +93,14 @@ class TimerService:
         """Take the request back, if there is one."""
         self._processing.delete(timestamp, namespace)
 
+    def moment(self, timestamp: Any) -> int:
+        """The time of a timer as it is kept.
+
+        Raises:
+            Invalid: it is no int of 64 bits.
+        """
+        return self._event.moment(timestamp)
+
     def due_event_time(self, watermark: int) -> Iterator[Timer]:
         """Remove and answer the timers up to `watermark`, in order of time.
 
@@ -132,7 +140,7 @@ class _Timers:
         hash(key)  # raises when there is no current key
         if self._namespaces is not None or namespace is not NO_NAMESPACE:
             namespace = self._space(namespace)
-        self._queue.add(self._moment(timestamp), key, namespace)
+        self._queue.add(self.moment(timestamp), key, namespace)
 
     def delete(self, timestamp: int, namespace: Any) -> None:
         context = self._context
@@ -141,7 +149,7 @@ class _Timers:
         hash(key)
         if self._namespaces is not None or namespace is not NO_NAMESPACE:
             namespace = self._space(namespace)
-        self._queue.remove(self._moment(timestamp), key, namespace)
+        self._queue.remove(self.moment(timestamp), key, namespace)
 
     def due(self, until: int) -> Iterator[Timer]:
         self._context.check_thread()
@@ -151,9 +159,10 @@ class _Timers:
         self._context.check_thread()
         return self._queue.first_moment()
 
-    def _moment(self, timestamp: Any) -> Any:
+    def moment(self, timestamp: Any) -> int:
         try:
-            return self._canonical(timestamp)
+            moment: int = self._canonical(timestamp)
+            return moment
         except Invalid:
             raise Invalid(
                 "the time of a timer is no whole number of milliseconds",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from holdfast.runtime.durations import Duration, duration_ms
 from holdfast.runtime.settings import check_choice, check_count, check_number, check_switch
 from holdfast.storage import Invalid
+from holdfast.storage.registry import text_fix
 
 __all__ = ["CheckpointConfig"]
 
@@ -71,6 +72,7 @@ class CheckpointConfig:
                 "savepoint_dir is not a directory",
                 expected="a path or a URL, or None",
                 found=repr(self.savepoint_dir),
+                fix=text_fix(self.savepoint_dir),
             )
         check_switch(self.final_checkpoint, name="final_checkpoint")
         _ = (self.interval_ms, self.timeout_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Annotated
 
 import typer
@@ -148,11 +148,11 @@ def _is_job(target: str) -> bool:
     Raises:
         NotFound: it is the name of neither.
     """
-    if "/" in target or target.startswith((".", "~")):
+    if "://" in target or target.startswith((".", "~", "/")):
         return False
-    if runs_named(target, look().found):
+    if runs_named(target, look().found):  # a job's name may have slashes, too
         return True
-    if Path(target).exists():
+    if "/" in target or os.path.exists(target):  # a name too long is none
         return False
     raise NotFound(
         f"{target!r} is no running job of yours, and no folder",

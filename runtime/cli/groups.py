@@ -5,12 +5,15 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
+import typer
 from typer.core import TyperGroup
 
 from holdfast.storage import NotFound
 
 __all__ = ["ListsByDefault", "TakesByDefault"]
 
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""Wrong arguments of any kind. Typer has its own copy of click, and does not export this class."""
 _WORD = "holdfast.word"
 """In what a group remembers of a call: the word before which its command was left out."""
 
@@ -27,13 +30,16 @@ class _WithDefault(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _UsageError:
+            word, hint = self._word(ctx)
+            if hint:  # such as `lst PATH`, which `list` takes for one argument too many
+                ctx.fail(f"{word!r} is no command of `{ctx.command_path}`. {hint.rstrip()}")
+            raise
         except NotFound as error:
-            word = ctx.meta.get(_WORD, "")
+            word, hint = self._word(ctx)
             if not word.replace("-", "").isalpha():  # no command could have this name
                 raise
-            near = get_close_matches(word, self.commands, n=1, cutoff=0.7)
             commands = ", ".join(sorted(self.commands))
-            hint = f"Did you mean `{ctx.command_path} {near[0]}`? " if near else ""
             raise NotFound(
                 f"{error.what}, and {word!r} is no command of `{ctx.command_path}`",
                 where=error.where,
@@ -41,6 +47,12 @@ class _WithDefault(TyperGroup):
                 found=error.found,
                 fix=f"{hint}{error.fix}",
             ) from error
+
+    def _word(self, ctx: Any) -> tuple[str, str]:
+        """The word where a command could be, and the question whether another was meant."""
+        word = ctx.meta.get(_WORD, "")
+        near = get_close_matches(word, self.commands, n=1, cutoff=0.7)
+        return word, f"Did you mean `{ctx.command_path} {near[0]}`? " if near else ""
 
 
 class ListsByDefault(_WithDefault):

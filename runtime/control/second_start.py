@@ -47,8 +47,8 @@ def check_not_running(
                 where=storage,
                 expected="a job that does not run",
                 found=f"run {found.run[:8]} in process {found.pid} on {found.host}",
-                fix=f"Leave it running, or end it first: holdfast stop {job}, or holdfast cancel "
-                f"{job}; or begin this one under another name",
+                fix=f"Leave it running, or end it first: holdfast stop {found.run[:8]}, or "
+                f"holdfast cancel {found.run[:8]}; or begin this one under another name",
             )
 
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from holdfast.backends import KeyedStateBackend
 from holdfast.backends.arrow.batches import to_list
-from holdfast.backends.values.normalizing import shown
 from holdfast.runtime.operators.contexts import Timers
 from holdfast.storage import Invalid
 
@@ -49,6 +48,7 @@ class TimedBatchContext:
 
     def register_event_time_timers(self, keys: Any, timestamps: Any) -> None:
         """A timer for each key and time."""
+        self._timers.check_event_time()
         self._each(self._timers.service.register_event_time_timer, keys, timestamps)
 
     def register_processing_time_timers(self, keys: Any, timestamps: Any) -> None:
@@ -74,14 +74,7 @@ class TimedBatchContext:
                 expected=f"{len(admitted)} times",
                 found=str(len(moments)),
             )
-        for moment in moments:
-            if type(moment) is not int:
-                raise Invalid(
-                    "the time of a timer is no number of milliseconds",
-                    where=where,
-                    expected="int of 64 bits",
-                    found=shown(moment),
-                )
+        moments = [self._timers.service.moment(each) for each in moments]
         before = keyed.key
         try:
             for keyed.key, moment in dict.fromkeys(zip(admitted, moments, strict=True)):

@@ -63,13 +63,33 @@ class TimeKeeper:
 class Timers(TimeKeeper):
     """The same in a keyed stream: timers are those of the current key."""
 
-    def __init__(self, service: TimerService, clock: Clock, uid: str) -> None:
+    def __init__(
+        self, service: TimerService, clock: Clock, uid: str, *, has_event_time: bool
+    ) -> None:
         super().__init__(clock, uid)
         self.service = service
+        self._has_event_time = has_event_time
 
     def register_event_time_timer(self, timestamp: int) -> None:
         """As `TimerAccess` says."""
+        self.check_event_time()
         self.service.register_event_time_timer(timestamp)
+
+    def check_event_time(self) -> None:
+        """Check that event-time timers can fire.
+
+        No watermark comes before the end of all input, so such a timer would never fire in a
+        stream without end. Flink takes it in silence.
+
+        Raises:
+            Invalid: the stream has no event time.
+        """
+        if not self._has_event_time:
+            raise Invalid(
+                "an event-time timer would never fire: the stream has no event time",
+                where=f"operator {self._uid!r}",
+                fix="Call with_watermark before key_by, or use a processing-time timer",
+            )
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         """As `TimerAccess` says."""

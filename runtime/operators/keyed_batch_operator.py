@@ -60,7 +60,12 @@ class _KeyedBatchOperator(FunctionOperator):
         keyed = self.state.keyed
         if keyed is None:
             raise AssertionError("an operator with keys has keyed state")
-        self._timers = Timers(keyed.timers(USER_TIMERS), context.clock, context.uid)
+        self._timers = Timers(
+            keyed.timers(USER_TIMERS),
+            context.clock,
+            context.uid,
+            has_event_time=self._spec.has_event_time,
+        )
         self._context = TimedBatchContext(keyed, self._timers)
         self._results = BatchResults(self._spec, context.output)
 

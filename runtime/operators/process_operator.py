@@ -98,7 +98,12 @@ class _KeyedProcessOperator(FunctionOperator):
         if keyed is None:
             raise AssertionError("an operator with keys has keyed state")
         self._keyed = keyed
-        self._timers = Timers(keyed.timers(USER_TIMERS), context.clock, context.uid)
+        self._timers = Timers(
+            keyed.timers(USER_TIMERS),
+            context.clock,
+            context.uid,
+            has_event_time=self._spec.has_event_time,
+        )
         results = RowResults(self._spec, context.output)
         self._rows = RowLoop(keyed, RowContext(keyed, self._timers), self.code, results)
         self._timer_context = TimersContext(keyed, self._timers)

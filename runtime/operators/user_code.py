@@ -35,6 +35,8 @@ NO_ROWS = frozenset({str, bytes, dict})
 """Python can iterate over these, but what comes of it is not what anybody means by it."""
 
 _SHOWN_CHARACTERS = 200
+_SHOWN_CHARACTERS_OF_OURS = 1_000
+"""Of an error of Holdfast's own, which bounds what it shows, and says at its end what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,13 +147,14 @@ class UserCode:
         if isinstance(error, HoldfastError) and not isinstance(error, Invalid):
             raise error
         name = f"{self._name}.{method}" if method else self._name
+        most = _SHOWN_CHARACTERS_OF_OURS if isinstance(error, Invalid) else _SHOWN_CHARACTERS
         # The first frame is that of the operator.
         trace = error.__traceback__ and error.__traceback__.tb_next
         lines = traceback.format_exception(type(error), error, trace) if trace else []
         return UserCodeFailed(
             f"the code of operator {self._uid!r} failed",
             where=f"{name}, {in_hand}" if in_hand else name,
-            found=f"{type(error).__name__}: {_brief(str(error))}",
+            found=f"{type(error).__name__}: {_brief(str(error), most)}",
             user_traceback="".join(lines).rstrip(),
             line=_line_of(trace) if trace else "",
             fix="" if trace else _fix_of(error),
@@ -177,5 +180,5 @@ def _line_of(trace: TracebackType) -> str:
     return f"{PurePath(file).name}:{line}"
 
 
-def _brief(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+def _brief(text: str, most: int = _SHOWN_CHARACTERS) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

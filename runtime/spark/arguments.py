@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends import StateBackend, default_max_parallelism, load_backend
@@ -26,6 +25,7 @@ from holdfast.runtime.spark.choices import (
 )
 from holdfast.runtime.spark.storage_settings import storage_of
 from holdfast.storage import CheckpointStorage, Invalid
+from holdfast.storage.registry import text_fix
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,5 +153,5 @@ def _check_kind(value: object, kind: type, name: str, others: str) -> None:
             f"{name} is of another kind",
             expected=f"a {kind.__name__}, {others}",
             found=repr(value),
-            fix=f'Pass it as text: "{value}"' if isinstance(value, PurePath) else fix,
+            fix=text_fix(value) or fix,
         )

@@ -22,6 +22,7 @@ from holdfast.runtime.durations import Duration, duration_ms
 from holdfast.runtime.option_values import rocksdb_fields
 from holdfast.runtime.options import Settings, option_of
 from holdfast.storage import CheckpointStorage, Invalid
+from holdfast.storage.registry import text_fix
 
 __all__ = [
     "Restoring",
@@ -168,6 +169,7 @@ def choose_restoring(code: Restoring, *, line: Settings, session: Settings) -> R
             "restore says nothing that can be restored",
             expected='"latest", the path or URL of a checkpoint or savepoint, or None',
             found=repr(code.restore),
+            fix=text_fix(restore),
         )
     dropped = code.allow_non_restored_state or None
     allow = choose(

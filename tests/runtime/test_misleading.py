@@ -18,6 +18,7 @@ from holdfast.backends import (
     ValueStateDescriptor,
     load_backend,
 )
+from holdfast.changelog import ChangelogStateBackend
 from holdfast.runtime import (
     CheckpointConfig,
     DataStream,
@@ -26,13 +27,16 @@ from holdfast.runtime import (
     NetworkConfig,
     ProcessFunction,
 )
+from holdfast.runtime.checkpoint import SavepointPurpose
 from holdfast.runtime.cli.application import application
+from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
 from holdfast.runtime.operators.user_code import UserCode
 from holdfast.runtime.options import Settings
 from holdfast.runtime.spark.arguments import CodeArguments, choose_all
-from holdfast.runtime.spark.choices import choose_checkpointing
+from holdfast.runtime.spark.choices import Restoring, choose_checkpointing, choose_restoring
 from holdfast.runtime.spark.sessions.session_checks import check_classic as check_session
 from holdfast.runtime.spark.sources.frame_checks import check_classic as check_frame
+from holdfast.savepoints.finding import find_snapshot
 from holdfast.storage import HoldfastError, Invalid, NotFound, load_storage
 from simulated_jobs import Builder
 
@@ -113,7 +117,50 @@ _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a sink at a Path": (
         lambda: FileSink(_any(Path("/out"))),
-        r'names no place: expected a path or URL, as text.*Write "/out"',
+        r'names no place: expected a path or URL, as text.*Pass it as text: "/out"',
+    ),
+    "savepoints in a Path": (
+        lambda: CheckpointConfig(savepoint_dir=_any(Path("/saved"))),
+        r'savepoint_dir is not a directory.*Pass it as text: "/saved"',
+    ),
+    "a savepoint to a Path": (
+        lambda: SavepointPlaces().order(
+            load_storage("memory://").job("job"),
+            _any(Path("/saved")),
+            "canonical",
+            SavepointPurpose.KEEP_RUNNING,
+        ),
+        r'names no place: expected text: a path or a URL.*Pass it as text: "/saved"',
+    ),
+    "a restore from a Path": (
+        lambda: choose_restoring(
+            Restoring(_any(Path("/saved/1")), None, False),
+            line=_NOTHING,
+            session=_NOTHING,
+        ),
+        r'restore says nothing.*Pass it as text: "/saved/1"',
+    ),
+    "a savepoint at a Path": (
+        lambda: find_snapshot(_any(Path("/saved/1"))),
+        r'names no place.*Pass it as text: "/saved/1"',
+    ),
+    "local copies at a Path": (
+        lambda: ChangelogStateBackend("hashmap", local_copies=_any(Path("/copies"))),
+        r'local_copies.*Pass it as text: "/copies"',
+    ),
+    "an option of RocksDB that is like no other": (
+        lambda: load_backend("rocksdb", options={"zzz": 1}),
+        r"'zzz' of RocksDB is not known: expected a name that RocksDB has in its file OPTIONS",
+    ),
+    "an option of a backend": (
+        lambda: load_backend("rocksdb", memroy="1g"),
+        r"'memroy' is not known.*Did you mean 'memory'\?",
+    ),
+    "a backend": (lambda: load_backend("rocksb"), r"'rocksb'.*Did you mean 'rocksdb'\?"),
+    "a storage": (lambda: load_storage("hfds"), r"'hfds'.*Did you mean 'hdfs'\?"),
+    "an empty uid": (
+        lambda: _stream().process(_any(Plain()), SCHEMA, uid="  "),
+        r"uid",
     ),
     "a sink at a URL of one slash": (
         lambda: FileSink("s3:/bucket/out"),

@@ -24,6 +24,7 @@ from holdfast.runtime.sinks.files.places import HIDDEN_FOLDER, Place, local_path
 from holdfast.runtime.sinks.files.writer import FileSinkWriter, Rolling
 from holdfast.storage import Entropy, HoldfastError, Invalid, SystemEntropy, Unavailable
 from holdfast.storage.places.fsspec.urls import without_password
+from holdfast.storage.registry import text_fix
 
 __all__ = ["FileSink"]
 
@@ -80,7 +81,7 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
                 "the URL of a sink names no place",
                 expected="a path or URL, as text",
                 found=repr(url),
-                fix=f'Write "{given}"' if isinstance(given, os.PathLike) else "",
+                fix=text_fix(given),
             )
         _check_slashes(url)
         # Slots run in folders of their own, perhaps on machines of their own.

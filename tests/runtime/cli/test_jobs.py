@@ -23,6 +23,7 @@ from holdfast.runtime.control import JobClient
 from holdfast.runtime.control.registry import register, socket_path
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import SavepointFolder, Unavailable, load_storage
+from run_stage import play_attempts
 
 Fails = Callable[..., str]
 
@@ -154,6 +155,38 @@ def test_no_such_job(fails: Fails) -> None:
     assert "running: 'job'" in fails("cancel", "jobs")
     assert "is no running job of yours, and no folder" in fails("checkpoints", "jobs")
     assert "no job 'jobs'" in fails("checkpoints", "trigger", "jobs")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("checkpoints", "lst", "somewhere"), "`holdfast checkpoints list`"),
+        (("savepoint", "inspct", "somewhere", "more"), "`holdfast savepoint inspect`"),
+    ],
+)
+def test_a_command_that_is_misspelled_is_told_whatever_follows_it(
+    typed: tuple[str, ...],
+    meant: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["holdfast", *typed])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"Did you mean {meant}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["orders/eu", "a b/../c", "x" * 5_000 + "/y", "数 '\""])
+def test_a_job_of_an_odd_name_is_a_job(
+    name: str, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play_attempts(monkeypatch)
+    with live_job(runs, name=name):
+        assert document("checkpoints", name)["status"] == "running"
+        assert document("checkpoints", "trigger", name)["checkpoint"]["status"] == "completed"
+        assert document("cancel", name)["job"] == name
 
 
 def test_a_checkpoint_is_taken_and_shown(live: Live, fails: Fails) -> None:

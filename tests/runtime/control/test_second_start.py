@@ -35,7 +35,7 @@ def test_a_job_that_runs_is_not_begun_anew(monkeypatch: pytest.MonkeyPatch) -> N
     told = str(caught.value)
     assert "job 'orders' runs already [file:///place/orders]" in told
     assert "found run abcdefgh in process 4711 on here" in told
-    assert "holdfast stop orders" in told
+    assert "holdfast stop abcdefgh, or holdfast cancel abcdefgh" in told, "of whatever name"
     assert "latest" not in told, "which would fence it"
     check("bills", STORAGE)
     check("orders", "file:///another/orders")

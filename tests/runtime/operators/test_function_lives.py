@@ -154,7 +154,7 @@ def recorded() -> list[str]:
 
 
 def test_a_function_is_opened_and_closed_once(backend: StateBackend) -> None:
-    slot = opened(keyed(Recording()), backend=backend)
+    slot = opened(keyed(Recording(), has_event_time=True), backend=backend)
     slot.feed([("a", 1)])
     slot.operator.close()
     slot.operator.close()
@@ -179,7 +179,7 @@ def test_it_is_not_closed_if_it_was_never_opened(backend: StateBackend) -> None:
 
 
 def test_state_is_given_back_also_when_closing_fails(backend: StateBackend) -> None:
-    slot = opened(keyed(Recording("close")), backend=backend)
+    slot = opened(keyed(Recording("close"), has_event_time=True), backend=backend)
     with pytest.raises(UserCodeFailed, match=r"Recording\.close"):
         slot.operator.close()
     with pytest.raises(Invalid, match="the state backend is closed"):
@@ -189,7 +189,10 @@ def test_state_is_given_back_also_when_closing_fails(backend: StateBackend) -> N
 
 
 def test_a_failure_names_row_and_traceback() -> None:
-    with running(keyed(Recording("process"))) as slot, pytest.raises(UserCodeFailed) as caught:
+    with (
+        running(keyed(Recording("process"), has_event_time=True)) as slot,
+        pytest.raises(UserCodeFailed) as caught,
+    ):
         slot.feed([("ann", 1), ("bob", 2)])
     error = caught.value
     assert error.what == "the code of operator 'op' failed"
@@ -207,9 +210,8 @@ def test_a_failure_names_row_and_traceback() -> None:
     recorded()
 
 
-@pytest.mark.parametrize("timed", [False, True])
-def test_a_failure_of_a_timer(backend: StateBackend, *, timed: bool) -> None:
-    with running(keyed(Recording("timer"), has_event_time=timed), backend=backend) as slot:
+def test_a_failure_of_a_timer(backend: StateBackend) -> None:
+    with running(keyed(Recording("timer"), has_event_time=True), backend=backend) as slot:
         slot.feed([("ann", 1)])
         with pytest.raises(UserCodeFailed) as caught:
             slot.advance(5)
@@ -257,7 +259,7 @@ class BatchFailing(KeyedBatchFunction):
 
 
 def test_failures_of_functions_over_batches() -> None:
-    with running(keyed(BatchFailing(), cls=KeyedBatchSpec)) as slot:
+    with running(keyed(BatchFailing(), cls=KeyedBatchSpec, has_event_time=True)) as slot:
         for count, said in ((3, 0), (2, 1)):
             with pytest.raises(UserCodeFailed) as caught:
                 slot.feed([("a", 7)] * count)
@@ -450,7 +452,7 @@ class Answering(KeyedProcessFunction):
         self.timer = timer
 
     def process_element(self, value: Any, ctx: KeyedContext) -> Any:
-        ctx.timer_service().register_event_time_timer(5)
+        ctx.timer_service().register_processing_time_timer(5)
         return self.answer
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
@@ -488,7 +490,7 @@ def test_answers_that_are_no_rows_are_refused_by_name(
     with running(keyed(Answering(None, answer), has_event_time=has_event_time)) as slot:
         slot.feed([("ann", 1)])
         with pytest.raises(UserCodeFailed, match=r"on_timer.*which is not a list of rows"):
-            slot.advance(5)
+            slot.operator.tick(5)
 
 
 def test_lists_and_tuples_of_rows_are_answers() -> None:

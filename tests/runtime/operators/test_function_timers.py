@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from holdfast.runtime.api.functions import (
     RuntimeContext,
     TimeDomain,
 )
-from holdfast.runtime.operators import KeyedBatchSpec, OperatorSpec
+from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, OperatorSpec
 from holdfast.runtime.protocol.elements import MAX_WATERMARK, MIN_WATERMARK
 from holdfast.storage import Invalid, load_storage
 from operator_runs import Fleet, keyed, running
@@ -83,10 +84,10 @@ class BatchAlarm(KeyedBatchFunction):
         yield pa.RecordBatch.from_arrays([pa.array(what), pa.array(at)], schema=FIRED)
 
 
-def alarms(*, timed: bool = False) -> list[OperatorSpec]:
+def alarms() -> list[OperatorSpec]:
     return [
-        keyed(Alarm(), FIRED, has_event_time=timed),
-        keyed(BatchAlarm(), FIRED, has_event_time=timed, cls=KeyedBatchSpec),
+        keyed(Alarm(), FIRED, has_event_time=True),
+        keyed(BatchAlarm(), FIRED, has_event_time=True, cls=KeyedBatchSpec),
     ]
 
 
@@ -97,7 +98,7 @@ ROWS = [("b", 20), ("a", 5), ("a", 20), ("b", 5), ("a", 5), ("c", 7), ("c", -2_0
 def test_event_time_timers_fire_in_order_once_and_those_that_they_register(
     spec: OperatorSpec, backend: StateBackend
 ) -> None:
-    with running(spec, backend=backend) as slot:
+    with running(spec, backend=backend, shows_times=False) as slot:
         assert slot.feed(ROWS) == []
         assert slot.advance(4) == []
         assert sorted(slot.advance(5)) == [("event a", 5), ("event b", 5)]
@@ -111,7 +112,7 @@ def test_event_time_timers_fire_in_order_once_and_those_that_they_register(
 
 
 def test_a_row_timer_registers_timers_that_fire_in_order_of_time(backend: StateBackend) -> None:
-    with running(alarms()[0], backend=backend) as slot:
+    with running(alarms()[0], backend=backend, shows_times=False) as slot:
         slot.feed([("c", 7), ("d", 9)])
         fired = slot.advance(10)
         expected = [("event c", 7), ("watermark 10", 1_000), ("event c", 1), ("event c", 8)]
@@ -122,7 +123,7 @@ def test_a_row_timer_registers_timers_that_fire_in_order_of_time(backend: StateB
 def test_processing_time_timers_fire_by_the_clock(
     spec: OperatorSpec, backend: StateBackend
 ) -> None:
-    with running(spec, backend=backend) as slot:
+    with running(spec, backend=backend, shows_times=False) as slot:
         assert slot.operator.next_tick_ms() is None
         slot.feed(ROWS)
         assert slot.operator.next_tick_ms() == 1_500
@@ -135,14 +136,14 @@ def test_processing_time_timers_fire_by_the_clock(
 
 @pytest.mark.parametrize("spec", alarms(), ids=["rows", "batches"])
 def test_a_deleted_timer_does_not_fire(spec: OperatorSpec, backend: StateBackend) -> None:
-    with running(spec, backend=backend) as slot:
+    with running(spec, backend=backend, shows_times=False) as slot:
         slot.feed(ROWS)
         slot.feed([("a", 0), ("c", 0), ("nobody", 0)])
         assert slot.advance(6) == [("event b", 5)]
         assert slot.tick(9_000) == [("processing a", 1_500)]
 
 
-@pytest.mark.parametrize("spec", alarms(timed=True), ids=["rows", "batches"])
+@pytest.mark.parametrize("spec", alarms(), ids=["rows", "batches"])
 def test_event_time_of_what_timers_make(spec: OperatorSpec, backend: StateBackend) -> None:
     with running(spec, backend=backend) as slot:
         slot.feed([("a", 5), ("b", 6), ("b", -2_000)], [100, 200, 300])
@@ -169,6 +170,19 @@ def test_what_time_it_is() -> None:
         assert slot.feed([("a", 1)], [None]) == [("None", 15, None), ("clock", 1_005, None)]
 
 
+class AlarmAt(KeyedProcessFunction):
+    """A timer at one moment."""
+
+    def __init__(self, moment: int) -> None:
+        self.moment = moment
+
+    def process_element(self, value: Any, ctx: KeyedContext) -> None:
+        ctx.timer_service().register_event_time_timer(self.moment)
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Results:
+        yield ctx.get_current_key(), timestamp
+
+
 class Restartable(KeyedProcessFunction):
     """Counts rows, and tells how many when its timer of either kind is due."""
 
@@ -186,16 +200,16 @@ class Restartable(KeyedProcessFunction):
 
 def test_timers_of_both_kinds_are_restored_into_any_number_of_slots(backend: StateBackend) -> None:
     job = load_storage("memory://").job("job")
-    spec = keyed(Restartable(), FIRED)
+    spec = keyed(Restartable(), FIRED, has_event_time=True)
     users = [f"user-{number}" for number in range(40)]
-    fleet = Fleet(spec, 1, job, backend=backend)
+    fleet = Fleet(spec, 1, job, backend=backend, shows_times=False)
     fleet.feed([(user, 10 + place) for place, user in enumerate(users)])
     snapshots = fleet.stop(1)
     for parallelism in (2, 3, 1):
-        fleet = Fleet(spec, parallelism, job, snapshots, backend=backend)
+        fleet = Fleet(spec, parallelism, job, snapshots, backend=backend, shows_times=False)
         assert sum(len(slot.advance(9)) for slot in fleet.slots) == 0
         snapshots = fleet.stop(parallelism)
-    fleet = Fleet(spec, 3, job, snapshots, backend=backend)
+    fleet = Fleet(spec, 3, job, snapshots, backend=backend, shows_times=False)
     expected = {(f"{user} 1", 10 + place) for place, user in enumerate(users)}
     assert min(slot.operator.next_tick_ms() or 0 for slot in fleet.slots) == 10_010
     fired = fleet.advance(29)
@@ -208,25 +222,86 @@ def test_timers_of_both_kinds_are_restored_into_any_number_of_slots(backend: Sta
 
 class BadTimers(KeyedBatchFunction):
     def process_batch(self, batch: pa.RecordBatch, ctx: BatchContext) -> None:
-        timestamps: Any = {1: [1, 2], 2: [None], 3: [1.5], 4: pa.array(["x"])}
-        ctx.register_event_time_timers(batch["user"], timestamps[batch["amount"][0].as_py()])
+        case = batch["amount"][0].as_py()
+        timestamps = [1, 2] if case < 0 else [WRONG_TIMES[case][0]]
+        ctx.register_event_time_timers(batch["user"], timestamps)
 
 
-@pytest.mark.parametrize(
-    ("case", "what", "found"),
-    [
-        (1, "columns of keys and of times are not of one length", "2"),
-        (2, "the time of a timer is no number of milliseconds", "NoneType None"),
-        (3, "the time of a timer is no number of milliseconds", "float 1.5"),
-        (4, "the time of a timer is no number of milliseconds", "str 'x'"),
-    ],
-)
-def test_timers_of_batches_that_are_refused(case: int, what: str, found: str) -> None:
+class BadTimer(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: KeyedContext) -> None:
+        ctx.timer_service().register_event_time_timer(WRONG_TIMES[value.amount][0])
+
+
+WRONG_TIMES: list[tuple[Any, str]] = [
+    (None, "NoneType None"),
+    (1.5, "float 1.5"),
+    (float("nan"), "float nan"),
+    ("x", "str 'x'"),
+    (True, "bool True"),
+    (
+        datetime(1970, 1, 2, tzinfo=UTC),
+        "datetime.datetime datetime.datetime(1970, 1, 2, 0, 0, tzinfo=…",
+    ),
+    (2**63, f"int {2**63}"),
+    (-(2**63) - 1, f"int {-(2**63) - 1}"),
+    ([1], "list [1]"),
+]
+
+
+@pytest.mark.parametrize("is_batch", [False, True], ids=["row", "batch"])
+@pytest.mark.parametrize("case", range(len(WRONG_TIMES)))
+def test_a_time_that_is_no_number_of_milliseconds_is_refused(
+    case: int,
+    is_batch: bool,  # noqa: FBT001
+) -> None:
+    function, spec = (BadTimers(), KeyedBatchSpec) if is_batch else (BadTimer(), KeyedProcessSpec)
     with (
-        running(keyed(BadTimers(), cls=KeyedBatchSpec)) as slot,
+        running(keyed(function, cls=spec, has_event_time=True)) as slot,
         pytest.raises(UserCodeFailed) as caught,
     ):
         slot.feed([("a", case)])
     cause = caught.value.__cause__
     assert isinstance(cause, Invalid)
-    assert (cause.what, cause.where, cause.found) == (what, "operator 'op'", found)
+    assert cause.what == "the time of a timer is no whole number of milliseconds"
+    assert cause.found == WRONG_TIMES[case][1]
+    assert cause.fix in caught.value.found, "what to do is told to the end"
+
+
+def test_keys_and_times_of_two_lengths_are_refused() -> None:
+    with (
+        running(keyed(BadTimers(), cls=KeyedBatchSpec, has_event_time=True)) as slot,
+        pytest.raises(UserCodeFailed) as caught,
+    ):
+        slot.feed([("a", -1)])
+    cause = caught.value.__cause__
+    assert isinstance(cause, Invalid)
+    assert cause.what == "columns of keys and of times are not of one length"
+    assert (cause.where, cause.found) == ("operator 'op'", "2")
+
+
+@pytest.mark.parametrize("moment", [-1, -(2**63), 2**63 - 1])
+def test_the_first_and_the_last_moment_there_is_can_be_asked_for(
+    moment: int, backend: StateBackend
+) -> None:
+    spec = keyed(AlarmAt(moment), FIRED, has_event_time=True)
+    with running(spec, backend=backend, shows_times=False) as slot:
+        slot.feed([("a", 1)])
+        assert slot.advance(moment) == [("a", moment)]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [keyed(Alarm(), FIRED), keyed(BatchAlarm(), FIRED, cls=KeyedBatchSpec)],
+    ids=["rows", "batches"],
+)
+def test_an_event_time_timer_without_event_time_is_refused(spec: OperatorSpec) -> None:
+    with running(spec) as slot:
+        if isinstance(spec, KeyedProcessSpec):
+            slot.feed([("a", 0), ("a", -1_500)])  # one taken back, one by the clock: no mistake
+        with pytest.raises(UserCodeFailed) as caught:
+            slot.feed([("a", 5)])
+    cause = caught.value.__cause__
+    assert isinstance(cause, Invalid)
+    assert cause.what == "an event-time timer would never fire: the stream has no event time"
+    assert cause.fix.startswith("Call with_watermark")
+    assert cause.fix in caught.value.found

@@ -58,8 +58,12 @@ class BatchSwarm(KeyedBatchFunction):
 
 
 KINDS = [
-    pytest.param(keyed(Swarm(), FIRED), MOST_TIMERS, id="rows"),
-    pytest.param(keyed(BatchSwarm(), FIRED, cls=KeyedBatchSpec), MOST_BATCHED_TIMERS, id="batches"),
+    pytest.param(keyed(Swarm(), FIRED, has_event_time=True), MOST_TIMERS, id="rows"),
+    pytest.param(
+        keyed(BatchSwarm(), FIRED, has_event_time=True, cls=KeyedBatchSpec),
+        MOST_BATCHED_TIMERS,
+        id="batches",
+    ),
 ]
 
 
@@ -72,7 +76,7 @@ def test_a_call_fires_so_many_and_a_snapshot_between_has_the_rest(
     spec: OperatorSpec, most: int, backend: StateBackend
 ) -> None:
     job, count = load_storage("memory://").job("job"), most + 10
-    with running(spec, backend=backend, job=job) as slot:
+    with running(spec, backend=backend, job=job, shows_times=False) as slot:
         slot.feed([(user, 0) for user in users(count)])
         slot.output.taken()
         assert slot.operator.advance(1)
@@ -82,7 +86,7 @@ def test_a_call_fires_so_many_and_a_snapshot_between_has_the_rest(
         rest = slot.advance(1)
         assert not slot.operator.advance(1)
     assert sorted(user for user, _ in before + rest) == sorted(users(count))
-    with running(spec, backend=backend, job=job, restored=[part]) as slot:
+    with running(spec, backend=backend, job=job, restored=[part], shows_times=False) as slot:
         assert sorted(slot.advance(1)) == sorted(rest)
 
 
@@ -90,7 +94,7 @@ def test_a_call_fires_so_many_and_a_snapshot_between_has_the_rest(
 def test_those_by_the_clock_are_still_due_until_all_have_fired(
     spec: OperatorSpec, most: int
 ) -> None:
-    with running(spec) as slot:
+    with running(spec, shows_times=False) as slot:
         slot.feed([(user, 1_500) for user in users(most + 10)])
         slot.operator.tick(1_500)
         assert len(slot.output.taken()) == most
@@ -100,8 +104,8 @@ def test_those_by_the_clock_are_still_due_until_all_have_fired(
 
 
 def test_of_both_kinds_some_may_be_left_at_the_same_time() -> None:
-    spec = keyed(Swarm(), FIRED)
-    with running(spec) as slot:
+    spec = keyed(Swarm(), FIRED, has_event_time=True)
+    with running(spec, shows_times=False) as slot:
         slot.feed([(user, at) for user in users(MOST_TIMERS + 1) for at in (0, 1_500)])
         slot.operator.tick(1_500)
         assert slot.operator.advance(1)
@@ -112,7 +116,7 @@ def test_of_both_kinds_some_may_be_left_at_the_same_time() -> None:
 
 
 def test_few_timers_that_make_many_rows_are_a_slice_too() -> None:
-    with running(keyed(Swarm(MOST_RESULTS), FIRED)) as slot:
+    with running(keyed(Swarm(MOST_RESULTS), FIRED, has_event_time=True), shows_times=False) as slot:
         slot.feed([("a", 0), ("b", 0)])
         assert slot.operator.advance(1)
         assert len(slot.output.taken()) == MOST_RESULTS
@@ -127,7 +131,9 @@ class Slow(ManualClock):
 
 
 def test_so_are_few_that_take_long() -> None:
-    slot: Slot = opened(keyed(Swarm(), FIRED), Slow(), Collected())
+    slot: Slot = opened(
+        keyed(Swarm(), FIRED, has_event_time=True), Slow(), Collected(), shows_times=False
+    )
     slot.feed([(user, 0) for user in users(100)])
     assert slot.operator.advance(1)
     assert 1 <= len(slot.output.taken()) < 10
