@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from holdfast.runtime.api.display import bytes_for_people
-from holdfast.runtime.cli.main import INTERRUPTED
+from holdfast.runtime.cli.exit_codes import INTERRUPTED
 from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.places import Place
 from holdfast.storage import HoldfastError, JobStorage

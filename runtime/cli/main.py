@@ -8,12 +8,10 @@ import signal
 import sys
 from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "TERMINATED", "main"]
+from holdfast.runtime.cli.exit_codes import INTERRUPTED, TERMINATED
 
-INTERRUPTED = 130
-"""The exit code of who was stopped by Ctrl-C, as shells have it."""
-TERMINATED = 143
-"""Likewise of who was stopped by SIGTERM."""
+__all__ = ["main"]
+
 _FAILED = 1
 _JSON = "--json"
 _RUN = "run"

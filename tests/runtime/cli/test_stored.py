@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.backends import KeyGroupRange, SnapshotForm, ValueStateDescriptor, load_backend
-from holdfast.runtime.cli.main import INTERRUPTED, main
+from holdfast.runtime.cli.exit_codes import INTERRUPTED
+from holdfast.runtime.cli.main import main
 from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.storage import (
     HoldfastError,
