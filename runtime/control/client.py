@@ -1,26 +1,22 @@
-"""The command line's end: calls to the driver of a running job."""
+"""The command line's end: HTTP calls to the driver of a running job."""
 
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDisconnected
 from typing import TypeVar
 
 import msgspec
 
-from holdfast.runtime.control.framing import read_frame, write_frame
 from holdfast.runtime.control.messages import (
-    PROTOCOL,
+    ROUTES,
     Answer,
-    Answered,
-    Call,
     Cancel,
     CancelWithSavepoint,
     Describe,
     Ended,
     JobReport,
-    Pulse,
-    Refused,
     Request,
     SavepointTaken,
     StopWithSavepoint,
@@ -29,7 +25,7 @@ from holdfast.runtime.control.messages import (
 )
 from holdfast.runtime.control.registry import FoundRun
 from holdfast.runtime.protocol.error_data import told_error, told_kinds
-from holdfast.storage import Clock, Invalid, NotFound, SystemClock, Unavailable
+from holdfast.storage import Invalid, NotFound, TooLarge, Unavailable
 from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["JobClient"]
@@ -42,37 +38,35 @@ _T = TypeVar("_T")
 class JobClient:
     """Calls the driver of one run; each call is a connection of its own.
 
-    A driver that says nothing for `silence_s` is taken for stuck. One that is at work on a call
-    says so again and again, so a call may take as long as it takes.
+    A driver that is silent for `silence_s` counts as stuck. One that carries out a call sends a
+    sign of life each second, so a call may take any time.
 
     All calls raise:
-        NotFound: the driver is there no more.
+        NotFound: the driver has ended.
         Unavailable: it does not answer, or it broke off. Whether the call took effect is not known.
-        HoldfastError: what the driver refused it with.
+        HoldfastError: the driver refused the call.
     """
 
-    def __init__(
-        self, run: FoundRun, *, silence_s: float = 10.0, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, run: FoundRun, *, silence_s: float = 10.0) -> None:
         self.registration = run.registration
         self._path = str(run.socket)
         self._silence_s = silence_s
-        self._clock = clock or SystemClock()
+        self._where = f"job {run.registration.job!r}, process {run.registration.pid}"
 
     def describe(self) -> JobReport:
-        """How the job is."""
+        """The state of the job."""
         return self._call(Describe(), JobReport)
 
     def trigger_checkpoint(self) -> JobReport:
-        """Have a checkpoint taken; how the job was just before."""
+        """Trigger a checkpoint; the state of the job just before."""
         return self._call(TriggerCheckpoint(), JobReport)
 
     def cancel(self) -> Ended:
-        """Stop the job; returns when it has ended. Who stops waiting does not call it back."""
+        """Stop the job; returns when it has ended. To stop waiting does not undo it."""
         return self._call(Cancel(), Ended)
 
     def take_savepoint(self, directory: str | None, form: str | None) -> SavepointTaken:
-        """Have a savepoint taken; returns when it is complete. The job runs on."""
+        """Take a savepoint; returns when it is complete. The job continues."""
         return self._call(TakeSavepoint(directory, form), SavepointTaken)
 
     def stop_with_savepoint(
@@ -82,70 +76,70 @@ class JobClient:
         return self._call(StopWithSavepoint(directory, form, drain), SavepointTaken)
 
     def cancel_with_savepoint(self, directory: str | None, form: str | None) -> SavepointTaken:
-        """Have a savepoint taken and then cancel the job; returns when it has ended."""
+        """Take a savepoint and then cancel the job; returns when it has ended."""
         return self._call(CancelWithSavepoint(directory, form), SavepointTaken)
 
     def _call(self, request: Request, kind: type[_T]) -> _T:
-        where = f"job {self.registration.job!r}, process {self.registration.pid}"
-        call = Call(
-            version=PROTOCOL,
-            token=self.registration.token,
-            request=msgspec.Raw(msgspec.json.encode(request)),
-        )
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(self._silence_s)
-                connection.connect(self._path)
-                with suppress(BrokenPipeError, ConnectionResetError):  # its answer says why
-                    write_frame(connection, msgspec.json.encode(call), limit_bytes=_MOST_BYTES)
-                body = self._answer(connection, where)
+            answer = msgspec.json.decode(self._response(request), type=Answer)
+            if answer.error is not None:
+                raise told_error(answer.error, _KINDS)
+            return msgspec.json.decode(answer.result, type=kind)
+        except (RemoteDisconnected, IncompleteRead) as error:
+            raise Unavailable(
+                "the driver of the job ended before it had answered",
+                where=self._where,
+                fix="Whether it was done is not known: see what it has left, by `holdfast "
+                f"checkpoints {self.registration.storage}`",
+            ) from error
         except (ConnectionRefusedError, FileNotFoundError) as error:
-            raise NotFound("the job runs no more", where=where) from error
+            raise NotFound("the job runs no more", where=self._where) from error
         except OSError as error:
             raise Unavailable(
                 "the driver of the job does not answer",
-                where=where,
+                where=self._where,
                 expected=f"an answer within {self._silence_s:g} s",
                 found=str(error) or repr(error),
                 fix="It may be stopped, or stuck: look at its process and its log",
             ) from error
-        try:
-            return msgspec.json.decode(body, type=kind)
-        except UNREADABLE as error:
-            raise _unreadable(self.registration.holdfast_version, where, error) from error
+        except (HTTPException, *UNREADABLE) as error:
+            raise Invalid(
+                "the answer of the job's driver cannot be read",
+                where=self._where,
+                found=f"{error}, from Holdfast {self.registration.holdfast_version}",
+                fix="Use the holdfast command of the installation that runs the job",
+            ) from error
 
-    def _answer(self, connection: socket.socket, where: str) -> msgspec.Raw:
-        while True:
-            data = read_frame(
-                connection,
-                limit_bytes=_MOST_BYTES,
-                within_s=self._silence_s,
-                clock=self._clock,
-            )
-            if data is None:
-                raise Unavailable(
-                    "the driver of the job ended before it had answered",
-                    where=where,
-                    fix="Whether it was done is not known: see what it has left, by `holdfast "
-                    f"checkpoints {self.registration.storage}`",
+    def _response(self, request: Request) -> bytes:
+        """The body of the driver's response."""
+        method, path = ROUTES[type(request)].split()
+        body = None if method == "GET" else msgspec.json.encode(request)
+        headers = {"Authorization": f"Bearer {self.registration.token}"}
+        with closing(_UnixConnection(self._path, self._silence_s)) as connection:
+            # A driver that refuses without reading closes early; its response says why.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            data = response.read(_MOST_BYTES)
+            if response.length:  # `read` with a limit does not notice that the body breaks off
+                raise IncompleteRead(data, response.length)
+            if response.read(1):
+                raise TooLarge(
+                    "the answer of the job's driver is too long",
+                    where=self._where,
+                    expected=f"at most {_MOST_BYTES} bytes",
                 )
-            try:
-                answer = msgspec.json.decode(data, type=Answer)
-            except UNREADABLE as error:
-                raise _unreadable(self.registration.holdfast_version, where, error) from error
-            match answer:
-                case Pulse():
-                    continue
-                case Answered(body=body):
-                    return body
-                case Refused(error=told):
-                    raise told_error(told, _KINDS)
+            return data
 
 
-def _unreadable(version: str, where: str, error: Exception) -> Invalid:
-    return Invalid(
-        "the answer of the job's driver cannot be read",
-        where=where,
-        found=f"{error}, from Holdfast {version}",
-        fix="Use the holdfast command of the installation that runs the job",
-    )
+class _UnixConnection(HTTPConnection):
+    """HTTP over a Unix socket; `silence_s` is the timeout of each single read."""
+
+    def __init__(self, path: str, silence_s: float) -> None:
+        super().__init__("localhost", timeout=silence_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

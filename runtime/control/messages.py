@@ -1,9 +1,11 @@
-"""What a command line and the driver of a running job say to each other.
+"""The HTTP API of a running job's driver: routes, requests and answers, all of them JSON.
 
-Each connection carries one call and one answer, in JSON. A call bears the version of this protocol
-and the secret of the job; what it asks for is looked at after both. Requests may not have fields
-that the driver does not know: what somebody asks for is done, or refused. Answers may have more
-than the command line knows.
+A call bears the secret of the run (`Authorization: Bearer <token>`). Its route carries the version
+of this API. Requests may not have fields that the driver does not know: it does what is asked, or
+refuses. Answers may have more fields than the command knows.
+
+A response may begin with line feeds: the driver sends one each second while it carries out the
+request. Its status is then 200 whatever the outcome, so read the outcome from the body.
 """
 
 from __future__ import annotations
@@ -16,10 +18,8 @@ import msgspec
 from holdfast.runtime.protocol.error_data import ToldError
 
 __all__ = [
-    "PROTOCOL",
+    "ROUTES",
     "Answer",
-    "Answered",
-    "Call",
     "Cancel",
     "CancelWithSavepoint",
     "CheckpointCounts",
@@ -28,8 +28,6 @@ __all__ = [
     "Ended",
     "FailureReport",
     "JobReport",
-    "Pulse",
-    "Refused",
     "Request",
     "SavepointTaken",
     "StopWithSavepoint",
@@ -37,36 +35,33 @@ __all__ = [
     "TriggerCheckpoint",
 ]
 
-PROTOCOL = 1
-"""The version of what is said here."""
+
+class Describe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Describe the job: a `JobReport`."""
 
 
-class Describe(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """Tell how the job is: a `JobReport`."""
+class TriggerCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Trigger a checkpoint: the `JobReport` from just before.
 
-
-class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """Have a checkpoint taken: the `JobReport` from just before it was asked for.
-
-    A job that does not run at the moment refuses: nothing would come of it.
+    Refused while the job is not running: the checkpoint would never begin.
     """
 
 
-class Cancel(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Stop the job, and answer when it has ended: `Ended`."""
 
 
-class TakeSavepoint(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """Take a savepoint while the job runs on: `SavepointTaken`.
+class TakeSavepoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Take a savepoint while the job continues: `SavepointTaken`.
 
-    Without a directory, or a form, it is what the job has by default; so for the next two.
+    Without a directory, or a form, the job's defaults apply; likewise in the next two.
     """
 
     directory: str | None = None
     form: str | None = None
 
 
-class StopWithSavepoint(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class StopWithSavepoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """End the job with a savepoint, and answer when it has ended: `SavepointTaken`."""
 
     directory: str | None = None
@@ -74,7 +69,7 @@ class StopWithSavepoint(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fi
     drain: bool = False
 
 
-class CancelWithSavepoint(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class CancelWithSavepoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Take a savepoint, cancel the job, and answer when it has ended: `SavepointTaken`."""
 
     directory: str | None = None
@@ -85,36 +80,22 @@ Request: TypeAlias = (
     Describe | TriggerCheckpoint | Cancel | TakeSavepoint | StopWithSavepoint | CancelWithSavepoint
 )
 
-
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """The frame that a command line sends."""
-
-    version: int
-    token: str
-    request: msgspec.Raw
-
-    def __repr__(self) -> str:
-        """Without the secret: this ends up in logs."""
-        return f"Call(version={self.version})"
+ROUTES: Mapping[type[Request], str] = {
+    Describe: "GET /v1/job",
+    TriggerCheckpoint: "POST /v1/checkpoints",
+    TakeSavepoint: "POST /v1/savepoints",
+    Cancel: "POST /v1/cancel",
+    CancelWithSavepoint: "POST /v1/cancel-with-savepoint",
+    StopWithSavepoint: "POST /v1/stop-with-savepoint",
+}
+"""Method and path of each request; the body of a POST is the request."""
 
 
-class Pulse(msgspec.Struct, frozen=True, tag=True):
-    """The driver lives, and is at work on it; an answer will follow."""
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of a response: a result of the type that the request names, or an error."""
 
-
-class Answered(msgspec.Struct, frozen=True, tag=True):
-    """It was done; what came of it is of the type that the request names."""
-
-    body: msgspec.Raw
-
-
-class Refused(msgspec.Struct, frozen=True, tag=True):
-    """It was not done, or failed."""
-
-    error: ToldError
-
-
-Answer: TypeAlias = Pulse | Answered | Refused
+    result: msgspec.Raw = msgspec.Raw()
+    error: ToldError | None = None
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):

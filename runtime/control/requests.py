@@ -1,14 +1,21 @@
-"""What the driver does when it is asked: each request by the job's own handle."""
+"""Carries out requests by the job's own handle, in the driver."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from holdfast.runtime.checkpoint import CheckpointStatistics, CheckpointStatus
 from holdfast.runtime.control.messages import (
     Cancel,
     CancelWithSavepoint,
+    CheckpointCounts,
+    CheckpointReport,
     Describe,
     Ended,
+    FailureReport,
+    JobReport,
     Request,
     SavepointTaken,
     StopWithSavepoint,
@@ -16,23 +23,26 @@ from holdfast.runtime.control.messages import (
     TriggerCheckpoint,
 )
 from holdfast.runtime.control.registry import Registration
-from holdfast.runtime.control.reports import job_report
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.storage import Unavailable
+from holdfast.storage import Unavailable, names
 
 __all__ = ["carry_out"]
 
+_KEPT_FAILURES = 10
+_LONGEST_TEXT = 4000
+"""Limit of the text of a failure or trouble: an error may hold a whole answer of a server."""
+
 
 def carry_out(request: Request, handle: JobHandle, registration: Registration) -> Any:
-    """Do what is asked; what came of it is of the type that the request names.
+    """Do what is asked; the result is of the type that the request names.
 
     Raises:
         HoldfastError: it cannot be done.
     """
     match request:
         case Describe():
-            return job_report(handle, registration)
+            return _job_report(handle, registration)
         case TriggerCheckpoint():
             if handle.status is not JobStatus.RUNNING:
                 raise Unavailable(
@@ -42,7 +52,7 @@ def carry_out(request: Request, handle: JobHandle, registration: Registration) -
                     found=f"it is {handle.status.value}",
                     fix="Try again when it runs",
                 )
-            report = job_report(handle, registration)
+            report = _job_report(handle, registration)
             handle.trigger_checkpoint()
             return report
         case Cancel():
@@ -63,3 +73,58 @@ def _taken(handle: JobHandle, path: str) -> SavepointTaken:
 
 def _said(form: str | None) -> dict[str, str]:
     return {} if form is None else {"format": form}
+
+
+def _job_report(handle: JobHandle, registration: Registration) -> JobReport:
+    """The state of the job at this moment."""
+    overview = handle.checkpoints()
+    metrics = handle.metrics()
+    last, saved = overview.last_completed, overview.last_savepoint
+    return JobReport(
+        job=registration.job,
+        run=registration.run,
+        status=handle.status.value,
+        pid=registration.pid,
+        host=registration.host,
+        started_ms=registration.started_ms,
+        storage=registration.storage,
+        holdfast_version=registration.holdfast_version,
+        attempts=metrics["attempts"],
+        trouble=_bounded(handle.trouble),
+        failures=tuple(
+            FailureReport(
+                attempt=failure.attempt,
+                failed_ms=failure.failed_ms,
+                summary=_bounded(failure.summary),
+            )
+            for failure in handle.failure_details[-_KEPT_FAILURES:]
+        ),
+        counts=msgspec.convert(overview.counts, CheckpointCounts, from_attributes=True),
+        checkpoints=tuple(_checkpoint(each, registration) for each in overview.recent),
+        last_completed=None if last is None else _checkpoint(last, registration),
+        last_savepoint=None if saved is None else _checkpoint(saved, registration),
+        metrics=msgspec.to_builtins(metrics, str_keys=True),
+    )
+
+
+def _checkpoint(known: CheckpointStatistics, registration: Registration) -> CheckpointReport:
+    number = known.checkpoint_id
+    is_completed = known.status is CheckpointStatus.COMPLETED
+    folder = known.savepoint or f"{registration.storage}/{names.checkpoint_folder(number)}"
+    reason = "" if known.reason is None else known.reason.value
+    return CheckpointReport(
+        checkpoint=number,
+        status=known.status.value,
+        trigger=known.trigger.value,
+        triggered_ms=known.triggered_ms,
+        ended_ms=known.ended_ms,
+        size_bytes=known.size_bytes,
+        written_bytes=known.written_bytes,
+        reason=_bounded(": ".join(filter(None, (reason, known.detail)))),
+        folder=folder if is_completed else "",
+        is_savepoint=known.savepoint is not None,
+    )
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

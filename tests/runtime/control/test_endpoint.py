@@ -9,7 +9,6 @@ import logging
 import os
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -23,23 +22,20 @@ import pytest
 
 from endpoint_stage import HOST, Live, live_job, saves
 from holdfast.runtime.control import FoundRun, JobClient, find_runs
+from holdfast.runtime.control import call_handler as handler_module
 from holdfast.runtime.control import client as client_module
 from holdfast.runtime.control import endpoint as endpoint_module
-from holdfast.runtime.control.endpoint import MOST_REQUEST_BYTES, open_endpoint
-from holdfast.runtime.control.framing import read_frame, write_frame
-from holdfast.runtime.control.messages import PROTOCOL, Answer, Refused
+from holdfast.runtime.control.endpoint import open_endpoint
+from holdfast.runtime.control.messages import Answer
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.protocol.error_data import tell_error, told_kinds
 from holdfast.storage import (
     HoldfastError,
-    Invalid,
-    ManualClock,
     NotFound,
     SavepointFolder,
     SystemClock,
     SystemEntropy,
-    TooLarge,
     Unavailable,
     load_storage,
 )
@@ -60,34 +56,10 @@ def live(quick_path: Path) -> Iterator[Live]:
         yield live
 
 
-def connect(live: Live) -> socket.socket:
-    return connected(live.found)
-
-
 def connected(found: FoundRun) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(str(found.socket))
     return connection
-
-
-def answer(connection: socket.socket) -> Any:
-    data = read_frame(connection, limit_bytes=1 << 24, within_s=20, clock=CLOCK)
-    assert data is not None, "the endpoint closed without an answer"
-    return msgspec.json.decode(data, type=Answer)
-
-
-def refusal(live: Live, data: bytes) -> str:
-    with closing(connect(live)) as connection:
-        write_frame(connection, data, limit_bytes=1 << 30)
-        refused = answer(connection)
-    assert isinstance(refused, Refused), refused
-    return f"{refused.error.what}: {refused.error.expected}, {refused.error.found}"
-
-
-def call(live: Live, **changes: Any) -> bytes:
-    token = live.found.registration.token
-    whole = {"version": PROTOCOL, "token": token, "request": {"type": "Describe"}}
-    return msgspec.json.encode(whole | changes)
 
 
 def test_a_job_is_described(live: Live) -> None:
@@ -141,98 +113,31 @@ def test_a_job_is_cancelled_and_is_found_no_more(live: Live) -> None:
 
 
 def test_a_call_that_takes_long_is_waited_for(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_module, "_PULSE_S", 0.02)
-    may_end = threading.Event()
-    cancel = live.handle.cancel
+    monkeypatch.setattr(handler_module, "_PULSE_S", 0.02)
+    may_end, pulses = threading.Event(), threading.Semaphore(0)
+    cancel, pulse = live.handle.cancel, handler_module.CallHandler._pulse
+
+    def counted(handler: Any) -> None:
+        pulse(handler)
+        pulses.release()
+
+    monkeypatch.setattr(handler_module.CallHandler, "_pulse", counted)
     monkeypatch.setattr(live.handle, "cancel", lambda: (may_end.wait(60), cancel()))
-    clock = ManualClock(0)
-    read = read_frame
-
-    def read_later(*arguments: Any, **options: Any) -> Any:
-        clock.advance(4_000)
-        seen.append(clock.now_ms())
-        return read(*arguments, **options)
-
-    seen: list[int] = []
-    monkeypatch.setattr(client_module, "read_frame", read_later)
-    patient = JobClient(live.found, silence_s=10.0, clock=clock)
     ended: list[str] = []
+    patient = JobClient(live.found, silence_s=1.0)
     waiting = threading.Thread(target=lambda: ended.append(patient.cancel().status))
     waiting.start()
-    wait_until(lambda: len(seen) > 10)
-    assert waiting.is_alive(), "four times as long as it would wait for a driver that is silent"
-    monkeypatch.setattr(client_module, "read_frame", read)
+    for _ in range(100):  # twice as long as it would wait for a driver that is silent
+        assert pulses.acquire(timeout=20)
+    assert waiting.is_alive()
     assert live.client.describe().status == "running", "others are answered meanwhile"
     may_end.set()
     waiting.join(60)
     assert ended == ["cancelled"]
 
 
-def test_who_does_not_wait_is_obeyed_all_the_same(live: Live) -> None:
-    with closing(connect(live)) as connection:
-        write_frame(connection, call(live, request={"type": "Cancel"}), limit_bytes=1 << 20)
-    assert live.handle.result(20) is JobStatus.CANCELLED
-
-
-@pytest.mark.parametrize("token", ["", "0" * 32, "ü"])
-def test_a_wrong_token_is_refused(live: Live, token: str) -> None:
-    for request in ({"type": "Cancel"}, {"type": "No such thing"}):
-        told = refusal(live, call(live, token=token, request=request))
-        assert told.startswith("the token is not that of this run")
-    assert live.handle.status is JobStatus.RUNNING
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"version": 2}, "does not know what it is asked for: version 1, version 2"),
-        ({"request": {"type": "Explode"}}, "Invalid value 'Explode'"),
-        ({"request": {"type": "Cancel", "drain": True}}, "unknown field `drain`"),
-        ({"request": 3}, "Expected `object`"),
-        ({"token": 3}, "does not understand the call"),
-    ],
-)
-def test_what_the_driver_does_not_know_is_refused(
-    live: Live, changes: dict[str, Any], told: str
-) -> None:
-    assert told in refusal(live, call(live, **changes))
-    assert live.handle.status is JobStatus.RUNNING
-
-
-@pytest.mark.parametrize("data", [b"", b"\xff\x00", b"[]", b"{", b'"' * 1000])
-def test_nonsense_is_refused(live: Live, data: bytes) -> None:
-    assert "does not understand the call" in refusal(live, data)
-    assert live.client.describe().status == "running"
-
-
-def test_a_call_that_is_too_long_is_not_read(live: Live) -> None:
-    longest = call(live).ljust(MOST_REQUEST_BYTES)
-    with closing(connect(live)) as connection:
-        write_frame(connection, longest, limit_bytes=1 << 20)
-        assert not isinstance(answer(connection), Refused)
-    with closing(connect(live)) as connection:
-        connection.sendall(struct.pack(">I", MOST_REQUEST_BYTES + 1))  # and no more
-        refused = answer(connection)
-    assert isinstance(refused, Refused)
-    assert refused.error.kind == TooLarge.__name__
-    assert f"at most {MOST_REQUEST_BYTES} bytes" in refused.error.expected
-
-
-def test_a_call_that_does_not_come_is_given_up(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_module, "_REQUEST_WITHIN_S", 0.2)
-    for sent in (b"", b"\0", b"\0\0\0\x09abc"):
-        with closing(connect(live)) as connection:
-            connection.sendall(sent)
-            assert "did not come in time" in answer(connection).error.what
-    monkeypatch.setattr(endpoint_module, "_REQUEST_WITHIN_S", 20.0)
-    with closing(connect(live)) as connection:
-        connection.sendall(b"\0\0\0\x09abc")
-        connection.shutdown(socket.SHUT_WR)
-        assert "breaks off" in answer(connection).error.what
-
-
 def test_who_crowds_the_driver_is_turned_away(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_module, "_REQUEST_WITHIN_S", 600.0)  # the crowd does not give up
+    monkeypatch.setattr(handler_module, "_REQUEST_WITHIN_S", 600.0)  # the crowd does not give up
     found, crowd, told = live.found, list[socket.socket](), ""
     try:
         while "busy" not in told:  # some of the crowd may be turned away themselves
@@ -257,30 +162,27 @@ def test_who_is_turned_away_before_it_has_spoken_learns_why(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy, is_closed = tell_error(Unavailable("the job is busy"), told_kinds()), threading.Event()
+    body = msgspec.json.encode(Answer(error=busy))
 
     def turns_away(listener: socket.socket) -> None:
         with listener.accept()[0] as connection:
-            write_frame(connection, msgspec.json.encode(Refused(busy)), limit_bytes=1 << 20)
+            connection.sendall(
+                b"HTTP/1.1 503 Busy\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
         is_closed.set()
 
-    def speaks_late(*given: Any, **named: Any) -> None:
-        assert is_closed.wait(20)
-        write_frame(*given, **named)
+    connect_at_once = client_module._UnixConnection.connect
 
-    monkeypatch.setattr(client_module, "write_frame", speaks_late)
+    def speaks_late(connection: Any) -> None:
+        connect_at_once(connection)
+        assert is_closed.wait(20)
+
+    monkeypatch.setattr(client_module._UnixConnection, "connect", speaks_late)
     path = live.folder / "other.sock"
     with closing(quiet_socket(path)) as listener:
         threading.Thread(target=turns_away, args=(listener,), daemon=True).start()
         with pytest.raises(Unavailable, match="the job is busy"):
             JobClient(FoundRun(live.found.registration, path)).describe()
-
-
-def test_another_user_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = live.found
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
-    monkeypatch.setattr(endpoint_module, "_ROOT", 54321)
-    with pytest.raises(Invalid, match=r"only the user who runs the job.*user 12345"):
-        JobClient(found).describe()
 
 
 def test_two_jobs_of_one_name_have_an_endpoint_each(live: Live, quick_path: Path) -> None:
@@ -463,9 +365,9 @@ def test_a_job_that_nobody_can_find_any_more_is_found_again_later(
 def test_a_driver_that_is_out_of_files_answers_when_it_has_some(
     live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(endpoint_module, "_PULSE_S", 0.01)
+    monkeypatch.setattr(endpoint_module, "_PAUSE_S", 0.01)
     assert live.endpoint is not None
-    real, failures = live.endpoint._place.listener, [OSError(24, "too many open files")] * 3
+    real, failures = live.endpoint._socket.socket, [OSError(24, "too many open files")] * 3
 
     class Failing:
         def accept(self) -> Any:
@@ -477,7 +379,7 @@ def test_a_driver_that_is_out_of_files_answers_when_it_has_some(
             return getattr(real, name)
 
     found = live.found
-    monkeypatch.setattr(live.endpoint._place, "listener", Failing())
+    monkeypatch.setattr(live.endpoint._socket, "socket", Failing())
     JobClient(found).describe()  # which the call to accept answers that has begun before
     assert JobClient(found).describe().status == "running"
     assert failures == []

@@ -16,7 +16,7 @@ import pytest
 
 from endpoint_stage import HOST
 from holdfast.runtime.control import Registration, Runs, chosen_run, find_runs
-from holdfast.runtime.control.endpoint import _Place
+from holdfast.runtime.control.endpoint import ListeningSocket
 from holdfast.runtime.control.folder import make_folder
 from holdfast.runtime.control.registry import register, socket_path, unregister
 from holdfast.storage import Corrupt, Invalid, ManualClock, NotFound, SystemClock
@@ -233,7 +233,7 @@ def test_who_begins_removes_what_killed_drivers_have_left(folder: Path) -> None:
         register(folder, entry("dead100000000000"))
     with listening(folder, "aaaa100000000000"):
         register(folder, entry("aaaa100000000000"))
-        with closing(_Place(folder, entry("bbbb100000000000"), SystemClock()).listener):
+        with closing(ListeningSocket(folder, entry("bbbb100000000000"), SystemClock()).socket):
             assert {path.stem for path in folder.iterdir()} == {
                 "aaaa100000000000",
                 "bbbb100000000000",
