@@ -6,7 +6,12 @@ Useful alone, as a library; knows nothing of Spark.
 from holdfast.backends.byte_tables.contract import ByteEntry, ByteStore, ByteTable, FrozenBytes
 from holdfast.backends.byte_tables.tables import ByteTableStore
 from holdfast.backends.hashmap import HashMapStateBackend
-from holdfast.backends.interface import BackendCapabilities, StateBackend
+from holdfast.backends.interface import (
+    BackendCapabilities,
+    StateBackend,
+    load_backend,
+    registered_backends,
+)
 from holdfast.backends.keyed.backend import EarlyFiles, KeyedStateBackend
 from holdfast.backends.keys.groups import (
     KeyGroupRange,
@@ -19,7 +24,6 @@ from holdfast.backends.operator_state.states import (
     OperatorListState,
     ReadOnlyBroadcastState,
 )
-from holdfast.backends.registry import load_backend, registered_backends
 from holdfast.backends.snapshots.neutral import (
     Segments,
     SnapshotForm,

@@ -1,19 +1,37 @@
-"""What a state backend is: a light, picklable factory of keyed state, registered by a name."""
+"""State backends: the contract of their factories, and how one is found by its name.
+
+A backend is registered by an entry point of the group `holdfast.state_backends`; the built-in ones
+are registered in the same way. Contract and lookup are one module since each needs the other: a
+lookup answers a `StateBackend`, and opening one may have to find the backend of another name, whose
+files it restores.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from importlib.metadata import EntryPoint
+from typing import Any, Self
 
 from holdfast.backends.keyed.backend import EarlyFiles, KeyedStateBackend, Opening
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.tables.contract import TableStore
-from holdfast.storage import Clock, StateFolder, StateSnapshot, SystemClock
+from holdfast.storage import Clock, StateFolder, StateSnapshot, SystemClock, plugins
 
-__all__ = ["BackendCapabilities", "StateBackend"]
+__all__ = [
+    "BACKEND_GROUP",
+    "BackendCapabilities",
+    "OpenBackend",
+    "StateBackend",
+    "load_backend",
+    "registered_backends",
+    "usual_backend",
+]
+
+BACKEND_GROUP = "holdfast.state_backends"
+_WHAT = "state backend"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,16 +39,17 @@ class BackendCapabilities:
     """What a backend says about itself beyond the contract."""
 
     keeps_files: bool = False
-    """While a store is open it keeps files of its own on this machine; after `close` they are
-    gone, and files of a process that was killed are in nobody's way."""
+    """An open store keeps local files. `close` deletes them, and files left by a killed process
+    disturb no other process."""
     own_snapshots: bool = False
-    """Snapshots that need not be neutral are in a form of its own, which only it can restore."""
+    """Snapshots that need not be neutral are in the backend's own form; restoring them takes this
+    backend."""
 
 
 class StateBackend(ABC):
     """Makes keyed state for one operator in one slot.
 
-    A backend holds settings only; it travels to the slots by pickle. It supplies a `TableStore`;
+    A backend holds settings only and is sent to the slots by pickle. It supplies a `TableStore`;
     everything else is built on that, the same for every backend.
     """
 
@@ -48,10 +67,17 @@ class StateBackend(ABC):
             Unavailable: the machine lacks what it takes.
         """
 
-    def metrics(self) -> Mapping[str, float]:
-        """Numbers of what all stores share that this object has opened here; by default none.
+    def for_reading(self) -> Self:
+        """The same backend, set up to read state once from beginning to end; by default itself.
 
-        Called by the threads that own them, about once a second; as `TableStore.metrics`.
+        Override it where that takes less memory: such a reader has no use for a large cache.
+        """
+        return self
+
+    def metrics(self) -> Mapping[str, float]:
+        """Metrics of what all stores opened by this object in this process share; default: none.
+
+        Called by the threads that own the stores, about once a second; as `TableStore.metrics`.
         """
         return {}
 
@@ -93,6 +119,7 @@ class StateBackend(ABC):
                 clock=clock or SystemClock(),
                 allow_pickle=allow_pickle,
                 early=early,
+                open_store=_open_to_read,
             )
         )
 
@@ -102,3 +129,48 @@ class StateBackend(ABC):
             self.open_store, opening.uid, opening.key_groups, opening.max_parallelism
         )
         return KeyedStateBackend(make_store, opening)
+
+
+OpenBackend = Callable[[str], StateBackend]
+"""Opens the backend of a name for reading: its files, or changes replayed through it."""
+
+
+def load_backend(name: str, **options: Any) -> StateBackend:
+    """The state backend that is registered under the name, with these options.
+
+    Raises:
+        Invalid: an unknown name or option, two plug-ins of one name, or a missing extra (the
+            message says what to install).
+    """
+    registered = registered_backends()
+    if name not in registered:
+        raise plugins.unknown_name(name, registered, BACKEND_GROUP, _WHAT)
+    factory = plugins.load(registered[name], _WHAT)
+    plugins.check_options(factory, options, _WHAT)
+    backend: StateBackend = factory(**options)
+    return backend
+
+
+def usual_backend(name: str) -> StateBackend:
+    """The backend of this name without options, set up for reading; see `for_reading`.
+
+    Raises:
+        Invalid: as `load_backend`.
+    """
+    return load_backend(name).for_reading()
+
+
+def registered_backends() -> dict[str, EntryPoint]:
+    """Every registered name with its entry point.
+
+    Raises:
+        Invalid: two distributions register one name.
+    """
+    return plugins.registered(BACKEND_GROUP, _WHAT)
+
+
+def _open_to_read(
+    name: str, uid: str, key_groups: KeyGroupRange, max_parallelism: int
+) -> TableStore:
+    """An `OpenStore`, by way of the registry."""
+    return usual_backend(name).open_store(uid, key_groups, max_parallelism)

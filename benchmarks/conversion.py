@@ -24,9 +24,9 @@ from benchmarks.harness import Result, Scale, peak_memory_bytes, seconds
 from holdfast.backends import KeyGroupRange, load_backend
 from holdfast.backends.arrow.keys import KeyForm
 from holdfast.backends.blocks.block import Block
+from holdfast.backends.interface import usual_backend
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_groups
-from holdfast.backends.registry import usual_backend
 from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.values.codec import pack_value
 from holdfast.runtime.spark.state_frames.conversion import spark_runner

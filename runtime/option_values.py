@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.backends import load_backend
+from holdfast.backends.interface import registered_backends
 from holdfast.backends.keys.groups import check_parallelism
-from holdfast.backends.registry import registered_backends
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.storage import Invalid, load_storage

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from holdfast.backends.interface import OpenBackend, usual_backend
 from holdfast.backends.operator_state.snapshots import OPERATOR_KINDS
-from holdfast.backends.registry import OpenBackend, usual_backend
 from holdfast.backends.snapshots.restores import KEYED_KINDS
 from holdfast.savepoints.reading.readers import KeyedReader, OperatorReader
 from holdfast.storage import (

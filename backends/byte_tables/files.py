@@ -9,12 +9,11 @@ from typing import Protocol
 import msgspec
 
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.tables.contract import TableSpec
+from holdfast.backends.tables.contract import TableFiles, TableSpec
 from holdfast.backends.tables.files import (
     ByteFiles,
     KeptTable,
     SourceFiles,
-    TableFiles,
     TablesInFiles,
 )
 

@@ -9,7 +9,7 @@ from threading import get_ident
 from typing import Any, TypeVar
 
 from holdfast.backends.keyed.current_key import NoKey, OperatorKeys
-from holdfast.backends.keyed.other_backends import OtherStores
+from holdfast.backends.keyed.other_backends import OpenStore, OtherStores
 from holdfast.backends.keyed.undeclared_state import Carried
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import KeyGroupRange, check_max_parallelism
@@ -92,6 +92,7 @@ class Opening:
     storage: StateFolder | None
     clock: Clock
     allow_pickle: bool
+    open_store: OpenStore
     early: EarlyFiles | None = None
 
 
@@ -134,7 +135,7 @@ class KeyedStateBackend(OwnedByOneThread):
         self._timer_specs: list[TableSpec] = []
         self.store = make_store()
         self._carried = Carried(self.store, self._where)
-        self._others = OtherStores(uid, key_groups, max_parallelism)
+        self._others = OtherStores(uid, key_groups, max_parallelism, opening.open_store)
         try:
             self._restored = Restoration(opening.restore, self._take_in(restored, opening))
             self._snapshots = make_snapshots(self.store, uid, key_groups, max_parallelism)

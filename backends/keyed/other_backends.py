@@ -6,19 +6,23 @@ where it is wanted. Rows go from one to the other as blocks, so neither knows of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.registry import usual_backend
 from holdfast.backends.snapshots.file_restores import PendingInStore, restore_files
 from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.snapshots.restores import FilesToRestore, PendingOutside
 from holdfast.backends.tables.contract import TableSpec, TableStore
 from holdfast.storage import StateFolder
 
-__all__ = ["OtherStores", "PendingInOther"]
+__all__ = ["OpenStore", "OtherStores", "PendingInOther"]
+
+OpenStore = Callable[[str, str, KeyGroupRange, int], TableStore]
+"""Opens a store of the backend of a name, to be read once; the rest as `StateBackend.open_store`.
+
+Passed in, since the registry knows the contract of backends, which is built on this module."""
 
 
 class _OtherStore:
@@ -87,7 +91,10 @@ class OtherStores:
     Belongs to the owner's thread. `close` closes what is open still, again as often as one likes.
     """
 
-    def __init__(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> None:
+    def __init__(
+        self, uid: str, key_groups: KeyGroupRange, max_parallelism: int, open_store: OpenStore
+    ) -> None:
+        self._open_store = open_store
         self._uid = uid
         self._key_groups = key_groups
         self._max_parallelism = max_parallelism
@@ -105,9 +112,7 @@ class OtherStores:
         """
         found: dict[str, list[PendingInOther]] = {}
         for name in sorted({each.backend for each in snapshots}):
-            store = usual_backend(name).open_store(
-                self._uid, self._key_groups, self._max_parallelism
-            )
+            store = self._open_store(name, self._uid, self._key_groups, self._max_parallelism)
             through = _OtherStore(store)
             self._open.append(through)
             own = [each for each in snapshots if each.backend == name]

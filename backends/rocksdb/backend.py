@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 from holdfast.backends.byte_tables.tables import ByteTableStore
 from holdfast.backends.byte_tables.timers import TimerPages
@@ -107,9 +107,12 @@ class RocksDBStateBackend(StateBackend):
     def metrics(self) -> Mapping[str, float]:
         return self._slot_memory.metrics()
 
+    def for_reading(self) -> Self:
+        return replace(self, memory="64m", statistics=False)
+
     @cached_property
     def _slot_memory(self) -> SlotMemory:
-        """Of this process: whoever unpickles the backend has memory of its own."""
+        """The memory of this process; not pickled, so each process that unpickles makes its own."""
         return SlotMemory(memory_bytes(self.memory), self.write_buffer_ratio)
 
     def __getstate__(self) -> dict[str, Any]:

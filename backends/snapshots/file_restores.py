@@ -14,8 +14,8 @@ from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.snapshots.raw_tables import is_readable, written_spec
 from holdfast.backends.snapshots.restores import FilesToRestore, PendingTable
 from holdfast.backends.snapshots.transfers import fetch_file, side_by_side
-from holdfast.backends.tables.contract import TableSpec, TableStore
-from holdfast.backends.tables.files import KeptTable, SourceFiles, TableFiles
+from holdfast.backends.tables.contract import TableFiles, TableSpec, TableStore
+from holdfast.backends.tables.files import KeptTable, SourceFiles
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.storage import Corrupt, Handle, Invalid, StateFolder
 from holdfast.storage.names import is_legal

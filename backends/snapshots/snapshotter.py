@@ -37,8 +37,8 @@ from holdfast.backends.snapshots.neutral import (
 )
 from holdfast.backends.snapshots.restores import PendingTable
 from holdfast.backends.snapshots.workers import SnapshotWorker
-from holdfast.backends.tables.contract import FrozenTables, TableSpec, TableStore
-from holdfast.backends.tables.files import TableFiles, TablesInFiles
+from holdfast.backends.tables.contract import FrozenTables, TableFiles, TableSpec, TableStore
+from holdfast.backends.tables.files import TablesInFiles
 from holdfast.storage import Handle, StateSnapshot
 
 __all__ = [

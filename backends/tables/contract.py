@@ -19,19 +19,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.tables.files import SourceFiles, TablesInFiles
 from holdfast.backends.tables.metrics import StateMetrics
 from holdfast.backends.tables.timer_queues import TimerQueue
 from holdfast.backends.values.codec import ValueCodec
-
-if TYPE_CHECKING:
-    from holdfast.backends.tables.files import TableFiles
 
 __all__ = [
     "NO_NAMESPACE",
@@ -44,6 +43,7 @@ __all__ = [
     "Rows",
     "StateKind",
     "Table",
+    "TableFiles",
     "TableSpec",
     "TableStore",
     "ValueTable",
@@ -275,6 +275,44 @@ class FrozenTables(ABC):
     @abstractmethod
     def release(self) -> None:
         """Let go of it; called exactly once."""
+
+
+class TableFiles(ABC):
+    """The files of a store of tables. Called by the thread that owns the backend."""
+
+    @property
+    @abstractmethod
+    def format(self) -> str:
+        """As `ByteFiles.format`."""
+
+    @property
+    @abstractmethod
+    def is_preferred(self) -> bool:
+        """As `ByteFiles.is_preferred`."""
+
+    @abstractmethod
+    def freeze(self) -> TablesInFiles:
+        """All tables as they are now; the only part of a snapshot that processing waits for."""
+
+    @abstractmethod
+    def directory(self) -> Path:
+        """As `ByteFiles.directory`."""
+
+    @abstractmethod
+    def restore(self, sources: Sequence[SourceFiles]) -> SourceFiles | None:
+        """Make the tables of the sources, with what they have of this store's key groups.
+
+        Answers and raises as `ByteFiles.restore` does. `TableStore.table` opens one by its name,
+        in the layout that it is kept in.
+        """
+
+    @abstractmethod
+    def claim(self, name: str, spec: TableSpec) -> bool:
+        """Make the restored table `name` the one of this spec, with which it was written.
+
+        False where that cannot be, because such a table is kept in another layout now; it must be
+        read and written anew then.
+        """
 
 
 class TableStore(ABC):

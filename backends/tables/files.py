@@ -1,12 +1,12 @@
 """A second way for tables to leave a store and to come back: as files of the store's own format.
 
-A store that keeps its tables in files may hand those out as a snapshot. Files that later snapshots
-have too need not be written again, and who restores need only put them in place. This is an
-optional power, in two contracts: `ByteFiles` of a store of bytes, and `TableFiles` of a store of
-tables, which the house makes of the first.
+A store that keeps its tables in files can use those files as a snapshot. A file that a later
+snapshot contains too is not written again, and a restore only puts the files in place. This is an
+optional power, in two contracts: `ByteFiles` of a store of bytes, and `contract.TableFiles` of a
+store of tables. `ByteTableStore` implements the second over the first.
 
-Files hold whole tables, of some key groups. A restored table that nobody has asked for yet has a
-name that no state has, until it is claimed.
+Files hold whole tables, of some key groups. A restored table that the job has not declared yet has
+a name that no state can have, until `TableFiles.claim` renames it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
 from holdfast.backends.keys.groups import KeyGroupRange
-
-if TYPE_CHECKING:
-    from holdfast.backends.tables.contract import TableSpec
 
 __all__ = [
     "ByteFiles",
@@ -30,7 +27,6 @@ __all__ = [
     "KeptTable",
     "SourceFiles",
     "StoreFile",
-    "TableFiles",
     "TablesInFiles",
 ]
 
@@ -128,41 +124,3 @@ class TablesInFiles:
 
     frozen: FrozenFiles
     tables: Mapping[str, KeptTable]
-
-
-class TableFiles(ABC):
-    """The files of a store of tables. Called by the thread that owns the backend."""
-
-    @property
-    @abstractmethod
-    def format(self) -> str:
-        """As `ByteFiles.format`."""
-
-    @property
-    @abstractmethod
-    def is_preferred(self) -> bool:
-        """As `ByteFiles.is_preferred`."""
-
-    @abstractmethod
-    def freeze(self) -> TablesInFiles:
-        """All tables as they are now; the only part of a snapshot that processing waits for."""
-
-    @abstractmethod
-    def directory(self) -> Path:
-        """As `ByteFiles.directory`."""
-
-    @abstractmethod
-    def restore(self, sources: Sequence[SourceFiles]) -> SourceFiles | None:
-        """Make the tables of the sources, with what they have of this store's key groups.
-
-        Answers and raises as `ByteFiles.restore` does. `TableStore.table` opens one by its name,
-        in the layout that it is kept in.
-        """
-
-    @abstractmethod
-    def claim(self, name: str, spec: TableSpec) -> bool:
-        """Make the restored table `name` the one of this spec, with which it was written.
-
-        False where that cannot be, because such a table is kept in another layout now; it must be
-        read and written anew then.
-        """

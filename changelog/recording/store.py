@@ -17,11 +17,11 @@ from holdfast.backends.tables.contract import (
     MapTable,
     Rows,
     Table,
+    TableFiles,
     TableSpec,
     TableStore,
     ValueTable,
 )
-from holdfast.backends.tables.files import TableFiles
 from holdfast.backends.tables.metrics import StateMetrics
 from holdfast.backends.tables.timer_queues import TimerQueue
 from holdfast.changelog.recording.recorders import Recorded, TimerChanges

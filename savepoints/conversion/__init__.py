@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.savepoints.lazy_exports import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
-    from holdfast.backends.registry import usual_backend
+    from holdfast.backends.interface import usual_backend
     from holdfast.savepoints.conversion.conversion import (
         Conversion,
         Converted,
@@ -24,7 +24,7 @@ else:
     __getattr__ = _lazy_exports(
         __name__,
         {
-            "usual_backend": "holdfast.backends.registry",
+            "usual_backend": "holdfast.backends.interface",
             "Conversion": "holdfast.savepoints.conversion.conversion",
             "Converted": "holdfast.savepoints.conversion.conversion",
             "OperatorResult": "holdfast.savepoints.conversion.conversion",

@@ -19,6 +19,7 @@ import pyarrow as pa
 from holdfast.backends.arrow.rows import RowForm, TypedTable
 from holdfast.backends.arrow.values import may_lack_fields
 from holdfast.backends.blocks.block import Block
+from holdfast.backends.interface import OpenBackend, usual_backend
 from holdfast.backends.keyed.undeclared_state import Carried
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.operator_state.canonical import typed_state
@@ -33,7 +34,6 @@ from holdfast.backends.operator_state.snapshots import (
     OperatorPlace,
     OperatorTable,
 )
-from holdfast.backends.registry import OpenBackend, usual_backend
 from holdfast.backends.snapshots.canonical import typed_table
 from holdfast.backends.snapshots.file_restores import restore_files
 from holdfast.backends.snapshots.neutral import PARQUET_KIND

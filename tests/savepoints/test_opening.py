@@ -30,6 +30,9 @@ class _Counted:
         self._backend = backend
         self._counting = counting
 
+    def for_reading(self) -> _Counted:
+        return _Counted(self._backend.for_reading(), self._counting)
+
     def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
         counting = self._counting
         store: TableStore = self._backend.open_store(uid, key_groups, max_parallelism)
@@ -49,7 +52,7 @@ class _Counted:
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     found = Counting()
-    monkeypatch.setattr("holdfast.backends.registry.load_backend", found.load)
+    monkeypatch.setattr("holdfast.backends.interface.load_backend", found.load)
     return found
 
 

@@ -14,7 +14,7 @@ from holdfast.backends.state.descriptors import (
     ValueStateDescriptor,
 )
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.state_clauses.scenes import ALL, Mean, keyed, slots
+from holdfast.backends.testing.scenes import ALL, Mean, keyed, slots
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, same
 

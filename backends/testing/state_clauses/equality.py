@@ -19,7 +19,7 @@ from holdfast.backends.state.descriptors import (
     ValueStateDescriptor,
 )
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.state_clauses.scenes import files, keyed, taken
+from holdfast.backends.testing.scenes import files, keyed, taken
 from holdfast.storage.testing.checks import same
 
 __all__ = ["ComparisonClauses"]

@@ -16,7 +16,7 @@ from holdfast.backends.state.descriptors import (
     ValueStateDescriptor,
 )
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.state_clauses.scenes import (
+from holdfast.backends.testing.scenes import (
     churn,
     content,
     files,

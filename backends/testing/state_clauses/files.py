@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.backends.interface import StateBackend
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.state_clauses.scenes import (
+from holdfast.backends.testing.scenes import (
     WAIT_S,
     churn,
     content,

@@ -11,7 +11,7 @@ from holdfast.backends.keyed.backend import KeyedStateBackend
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.tables.metrics import StateMetrics
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.state_clauses.scenes import (
+from holdfast.backends.testing.scenes import (
     ALL,
     STATES,
     churn,

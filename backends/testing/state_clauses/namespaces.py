@@ -16,7 +16,7 @@ from holdfast.backends.state.descriptors import (
 )
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.samples import PREFIXES
-from holdfast.backends.testing.state_clauses.scenes import Mean, keyed
+from holdfast.backends.testing.scenes import Mean, keyed
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, require, same
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.backends.interface import StateBackend
+from holdfast.backends.interface import StateBackend, load_backend
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.registry import load_backend
 from holdfast.backends.snapshots.neutral import SnapshotForm
 from holdfast.backends.state.descriptors import ValueStateDescriptor
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.samples import KEYS
-from holdfast.backends.testing.state_clauses.scenes import (
+from holdfast.backends.testing.scenes import (
     ALL,
     MAX_PARALLELISM,
     STATES,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
-from holdfast.backends.registry import load_backend
+from holdfast.backends.interface import load_backend
 from holdfast.backends.snapshots.neutral import ENTRIES_KIND, PARQUET_KIND, SnapshotForm
 from holdfast.backends.state.descriptors import ValueStateDescriptor
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.state_clauses.scenes import (
+from holdfast.backends.testing.scenes import (
     STATES,
     WAIT_S,
     Gate,

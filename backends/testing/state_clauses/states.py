@@ -12,7 +12,7 @@ from holdfast.backends.state.descriptors import (
 )
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.samples import KEYS, VALUES, Item
-from holdfast.backends.testing.state_clauses.scenes import keyed
+from holdfast.backends.testing.scenes import keyed
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, pattern, same
 

@@ -8,7 +8,7 @@ from holdfast.backends.tables.contract import NO_NAMESPACE
 from holdfast.backends.tables.timer_queues import Timer
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS
-from holdfast.backends.testing.state_clauses.scenes import (
+from holdfast.backends.testing.scenes import (
     WAIT_S,
     Gate,
     keyed,

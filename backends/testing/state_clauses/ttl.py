@@ -17,7 +17,7 @@ from holdfast.backends.state.descriptors import (
     ValueStateDescriptor,
 )
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.state_clauses.scenes import keyed, memory, taken
+from holdfast.backends.testing.scenes import keyed, memory, taken
 from holdfast.storage import ManualClock
 from holdfast.storage.testing.checks import same
 

@@ -15,7 +15,7 @@ from holdfast.backends.tables.contract import NO_NAMESPACE, Rows, TableSpec, Tab
 from holdfast.backends.tables.timer_queues import TimerQueue
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS, PREFIXES
-from holdfast.backends.testing.state_clauses.scenes import meanwhile
+from holdfast.backends.testing.scenes import meanwhile
 from holdfast.backends.testing.table_clauses.stores import GROUPS, Tables, tables
 from holdfast.backends.testing.table_clauses.table_access import Cells, rows_of
 from holdfast.storage.testing.checks import require, same

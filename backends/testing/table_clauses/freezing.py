@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.backends.tables.contract import FrozenTables, StateKind
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import PREFIXES
-from holdfast.backends.testing.state_clauses.scenes import meanwhile
+from holdfast.backends.testing.scenes import meanwhile
 from holdfast.backends.testing.table_clauses.stores import Tables, tables
 from holdfast.backends.testing.table_clauses.table_access import Cells, Values
 from holdfast.storage.testing.checks import require, same

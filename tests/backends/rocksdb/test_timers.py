@@ -13,7 +13,7 @@ from holdfast.backends import (
     key_groups_of_slots,
     load_backend,
 )
-from holdfast.backends.testing.state_clauses.scenes import keys_of
+from holdfast.backends.testing.scenes import keys_of
 from holdfast.storage import JobManagerCheckpointStorage, JobStorage, StateSnapshot
 
 ALL = KeyGroupRange(0, 127)
