@@ -16,7 +16,6 @@ from holdfast.runtime.api.functions import (
     OutputTag,
     ProcessFunction,
 )
-from holdfast.runtime.durations import Duration, duration_ms
 from holdfast.runtime.operators import (
     FilterSpec,
     FlatMapSpec,
@@ -33,6 +32,7 @@ from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.planning.graph import Graph, Input, Node, check_event_time, united_schema
 from holdfast.runtime.sinks import Sink, TwoPhaseCommitSink
 from holdfast.storage import Invalid
+from holdfast.storage.options.durations import Duration, duration_ms
 
 __all__ = [
     "DataStream",

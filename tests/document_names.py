@@ -16,7 +16,7 @@ from typing import Any
 import tidy
 from document_pages import ROOT, Page
 from document_programs import PACKAGES
-from holdfast.runtime.options import OPTIONS, read_settings
+from holdfast.runtime.options.table import OPTIONS, read_settings
 from holdfast.storage import Invalid
 
 _TOPS = (*tidy.ROOMS, *tidy.SIDES, "docs")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.settings import check_choice, check_count, check_number, check_switch
 from holdfast.storage import Invalid
+from holdfast.storage.options.checks import check_choice, check_count, check_number, check_switch
+from holdfast.storage.options.durations import Duration, duration_ms
 from holdfast.storage.registry import text_fix
 
 __all__ = ["CheckpointConfig"]

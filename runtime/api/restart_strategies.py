@@ -12,9 +12,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.settings import check_count, check_number
 from holdfast.storage import Invalid
+from holdfast.storage.options.checks import check_count, check_number
+from holdfast.storage.options.durations import Duration, duration_ms
 
 __all__ = [
     "ExponentialDelayRestart",

@@ -15,8 +15,8 @@ from holdfast.runtime.cli.listing import list_checkpoints
 from holdfast.runtime.cli.places import find_jobs
 from holdfast.runtime.cli.running import look
 from holdfast.runtime.control import runs_named
-from holdfast.runtime.durations import duration_ms
 from holdfast.storage import Invalid, NotFound
+from holdfast.storage.options.durations import duration_ms
 
 __all__ = ["commands"]
 

@@ -16,9 +16,9 @@ from holdfast import savepoints as snapshots
 from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.stored import OptionsOption, PathArgument, opener
-from holdfast.runtime.settings import check_choice
 from holdfast.savepoints import conversion
 from holdfast.storage import HoldfastError, Invalid, SavepointFolder, Unavailable
+from holdfast.storage.options.checks import check_choice
 from holdfast.storage.registry import whole_url
 
 __all__ = ["convert_snapshot"]

@@ -13,7 +13,7 @@ from holdfast.storage import Invalid
 from holdfast.storage.registry import whole_url
 
 if TYPE_CHECKING:
-    from holdfast.runtime.command_line import CommandLine
+    from holdfast.runtime.options.command_line import CommandLine
 
 __all__ = ["run_app"]
 
@@ -104,7 +104,7 @@ def run_app(
     since it made no environment; 2 wrong arguments; 130 stopped by Ctrl-C.
     """
     # Options know of backends, which other commands do without: they are faster by a second.
-    from holdfast.runtime.command_line import CommandLine, running_with  # noqa: PLC0415
+    from holdfast.runtime.options.command_line import CommandLine, running_with  # noqa: PLC0415
 
     given = read_options(options or ())
     named = {

@@ -12,19 +12,19 @@ from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.runtime.api.restart_strategies import RestartStrategy, default_restart
 from holdfast.runtime.driver.job_log import LEVELS
-from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.options import Settings
-from holdfast.runtime.settings import check_choice, check_switch
-from holdfast.runtime.spark.changelog_settings import check_changelog, with_changelog
-from holdfast.runtime.spark.choices import (
+from holdfast.runtime.options.precedence import (
     choose,
     choose_checkpointing,
     choose_network,
     choose_restart,
     choose_rocksdb,
 )
+from holdfast.runtime.options.table import Settings
+from holdfast.runtime.spark.changelog_settings import check_changelog, with_changelog
 from holdfast.runtime.spark.storage_settings import storage_of
 from holdfast.storage import CheckpointStorage, Invalid
+from holdfast.storage.options.checks import check_choice, check_switch
+from holdfast.storage.options.durations import Duration, duration_ms
 from holdfast.storage.registry import text_fix
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from holdfast.backends import StateBackend
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.changelog.settings import changelog_options
-from holdfast.runtime.command_line import COMMAND_LINE
+from holdfast.runtime.options.command_line import COMMAND_LINE
 from holdfast.storage import Invalid
 
 __all__ = ["check_changelog", "with_changelog"]

@@ -18,7 +18,6 @@ from holdfast.changelog import ChangelogOptions
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.runtime.api.restart_strategies import RestartStrategy
-from holdfast.runtime.command_line import command_line
 from holdfast.runtime.control import run_folders
 from holdfast.runtime.control.endpoint import open_endpoint
 from holdfast.runtime.control.second_start import check_not_running
@@ -34,16 +33,15 @@ from holdfast.runtime.driver.startup.beginning import Beginning, begin
 from holdfast.runtime.driver.startup.commit_checks import check_commits
 from holdfast.runtime.driver.startup.start_notes import StartNotes, checkpointing_note
 from holdfast.runtime.driver.startup.storage_warnings import what_is_missing
-from holdfast.runtime.durations import Duration, duration_ms
 from holdfast.runtime.operators.sink_operator import SinkSpec
-from holdfast.runtime.options import Settings
+from holdfast.runtime.options.command_line import command_line
+from holdfast.runtime.options.precedence import Restoring, choose_restoring
+from holdfast.runtime.options.table import Settings
 from holdfast.runtime.planning.graph import Input, Node
 from holdfast.runtime.planning.job_graph import JobGraph, StartedGraph
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
-from holdfast.runtime.settings import check_switch
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.spark.arguments import CodeArguments, choose_all, parallelism_of
-from holdfast.runtime.spark.choices import Restoring, choose_restoring
 from holdfast.runtime.spark.job_builder import JobBuilder
 from holdfast.runtime.spark.launching.cluster import SparkCluster
 from holdfast.runtime.spark.launching.interrupts import Work, begun, preparing, seen_through
@@ -69,6 +67,8 @@ from holdfast.storage import (
     SystemClock,
     SystemEntropy,
 )
+from holdfast.storage.options.checks import check_switch
+from holdfast.storage.options.durations import Duration, duration_ms
 from holdfast.storage.restore_points import RestorePoint
 
 __all__ = ["StreamEnvironment"]

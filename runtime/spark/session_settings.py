@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.runtime.options import Settings, read_settings
+from holdfast.runtime.options.table import Settings, read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

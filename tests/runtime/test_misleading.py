@@ -31,9 +31,9 @@ from holdfast.runtime.checkpoint import SavepointPurpose
 from holdfast.runtime.cli.application import application
 from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
 from holdfast.runtime.operators.user_code import UserCode
-from holdfast.runtime.options import Settings
+from holdfast.runtime.options.precedence import Restoring, choose_checkpointing, choose_restoring
+from holdfast.runtime.options.table import Settings
 from holdfast.runtime.spark.arguments import CodeArguments, choose_all
-from holdfast.runtime.spark.choices import Restoring, choose_checkpointing, choose_restoring
 from holdfast.runtime.spark.sessions.session_checks import check_classic as check_session
 from holdfast.runtime.spark.sources.frame_checks import check_classic as check_frame
 from holdfast.savepoints.finding import find_snapshot

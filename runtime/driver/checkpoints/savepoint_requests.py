@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
 from holdfast.runtime.protocol.messages import BeginSavepoint
-from holdfast.runtime.settings import check_choice
 from holdfast.storage import (
     Invalid,
     JobStorage,
@@ -16,6 +15,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
+from holdfast.storage.options.checks import check_choice
 from holdfast.storage.registry import OpenStorage, named_for_all, storage_at
 
 __all__ = [

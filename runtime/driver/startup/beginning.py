@@ -17,7 +17,6 @@ from holdfast.runtime.driver.claiming import (
     handed_on,
 )
 from holdfast.runtime.driver.restoring import LATEST, find_restore_point
-from holdfast.runtime.settings import check_choice
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
@@ -28,6 +27,7 @@ from holdfast.storage import (
     JobStorage,
     load_storage,
 )
+from holdfast.storage.options.checks import check_choice
 from holdfast.storage.registry import OpenStorage
 from holdfast.storage.restore_points import RestorePoint
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.durations import duration_ms
 from holdfast.storage import Invalid
+from holdfast.storage.options.durations import duration_ms
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ Run = Callable[..., Ran]
 
 SHOWS = """
 import json, pickle, sys
-from holdfast.runtime.command_line import command_line
+from holdfast.runtime.options.command_line import command_line
 import beside
 
 class Known:
@@ -32,7 +32,7 @@ line = command_line()
 print(json.dumps([sys.argv, __name__, __file__, beside.NAME, dict(line.settings.values)]))
 """
 ENVIRONMENT = """
-from holdfast.runtime.command_line import command_line
+from holdfast.runtime.options.command_line import command_line
 command_line().has_environment = True  # as one does that is made; it would need Spark
 """
 

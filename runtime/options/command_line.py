@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from holdfast.runtime.options import RESTORE_PATH, Settings, read_settings
+from holdfast.runtime.options.table import RESTORE_PATH, Settings, read_settings
 from holdfast.storage import Invalid
 
 __all__ = ["COMMAND_LINE", "CommandLine", "command_line", "running_with"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from holdfast.storage import Invalid
+from holdfast.storage.errors import Invalid
 
 __all__ = ["check_choice", "check_count", "check_number", "check_switch"]
 

@@ -22,8 +22,8 @@ from holdfast.runtime.api.restart_strategies import (
     NoRestart,
     RestartStrategy,
 )
-from holdfast.runtime.option_values import rocksdb_fields
-from holdfast.runtime.options import OPTIONS, option_of, read_settings
+from holdfast.runtime.options.table import OPTIONS, option_of, read_settings
+from holdfast.runtime.options.value_checks import rocksdb_fields
 from holdfast.runtime.rocksdb_option_texts import ROCKSDB_OPTIONS
 from holdfast.storage import Invalid
 

@@ -17,11 +17,11 @@ from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.runtime.api.restart_strategies import RestartStrategy
-from holdfast.runtime.command_line import COMMAND_LINE
-from holdfast.runtime.durations import Duration, duration_ms
-from holdfast.runtime.option_values import rocksdb_fields
-from holdfast.runtime.options import Settings, option_of
+from holdfast.runtime.options.command_line import COMMAND_LINE
+from holdfast.runtime.options.table import Settings, option_of
+from holdfast.runtime.options.value_checks import rocksdb_fields
 from holdfast.storage import CheckpointStorage, Invalid
+from holdfast.storage.options.durations import Duration, duration_ms
 from holdfast.storage.registry import text_fix
 
 __all__ = [

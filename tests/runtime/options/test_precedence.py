@@ -19,10 +19,10 @@ from holdfast.runtime import (
     StreamEnvironment,
 )
 from holdfast.runtime.api.restart_strategies import ExponentialDelayRestart
-from holdfast.runtime.command_line import CommandLine, running_with
-from holdfast.runtime.options import Settings, read_settings
+from holdfast.runtime.options.command_line import CommandLine, running_with
+from holdfast.runtime.options.precedence import Restoring, choose_restoring
+from holdfast.runtime.options.table import Settings, read_settings
 from holdfast.runtime.spark.arguments import CodeArguments, choose_all
-from holdfast.runtime.spark.choices import Restoring, choose_restoring
 from holdfast.runtime.spark.session_settings import session_settings
 from holdfast.storage import Invalid, load_storage
 

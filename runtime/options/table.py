@@ -24,11 +24,11 @@ from holdfast.runtime.api.restart_strategies import (
     RestartStrategy,
 )
 from holdfast.runtime.driver.job_log import LEVELS
-from holdfast.runtime.durations import duration_ms
-from holdfast.runtime.option_values import check_together, check_value
+from holdfast.runtime.options.value_checks import check_together, check_value
 from holdfast.runtime.rocksdb_option_texts import NOT_HERE, ROCKSDB_OPTIONS
 from holdfast.runtime.sinks.files.committables import MISSING_OUTPUT
 from holdfast.storage import Invalid
+from holdfast.storage.options.durations import duration_ms
 
 __all__ = ["OPTIONS", "RESTORE_PATH", "Option", "Settings", "option_of", "read_settings"]
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from holdfast.storage import Invalid
+from holdfast.storage.errors import Invalid
 
 __all__ = ["Duration", "duration_ms"]
 

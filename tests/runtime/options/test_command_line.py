@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.runtime.command_line import CommandLine, command_line, running_with
+from holdfast.runtime.options.command_line import CommandLine, command_line, running_with
 from holdfast.storage import Invalid
 
 PATH = "execution.state-recovery.path"
