@@ -11,13 +11,8 @@ INSIDE = $(if $(PYTHON),$(PYTHON),$(error Holdfast needs Python 3.11 or newer wi
 COMPILE = env UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
-# Workers, each with the files that it took: what the tests of a file share is made once. In the order of their
-# names, since by their number of tests the longest ones, which are few in a file, would come last, and to one worker.
-# Five where tests wait for servers, and for processes that they kill.
-SIDE_BY_SIDE = --dist loadfile --no-loadscope-reorder --numprocesses
-
-# What runs whole jobs on Spark comes last, where nothing else takes the cores: each worker has a session of its own.
-ON_SPARK = tests/runtime/spark tests/test_examples.py tests/test_benchmarks.py
+# Every program of a target starts sooner with what Python has compiled before, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo tour test soak check bench lock pyfiles clean
@@ -35,13 +30,12 @@ tour:  ## the rooms of storage and state alone, without Spark
 	@$(INSIDE) python examples/storage_tour.py
 	@$(INSIDE) python examples/state_tour.py
 
-test:  ## every test
-	@$(INSIDE) pytest $(SIDE_BY_SIDE) 3 -m "not slow and not soak"
-	@$(INSIDE) pytest $(SIDE_BY_SIDE) 5 -m "slow and not soak" $(addprefix --ignore=,$(ON_SPARK))
-	@$(INSIDE) pytest $(SIDE_BY_SIDE) 3 -m "slow and not soak" $(ON_SPARK)
+test:  ## every test, but for those that make check has just run on the same files
+	@$(INSIDE) python tools/run_tests.py
 
-soak:  ## the long searches that no other target runs: for a night
-	@$(INSIDE) pytest -m soak
+# Searches of Hypothesis look at all their examples here, at a fifth of them in the quick tests.
+soak:  ## all that the other targets deal out, and the long searches: for a night
+	@$(INSIDE) pytest -m "soak or (hypothesis and not slow)"
 
 check:  ## format, lint, types, imports and the quick tests: before every commit
 	@$(INSIDE) python tools/check.py

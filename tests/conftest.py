@@ -20,12 +20,18 @@ from servers.guarded import ServerFailed
 from servers.hadoop import hdfs_jars
 from servers.hdfs import HdfsServer
 from servers.s3 import S3Server
+from servers.spark_standalone import QUICK_JAVA
+from support import budgets, dealing
 from tried_backends import PARAMETERS, backend_named
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell, and so processes of tests would have it from us: those
     # that are to be interrupted would never hear of it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+    # Of every Spark that a test starts, by whatever program: it lives too short to be optimized.
+    os.environ.setdefault(variable, QUICK_JAVA)
 
 settings.register_profile("check", settings.get_profile("ci"), max_examples=20)
 """A fifth of the examples that `make test` looks at, for `make check`."""
@@ -60,6 +66,24 @@ def backend(backend_name: str, quick_path: Path) -> Iterator[StateBackend]:
     folder = quick_path / "state"
     yield backend_named(backend_name, folder)
     assert [path for path in folder.rglob("*") if path.is_file()] == []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Of `make test`, which has the cores for itself."""
+    parser.addoption(
+        budgets.OPTION, choices=sorted(budgets.BUDGETS), help="fail if folders exceed their budget"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where a part of `make test` is run, its time is looked at."""
+    budgets.keep_account(config)
+
+
+@pytest.hookimpl(tryfirst=True)  # before any are left out by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is dealt to no run is left to `make soak`."""
+    dealing.deal(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -29,9 +29,14 @@ BUSY_LOG = ChangelogOptions(
 )
 """Of a changelog that is tried: whatever happens now and then happens often."""
 PARAMETERS = [
-    pytest.param(name, marks=() if name == TRIED[0] else pytest.mark.slow) for name in TRIED
+    pytest.param(
+        name,
+        marks=() if name == TRIED[0] else (pytest.mark.slow, pytest.mark.dealt("backend_name")),
+    )
+    for name in TRIED
 ]
-"""For the fixture `backend_name`: `make check` tries the first one, `make test` all."""
+"""For the fixture `backend_name`: `make check` tries the first one, `make test` one more each test,
+by turns, and `make soak` the rest."""
 
 
 def backend_named(name: str, folder: Path | str) -> StateBackend:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from run_tests import ROOT, command, note_passed, state_of_files
+
+QUICK = "quick tests"
 SIDES = [name for name in ("benchmarks", "examples", "tests", "tools") if (ROOT / name).is_dir()]
 
 CHECKS: dict[str, list[str]] = {
@@ -16,19 +17,7 @@ CHECKS: dict[str, list[str]] = {
     "types of the rooms": ["mypy"],
     "types around them": ["mypy", *SIDES],
     "imports": ["lint-imports", "--no-cache"],
-    "quick tests": [
-        *(
-            "pytest",
-            "--quiet",
-            "--hypothesis-profile=check",
-            "--numprocesses",
-            "3",
-            "--dist",
-            "loadfile",
-            "--no-loadscope-reorder",
-        ),
-        *("-m", "not slow and not soak"),
-    ],
+    QUICK: command("quick"),
 }
 
 
@@ -53,8 +42,11 @@ def passes(name: str, command: list[str]) -> bool:
 
 def main() -> int:
     """Run all checks; 0 if all pass."""
-    results = [passes(name, command) for name, command in CHECKS.items()]
-    return 0 if all(results) else 1
+    state = state_of_files()
+    results = {name: passes(name, words) for name, words in CHECKS.items()}
+    if results[QUICK]:
+        note_passed(state)
+    return 0 if all(results.values()) else 1
 
 
 if __name__ == "__main__":

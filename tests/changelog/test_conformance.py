@@ -21,6 +21,7 @@ class TestOverHashMap(StateBackendConformance):
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("class")
 class TestOverRocksDB(StateBackendConformance):
     @pytest.fixture
     def place(self, quick_path: Path) -> Place:
@@ -40,6 +41,7 @@ class TestOverRocksDB(StateBackendConformance):
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("class")
 class TestOverAPlugIn(StateBackendConformance):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Place:

@@ -180,6 +180,7 @@ def test_it_becomes_a_canonical_savepoint(name: str, quick_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("name", "to")
 @pytest.mark.parametrize("to", ["hashmap", "rocksdb", "sqlite"])
 @pytest.mark.parametrize("name", SNAPSHOTS)
 def test_it_becomes_a_native_savepoint(

@@ -16,9 +16,9 @@ from holdfast.backends.testing.model.comparing import compare_fired, compare_sta
 from holdfast.backends.testing.model.fleet import UID, Fleet
 from holdfast.storage import ManualClock
 from state_nursery import STEPS, Telling, backend_of, job_of
-from tried_backends import share
+from tried_backends import TRIED, share
 
-KILLS = 200
+KILLS = 80
 MANY_KILLS = 1000
 LIVES_OF_A_STORY = 10
 Said = list[tuple[str, int]]
@@ -102,6 +102,7 @@ def live_and_die(root: Path, backend: str, *, stories: int) -> list[Witness]:
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("backend_name", take=len(TRIED))
 def test_a_killed_operator_goes_on_from_its_last_checkpoint(
     quick_path: Path, backend_name: str
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import make_dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.storage import Invalid, JobStorage, StateSnapshot, load_storage
-from tried_backends import PARAMETERS, REGISTERED, backend_named
+from tried_backends import PARAMETERS, REGISTERED
 
 Short = make_dataclass("Order", [("user", str)])
 Long: Any = make_dataclass("Order", [("user", str), ("amount", int)])
@@ -26,8 +25,9 @@ WithDefault: Any = make_dataclass("Order", [("user", str), ("amount", int, 7)])
 
 
 @pytest.fixture(params=[each for each in PARAMETERS if each.values[0] in REGISTERED])
-def backend(request: pytest.FixtureRequest, quick_path: Path) -> StateBackend:
-    return backend_named(request.param, quick_path / "state")
+def backend_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 @pytest.fixture

@@ -74,6 +74,7 @@ def fleet(job: JobStorage) -> Any:
         yield opened
 
 
+@pytest.mark.dealt("backend_name", "reader")
 @pytest.mark.parametrize("reader", PLAIN)
 def test_any_backend_goes_on_from_what_any_backend_wrote(
     backend: StateBackend, reader: str, job: JobStorage, fleet: Opener, quick_path: Path

@@ -223,6 +223,7 @@ MovedPlace.__module__ = "elsewhere"
     "name",
     [pytest.param(each, marks=[] if each == "hashmap" else pytest.mark.slow) for each in PLAIN],
 )
+@pytest.mark.dealt("name")
 def test_a_class_that_moved_is_the_same_class(name: str, quick_path: Path) -> None:
     """As key, as map key, as namespace and as value, with a changelog: its log goes on."""
     backend = ChangelogStateBackend(backend_named(name, quick_path / "state"), BUSY_LOG)

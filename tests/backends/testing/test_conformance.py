@@ -21,6 +21,7 @@ class TestHashMap(StateBackendConformance):
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("form")
 @pytest.mark.parametrize("form", ["incremental", "full"])
 class TestRocksDB(StateBackendConformance):
     @pytest.fixture

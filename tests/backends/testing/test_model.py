@@ -42,6 +42,7 @@ def test_a_backend_is_a_dict_that_survives(quick_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("backend_name", take=2)
 def test_a_backend_is_a_dict_that_survives_in_many_runs(
     backend: StateBackend, backend_name: str
 ) -> None:

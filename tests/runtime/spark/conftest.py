@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.backends import StateBackend
 from spark_sessions import start_session
-from tried_backends import PARAMETERS, REGISTERED, backend_named
+from tried_backends import REGISTERED, backend_named
 
 
 @pytest.fixture(scope="session")
@@ -20,9 +20,12 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(params=[each for each in PARAMETERS if each.values[0] in REGISTERED])
+DEALT = [pytest.param(name, marks=pytest.mark.dealt("backend_name")) for name in REGISTERED]
+
+
+@pytest.fixture(params=DEALT)
 def backend_name(request: pytest.FixtureRequest) -> str:
-    """The name of each registered backend: jobs on Spark take too long for plug-ins too."""
+    """One of the registered backends: jobs on Spark take too long for plug-ins too."""
     name: str = request.param
     return name
 

@@ -114,6 +114,7 @@ def test_operators_of_every_kind_in_one_job(spark: SparkSession, backend: StateB
     assert last == dict(wanted)
 
 
+@pytest.mark.dealt("backend_name")
 @pytest.mark.parametrize(
     ("backend_name", "storage_name"),
     [(name, turn(place + place // len(TRIED_STORAGES))) for place, name in enumerate(TRIED)],

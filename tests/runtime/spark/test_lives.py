@@ -50,6 +50,7 @@ EACH_ONCE = [
     *zip(itertools.cycle(REGISTERED), REMOTE),
 ]
 """Pairs of a backend and a storage: each backend on the disk, and each other storage."""
+DEALT = [pytest.param(each, marks=pytest.mark.dealt("place")) for each in EACH_ONCE]
 
 
 class Fussy(KeyedProcessFunction):
@@ -191,7 +192,7 @@ class Place:
         return bool(sources) and sources["orders"]["rows"] == len(self.orders) // 2
 
 
-@pytest.fixture(params=EACH_ONCE, ids="-".join)
+@pytest.fixture(params=DEALT, ids="-".join)
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, quick_path: Path, spark: SparkSession
 ) -> Place:

@@ -35,8 +35,8 @@ FORMS = (CHECKPOINT, *(each.value for each in SavepointFormat))
 CELLS = [(before, form, to) for before in TRIED for form in FORMS for to in PLAIN]
 QUICK = {("hashmap", CHECKPOINT, "rocksdb"), *(("hashmap", form, "hashmap") for form in FORMS)}
 PARAMETERS = [
-    pytest.param(number, *each, id=" ".join(each), marks=() if each in QUICK else pytest.mark.slow)
-    for number, each in enumerate(CELLS)
+    pytest.param(*each, id=" ".join(each), marks=() if each in QUICK else pytest.mark.slow)
+    for each in CELLS
 ]
 LeftBy = Callable[[str, str], StoredSnapshot]
 
@@ -126,10 +126,12 @@ def test_and_if_it_is_forgotten_how_old_state_is(state: str, age_ms: int) -> Non
     assert TOLD_BEFORE + model.answer(SECOND) != EXPECTED
 
 
-@pytest.mark.parametrize(("number", "before", "form", "to"), PARAMETERS)
+@pytest.mark.dealt("before", "form", "to")
+@pytest.mark.parametrize(("before", "form", "to"), PARAMETERS)
 def test_a_job_that_is_converted_goes_on_as_if_nothing_had_been(
-    number: int, before: str, form: str, to: str, left_by: LeftBy, quick_path: Path
+    before: str, form: str, to: str, left_by: LeftBy, quick_path: Path
 ) -> None:
+    number = CELLS.index((before, form, to))
     parallelism, max_parallelism = slots_for(number, to), (128, 60, 200)[dealt(number)]
     folder = SavepointFolder(load_storage(str(quick_path / "moved")), "")
     Conversion(
@@ -150,14 +152,16 @@ def test_a_job_that_is_converted_goes_on_as_if_nothing_had_been(
     assert TOLD_BEFORE + found == EXPECTED
 
 
+@pytest.mark.dealt("before", "form", "to")
 @pytest.mark.parametrize(
-    ("number", "before", "form", "to"),
-    [each for each in PARAMETERS if not str(each.values[1]).endswith(str(each.values[3]))],
+    ("before", "form", "to"),
+    [each for each in PARAMETERS if not str(each.values[0]).endswith(str(each.values[2]))],
 )
 def test_a_job_that_is_restored_with_another_backend_goes_on_likewise(
-    number: int, before: str, form: str, to: str, left_by: LeftBy, quick_path: Path
+    before: str, form: str, to: str, left_by: LeftBy, quick_path: Path
 ) -> None:
     """Only keys of Parquet come to other key groups by that."""
+    number = CELLS.index((before, form, to))
     source, name = left_by(before, form), to if number % 4 < 2 else f"{LOGGED}-{to}"
     max_parallelism = (128, 60, 200)[dealt(number)] if form == CANONICAL else 128
     found = second_half(quick_path, source, name, slots_for(number + 3, to), max_parallelism)

@@ -191,6 +191,7 @@ def run_job(spark: SparkSession, root: Path, backend: Any, restore: str, **named
     return env.execute("orders", restore=restore)
 
 
+@pytest.mark.dealt("name")
 @pytest.mark.parametrize("name", ["hashmap", "rocksdb", "changelog-rocksdb"])
 def test_a_job_goes_on_from_it(
     spark: SparkSession, bootstrapped: str, tmp_path: Path, name: str
