@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import xxhash
 
 from holdfast.changelog.options import ChangelogOptions
+from holdfast.storage.retries import Backoff
 
 __all__ = ["Schedule"]
 
-_FIRST_PAUSE_S = 1.0
+_PAUSES = Backoff(first_s=1.0, longest_s=1024.0)
 
 
 @dataclass(slots=True)
@@ -52,8 +53,8 @@ class Schedule:
         interval_s = self.options.materialization_interval_s
         if size_bytes is None:
             self.failures += 1
-            pause_s = _FIRST_PAUSE_S * 2 ** min(self.failures - 1, 10)
-            self._not_before_s = now_s + min(pause_s, interval_s or math.inf)
+            pause_s = min(_PAUSES.pause_s(self.failures), interval_s or math.inf)
+            self._not_before_s = now_s + pause_s
             return
         self.failures, self.base_bytes, self._not_before_s = 0, size_bytes, -math.inf
         self._due_s = math.inf if interval_s is None else now_s + interval_s

@@ -1,12 +1,16 @@
-"""When a call to a remote storage is made again: decided by the kind of trouble, with full jitter.
+"""Retries and backoff, the same for the whole house.
 
-`RetryPolicy` decides, from facts alone; `Retries` does: it calls, asks the policy, and sleeps on
-the clock. What says no (wrong credentials, no permission, a missing bucket) is never asked twice.
-A library below must not retry by itself, or the times multiply.
+- `Backoff` computes pauses that double.
+- `repeat_while_unavailable` repeats a call of the house while it raises `Unavailable`.
+- `Retries` repeats requests to a remote storage. `RetryPolicy` decides from facts alone, by the
+  kind of trouble and with full jitter; `Retries` calls, asks the policy and sleeps on the clock. A
+  refusal (wrong credentials, no permission, a missing bucket) is never repeated. A library below
+  must not retry by itself, or the times multiply.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -15,11 +19,68 @@ from typing import TypeVar
 
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
-from holdfast.storage.errors import Invalid
+from holdfast.storage.errors import Invalid, Unavailable
 
-__all__ = ["PAUSES", "Pauses", "Retries", "RetryPolicy", "Tried", "Trouble"]
+__all__ = [
+    "Backoff",
+    "Retries",
+    "RetryPolicy",
+    "Tried",
+    "Trouble",
+    "repeat_while_unavailable",
+]
 
 _Answer = TypeVar("_Answer")
+
+# Doubling a float this often stays finite; every pause has reached its bound long before.
+_MOST_DOUBLINGS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses that double with each failure in a row: `first_s`, and never over `longest_s`."""
+
+    first_s: float
+    longest_s: float = math.inf
+
+    def pause_s(self, failures: int) -> float:
+        """The pause after so many failures in a row, 1 or more."""
+        return min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
+
+
+def _ignore(error: Unavailable, tries: int) -> None:
+    """Default of `repeat_while_unavailable`."""
+
+
+def repeat_while_unavailable(
+    call: Callable[[], _Answer],
+    backoff: Backoff,
+    *,
+    pause: Callable[[float], bool | None],
+    most: float = math.inf,
+    failed: Callable[[Unavailable, int], None] = _ignore,
+) -> _Answer:
+    """The answer of `call`, which is made again while it raises `Unavailable`.
+
+    Args:
+        call: safe to repeat, also when an earlier call took effect without an answer.
+        backoff: how long to pause between calls.
+        pause: waits so many seconds; True gives up early. `Event.wait` and `Clock.sleep_s` fit.
+        most: how often to call before giving up.
+        failed: told of each failure and its number, from 1; what it raises ends the loop.
+
+    Raises:
+        Unavailable: the last one, when it gives up.
+    """
+    tries = 1
+    while True:
+        try:
+            return call()
+        except Unavailable as error:
+            failed(error, tries)
+            if tries >= most or pause(backoff.pause_s(tries)):
+                raise
+        tries += 1
 
 
 class Trouble(Enum):
@@ -32,30 +93,23 @@ class Trouble(Enum):
     CONNECTION = "connection"
     """Refused, cut or silent: whether the call took effect is not known."""
     CONTENDED = "contended"
-    """Somebody changes the same object at this moment, and neither was served."""
+    """Another request changes the same object at this moment, and neither was served."""
     CLOCK = "clock"
     """The store finds the request too old: it waited for long, or a clock is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pauses:
-    """Before attempt n + 1: a random time up to `base_s * 2 ** (n - 1)`, never over `cap_s`."""
-
-    base_s: float
-    cap_s: float
-    max_attempts: int | None = None
-    """Give up earlier than the policy says."""
-
-
-PAUSES: Mapping[Trouble, Pauses] = MappingProxyType(
+_BACKOFFS: Mapping[Trouble, Backoff] = MappingProxyType(
     {
-        Trouble.THROTTLED: Pauses(base_s=0.5, cap_s=20.0),
-        Trouble.SERVER: Pauses(base_s=0.2, cap_s=10.0),
-        Trouble.CONNECTION: Pauses(base_s=0.1, cap_s=5.0),
-        Trouble.CONTENDED: Pauses(base_s=0.05, cap_s=1.0),
-        Trouble.CLOCK: Pauses(base_s=0.1, cap_s=1.0, max_attempts=3),
+        # A store that asks for fewer requests is given the most time.
+        Trouble.THROTTLED: Backoff(first_s=0.5, longest_s=20.0),
+        Trouble.SERVER: Backoff(first_s=0.2, longest_s=10.0),
+        Trouble.CONNECTION: Backoff(first_s=0.1, longest_s=5.0),
+        Trouble.CONTENDED: Backoff(first_s=0.05, longest_s=1.0),
+        Trouble.CLOCK: Backoff(first_s=0.1, longest_s=1.0),
     }
 )
+# A wrong clock does not mend by waiting; a request that waited too long is signed anew each time.
+_MOST_ATTEMPTS = {Trouble.CLOCK: 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +144,10 @@ class RetryPolicy:
 
         `attempts` were made, all of which failed, in `elapsed_s`.
         """
-        pauses = PAUSES[trouble]
-        if attempts >= min(self.max_attempts, pauses.max_attempts or self.max_attempts):
+        if attempts >= min(self.max_attempts, _MOST_ATTEMPTS.get(trouble, self.max_attempts)):
             return None
-        longest_s = min(pauses.cap_s, pauses.base_s * 2.0 ** min(attempts - 1, 60))
-        pause_s = entropy.uniform(0.0, longest_s)
+        # Full jitter: clients that failed together do not come back together.
+        pause_s = entropy.uniform(0.0, _BACKOFFS[trouble].pause_s(attempts))
         return pause_s if elapsed_s + pause_s <= self.timeout_s else None
 
 

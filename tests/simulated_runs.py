@@ -38,6 +38,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.jobs.metadata import SAVED_AT
 from holdfast.storage.restore_points import RestorePoint
+from holdfast.storage.retries import Backoff
 from quick_places import quick_place
 from simulated_cluster import STEP_WEIGHT, SimulatedCluster, SimulatedLink, SimulatedServer
 from simulated_jobs import SINKS, SOURCES, Batch, Row, Shelf, expected, job_plan, orders_of
@@ -367,10 +368,12 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr("holdfast.backends.snapshots.transfers.wait", wait_for_all)
         # Few timers are due at once here: so that there is more than one slice of them.
         patch.setattr("holdfast.runtime.operators.row_loop.MOST_TIMERS", 2)
-        patch.setattr("holdfast.runtime.driver.checkpoints.checkpoint_keeper._FIRST_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.checkpoints.checkpoint_keeper._PAUSES", Backoff(0.0))
         patch.setattr("holdfast.runtime.driver.checkpoints.checkpoint_keeper._CLEAN_PAUSE_S", 0.0)
-        patch.setattr("holdfast.runtime.driver.checkpoints.savepoint_keeper._FIRST_PAUSE_S", 0.0)
-        patch.setattr("holdfast.runtime.driver.checkpoints.background_deletion._FIRST_PAUSE_S", 0.0)
+        patch.setattr("holdfast.runtime.driver.checkpoints.savepoint_keeper._PAUSES", Backoff(0.0))
+        patch.setattr(
+            "holdfast.runtime.driver.checkpoints.background_deletion._PAUSES", Backoff(0.0)
+        )
         patch.setattr("holdfast.runtime.driver.run.EventQueue", SimulatedQueue)
         patch.setattr("holdfast.runtime.driver.run.DriverServer", SimulatedServer)
         patch.setattr("holdfast.runtime.driver.run.SlotClient", SimulatedLink)

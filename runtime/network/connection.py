@@ -18,6 +18,7 @@ from holdfast.runtime.network.server import ACTION, Opening
 from holdfast.runtime.protocol.elements import Element
 from holdfast.runtime.protocol.messages import ToDriver, ToSlot
 from holdfast.storage import Clock, SystemClock, Unavailable
+from holdfast.storage.retries import Backoff
 
 __all__ = ["Connection", "Stream"]
 
@@ -27,8 +28,7 @@ _OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
+_PAUSES = Backoff(first_s=0.05, longest_s=1.0)
 
 
 class Stream:
@@ -121,8 +121,10 @@ class Connection:
         """
         action = flight.Action(ACTION, msgspec.msgpack.encode(message))
         deadline_s = self._clock.monotonic_s() + self._retry_for_s
-        pause_s = _FIRST_PAUSE_S
+        tries = 0
         while True:
+            tries += 1
+            pause_s = _PAUSES.pause_s(tries)
             try:
                 return self._once(action, self._timeout_s + waits_s)
             except (flight.FlightError, pa.ArrowException, OSError) as error:
@@ -132,7 +134,6 @@ class Connection:
                 if not may_retry or self._clock.monotonic_s() + pause_s > deadline_s:
                     raise raised from error
             self._clock.sleep_s(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def open(self, opening: Opening, schema: pa.Schema, *, where: str) -> Stream:
         """Begin a stream of rows; that it was refused may show only later.

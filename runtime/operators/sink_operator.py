@@ -42,13 +42,13 @@ from holdfast.runtime.protocol.elements import EVENT_TIME
 from holdfast.runtime.protocol.metrics import OperatorMetrics
 from holdfast.runtime.protocol.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.storage import Clock, Invalid, StateSnapshot, Unavailable
+from holdfast.storage.retries import Backoff, repeat_while_unavailable
 
 __all__ = ["SinkOperator", "SinkSpec"]
 
 _STATE = "committables"
 _RETRIES = 10
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 5.0
+_PAUSES = Backoff(first_s=0.1, longest_s=5.0)
 
 _Pending = tuple[int, Any]
 """The number of the checkpoint that it was prepared for, and a committable."""
@@ -213,22 +213,16 @@ def _retry(call: Callable[[], None], clock: Clock, what: str) -> None:
     Raises:
         Unavailable: it did not; names what the last call said.
     """
-    pause_s = _FIRST_PAUSE_S
-    for attempt in range(_RETRIES + 1):
-        try:
-            call()
-            return
-        except Unavailable as error:
-            if attempt == _RETRIES:
-                raise Unavailable(
-                    f"{what} after {_RETRIES} retries",
-                    where=error.where,
-                    expected=error.expected,
-                    found=f"{error.what}: {error.found}" if error.found else error.what,
-                    fix=error.fix,
-                ) from error
-        clock.sleep_s(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    try:
+        repeat_while_unavailable(call, _PAUSES, pause=clock.sleep_s, most=_RETRIES + 1)
+    except Unavailable as error:
+        raise Unavailable(
+            f"{what} after {_RETRIES} retries",
+            where=error.where,
+            expected=error.expected,
+            found=f"{error.what}: {error.found}" if error.found else error.what,
+            fix=error.fix,
+        ) from error
 
 
 def _writer_context(spec: SinkSpec, context: OperatorContext) -> WriterContext:

@@ -7,7 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.storage import Invalid, ManualClock, SeededEntropy, Unavailable
-from holdfast.storage.retries import PAUSES, Retries, RetryPolicy, Tried, Trouble
+from holdfast.storage.retries import (
+    _BACKOFFS,
+    _MOST_ATTEMPTS,
+    Backoff,
+    Retries,
+    RetryPolicy,
+    Tried,
+    Trouble,
+    repeat_while_unavailable,
+)
 
 
 class Failure(Exception):
@@ -65,8 +74,8 @@ def run(call: Callable[[], str], policy: RetryPolicy, clock: ManualClock) -> str
 @pytest.mark.parametrize("trouble", Trouble)
 def test_pauses_double_up_to_the_cap(trouble: Trouble) -> None:
     found = pauses(trouble, RetryPolicy(max_attempts=12, timeout_s=10_000))
-    base, cap = PAUSES[trouble].base_s, PAUSES[trouble].cap_s
-    most = PAUSES[trouble].max_attempts or 12
+    base, cap = _BACKOFFS[trouble].first_s, _BACKOFFS[trouble].longest_s
+    most = _MOST_ATTEMPTS.get(trouble, 12)
     assert found == [min(cap, base * 2**n) for n in range(most - 1)]
 
 
@@ -105,7 +114,7 @@ def test_a_call_that_works_is_made_once() -> None:
 def test_a_call_in_trouble_is_made_again_after_a_pause(trouble: Trouble) -> None:
     clock = ManualClock()
     assert run(failing(trouble, trouble), RetryPolicy(), clock) == "done"
-    assert 0 < clock.now_ms() <= 1000 * 3 * PAUSES[trouble].base_s + 2
+    assert 0 < clock.now_ms() <= 1000 * 3 * _BACKOFFS[trouble].first_s + 2
 
 
 def test_a_call_that_says_no_is_made_once() -> None:
@@ -174,3 +183,55 @@ def test_a_number_of_attempts_out_of_range_is_refused(number: int) -> None:
 def test_a_time_out_of_range_is_refused(seconds: float) -> None:
     with pytest.raises(Invalid, match="retry_timeout_s"):
         RetryPolicy(timeout_s=seconds)
+
+
+def test_pauses_of_a_backoff_double_up_to_the_longest() -> None:
+    backoff = Backoff(first_s=0.1, longest_s=5.0)
+    assert [backoff.pause_s(failures) for failures in (1, 2, 3, 6, 7, 10_000)] == pytest.approx(
+        [0.1, 0.2, 0.4, 3.2, 5.0, 5.0]
+    )
+
+
+def unavailable(times: int) -> Callable[[], str]:
+    left = [Unavailable(f"failure {number}") for number in range(1, times + 1)]
+
+    def call() -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return call
+
+
+def test_a_call_is_repeated_while_it_is_unavailable() -> None:
+    clock, seen = ManualClock(), list[str]()
+    answer = repeat_while_unavailable(
+        unavailable(3),
+        Backoff(first_s=1.0, longest_s=2.0),
+        pause=clock.sleep_s,
+        failed=lambda error, tries: seen.append(f"{tries} {error}"),
+    )
+    assert answer == "done"
+    assert seen == ["1 failure 1", "2 failure 2", "3 failure 3"]
+    assert clock.now_ms() == 1000 + 2000 + 2000
+
+
+@pytest.mark.parametrize(("most", "gives_up"), [(2, 0), (9, 2)])
+def test_a_call_is_given_up_with_its_last_failure(most: int, gives_up: int) -> None:
+    pauses_s = list[float]()
+
+    def pause(seconds: float) -> bool:
+        pauses_s.append(seconds)
+        return len(pauses_s) == gives_up
+
+    with pytest.raises(Unavailable, match="failure 2"):
+        repeat_while_unavailable(unavailable(5), Backoff(1.0), pause=pause, most=most)
+    assert pauses_s == ([1.0, 2.0] if gives_up else [1.0])
+
+
+def test_what_is_told_of_a_failure_may_end_the_repeats() -> None:
+    def refuse(error: Unavailable, tries: int) -> None:
+        raise Invalid("no more", found=str(tries)) from error
+
+    with pytest.raises(Invalid, match="no more"):
+        repeat_while_unavailable(unavailable(1), Backoff(1.0), pause=bool, failed=refuse)

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from holdfast.storage import Clock, Fenced
 from holdfast.storage.jobs.deletion import BATCH_OBJECTS
+from holdfast.storage.retries import Backoff
 
 __all__ = ["BackgroundSweeper", "Sweeps"]
 
 _logger = logging.getLogger(__name__)
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
+_PAUSES = Backoff(first_s=1.0, longest_s=60.0)
 _LAST_S = 2.0
 
 
@@ -156,9 +156,8 @@ class BackgroundSweeper:
             return 0.0  # it is another's concern
         except Exception as error:  # noqa: BLE001 - nobody looks at what a thread raises
             self._tell(turn, error)
-            pause_s: float = _FIRST_PAUSE_S * 2.0 ** min(turn.failures_in_a_row, 30)
             turn.failures_in_a_row += 1
-            turn.due_s = now_s + min(pause_s, _LONGEST_PAUSE_S)
+            turn.due_s = now_s + _PAUSES.pause_s(turn.failures_in_a_row)
             return 0.0
 
     def _step(self, turn: _Turn) -> float:

@@ -32,12 +32,12 @@ from holdfast.storage.jobs.decisions import open_from
 from holdfast.storage.jobs.metadata import SAVED_AT
 from holdfast.storage.jobs.savepoint import SAVEPOINT
 from holdfast.storage.restore_points import RestorePoint
+from holdfast.storage.retries import Backoff, repeat_while_unavailable
 
 __all__ = ["CheckpointKeeper"]
 
 _logger = logging.getLogger(__name__)
-_FIRST_PAUSE_S = 0.2
-_LONGEST_PAUSE_S = 5.0
+_PAUSES = Backoff(first_s=0.2, longest_s=5.0)
 _LAST_TRIES = 6
 _CLEAN_PAUSE_S = 60.0
 _ABOVE_ALL = 10**20  # no checkpoint has a number as high as this
@@ -287,24 +287,21 @@ class CheckpointKeeper:
         Raises:
             Unavailable: the run gives up, or this was tried often enough.
         """
-        pause_s, tries, quiet_tries = _FIRST_PAUSE_S, 1, 1
         began_s = self._clock.monotonic_s()
+
+        def failed(error: Unavailable, tries: int) -> None:
+            took_s = self._clock.monotonic_s() - began_s
+            self.trouble = (
+                f"{what} of job {self._job.job_id!r} is not committed after {tries} tries "
+                f"in {took_s:.0f} s, and is tried again: {error}"
+            )
+            if tries & (tries - 1) == 0:  # ever more rarely: it may take a night
+                _logger.warning("%s", self.trouble)
+
         try:
-            while True:
-                try:
-                    return act()
-                except Unavailable as error:
-                    took_s = self._clock.monotonic_s() - began_s
-                    self.trouble = (
-                        f"{what} of job {self._job.job_id!r} is not committed after {tries} tries "
-                        f"in {took_s:.0f} s, and is tried again: {error}"
-                    )
-                    if tries == quiet_tries:  # ever more rarely: it may take a night
-                        _logger.warning("%s", self.trouble)
-                        quiet_tries *= 2
-                    if tries >= most or self._gives_up.wait(pause_s):
-                        raise
-                    pause_s, tries = min(pause_s * 2, _LONGEST_PAUSE_S), tries + 1
+            return repeat_while_unavailable(
+                act, _PAUSES, pause=self._gives_up.wait, most=most, failed=failed
+            )
         finally:
             self.trouble = ""
 

@@ -18,11 +18,12 @@ from functools import partial
 from holdfast.runtime.checkpoint import SavepointOrder
 from holdfast.storage import CheckpointMetadata, HoldfastError, Unavailable
 from holdfast.storage.bounded_calls import begun
+from holdfast.storage.retries import Backoff, repeat_while_unavailable
 
 __all__ = ["SavepointKeeper"]
 
 _logger = logging.getLogger(__name__)
-_FIRST_PAUSE_S = 0.2
+_PAUSES = Backoff(first_s=0.2)
 _TRIES = 6
 _PATIENCE_S = 10.0
 _PLACE_TIMEOUT_S = 60.0
@@ -73,18 +74,18 @@ class SavepointKeeper:
             Unavailable: the storage did not answer, often enough.
             HoldfastError: it cannot be.
         """
-        pause_s = _FIRST_PAUSE_S
-        for last in (*[False] * (_TRIES - 1), True):
-            try:
-                self._bounded(order, partial(order.folder.commit, metadata))
-            except _Silent:
-                raise  # that call may still be at it
-            except Unavailable:
-                if last or self._gives_up.wait(pause_s):
-                    raise
-                pause_s *= 2
-            else:
-                return
+
+        def failed(error: Unavailable, _: int) -> None:
+            if isinstance(error, _Silent):
+                raise error  # that call may still be under way
+
+        repeat_while_unavailable(
+            partial(self._bounded, order, partial(order.folder.commit, metadata)),
+            _PAUSES,
+            pause=self._gives_up.wait,
+            most=_TRIES,
+            failed=failed,
+        )
 
     def discard(self, order: SavepointOrder, checkpoint_id: int) -> None:
         """Have deleted what there is of a savepoint that has failed.

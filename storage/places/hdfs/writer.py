@@ -16,6 +16,7 @@ from holdfast.storage.clock import Clock
 from holdfast.storage.errors import Invalid
 from holdfast.storage.interface import Buffer, ObjectWriter, flat
 from holdfast.storage.places.hdfs.errors import NoAnswer, as_error
+from holdfast.storage.retries import Backoff
 
 if TYPE_CHECKING:
     from hdfs_native import Client
@@ -28,8 +29,7 @@ __all__ = ["FileCalls", "HdfsWriter", "moving_s"]
 _PIECE_BYTES = 4 << 20
 _OTHERS_S = 90.0
 _SLOWEST_BYTES_PER_S = 256 << 10
-_FIRST_PAUSE_S = 0.001
-_LAST_PAUSE_S = 0.1
+_PAUSES = Backoff(first_s=0.002, longest_s=0.2)
 
 
 def moving_s(size_bytes: int) -> float:
@@ -133,12 +133,13 @@ class HdfsWriter(ObjectWriter):
         complete: once that is all of it, the file can be closed for its writer, whose own next
         try finds it closed. The same decides what became of it when an answer is lost.
         """
-        pause_s = _FIRST_PAUSE_S
+        looks = 0
         limit_s = self._files.client.timeout_s + moving_s(2 * _PIECE_BYTES)
         deadline_s = self._files.clock.monotonic_s() + limit_s
         while True:
+            looks += 1
             try:
-                closing.result(2 * pause_s)
+                closing.result(_PAUSES.pause_s(looks))
                 return
             except NotYet:
                 if self._close_if_whole():
@@ -149,7 +150,6 @@ class HdfsWriter(ObjectWriter):
                 raise
             if self._files.clock.monotonic_s() > deadline_s:
                 raise NoAnswer(f"no answer in {limit_s:g} s")
-            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     def _close_if_whole(self) -> bool:
         if not self._size_bytes:

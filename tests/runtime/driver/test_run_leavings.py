@@ -34,6 +34,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.distribution import holdfast_version
+from holdfast.storage.retries import Backoff
 from holdfast.storage.testing.watched_storage import WatchedStorage
 from run_stage import (
     Act,
@@ -77,7 +78,7 @@ def test_no_checkpoint_is_deleted_before_the_end_is_recorded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._FIRST_PAUSE_S", 0.001
+        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._PAUSES", Backoff(0.001, 5.0)
     )
     stage = Stage([completes(1, succeeds)])
     newest: list[JobResult | None] = []

@@ -22,6 +22,7 @@ from holdfast.storage import (
     Unavailable,
     names,
 )
+from holdfast.storage.retries import Backoff
 
 LONG_S = 30
 
@@ -57,7 +58,7 @@ class Chore:
 @pytest.fixture
 def sweeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., BackgroundSweeper]]:
     monkeypatch.setattr(
-        "holdfast.runtime.driver.checkpoints.background_deletion._FIRST_PAUSE_S", 0.001
+        "holdfast.runtime.driver.checkpoints.background_deletion._PAUSES", Backoff(0.001, 5.0)
     )
     made: list[BackgroundSweeper] = []
 
@@ -90,7 +91,7 @@ def test_what_fails_is_tried_again_and_told_ever_more_rarely(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "holdfast.runtime.driver.checkpoints.background_deletion._LONGEST_PAUSE_S", 0.002
+        "holdfast.runtime.driver.checkpoints.background_deletion._PAUSES", Backoff(0.001, 0.002)
     )
     chore = Chore(5)
     chore.errors = [Unavailable("no answer"), OSError("disk"), TypeError("a bug")] * 5
@@ -116,10 +117,7 @@ def test_who_fails_for_ever_keeps_nobody_waiting(
 ) -> None:
     """Nor do its pauses: what others come to owe meanwhile is done at once."""
     monkeypatch.setattr(
-        "holdfast.runtime.driver.checkpoints.background_deletion._FIRST_PAUSE_S", 1000.0
-    )
-    monkeypatch.setattr(
-        "holdfast.runtime.driver.checkpoints.background_deletion._LONGEST_PAUSE_S", 1000.0
+        "holdfast.runtime.driver.checkpoints.background_deletion._PAUSES", Backoff(1000.0, 1000.0)
     )
     stuck, other = Chore(5), Chore(2500)
     stuck.errors = [Unavailable("no answer")] * 1000

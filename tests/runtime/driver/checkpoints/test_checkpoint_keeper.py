@@ -28,6 +28,7 @@ from holdfast.storage import (
     Unavailable,
     names,
 )
+from holdfast.storage.retries import Backoff
 from waiting import wait_until
 
 FINISHED = JobResult(job_id="job", status="finished", ended_ms=9)
@@ -95,7 +96,7 @@ def store(number: int, *files: str) -> Store:
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     monkeypatch.setattr(
-        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._FIRST_PAUSE_S", 0.001
+        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._PAUSES", Backoff(0.001, 5.0)
     )
     stage = Stage()
     yield stage
@@ -131,7 +132,7 @@ def test_what_keeps_a_commit_waiting_is_told_ever_more_rarely(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._LONGEST_PAUSE_S", 0.001
+        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._PAUSES", Backoff(0.001, 0.001)
     )
     stage.storage.failures = 40
     seen: list[str] = []
@@ -231,7 +232,7 @@ def test_an_error_that_nobody_thought_of_is_told(
 
 def test_giving_up_ends_the_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._FIRST_PAUSE_S", 60.0
+        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._PAUSES", Backoff(60.0)
     )
     stage.storage.failures = 1_000
     stage.keeper.store(store(4), stage.events)
@@ -265,7 +266,7 @@ def test_a_commit_that_is_not_decided_blocks_others(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._FIRST_PAUSE_S", 60.0
+        "holdfast.runtime.driver.checkpoints.checkpoint_keeper._PAUSES", Backoff(60.0)
     )
     stage.storage.failures = 1
     stage.keeper.give_up()
