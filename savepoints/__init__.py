@@ -23,32 +23,7 @@ if TYPE_CHECKING:
     from holdfast.savepoints.showing.state_reader import read_state, state_of, timers_name
     from holdfast.savepoints.validating import Finding, Validated, validate
 else:
-    __getattr__ = _lazy_exports(
-        __name__,
-        {
-            "ComparedSnapshots": "holdfast.savepoints.comparing.comparison",
-            "ComparedState": "holdfast.savepoints.comparing.comparison",
-            "compare": "holdfast.savepoints.comparing.comparison",
-            "StoredSnapshot": "holdfast.savepoints.finding",
-            "find_snapshot": "holdfast.savepoints.finding",
-            "stored_history": "holdfast.savepoints.history",
-            "InspectedOperator": "holdfast.savepoints.showing.inspecting",
-            "InspectedSnapshot": "holdfast.savepoints.showing.inspecting",
-            "InspectedState": "holdfast.savepoints.showing.inspecting",
-            "Skew": "holdfast.savepoints.showing.inspecting",
-            "inspect": "holdfast.savepoints.showing.inspecting",
-            "type_of": "holdfast.savepoints.showing.inspecting",
-            "rows_of": "holdfast.savepoints.showing.rows",
-            "the_operator": "holdfast.savepoints.showing.rows",
-            "the_state": "holdfast.savepoints.showing.rows",
-            "read_state": "holdfast.savepoints.showing.state_reader",
-            "state_of": "holdfast.savepoints.showing.state_reader",
-            "timers_name": "holdfast.savepoints.showing.state_reader",
-            "Finding": "holdfast.savepoints.validating",
-            "Validated": "holdfast.savepoints.validating",
-            "validate": "holdfast.savepoints.validating",
-        },
-    )
+    __getattr__ = _lazy_exports(__name__)
 
 __all__ = [
     "ComparedSnapshots",

@@ -12,13 +12,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.spark.state_frames.formats import register_formats
     from holdfast.runtime.spark.state_frames.savepoint_writer import SavepointWriter
 else:
-    __getattr__ = _lazy_exports(
-        __name__,
-        {
-            "register_formats": "holdfast.runtime.spark.state_frames.formats",
-            "StreamEnvironment": "holdfast.runtime.spark.environment",
-            "SavepointWriter": "holdfast.runtime.spark.state_frames.savepoint_writer",
-        },
-    )
+    __getattr__ = _lazy_exports(__name__)
 
 __all__ = ["SavepointWriter", "StreamEnvironment", "register_formats"]

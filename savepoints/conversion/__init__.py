@@ -21,27 +21,7 @@ if TYPE_CHECKING:
     from holdfast.savepoints.conversion.results import PieceResult
     from holdfast.savepoints.conversion.runners import Here, Processes, Runner, usual_workers
 else:
-    __getattr__ = _lazy_exports(
-        __name__,
-        {
-            "usual_backend": "holdfast.backends.interface",
-            "Conversion": "holdfast.savepoints.conversion.conversion",
-            "Converted": "holdfast.savepoints.conversion.conversion",
-            "OperatorResult": "holdfast.savepoints.conversion.conversion",
-            "Progress": "holdfast.savepoints.conversion.conversion",
-            "Standing": "holdfast.savepoints.conversion.destination",
-            "standing": "holdfast.savepoints.conversion.destination",
-            "ConversionOptions": "holdfast.savepoints.conversion.plan",
-            "Here": "holdfast.savepoints.conversion.runners",
-            "Processes": "holdfast.savepoints.conversion.runners",
-            "Runner": "holdfast.savepoints.conversion.runners",
-            "usual_workers": "holdfast.savepoints.conversion.runners",
-            "PieceResult": "holdfast.savepoints.conversion.results",
-            "Phase": "holdfast.savepoints.conversion.pieces",
-            "Task": "holdfast.savepoints.conversion.pieces",
-            "Work": "holdfast.savepoints.conversion.pieces",
-        },
-    )
+    __getattr__ = _lazy_exports(__name__)
 
 __all__ = [
     "Conversion",

@@ -1,42 +1,47 @@
-"""The room's names are imported when they are asked for, and not before."""
+"""The names of lazy packages are imported when they are first used, and not before."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
+import zipfile
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import holdfast.runtime
-from holdfast.savepoints.lazy_exports import lazy_exports
+from holdfast.savepoints import lazy_exports
 
 HEAVY = ("pyspark", "pandas", "pyarrow", "numpy", "rocksdict")
+PACKAGES = ("runtime", "runtime.spark", "savepoints", "savepoints.conversion")
 
 
-def test_every_name_is_what_its_module_has() -> None:
-    """What who checks types is told, and what is imported, are the same."""
-    tree = ast.parse(Path(holdfast.runtime.__file__).read_text("utf-8"))
-    (both,) = [node for node in tree.body if isinstance(node, ast.If)]
-    told = {
-        alias.name: node.module
-        for node in both.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    (made,) = [node for node in ast.walk(both) if isinstance(node, ast.Dict)]
-    assert ast.literal_eval(made) == told
-    assert sorted(told) == sorted(holdfast.runtime.__all__)
-    for name, module in told.items():
-        assert getattr(holdfast.runtime, name) is getattr(import_module(str(module)), name)
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_public_name_is_found(name: str) -> None:
+    package = import_module(f"holdfast.{name}")
+    declared = lazy_exports._imported_for_types(package.__name__)
+    assert sorted(declared) == sorted(package.__all__)
+    for each, module in declared.items():
+        assert getattr(package, each) is getattr(import_module(module), each)
 
 
-def test_what_is_not_there_is_missed() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"module 'holdfast\.runtime' has no attribute 'Nope'"):
         _ = holdfast.runtime.Nope  # type: ignore[attr-defined]
-    assert lazy_exports("sys", {"path": "sys"})("path") is sys.path
+
+
+def test_a_lazy_package_works_from_a_zip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "shipped.zip", "w") as shipped:
+        shipped.writestr(
+            "lazy_in_zip/__init__.py",
+            "from typing import TYPE_CHECKING\n"
+            "from holdfast.savepoints.lazy_exports import lazy_exports\n"
+            "if TYPE_CHECKING:\n    from pathlib import PurePath\n"
+            "else:\n    __getattr__ = lazy_exports(__name__)\n",
+        )
+    monkeypatch.syspath_prepend(tmp_path / "shipped.zip")
+    assert import_module("lazy_in_zip").PurePath.__name__ == "PurePath"
 
 
 def test_the_command_starts_without_what_jobs_need() -> None:
