@@ -30,7 +30,7 @@ from holdfast.runtime.network import (
     Start,
 )
 from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan
-from holdfast.runtime.protocol.process_facts import memory_facts, my_identity
+from holdfast.runtime.protocol.process_facts import memory_facts
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.routing import Outlet
 from holdfast.runtime.task.slot import Slot
@@ -47,6 +47,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.distribution import holdfast_version
 from holdfast.storage.jobs.job import told_damage
+from holdfast.storage.processes import my_identity
 
 __all__ = ["SlotFailed", "SlotLaunch", "host_slot"]
 

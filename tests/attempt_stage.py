@@ -40,7 +40,6 @@ from holdfast.runtime.network import (
     ToDriver,
     ToSlot,
 )
-from holdfast.runtime.protocol.process_facts import ProcessIdentity
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
@@ -49,6 +48,7 @@ from holdfast.storage import (
     SavepointFolder,
     StateSnapshot,
 )
+from holdfast.storage.processes import ProcessIdentity
 
 VERSION = "1.2.3"
 Step = AttemptEvent | int | None

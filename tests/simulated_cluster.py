@@ -36,7 +36,6 @@ from holdfast.runtime.network import (
 )
 from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan
 from holdfast.runtime.protocol.elements import Element, size_bytes
-from holdfast.runtime.protocol.process_facts import ProcessIdentity
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.runtime.task.channel import Bell, Channel, Closed
 from holdfast.runtime.task.routing import Outlet
@@ -44,6 +43,7 @@ from holdfast.runtime.task.slot import Slot
 from holdfast.runtime.task.staging import Staging
 from holdfast.storage import Fenced, HoldfastError, Unavailable
 from holdfast.storage.distribution import holdfast_version
+from holdfast.storage.processes import ProcessIdentity
 from simulated_world import Action, Process, World
 
 _CAPACITY_BYTES = 600

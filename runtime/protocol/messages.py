@@ -13,9 +13,10 @@ import msgspec
 
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.runtime.protocol.metrics import LongCall, SlotMetrics
-from holdfast.runtime.protocol.process_facts import MemoryFacts, ProcessIdentity
+from holdfast.runtime.protocol.process_facts import MemoryFacts
 from holdfast.runtime.protocol.pushes import PushKey, Winner
 from holdfast.storage import StateSnapshot
+from holdfast.storage.processes import ProcessIdentity
 
 __all__ = [
     "Acknowledge",

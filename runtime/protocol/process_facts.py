@@ -1,43 +1,17 @@
-"""What a process knows of itself and of its machine, where there is a /proc to ask."""
+"""What a process can see of the memory of its machine, where there is a /proc."""
 
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-__all__ = ["MemoryFacts", "ProcessIdentity", "memory_facts", "my_identity"]
+__all__ = ["MemoryFacts", "memory_facts"]
 
 _PROC = Path("/proc")
 _GROUP_EVENTS = Path("/sys/fs/cgroup/memory.events")
-_STARTED = 19
-"""Where the start time is in `/proc/<pid>/stat`, behind the name."""
-
-
-class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Tells a process from every other one. Its number alone does so within one machine at best.
-
-    Machines and containers count their processes each for itself, and count anew.
-    """
-
-    pid: int
-    host: str
-    boot: str = ""
-    """Of the machine's kernel; empty where that cannot be told."""
-    space: str = ""
-    """In which the number counts, as containers have one each."""
-    started: int = 0
-    """When the process began, in ticks of its kernel."""
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
-
-    def is_beside(self, other: ProcessIdentity) -> bool:
-        """Whether both are known to be on one machine."""
-        return bool(self.boot) and (self.boot, self.host) == (other.boot, other.host)
 
 
 class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,19 +22,6 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     oom_kills: int | None = None
     """How many processes the kernel has killed for want of memory, ever: in the container, if that
     counts for itself, else on the machine."""
-
-
-def my_identity() -> ProcessIdentity:
-    """The identity of the process that asks."""
-    boot, space, started = "", "", 0
-    with suppress(OSError, ValueError, IndexError):
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-        space = os.readlink(_PROC / "self/ns/pid")
-        told = (_PROC / "self/stat").read_text().rpartition(")")[2].split()
-        started = int(told[_STARTED])
-    return ProcessIdentity(
-        pid=os.getpid(), host=socket.gethostname(), boot=boot, space=space, started=started
-    )
 
 
 def memory_facts() -> MemoryFacts:

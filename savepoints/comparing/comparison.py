@@ -28,7 +28,6 @@ from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.snapshots.regrouping import Regrouping, in_order
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.comparing.common_types import common_of_all, differences, projection
-from holdfast.savepoints.comparing.ordered_values import settled
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.row_sums import RowCounter, RowSums
 from holdfast.savepoints.reading.tables import KeyedTable
@@ -165,7 +164,7 @@ class _Side:
             for table in self.reader.description.tables:
                 self.keyed.setdefault(table.name, []).append(table)
         unkeyed = () if self.unkeyed is None else self.unkeyed.tables()
-        self.broadcast = {table.name for table in unkeyed if table.mode is Mode.BROADCAST}
+        self.broadcast = {table.name for table in unkeyed if table.info.mode is Mode.BROADCAST}
         self.states = {(name, _KEYED) for name in self.keyed}
         self.states |= {(table.name, _OPERATOR) for table in unkeyed}
         self._sums: dict[str, RowSums] | None = None
@@ -192,7 +191,7 @@ class _Side:
             keys = self.reader.description.keys
             return [_types_of(table.info, keys) for table in self.keyed[name]]
         assert self.unkeyed is not None
-        written = [each.as_written for each in self.unkeyed.tables() if each.name == name]
+        written = [each.info for each in self.unkeyed.tables() if each.name == name]
         return [
             _Types(each.mode.value, {"map key": each.map_keys}, each.values) for each in written
         ]
@@ -218,14 +217,14 @@ class _Side:
         """How often there is each element of a list without keys, in all slots together."""
         found = Counter[bytes]()
         for _, values in self._of_blocks(name):
-            found.update(map(settled, values))
+            found.update(map(_in_key_order, values))
         return found
 
     def copies(self, name: str) -> list[dict[bytes, bytes]]:
         """The entries of broadcast state in each slot."""
         return [
             {
-                key: settled(value)
+                key: _in_key_order(value)
                 for keys, values in self._of_slot(name, slot)
                 for key, value in zip(keys, values, strict=True)
             }
@@ -247,7 +246,7 @@ class _Side:
             if each.name == name:
                 for block in self.unkeyed.blocks(each, slot):
                     keys = [] if block.map_keys is None else block.map_keys.to_list(block.count)
-                    yield keys, _packed(block, each.values, self.common)
+                    yield keys, _packed(block, each.info.values, self.common)
 
     def _of_all_keyed(self) -> dict[str, RowSums]:
         """Of all states with keys at once: what one slot has left is brought here one time."""
@@ -268,7 +267,7 @@ class _Side:
         for each in self.unkeyed.tables():
             if each.name == name:
                 for slot in self.unkeyed.slots:
-                    counter = RowCounter(each.as_unordered, _form(each.values))
+                    counter = RowCounter(each.as_unordered, _form(each.info.values))
                     self._count(self.unkeyed.blocks(each, slot), counter)
                     yield counter.sums
 
@@ -386,9 +385,8 @@ def _key_codec(side: _Side) -> _Called:
 def _entry_codec(side: _Side, name: str) -> _Called:
     assert side.unkeyed is not None
     table = next(each for each in side.unkeyed.tables() if each.name == name)
-    if table.map_keys is None:
-        return _shown_value
-    return partial(_shown_key, KeyForm(table.map_keys).codec)
+    map_keys = table.info.map_keys
+    return _shown_value if map_keys is None else partial(_shown_key, KeyForm(map_keys).codec)
 
 
 def _shown_key(codec: KeyCodec[Any], key: bytes) -> str:
@@ -400,12 +398,33 @@ def _difference(row: Any, mine: Mapping[Any, Any], its: Mapping[Any, Any]) -> st
         return _ONLY_A
     if row not in mine:
         return _ONLY_B
-    return "" if mine[row] == its[row] or _settled(mine[row]) == _settled(its[row]) else _CHANGED
+    a, b = mine[row], its[row]
+    return "" if a == b or _row_in_key_order(a) == _row_in_key_order(b) else _CHANGED
 
 
-def _settled(row: _RowValue) -> _RowValue:
+def _row_in_key_order(row: _RowValue) -> _RowValue:
     value, stamp = row
-    return None if value is None else settled(value), stamp
+    return None if value is None else _in_key_order(value), stamp
+
+
+def _in_key_order(packed: bytes) -> bytes:
+    """The same value in MessagePack, with the entries of maps in the order of their keys.
+
+    One in which a map has maps for keys stays as it is.
+    """
+    try:
+        return msgspec.msgpack.encode(_sorted(msgspec.msgpack.decode(packed)))
+    except (*UNREADABLE, TypeError):
+        return packed
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        entries = sorted((msgspec.msgpack.encode(key), key, each) for key, each in value.items())
+        return {key: _sorted(each) for _, key, each in entries}
+    if isinstance(value, list | tuple):
+        return [_sorted(each) for each in value]
+    return value
 
 
 def _shown_value(packed: bytes) -> str:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
         Progress,
     )
     from holdfast.savepoints.conversion.destination import Standing, standing
+    from holdfast.savepoints.conversion.journal import PieceResult
     from holdfast.savepoints.conversion.pieces import Phase, Task, Work
     from holdfast.savepoints.conversion.plan import ConversionOptions
-    from holdfast.savepoints.conversion.results import PieceResult
     from holdfast.savepoints.conversion.runners import Here, Processes, Runner, usual_workers
 else:
     __getattr__ = _lazy_exports(__name__)

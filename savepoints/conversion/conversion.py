@@ -16,6 +16,7 @@ from holdfast.backends import StateBackend
 from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.savepoints.conversion.copying import Carrier, check_unkeyed
 from holdfast.savepoints.conversion.destination import Destination
+from holdfast.savepoints.conversion.journal import PieceResult, Spilled, added_up
 from holdfast.savepoints.conversion.pieces import Phase, Task, Work, whole_tables
 from holdfast.savepoints.conversion.plan import (
     ConversionOptions,
@@ -23,7 +24,6 @@ from holdfast.savepoints.conversion.plan import (
     OperatorPlan,
     plan_conversion,
 )
-from holdfast.savepoints.conversion.results import PieceResult, Spilled, added_up
 from holdfast.savepoints.conversion.runners import Runner
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.readers import OperatorReader

@@ -20,11 +20,9 @@ from holdfast.backends.snapshots.neutral import SnapshotFuture
 from holdfast.savepoints.reading.readers import OperatorReader
 from holdfast.savepoints.reading.row_sums import RowCounter, RowSums
 from holdfast.savepoints.reading.tables import UnkeyedTable
-from holdfast.savepoints.writing.assembly import Attempt
+from holdfast.savepoints.writing.assembly import Attempt, copied
 from holdfast.storage import (
     Corrupt,
-    FileHandle,
-    Handle,
     SavepointFolder,
     StateFolder,
     StateSnapshot,
@@ -49,17 +47,7 @@ class Carrier:
             Corrupt: a file is missing or damaged; names it.
             Unavailable: a storage failed.
         """
-        handles: dict[str, Handle] = {}
-        with self.folder.segments(self.checkpoint_id, label) as writer:
-            for name, handle in part.handles.items():
-                if not isinstance(handle, FileHandle):
-                    handles[name] = handle
-                    continue
-                with writer.stream() as segment:
-                    for piece in self.source.stream(handle):
-                        segment.write(piece)
-                handles[name] = segment.handle
-        return msgspec.structs.replace(part, handles=handles, begun_from=None)
+        return copied(part, self.source, self.folder, self.checkpoint_id, label)
 
     def unkeyed(
         self, uid: str, parts: Sequence[StateSnapshot], parallelism: int
@@ -123,8 +111,9 @@ _Key = tuple[str, str, str]
 def _sums(reader: OperatorReader, *, is_canonical: bool) -> dict[_Key, dict[int, RowSums]]:
     found: dict[_Key, dict[int, RowSums]] = {}
     for table in reader.tables():
-        types = msgspec.json.encode((table.map_keys, table.values), order="sorted").decode()
-        slots = found.setdefault((table.mode.value, table.name, types), {})
+        info = table.info
+        types = msgspec.json.encode((info.map_keys, info.values), order="sorted").decode()
+        slots = found.setdefault((info.mode.value, info.name, types), {})
         for slot in reader.slots:
             sums = _of_slot(reader, table, slot, is_canonical=is_canonical)
             if sums is not None:
@@ -139,8 +128,8 @@ def _of_slot(
     if not reader.has(table, slot):
         return None
     form = None
-    if is_canonical and not is_plain(table.values):
-        form = ValueForm(table.values, checked=not may_lack_fields(table.values))
+    if is_canonical and not is_plain(table.info.values):
+        form = ValueForm(table.info.values, checked=not may_lack_fields(table.info.values))
     counter = RowCounter(table.as_unordered, form)
     for block in reader.blocks(table, slot):
         counter.add(block)

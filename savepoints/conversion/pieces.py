@@ -17,9 +17,14 @@ from holdfast.backends.arrow.values import ValueForm, is_plain, may_lack_fields
 from holdfast.backends.blocks.block import Block, decode_blocks, encode_block
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.snapshots.regrouping import Regrouping, in_order
-from holdfast.savepoints.conversion.journal import FOLDER, Journal
+from holdfast.savepoints.conversion.journal import (
+    FOLDER,
+    Journal,
+    PieceResult,
+    Spilled,
+    TableSums,
+)
 from holdfast.savepoints.conversion.plan import OperatorPlan
-from holdfast.savepoints.conversion.results import PieceResult, Spilled, TableSums
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.readers import KeyedReader, OpenTables
 from holdfast.savepoints.reading.row_sums import RowCounter

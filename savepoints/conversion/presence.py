@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
@@ -27,14 +25,11 @@ from holdfast.storage import (
 )
 from holdfast.storage.jobs.decisions import Created, judge_create
 from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.processes import identity_of
 
 __all__ = ["Presence"]
 
 _KIND, _VERSION = "conversion run", 1
-_PROC = Path("/proc")
-_STATE, _BEGUN = 0, 19
-"""Where they are in the stat of a process, behind its name."""
-_GONE = "Z"
 
 _here: set[str] = set()
 """The tokens of runs of this process."""
@@ -163,16 +158,8 @@ def _count_alike(begun: str, mine: str) -> bool:
 
 
 def _begun(process: int) -> str | None:
-    """When a process of this machine began; None if there is none, empty if nobody knows when."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return None
-    except (PermissionError, OverflowError):
-        pass
-    with suppress(OSError, IndexError):
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-        told = (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
-        space = os.readlink(_PROC / "self/ns/pid")
-        return None if told[_STATE] == _GONE else f"{boot}/{space}/{told[_BEGUN]}"
-    return ""
+    """When and where a process of this machine began; None if it has ended, empty if not known."""
+    identity = identity_of(process)
+    if identity is None or not identity.started:
+        return None if identity is None else ""
+    return f"{identity.boot}/{identity.space}/{identity.started}"

@@ -15,8 +15,8 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Protocol
 
+from holdfast.savepoints.conversion.journal import PieceResult
 from holdfast.savepoints.conversion.pieces import Task, Work
-from holdfast.savepoints.conversion.results import PieceResult
 from holdfast.storage import Unavailable
 
 __all__ = ["Here", "Processes", "Runner", "usual_workers"]

@@ -234,7 +234,7 @@ class UnkeyedColumns(StateColumns):
 
     @property
     def schema(self) -> pa.Schema:
-        typed = typed_state(self.reader.uid, 0, self.table.as_written)
+        typed = typed_state(self.reader.uid, 0, self.table.info)
         return form_to_write(typed).schema
 
     @property

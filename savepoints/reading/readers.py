@@ -350,12 +350,12 @@ class OperatorReader:
 
     def batches(self, table: UnkeyedTable, slot: int) -> Iterator[pa.RecordBatch]:
         """The same rows as typed columns; raises as `blocks` does."""
-        form = form_to_write(typed_state(self.uid, slot, table.as_written))
+        form = form_to_write(typed_state(self.uid, slot, table.info))
         return form.batches(self.blocks(table, slot))
 
     def _of(self, part: StateSnapshot, table: UnkeyedTable) -> list[OperatorTable]:
         states = operator_attributes(self.uid, part).states
-        written = table.as_written
+        written = table.info
         return [its for its in states if msgspec.structs.replace(its, segments=()) == written]
 
     def _own(self) -> list[StateSnapshot]:

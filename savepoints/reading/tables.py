@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.backends.operator_state.redistribution import Mode
 from holdfast.backends.operator_state.snapshots import (
     OPERATOR_KINDS,
     OperatorAttributes,
@@ -78,24 +77,21 @@ class KeyedDescription:
 class UnkeyedTable:
     """A state without keys, or one of several pieces of it in other types, over all slots."""
 
-    name: str
-    mode: Mode
-    map_keys: Schema | None
-    values: Schema
+    info: OperatorTable
+    """How it is written, without segments."""
     rows: int
     size_bytes: int
 
     @property
-    def as_written(self) -> OperatorTable:
-        """As a part of a snapshot describes it, without segments."""
-        return OperatorTable(
-            name=self.name, mode=self.mode, map_keys=self.map_keys, values=self.values
-        )
+    def name(self) -> str:
+        """The name of the state."""
+        return self.info.name
 
     @property
     def as_unordered(self) -> TableInfo:
-        """To count rows by: not as a list, since the place of an element may change."""
-        return TableInfo(name=self.name, kind="value", map_keys=self.map_keys, values=self.values)
+        """To count rows by: not as a list, since a restore may change the place of an element."""
+        info = self.info
+        return TableInfo(name=info.name, kind="value", map_keys=info.map_keys, values=info.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +136,7 @@ def describe_operator_state(uid: str, parts: Iterable[StateSnapshot]) -> Operato
             rows, size_bytes = table.elements, _size_bytes(_handles_of(table), part.handles)
             there = listed.get(key)
             listed[key] = UnkeyedTable(
-                table.name,
-                table.mode,
-                table.map_keys,
-                table.values,
+                msgspec.structs.replace(table, segments=()),
                 rows + (there.rows if there else 0),
                 size_bytes + (there.size_bytes if there else 0),
             )

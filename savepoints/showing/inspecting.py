@@ -31,18 +31,18 @@ class Skew(msgspec.Struct, frozen=True):
     """Likewise of the fullest slot."""
 
 
-class InspectedState(msgspec.Struct, frozen=True):
-    """A state. Of `rows` and `size_bytes` None is for what nobody knows without reading it."""
+class InspectedState(msgspec.Struct, frozen=True, kw_only=True):
+    """A state. `rows` and `size_bytes` are None where they are not known without reading it."""
 
     name: str
     kind: str
-    key: str | None
-    namespace: str | None
-    map_key: str | None
-    value: str | None
-    ttl: bool
-    rows: int | None
-    size_bytes: int | None
+    key: str | None = None
+    namespace: str | None = None
+    map_key: str | None = None
+    value: str | None = None
+    ttl: bool = False
+    rows: int | None = None
+    size_bytes: int | None = None
     skew: Skew | None = None
 
 
@@ -190,12 +190,9 @@ def _skew(groups: npt.NDArray[np.int64], max_parallelism: int, parallelism: int)
 def _unkeyed(table: UnkeyedTable) -> InspectedState:
     return InspectedState(
         name=table.name,
-        kind=table.mode.value,
-        key=None,
-        namespace=None,
-        map_key=None if table.map_keys is None else type_of(table.map_keys),
-        value=type_of(table.values),
-        ttl=False,
+        kind=table.info.mode.value,
+        map_key=None if table.info.map_keys is None else type_of(table.info.map_keys),
+        value=type_of(table.info.values),
         rows=table.rows,
         size_bytes=table.size_bytes,
     )

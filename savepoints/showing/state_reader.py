@@ -133,17 +133,13 @@ def state_of(
         raise Invalid(
             f"state {name!r} of operator {uid!r} is kept in two types, which no table can have",
             where=str(snapshot.point),
-            found=" and ".join(str(_values(table)) for table in found),
+            found=" and ".join(str(table.info.values) for table in found),
             fix="Take a savepoint of a job that asks for the state in each slot",
         )
     if isinstance(found[0], UnkeyedTable):
         return UnkeyedColumns(unkeyed, found[0])
     assert keyed is not None
     return KeyedColumns(keyed, found[0])
-
-
-def _values(table: KeyedTable | UnkeyedTable) -> Any:
-    return table.values if isinstance(table, UnkeyedTable) else table.info.values
 
 
 def _key_set(columns: StateColumns, keys: Iterable[Any], name: str) -> KeySet:

@@ -128,7 +128,7 @@ def written_unkeyed(
     for slot in range(slots):
         states = [CanonicalState(table, blocks[slot], whole=True) for table, blocks in dealt]
         for table, its in kept:
-            states.append(CanonicalState(its, _kept(operator, table.as_written, slot)))
+            states.append(CanonicalState(its, _kept(operator, table.info, slot)))
         place = OperatorPlace(operator.uid, slot, slots)
         future = SnapshotFuture()
         parts.append(write_canonical_states(place, states, (target, checkpoint_id), future))
@@ -139,23 +139,33 @@ def _kept(operator: OperatorChanges, table: OperatorTable, slot: int) -> Iterato
     reader = operator.unkeyed
     assert reader is not None, "what is kept is stored"
     for each in reader.tables():
-        if each.as_written == table:
+        if each.info == table:
             yield from reader.blocks(each, slot)
 
 
 def copied(
-    snapshot: StateSnapshot, source: StateFolder, target: SnapshotTarget, checkpoint_id: int
+    snapshot: StateSnapshot,
+    source: StateFolder,
+    target: SnapshotTarget,
+    checkpoint_id: int,
+    label: str = "copied",
 ) -> StateSnapshot:
-    """The same bytes elsewhere, whatever they are.
+    """The same bytes in another folder, streamed: a part may be longer than memory.
 
     Raises:
-        Corrupt, Unavailable: they cannot be read.
+        Corrupt: a file is missing or damaged; names it.
+        Unavailable: a storage failed.
     """
-    with target.segments(checkpoint_id, "copied") as writer:
-        handles = {
-            name: handle if isinstance(handle, InlineHandle) else writer.add(source.read(handle))
-            for name, handle in snapshot.handles.items()
-        }
+    handles: dict[str, Handle] = {}
+    with target.segments(checkpoint_id, label) as writer:
+        for name, handle in snapshot.handles.items():
+            if isinstance(handle, InlineHandle):
+                handles[name] = handle
+                continue
+            with writer.stream() as segment:
+                for piece in source.stream(handle):
+                    segment.write(piece)
+            handles[name] = segment.handle
     return msgspec.structs.replace(snapshot, handles=handles, begun_from=None)
 
 

@@ -82,7 +82,7 @@ class OperatorChanges:
         """The stored states without keys that stay, and as what."""
         names, tables = self._names(_OPERATOR), self._unkeyed_tables
         return [
-            (table, msgspec.structs.replace(table.as_written, name=names[table.name]))
+            (table, msgspec.structs.replace(table.info, name=names[table.name]))
             for table in tables
             if table.name in names
         ]

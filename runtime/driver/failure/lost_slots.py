@@ -7,12 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
-from holdfast.runtime.protocol.process_facts import (
-    MemoryFacts,
-    ProcessIdentity,
-    memory_facts,
-    my_identity,
-)
+from holdfast.runtime.protocol.process_facts import MemoryFacts, memory_facts
+from holdfast.storage.processes import ProcessIdentity, my_identity
 
 __all__ = ["Loss", "LostSlots", "loss_in", "shortened"]
 

@@ -36,7 +36,7 @@ from holdfast.runtime.network import (
 from holdfast.runtime.network.flight_errors import from_wire, to_wire
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.runtime.protocol.metrics import OperatorMetrics, SlotMetrics
-from holdfast.runtime.protocol.process_facts import MemoryFacts, ProcessIdentity
+from holdfast.runtime.protocol.process_facts import MemoryFacts
 from holdfast.runtime.task.staging import Superseded
 from holdfast.storage import (
     Corrupt,
@@ -50,6 +50,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.errors import Fenced
+from holdfast.storage.processes import ProcessIdentity
 from slot_networks import LISTENING, LOOPBACK, STRANGER, TRUSTED, ZOMBIE, Slot
 
 SNAPSHOT = StateSnapshot(

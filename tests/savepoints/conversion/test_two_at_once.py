@@ -26,7 +26,14 @@ from holdfast.savepoints.conversion import (
 )
 from holdfast.savepoints.conversion.destination import Destination
 from holdfast.savepoints.conversion.presence import Presence
-from holdfast.storage import CheckpointMetadata, Fenced, SavepointFolder, Taken, load_storage
+from holdfast.storage import (
+    CheckpointMetadata,
+    Fenced,
+    SavepointFolder,
+    Taken,
+    load_storage,
+    processes,
+)
 from snapshot_places import stored
 from tried_backends import backend_named
 
@@ -206,7 +213,7 @@ def test_where_nobody_knows_when_a_process_began_it_can_be_taken_over_from(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = folder_at(quick_path / "to")
-    monkeypatch.setattr(presence, "_PROC", quick_path / "none")
+    monkeypatch.setattr(processes, "_PROC", quick_path / "none")
     with monkeypatch.context() as before:
         before.setattr(os, "getpid", os.getppid)
         Presence(folder, FILE).enter()

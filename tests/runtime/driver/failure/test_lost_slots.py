@@ -14,13 +14,9 @@ from holdfast.runtime.driver.failure.lost_slots import Loss, LostSlots, loss_in,
 from holdfast.runtime.driver.failure.repeated_failures import Repeats
 from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
 from holdfast.runtime.network import Cancel, Failed
-from holdfast.runtime.protocol.process_facts import (
-    MemoryFacts,
-    ProcessIdentity,
-    memory_facts,
-    my_identity,
-)
+from holdfast.runtime.protocol.process_facts import MemoryFacts, memory_facts
 from holdfast.storage import Unavailable
+from holdfast.storage.processes import ProcessIdentity, my_identity
 
 
 @pytest.fixture(autouse=True)
