@@ -12,6 +12,7 @@ from enum import Enum
 import pyarrow as pa
 
 from holdfast.backends.keys.groups import check_parallelism
+from holdfast.backends.values.normalizing import shown
 from holdfast.runtime.planning.graph import Graph, Input, Node, check_event_time
 from holdfast.runtime.planning.partitioning import Partitioner
 from holdfast.runtime.protocol.elements import EVENT_TIME
@@ -107,9 +108,10 @@ def plan_job(graph: Graph, *, job_id: str, parallelism: int, max_parallelism: in
     """Cut the graph into chains.
 
     Raises:
-        Invalid: there is no source, or rows of a source go nowhere; streams are united that do not
-            fit any more; or the parallelism is not legal.
+        Invalid: the job has no name; there is no source, or rows of a source go nowhere; streams
+            are united that do not fit any more; or the parallelism is not legal.
     """
+    _check_name(job_id)
     check_parallelism(parallelism, max_parallelism)
     _check(graph)
     planner = _Planner(graph)
@@ -123,6 +125,17 @@ def plan_job(graph: Graph, *, job_id: str, parallelism: int, max_parallelism: in
         chains=tuple(chain.plan() for chain in planner.chains),
         edges=tuple(planner.edges),
     )
+
+
+def _check_name(name: object) -> None:
+    """Any text is a name that is not blank: whoever means this job has to type it."""
+    if not isinstance(name, str) or not name.strip():
+        raise Invalid(
+            "the job has no name",
+            expected='text that is not blank, such as "orders"',
+            found=shown(name),
+            fix="Give it one: its checkpoints and the command line find it by that",
+        )
 
 
 def _check(graph: Graph) -> None:

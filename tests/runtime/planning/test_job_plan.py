@@ -161,6 +161,12 @@ def test_each_chain_comes_after_those_that_feed_it() -> None:
             assert order.index(edge.origin) < order.index(edge.target)
 
 
+@pytest.mark.parametrize("name", ["", " \n", None, 5])
+def test_a_job_needs_a_name(name: Any) -> None:
+    with pytest.raises(Invalid, match="the job has no name: expected text that is not blank"):
+        plan_job(Graph(), job_id=name, parallelism=1, max_parallelism=1)
+
+
 def test_a_job_needs_a_source_that_is_read() -> None:
     with pytest.raises(Invalid, match="the job has no source"):
         plan_job(Graph(), job_id="job", parallelism=1, max_parallelism=1)

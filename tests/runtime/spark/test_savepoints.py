@@ -21,10 +21,12 @@ from holdfast.runtime import (
     CheckpointStatus,
     FileSink,
     FixedDelayRestart,
+    JobFailed,
     JobHandle,
     JobStatus,
     KeyedContext,
     KeyedProcessFunction,
+    NoRestart,
     RuntimeContext,
     StreamEnvironment,
 )
@@ -84,6 +86,7 @@ class Place:
         parallelism: int = 1,
         max_parallelism: int = 32,
         storage: Any = None,
+        restart: Any = None,
         **settings: Any,
     ) -> StreamEnvironment:
         return StreamEnvironment(
@@ -95,7 +98,7 @@ class Place:
             checkpointing=CheckpointConfig(
                 **{"interval": "200ms", "savepoint_dir": str(self.savepoints)} | settings
             ),
-            restart=FixedDelayRestart(attempts=3, delay="100ms"),
+            restart=restart or FixedDelayRestart(attempts=3, delay="100ms"),
         )
 
     def start(self, env: StreamEnvironment, name: str = "orders", **restore: Any) -> JobHandle:
@@ -321,6 +324,37 @@ def test_savepoints_go_to_other_storages(
     path = job.stop_with_savepoint()
     again = place.env("rocksdb", parallelism=2, storage=other)
     place.finish(again, "orders", restore=path)
+
+
+def test_a_job_goes_on_though_its_output_was_moved_away_if_that_is_said(place: Place) -> None:
+    """What was committed is another program's now; what is new is written beside nothing."""
+    job = place.start(place.env())
+    await_first_half(job)
+    path = job.stop_with_savepoint()
+    moved = visible_files(place.root / "out")
+    assert moved
+    (place.root / "away").mkdir()
+    for file in moved:
+        file.rename(place.root / "away" / file.name)
+    job = place.start(place.env(restart=NoRestart()), restore=path)
+    with pytest.raises(JobFailed, match="allow_missing_output=True"):
+        job.result(120)
+    job = place.start(place.env(), restore=path, allow_missing_output=True)
+    place.show(range(FILES // 2, FILES))
+    await_that(lambda: job.metrics()["sources"]["orders"]["rows"] == ORDERS // 2, "the rest")
+    job.stop_with_savepoint()
+    for file in (place.root / "away").iterdir():
+        file.rename(place.root / "out" / file.name)
+    check_complete(place.root, expected(place.orders))
+
+
+def test_a_storage_that_is_a_file_is_refused_before_anything_is_begun(place: Place) -> None:
+    (place.root / "file").write_bytes(b"mine")
+    env = place.env(storage=str(place.root / "file"))
+    with pytest.raises(Invalid, match="expected a directory, found Not a directory") as caught:
+        place.start(env)
+    assert str(place.root / "file") in caught.value.where
+    assert (place.root / "file").read_bytes() == b"mine"
 
 
 def test_what_cannot_be_asked_for_is_refused(place: Place) -> None:
