@@ -1,4 +1,9 @@
-"""The changelog backend: logs every change over any other backend, materializes now and then."""
+"""The changelog backend: logs every change over any other backend, materializes now and then.
+
+Backpressure is asked for and never thrown: a slot tends its operators in each turn of its loop, and
+one that holds too much answers that there is no room, so its chain takes no batch. Nothing waits
+inside a call of a user's function.
+"""
 
 from __future__ import annotations
 

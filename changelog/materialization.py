@@ -1,4 +1,9 @@
-"""When state is materialized, and what becomes of it: decisions, as plain arithmetic."""
+"""When state is materialized, and what becomes of it: decisions, as plain arithmetic.
+
+A materialization is a snapshot that no checkpoint asked for. It has the number that the next
+checkpoint will have, goes the inner backend's own way, and checkpoints refer to it once it is
+written. The base before it is kept by the checkpoints that refer to that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,20 @@
-"""Snapshots that are a base and a log, and the materializations that make the base."""
+"""Snapshots that are a base and a log, and the materializations that make the base.
+
+Pieces and bases go to storage while no checkpoint knows of them; `begun_from` says which of them
+may still come to be needed (`holdfast.storage.jobs.decisions`). Flink passes the ownership of such
+files between task and coordinator by message, and has deleted what was still needed (FLINK-28440,
+FLINK-29913); here names decide.
+
+What the newest completed checkpoint refers to is what later ones refer to. With several under way
+one change may be in two pieces, since each writes what was in no file when it began. When a
+checkpoint is completed, its pieces and its base take the place of those of an older one, which may
+be deleted with its files.
+
+A neutral or canonical snapshot takes the base away: it refers to nothing, so all that bases are in
+may be deleted, and nothing can be added to it, as it may be read without any files. The next
+checkpoint makes a base; so does the first after a restore of what cannot be one, such as other key
+groups or another job's files.
+"""
 
 from __future__ import annotations
 

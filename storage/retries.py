@@ -6,6 +6,9 @@
   kind of trouble and with full jitter; `Retries` calls, asks the policy and sleeps on the clock. A
   refusal (wrong credentials, no permission, a missing bucket) is never repeated. A library below
   must not retry by itself, or the times multiply.
+
+Every call may be made again: a write has the same bytes under the same name, a create compares what
+it finds, a delete may find nothing.
 """
 
 from __future__ import annotations

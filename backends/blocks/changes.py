@@ -4,6 +4,9 @@ A log is a series of *sets* for each table, numbered without gaps. A set says wh
 its end from what was before it: rows that are not there any more, then rows that were added. To
 add is to set a value or the entry of a map, and to append to a list. In bytes a set is a head and
 its changes, each in a frame.
+
+Sets are numbered in a log with a name that no other has. So a piece that is missing, doubled, in
+another's place or of another attempt is found when it is read, without a list of what is right.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Cells are the bytes that the codec of values writes, after 8 bytes of milliseconds where cells are
 stamped. To append to a list is to write new keys, and reads nothing; a map is read by its range.
+
+Scans are pages of plain entries and no cursors, so the owner may change a table in the middle of a
+scan, whatever the store below makes of that.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ from the beginning would have to go each time. A timer behind that place is writ
 What callers add and remove is noted, and taken up when it is many, or when it may be due first: to
 make keys of a column of timers and to write them in order takes far less than one by one. What was
 taken up, or was due, may still have to be written; that is done before anybody reads.
+
+A snapshot has timers as the map that other backends keep, so they move like all state. Timers of
+one moment fire here in the order of their keys, and on the heap in that of their registration.
 """
 
 from __future__ import annotations

@@ -6,6 +6,10 @@ and the garbage collector has no millions of containers to walk. Lists and maps 
 lists and dicts, which only the table ever holds.
 
 The address of state without namespaces is the key, of other state the pair of key and namespace.
+
+Flink keeps the objects, and copies on write while a snapshot runs. Bytes need no such protection,
+and are checked to their last element when they are written. The price is that reading such a value
+decodes it.
 """
 
 from __future__ import annotations

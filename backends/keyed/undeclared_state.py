@@ -2,6 +2,9 @@
 
 It is loaded when it is asked for, since only then its types are known. What nobody asks for goes
 undecoded into the next snapshot.
+
+The first snapshot reads it in its synchronous part, because its files may be deleted from then on:
+into memory, or into a store that keeps files, as it was written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Operator state of one operator in one slot: state without keys, dealt out anew on a rescale."""
+"""Operator state of one operator in one slot: state without keys, dealt out anew on a rescale.
+
+It is in memory whatever keeps keyed state: it is small. A snapshot copies references at the
+barrier. State that nobody asks for is carried on by each slot in part, union lists too: if every
+slot wrote all of a union, as in Flink, each restart would multiply it. A slot that loads a union
+and keeps all of it does so, as there. It is carried with the types that it was written in, so slots
+that ask for a state and slots that do not may come together again.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ At an unchanged parallelism a slot keeps what is its own. Otherwise, as in Flink
   so that slots are even over all states together, too.
 - *union list*: every slot gets all elements of all slots.
 - *broadcast*: the copies that there are go around among the slots.
+
+States are taken in the order of their names, where Flink takes them as a hash map yields them.
 """
 
 from __future__ import annotations

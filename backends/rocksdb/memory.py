@@ -1,4 +1,7 @@
-"""The memory of a slot's databases: one cache, and one budget of write buffers."""
+"""The memory of a slot's databases: one cache, and one budget of write buffers.
+
+There is no write-ahead log: only snapshots last.
+"""
 
 from __future__ import annotations
 

@@ -26,6 +26,11 @@ that reads it first.
 | a field added without a default; anything else | incompatible |
 
 Pickles of the same class are as is, whatever has become of the class: what is in them is not known.
+
+Snapshots of before this rule have records without `whole`, of several versions perhaps: they are
+read with the defaults of whoever asks first, and written anew. Where their log is in other types
+than its base, each is a table of its own, and what the log sets or removes is gone from the other
+(`holdfast.backends.keyed.undeclared_state`).
 """
 
 from __future__ import annotations

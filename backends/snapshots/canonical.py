@@ -1,6 +1,15 @@
 """Snapshots in the canonical form: a folder of Parquet files for each state (`table_parts`).
 
 What a snapshot says of its tables is what it says in the neutral form. Here a segment is a file.
+
+They are written from the blocks of a neutral snapshot, and read back into the same blocks, byte for
+byte. So every backend has the form, a plug-in too, and restore, schema evolution and undeclared
+state work as with the neutral one.
+
+What is written is what is declared. A value that may be from before its class got a field is
+written anew by the codec, where the job has asked for the state. Where nobody has, the default is
+not known: a missing field is null, and where null could mean None as well, the whole record stays
+MessagePack.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Any backend can be restored from one if it can be from the base. The log is in the neutral form, so
 the base is restored first, and the changes are applied to it as they were made.
+
+Replay is here and not in the room of the changelog, so a changelog is switched off by leaving it
+out, and readers of snapshots need to know nothing of it. Base and log of a table are in the same
+types: where a state is asked for in others, the next checkpoint has a new base.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Rows that were written with another max parallelism: their key groups, found from their keys."""
+"""Rows that were written with another max parallelism: their key groups, found from their keys.
+
+Each slot reads all files for that, hashes keys by the column, and holds one row group at a time.
+What is carried in memory is put in order as a whole, since segments are cut by key groups. Only the
+canonical form can be read so: files of RocksDB and logs would change what is where.
+"""
 
 from __future__ import annotations
 

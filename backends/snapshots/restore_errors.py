@@ -1,4 +1,8 @@
-"""Errors from deep below, told with the name of the state that they are about."""
+"""Errors from deep below, told with the name of the state that they are about.
+
+State is read in the middle of a user's `open`. What was made of a table before such an error is
+dropped, so the backend stays usable.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
 """The background threads of a backend: one writes what checkpoints need, one after the other.
 
 Another one writes savepoints: their place may be slow, and no checkpoint waits for it.
+
+Savepoints have a thread of their own at each step, from here to the driver: a storage that is slow
+or down delays no barrier and no checkpoint that has begun. Two threads then read frozen tables of
+one store; what must not happen beside a reader, such as folding layers, happens while nobody reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""States of one cell for each key and namespace: a value, or what values are reduced to."""
+"""States of one cell for each key and namespace: a value, or what values are reduced to.
+
+Numbers are added up by Arrow and NumPy, with an eye on overflow: Arrow's own sum wraps around at 64
+bits in silence, where the row view refuses. Minima and maxima of floats take Python's way, because
+NaN and the sign of zero are not treated alike everywhere, and the batch view must be the row view.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,10 @@ store of tables. `ByteTableStore` implements the second over the first.
 
 Files hold whole tables, of some key groups. A restored table that the job has not declared yet has
 a name that no state can have, until `TableFiles.claim` renames it.
+
+So a table that was written as it is declared now is claimed, and not loaded: it is given the
+state's name. A snapshot has the *place* of a table in its files, beside that the layout of its keys
+(timers may be by time or by key), and the number from which elements of lists go on.
 """
 
 from __future__ import annotations

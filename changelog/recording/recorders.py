@@ -3,6 +3,11 @@
 Changes are put together in memory, by the thread that makes them, and become rows in another one.
 To set a value a thousand times is one change in the log; what was appended to a list is logged,
 and not the list.
+
+Flink logs each operation as it happens. Here a counter that goes up a thousand times between two
+seals is one row of the log, costs the counting thread nothing, and the log, in columns, is read by
+the block. The price is memory: `persist_threshold_bytes` bounds it before a seal,
+`max_in_flight_bytes` until what was sealed is written.
 """
 
 from __future__ import annotations

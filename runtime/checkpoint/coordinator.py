@@ -10,6 +10,11 @@ the last of its checkpoints, as the final one is.
 
 Pure: no threads, no input or output, no clock. The driver tells it what has happened, one thing
 at a time, and carries out the commands that it answers, in their order.
+
+A drain ends the sources as if they had ended by themselves, and takes the savepoint where the final
+checkpoint would be taken. No checkpoint is completed in between: whoever restored it would flush
+the same windows again. `Retain` follows `Notify` and not the commit: the next checkpoint could just
+be triggered on a base that is being deleted.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 It listens on a Unix socket and not on a port of loopback, which every user of the machine can
 reach. The folder of the socket keeps other users out, the kernel tells the user of the calling
 process, and the token is the third check. Whatever fails here is logged, and never fails the job.
+
+It looks now and then whether its socket and its registration are still there, since a login's
+folder goes when the user logs out, and registers anew. When the process exits, `close` waits up to
+two seconds for answers that are known.
 """
 
 from __future__ import annotations

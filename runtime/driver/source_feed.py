@@ -1,4 +1,14 @@
-"""The driver's side of a source: what it commands the slots, in order, and where it has got to."""
+"""The driver's side of a source: what it commands the slots, in order, and where it has got to.
+
+The watermark of a source is made here and not in tasks: splits of a batch run in any order and
+several times, and rows of an attempt that loses must not move event time. Each task tells the
+latest event time that it has pushed; the driver takes the latest of those that count, less the
+delay, and sends it behind the batch. So a row is late only against earlier batches.
+
+A cut takes turns with admissions, so it falls between two batches, and the position is read at the
+same moment. While a stop is under way nothing is fed: what came after the snapshot would never be
+committed. If the savepoint fails the feed goes on, with not a row lost.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 A stream that simply stops looks to its reader like one that was finished, also when the sender was
 killed. So a finished one says so, in a last frame.
+
+Streams are Flight's DoExchange and not DoPut: a sender must be able to break a stream off under a
+thread that waits in it, and only DoExchange's reader can be cancelled. Its way back carries the
+acknowledgement.
 """
 
 from __future__ import annotations

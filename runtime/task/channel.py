@@ -2,6 +2,11 @@
 
 The loop of a slot is one thread with many channels. It takes what there is, and when there is
 nothing it waits at the slot's bell, which whoever puts something into a channel rings.
+
+Batches that wait are joined for functions over batches: state is touched once for each key of a
+batch, so long ones are cheap. A sum of 100 thousand keys is three times as fast by that. Admitted
+rows may exceed the bound: they are in memory already, in staging, and the next micro-batch waits
+for room.
 """
 
 from __future__ import annotations

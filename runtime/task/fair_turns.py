@@ -2,6 +2,10 @@
 
 A long turn of one counts as much as many short ones of another. What is counted is for the caller
 to say: seconds for the chains of a slot, bytes for the channels of a chain.
+
+One loop and not a thread for each chain: Python runs one thread at a time, and a loop that gives
+each chain its share needs no locks. A chain whose outputs have no room has no turn, so the loop
+never waits for a full channel.
 """
 
 from __future__ import annotations

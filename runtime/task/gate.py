@@ -2,6 +2,10 @@
 
 Pure: no threads, no clock. The slot takes elements from the channels that `may_read` allows and
 hands them in; the gate says what they mean for the chain.
+
+Rows do not wake an idle channel, as in Flink: only a watermark or `Active` does. A keyed operator
+behind a silent source may emit rows by the clock for ever, and no watermark would follow them, so
+rows say nothing about event time.
 """
 
 from __future__ import annotations

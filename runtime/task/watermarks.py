@@ -1,4 +1,10 @@
-"""Event time at a place where channels meet: the least of what they have got to."""
+"""Event time at a place where channels meet: the least of what they have got to.
+
+When all channels are idle, event time is where the furthest had got to, as in Flink, and it is at
+its end only when all have ended. Slots learn in different orders that sources fall silent or end.
+By another rule they would not agree on the time, and a timer of the slower one would fire behind
+the time of those that read it: the simulation found that.
+"""
 
 from __future__ import annotations
 

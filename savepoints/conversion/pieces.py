@@ -2,6 +2,9 @@
 
 A piece is done in bounded memory: what is streamed is there block by block, and what has to be put
 in another order first is as much as a piece has.
+
+A piece is a function of plan and source, so it may be done again by any process, and a kill leaves
+pieces that are done and files that nobody refers to.
 """
 
 from __future__ import annotations

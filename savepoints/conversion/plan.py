@@ -2,6 +2,11 @@
 
 Only decisions: nothing is read or written here. A plan is written down in the destination, so that
 whoever resumes does the same.
+
+It has the fingerprint of source and options, so a re-run does the same pieces or none. There are
+several pieces for each worker, so that none waits for long. Another max parallelism takes two
+steps: to read all of the source for each new range would cost the square of its size. So each range
+is read once and put aside by new range, and a new range, which fits into memory, is sorted.
 """
 
 from __future__ import annotations

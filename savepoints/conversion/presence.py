@@ -5,6 +5,10 @@
 It is created by whoever begins, so of two only one is in. One whose process has ended is taken over
 from. Of processes of other machines nobody knows: they are taken over from if somebody says so, and
 if that was wrong, the earlier run finds another token there and ends before it makes a savepoint.
+
+A run looks for its token after each piece and straight before `_metadata` is created, and only the
+run that has created that deletes what else is there. So of two runs that take themselves for the
+only one, one makes the savepoint, and the other deletes nothing of it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 What is in the neutral form or the canonical one comes straight from storage. What is files of a
 store, or has changed since its base was written, goes through a store that is opened for it, and
 closed with the reader. The snapshot itself is only read.
+
+This is what a restore does, table by table, so nothing is held for a job that might ask. Files of
+RocksDB are opened as a database where they are read: whoever reads a part fetches all that a slot
+has left, so there are no more parts of those than keep each worker busy.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Each row has a number of 64 bits that follows from its bytes: key, namespace, ma
 list, value, stamp. What is said of many rows is how many they are, and the sums of two such
 numbers; so it can be had of parts and added up. Key groups do not count: they follow from keys, and
 from the max parallelism, which may become another one.
+
+Values of classes count as they come back from Parquet, since an older record may lack a field that
+is written there.
 """
 
 from __future__ import annotations

@@ -34,6 +34,9 @@ who finds it gone, and did so at its first look, finds the files by what is ther
 
 What was found once to be nobody's stays so, because names are never used again: from there on it
 does not matter how long the deleting takes, or who takes the job over meanwhile.
+
+To look twice at the checkpoints was not enough for what was restored: of two that are built on it
+one at a time, the first may do without a file that the second has.
 """
 
 from __future__ import annotations

@@ -31,6 +31,11 @@ snapshot refers to it, or C's `begun_from` is not above its number; what it neit
 says, the writer has let go of for good. So once C is completed, what is below `open_from` of it,
 and no completed checkpoint that is kept refers to, is nobody's. All this is within one attempt: the
 next one begins with nothing under way, and with numbers above all that were begun.
+
+A claim alone would not be enough. The next restore could take a late commit for the newest
+checkpoint, and that could list transactions which the restore in between has aborted. Nor do void
+numbers need the look of a living writer, as SlateDB's boundary for its collector does (RFC 0026):
+here no writer may be left.
 """
 
 from __future__ import annotations

@@ -2,6 +2,16 @@
 
 A decision is made by `JobOwner`, at once and in memory. What follows from it is carried out here,
 at once or later, by the same thread or another: a slow storage need not delay who decides.
+
+A decision stays right: from then on the owner refuses to commit a reference to a file of a released
+checkpoint. A search for orphans spares the files of all checkpoints that are known when it is done,
+and not just those of the moment when it was asked for: meanwhile a file may have been handed on
+from a released checkpoint to a newer one. A test found that.
+
+Beside a newer owner's restore only a commit point is in danger. Files go after a look at the claim
+that came after their commit point was gone; if that look saw no claim, the new owner's listing did
+not show the point. One request may still be under way that nobody can recall, which deletes a
+commit point just after the new owner has chosen it: see `JobOwner.hold`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,12 @@
 
 This module reads facts and carries out what `holdfast.storage.jobs.decisions` decides, in the
 order that its docstring gives.
+
+A commit whose answer was lost may be complete for every reader. So an owner goes forward only: it
+commits and deletes nothing else before that commit was repeated and is decided.
+
+A commit looks for each file that the checkpoint refers to and has not written itself. A reference
+to a file that may be deleted would otherwise be found at a restore, months later.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Each is one sealed document (`envelope`). Files of every released version are in `tests/golden/`.
 How the records are used is said in `holdfast.storage.jobs.decisions`.
+
+The start document has the owner's token in its name. If the folder was emptied and the epoch
+claimed anew, the older owner finds that its own document is gone, and stops.
 """
 
 from __future__ import annotations

@@ -3,6 +3,13 @@
 A job that has one is not to be run again by whoever wants it to go on: what it had to do is done,
 and a run that began anew would do it a second time. Files of every released version are in
 `tests/golden/`, and stay readable.
+
+`JobOwner.end` creates the result in the steps of a commit (look, create, look); only then may
+checkpoints be deleted. The result that counts is that of the owner with the newest start document,
+read by its exact name, so no listing can miss it. A take-over of a job that has ended writes the
+result anew under its own name before its start document: there is no moment at which the job has
+not ended, and results of older owners, also late ones, are void without a further rule. A take-over
+with `reopen` leaves that out, and so begins the job again.
 """
 
 from __future__ import annotations

@@ -3,6 +3,14 @@
 A handle is plain data. It travels from the slot that wrote the bytes to the coordinator, into
 `_metadata`, and to whoever restores. A file is named within its job's (or savepoint's) folder, so
 the folder can be moved as a whole.
+
+A handle is checked when it is made or decoded: it names a file in its own folder, and none of the
+folder's records. So reading, copying and deleting by handles never leaves the folder, whatever a
+crafted document says.
+
+Checksums are beside the bytes and not between them: files keep their own format, and an SST stays
+an SST. A header for each block was refused for that. XXH3-64 costs a third of a copy in memory;
+CRC-32 of zlib costs several copies.
 """
 
 from __future__ import annotations

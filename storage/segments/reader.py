@@ -2,6 +2,10 @@
 
 Streams hold one block at a time; many small segments that lie side by side are fetched together.
 Where a storage gains by it, so many blocks are fetched, and checked, before their turn.
+
+How many blocks that is the storage says (`Capabilities.ranges_at_once`): as many are under way, in
+order, and as many again are done before their turn, over the ends of segments. On a local disk it
+is one: there the hand-over between threads costs more than reading ahead gains.
 """
 
 from __future__ import annotations

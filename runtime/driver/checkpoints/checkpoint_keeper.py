@@ -1,4 +1,17 @@
-"""Keeps the checkpoints of a run: commits them in the background, and says what nobody needs."""
+"""Keeps the checkpoints of a run: commits them in the background, and says what nobody needs.
+
+A savepoint that stops the job is the last checkpoint, and lies elsewhere. Sinks commit because of
+it, so neither the next attempt nor a new driver with `restore="latest"` may go back behind it. The
+keeper therefore commits a checkpoint of the same number in the job's folder, without state, which
+says where the savepoint is; only then are slots notified. To record the end of the job instead was
+refused: rows that a killed driver had not got to commit would wait until somebody restores the
+savepoint by hand.
+
+What an attempt wrote for checkpoints that were never complete is deleted when it has ended: nothing
+of numbers that the next attempt may use. While it runs, that is done at most once a minute, and
+only after a checkpoint was given up and two later ones were completed: each backend and each source
+writes one snapshot after the other, so nobody writes the given-up one any more.
+"""
 
 from __future__ import annotations
 

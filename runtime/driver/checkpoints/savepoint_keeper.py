@@ -2,6 +2,10 @@
 
 A savepoint may go to another storage than checkpoints do. That one may be slow or down, and no
 checkpoint waits for it: all of this is done by a thread of its own, and not insisted on.
+
+What has failed is deleted, and again when later checkpoints are complete and when the attempt has
+ended: a slot may not have heard of it, or wait for the storage, and still write. A driver that is
+killed leaves a folder without `_metadata`.
 """
 
 from __future__ import annotations

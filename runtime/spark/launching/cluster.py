@@ -1,4 +1,8 @@
-"""Slots as one barrier job of Spark: it starts them all or none, and notices when one dies."""
+"""Slots as one barrier job of Spark: it starts them all or none, and notices when one dies.
+
+Spark would start a failed stage again by itself. Its slots would come from nothing, beside sources
+that have gone on: so a second attempt of the stage is refused, and the job starts as a whole.
+"""
 
 from __future__ import annotations
 

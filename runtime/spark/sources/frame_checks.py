@@ -1,4 +1,8 @@
-"""Whether a DataFrame can be a source: told from its plan, before anything starts."""
+"""Whether a DataFrame can be a source: told from its plan, before anything starts.
+
+`cleanSource` is refused: Spark removes files by its own commits, which run ahead of checkpoints. A
+source of another kind that forgets what Spark has committed cannot be told from one that does not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""A DataFrame of a fixed size as a source: its splits are pushed a few at a time, in order."""
+"""A DataFrame of a fixed size as a source: its splits are pushed a few at a time, in order.
+
+Checkpoints can cut between any two splits, and a restore goes on behind the last. Event time goes
+to its end when the source ends, and not before: splits have their rows in no order of time, so a
+watermark behind each would make most rows of the others late. All is planned in a clone of the
+user's session, whose own settings stay.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""When a source counts as idle: it is asked for rows, and has had none for long enough."""
+"""When a source counts as idle: it is asked for rows, and has had none for long enough.
+
+While a batch is read, or held back, the clock stands still. A batch without rows brings no
+watermark and wakes nobody.
+"""
 
 from __future__ import annotations
 

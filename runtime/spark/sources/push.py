@@ -1,4 +1,8 @@
-"""What tasks of Spark do with the rows of a source: push them into the slots, and say how many."""
+"""What tasks of Spark do with the rows of a source: push them into the slots, and say how many.
+
+A slot that cannot be reached is answered and does not fail the task: another attempt of the task
+could not do better.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""How far a streaming query has come, where its public side does not say it."""
+"""How far a streaming query has come, where its public side does not say it.
+
+Spark shows a query that was stopped like one that has read all. So a stream without end never ends,
+and one that reads what is there now has ended if its last look at its sources was whole and found
+nothing; otherwise the attempt fails.
+"""
 
 from __future__ import annotations
 

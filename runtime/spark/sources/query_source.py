@@ -1,4 +1,14 @@
-"""A streaming DataFrame as a source: a query of Spark that pushes micro-batches into the slots."""
+"""A streaming DataFrame as a source: a query of Spark that pushes micro-batches into the slots.
+
+A batch that Spark offers again is passed over. Spark writes `commits/n` after a batch has returned,
+and a cut may fall before that, so a restored query may begin with batch n once more, whose rows are
+in the state: `_push` returns at once for every batch up to the restored one.
+
+Where a query begins is kept before its first batch: "latest" is settled when Spark first looks at
+its sources, and a checkpoint from before the first batch waits for that look. An attempt that fails
+before any checkpoint leaves it to the next one of its run. The query's id is the run's own: Spark
+stops a query when another one of its id starts, and two jobs may go on from one position.
+"""
 
 from __future__ import annotations
 

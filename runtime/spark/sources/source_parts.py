@@ -1,4 +1,8 @@
-"""What sources of either kind have in common on the driver."""
+"""What sources of either kind have in common on the driver.
+
+Where all columns have a fixed width Spark does not count the bytes of a batch after each row, which
+is as much work as the rest of the hand-over to Python: there the number of rows is bound enough.
+"""
 
 from __future__ import annotations
 

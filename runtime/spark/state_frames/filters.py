@@ -1,4 +1,9 @@
-"""Filters that Spark offers to a source: what they say of the values of columns."""
+"""Filters that Spark offers to a source: what they say of the values of columns.
+
+Filters only leave out key groups and keys, and all of them go back to Spark, which looks at every
+row once more. So a literal that no key is spelled like, or a comparison that means something else
+to Spark, costs time and no rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""The formats that Holdfast adds to Spark, and how a session comes to know them."""
+"""The formats that Holdfast adds to Spark, and how a session comes to know them.
+
+Filters are not taken from Spark 4.1 to 4.3.0, which keeps the plan of a Python source, with what
+was pushed, in an object that all queries of a DataFrame share: `df.where(…)` and then `df.count()`
+answer too few rows. A test found that. Later versions keep it with the scan, which a field shows.
+Until then keys are options of `load`, which are each DataFrame's own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""What the data sources of Holdfast have in common: their options, and what a session has told."""
+"""What the data sources of Holdfast have in common: their options, and what a session has told.
+
+Spark makes a data source, plans with it and reads with it in three kinds of processes, none of
+which is the driver's Python. What the session knows, such as the way to S3, is therefore in a class
+that is made when the session is told of the format; all else must be in the options. A format that
+Spark finds by itself (a module of a given name) was refused: it would know nothing of the session,
+and could not be replaced by one that does.
+"""
 
 from __future__ import annotations
 

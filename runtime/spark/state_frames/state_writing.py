@@ -1,4 +1,10 @@
-"""What tasks of Spark do to write a savepoint: rows to their key groups, and files of them."""
+"""What tasks of Spark do to write a savepoint: rows to their key groups, and files of them.
+
+A task writes files of names that no other attempt has, and answers a part of a snapshot. The driver
+puts the parts together, deletes files that none of them names, and commits. What stays of an older
+savepoint is written anew and not copied: the names of states and operators are in the files. State
+without keys is little, and goes through the driver.
+"""
 
 from __future__ import annotations
 

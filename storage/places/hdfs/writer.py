@@ -3,6 +3,8 @@
 The file is written under a hidden name beside its own, and moved when all of it is on the disks of
 the data nodes: the library asks for that with the last packet of each block. A name node decides
 a move at once, for all who look.
+
+If the answer to a move is lost, the hidden file is there or gone, and that tells.
 """
 
 from __future__ import annotations

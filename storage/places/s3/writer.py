@@ -1,4 +1,8 @@
-"""Writing an object to S3: with one request where it is small, else in parts side by side."""
+"""Writing an object to S3: with one request where it is small, else in parts side by side.
+
+A killed writer leaves an upload, which `unfinished` lists and `delete` aborts. Memory is bounded by
+the parts that are under way.
+"""
 
 from __future__ import annotations
 
