@@ -31,7 +31,7 @@ from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.values.codec import pack_value
 from holdfast.runtime.spark.state_frames.conversion import spark_runner
 from holdfast.savepoints import find_snapshot
-from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here, Runner
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess, Runner
 from holdfast.savepoints.writing.keyed_writer import KeyedWriter, TableToWrite
 from holdfast.storage import (
     CheckpointMetadata,
@@ -132,7 +132,7 @@ def _converted(source: str, to: str, form: str, runner: Runner | None = None) ->
         destination=SavepointFolder(load_storage(to), ""),
         options=ConversionOptions(backend=backend, is_canonical=backend is None),
         backend=None if backend is None else usual_backend(backend),
-        runner=runner or Here(),
+        runner=runner or InProcess(),
     ).run()
     return done.rows
 

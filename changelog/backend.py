@@ -23,7 +23,7 @@ from holdfast.changelog.recording.store import LoggedStore
 from holdfast.changelog.snapshots import ChangelogSnapshots
 from holdfast.changelog.writing.local_copies import CopiesFirst, LocalCopies
 from holdfast.changelog.writing.storages import load_changelog_storage
-from holdfast.changelog.writing.target import Logging, LogPlace
+from holdfast.changelog.writing.target import LoggedOperator, LogTarget
 from holdfast.changelog.writing.uploader import LogUploader
 from holdfast.storage import Entropy, Invalid, SystemEntropy
 
@@ -107,7 +107,7 @@ class ChangelogStateBackend(StateBackend):
     def metrics(self) -> Mapping[str, float]:
         with self._lock:
             numbers = [
-                shared.uploader.numbers for shared in self._shared.values() if shared.uploader
+                shared.uploader.statistics for shared in self._shared.values() if shared.uploader
             ]
         latencies_s = sorted(each for one in numbers for each in tuple(one.latencies_s))
         told = {
@@ -124,7 +124,7 @@ class ChangelogStateBackend(StateBackend):
     def _snapshots(
         self,
         opening: Opening,
-        place: LogPlace | None,
+        place: LogTarget | None,
         store: TableStore,
         uid: str,
         key_groups: KeyGroupRange,
@@ -133,14 +133,14 @@ class ChangelogStateBackend(StateBackend):
         assert isinstance(store, LoggedStore)
         return ChangelogSnapshots(
             store,
-            Logging(uid, key_groups, max_parallelism, self.options, self._entropy.token()),
+            LoggedOperator(uid, key_groups, max_parallelism, self.options, self._entropy.token()),
             clock=opening.clock,
             place=place,
             is_restored=bool(opening.restore),
             on_close=partial(self._leave, place),
         )
 
-    def _enter(self, opening: Opening) -> LogPlace | None:
+    def _enter(self, opening: Opening) -> LogTarget | None:
         """Where an operator writes between snapshots, shared with the others of its slot."""
         early, options = opening.early, self.options
         if early is None:
@@ -161,9 +161,9 @@ class ChangelogStateBackend(StateBackend):
                 shared = self._shared[job.url] = _Shared(uploader, copies)
             shared.users += 1
         first = early.first_checkpoint_id
-        return LogPlace(job, shared.uploader, first, shared.copies, early.compression)
+        return LogTarget(job, shared.uploader, first, shared.copies, early.compression)
 
-    def _leave(self, place: LogPlace | None) -> None:
+    def _leave(self, place: LogTarget | None) -> None:
         if place is None:
             return
         with self._lock:

@@ -1,10 +1,10 @@
 """The log of one operator in one slot: which changes are where, and which a checkpoint refers to.
 
 Changes are *sealed* now and then, for all tables at once. What was sealed of a table is a *set*
-(`holdfast.backends.blocks.changes`). A set is in memory until it is *settled*: in a piece of the
+(`holdfast.backends.blocks.changes`). A set is in memory until it is *durable*: in a piece of the
 log that every later checkpoint may refer to. That is a file of its own, written between
 checkpoints; or a part of a checkpoint's file, once that checkpoint is completed. What a checkpoint
-keeps inline is not settled by it: it is put together with what comes later, until it is worth a
+keeps inline is not durable by it: it is put together with what comes later, until it is worth a
 file.
 
 A materialization holds everything up to some seal, and what was logged before is forgotten. No
@@ -30,18 +30,18 @@ from holdfast.changelog.recording.store import TakenChanges
 from holdfast.storage import FileHandle, Handle
 
 __all__ = [
+    "LogPiece",
     "LogWriter",
     "OperatorLog",
-    "Piece",
-    "Written",
+    "WrittenLog",
 ]
 
 _FIRST_ROW_BYTES = 24.0
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Some sets of one log, settled or in a checkpoint; the last of them is of seal `seal`."""
+class LogPiece:
+    """Some sets of one log, durable or in a checkpoint; the last of them is of seal `seal`."""
 
     log: str
     handle: Handle
@@ -63,7 +63,7 @@ class _TableLog:
     info: TableInfo
     log: str
     next_number: int = 0
-    settled: list[Piece] = field(default_factory=list)
+    durable: list[LogPiece] = field(default_factory=list)
     waiting: list[ChangeSet] = field(default_factory=list)
     """In order of their numbers."""
     first_needed: int = 0
@@ -82,10 +82,10 @@ class _TableLog:
             self.row_bytes = row_bytes if is_first else (self.row_bytes + row_bytes) / 2
             self.encoded_bytes += size_bytes
 
-    def settle(self, pieces: Sequence[Piece]) -> None:
+    def adopt_pieces(self, pieces: Sequence[LogPiece]) -> None:
         """Go on from what the newest completed checkpoint refers to.
 
-        An older one may have settled the same sets in other pieces, which it did not know of when
+        An older one may have durable the same sets in other pieces, which it did not know of when
         it began. Those may be deleted soon, and are forgotten.
         """
         waiting = {each.number for each in self.waiting}
@@ -97,18 +97,18 @@ class _TableLog:
         ]
         there = frozenset(number for piece in kept for number in piece.numbers)
         self.waiting = [each for each in self.waiting if each.number not in there]
-        kept += [piece for piece in self.settled if piece.first not in there]
-        self.settled = sorted(kept, key=_first)
+        kept += [piece for piece in self.durable if piece.first not in there]
+        self.durable = sorted(kept, key=_first)
 
     def truncate(self, seal: int) -> None:
         """Forget what was logged up to a seal."""
-        for piece in self.settled:
+        for piece in self.durable:
             if piece.seal <= seal:
                 self.first_needed = max(self.first_needed, piece.numbers.stop)
         for each in self.waiting:
             if each.seal <= seal:
                 self.first_needed = max(self.first_needed, each.number + 1)
-        self.settled = [piece for piece in self.settled if piece.seal > seal]
+        self.durable = [piece for piece in self.durable if piece.seal > seal]
         self.waiting = [each for each in self.waiting if each.seal > seal]
 
 
@@ -118,17 +118,17 @@ class _TableView:
 
     info: TableInfo
     log: str
-    settled: Sequence[Piece]
+    durable: Sequence[LogPiece]
     waiting: Sequence[ChangeSet]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenLog:
     """What of the log a checkpoint refers to."""
 
     logs: tuple[LogInfo, ...]
     handles: Mapping[str, Handle]
-    pieces: Mapping[str, Sequence[Piece]]
+    pieces: Mapping[str, Sequence[LogPiece]]
     """By table, all that are of this log."""
 
 
@@ -139,8 +139,8 @@ class OperatorLog:
         self._store = store
         self._token = token
         self._tables: dict[str, _TableLog] = {}
-        self._restored: list[tuple[TableInfo, Piece]] = []
-        self._written: dict[int, Written] = {}
+        self._restored: list[tuple[TableInfo, LogPiece]] = []
+        self._written: dict[int, WrittenLog] = {}
         self.last_seal = 0
 
     def about_bytes(self, rows: Iterable[tuple[str, int]]) -> float:
@@ -159,7 +159,7 @@ class OperatorLog:
         """Go on from the logs of a checkpoint, which stay in front of this one."""
         for log in logs:
             for each in log.segments:
-                piece = Piece(
+                piece = LogPiece(
                     log=log.log,
                     handle=handles[each.handle],
                     first=each.first,
@@ -193,7 +193,7 @@ class OperatorLog:
         ]
         return sorted(found, key=lambda each: each.seal)
 
-    def settle_uploads(self) -> bool:
+    def collect_uploads(self) -> bool:
         """Forget the sets whose files are written; whether there are some that could not be.
 
         Those are as before.
@@ -207,9 +207,9 @@ class OperatorLog:
                     each.upload, have_failed = None, True
                 else:
                     table.waiting.remove(each)
-                    table.settled.append(_piece(table.log, each.upload.result(), [each]))
+                    table.durable.append(_piece(table.log, each.upload.result(), [each]))
             if done:
-                table.settled.sort(key=_first)
+                table.durable.sort(key=_first)
         return have_failed
 
     def truncate(self, seal: int) -> None:
@@ -219,14 +219,14 @@ class OperatorLog:
             table.truncate(seal)
 
     def completed(self, checkpoint_id: int) -> None:
-        """A checkpoint is completed: what it has written is settled, where it is in files."""
+        """A checkpoint is completed: what it has written is durable, where it is in files."""
         for number in list(self._written):  # at once: the background may be adding one
             if number < checkpoint_id:
                 del self._written[number]
         written = self._written.pop(checkpoint_id, None)
         if written is not None:
             for name, pieces in written.pieces.items():
-                self._tables[name].settle(pieces)
+                self._tables[name].adopt_pieces(pieces)
 
     def aborted(self, checkpoint_id: int) -> None:
         """A checkpoint will not be completed."""
@@ -236,14 +236,14 @@ class OperatorLog:
     def pieces(self) -> int:
         """How many pieces there are."""
         return len(self._restored) + sum(
-            len(table.settled) + len(table.waiting) for table in self._tables.values()
+            len(table.durable) + len(table.waiting) for table in self._tables.values()
         )
 
     @property
     def about_rows(self) -> int:
         """About how many rows a restore goes through, of what is sealed."""
         waiting = (each.about_rows for table in self._tables.values() for each in table.waiting)
-        return sum(piece.rows for piece in self._settled()) + sum(waiting)
+        return sum(piece.rows for piece in self._durable_pieces()) + sum(waiting)
 
     @property
     def encoded_bytes(self) -> int:
@@ -253,7 +253,7 @@ class OperatorLog:
     @property
     def size_bytes(self) -> int:
         """How long the log is, as far as that is known."""
-        return sum(piece.handle.size_bytes for piece in self._settled()) + self.waiting_bytes
+        return sum(piece.handle.size_bytes for piece in self._durable_pieces()) + self.waiting_bytes
 
     def pinned_bytes(self, size_of: Callable[[str], int | None]) -> int:
         """How long the files are that pieces are in, with what others have in them.
@@ -261,7 +261,7 @@ class OperatorLog:
         `size_of` answers how long a file is, where that is known.
         """
         ends: dict[str, int] = {}
-        for piece in self._settled():
+        for piece in self._durable_pieces():
             handle = piece.handle
             if isinstance(handle, FileHandle):
                 known = size_of(handle.file) or 0
@@ -276,8 +276,8 @@ class OperatorLog:
 
     @property
     def files(self) -> frozenset[str]:
-        """The files that settled pieces are in."""
-        handles = (piece.handle for piece in self._settled())
+        """The files that durable pieces are in."""
+        handles = (piece.handle for piece in self._durable_pieces())
         return frozenset(each.file for each in handles if isinstance(each, FileHandle))
 
     def writer(
@@ -292,17 +292,17 @@ class OperatorLog:
         is given what is written.
         """
         views = [
-            _TableView(table.info, table.log, tuple(table.settled), tuple(table.waiting))
+            _TableView(table.info, table.log, tuple(table.durable), tuple(table.waiting))
             for table in self._tables.values()
         ]
         note = partial(self._written.__setitem__, checkpoint_id)
         return LogWriter(tuple(self._restored), views, sorted(boundaries), note, copy)
 
-    def _settled(self) -> Iterator[Piece]:
+    def _durable_pieces(self) -> Iterator[LogPiece]:
         """The pieces that every checkpoint may refer to."""
         yield from (piece for _, piece in self._restored)
         for table in self._tables.values():
-            yield from table.settled
+            yield from table.durable
 
 
 class LogWriter:
@@ -310,10 +310,10 @@ class LogWriter:
 
     def __init__(
         self,
-        restored: Sequence[tuple[TableInfo, Piece]],
+        restored: Sequence[tuple[TableInfo, LogPiece]],
         views: Sequence[_TableView],
         boundaries: Sequence[int],
-        note: Callable[[Written], None],
+        note: Callable[[WrittenLog], None],
         copy: Callable[[Handle, bytes], None] | None,
     ) -> None:
         self._restored = restored
@@ -322,16 +322,16 @@ class LogWriter:
         self._note = note
         self._copy = copy
 
-    def write(self, begin: Callable[[], Segments], future: SnapshotFuture) -> Written:
+    def write(self, begin: Callable[[], Segments], future: SnapshotFuture) -> WrittenLog:
         """Write what is in no file; `begin` answers where to, if there is something.
 
         Raises:
             CancelledError: the checkpoint was given up.
             HoldfastError: something could not be written.
         """
-        new: dict[str, list[Piece]] = {}
+        new: dict[str, list[LogPiece]] = {}
         tails: list[tuple[_TableView, list[ChangeSet]]] = []
-        uploaded: dict[str, list[Piece]] = {}
+        uploaded: dict[str, list[LogPiece]] = {}
         for view in self._views:
             left = []
             for each in view.waiting:
@@ -352,7 +352,7 @@ class LogWriter:
 
     def _write_tail(
         self, view: _TableView, left: list[ChangeSet], writer: Segments, future: SnapshotFuture
-    ) -> Iterable[Piece]:
+    ) -> Iterable[LogPiece]:
         """Sets that follow one another are one piece."""
         keyed = (
             ((bisect_left(self._boundaries, each.seal), each.number - place), each)
@@ -368,13 +368,13 @@ class LogWriter:
             yield _piece(view.log, handle, run)
 
     def _put_together(
-        self, uploaded: Mapping[str, list[Piece]], new: Mapping[str, list[Piece]]
-    ) -> Written:
+        self, uploaded: Mapping[str, list[LogPiece]], new: Mapping[str, list[LogPiece]]
+    ) -> WrittenLog:
         handles: dict[str, Handle] = {}
         logs: list[LogInfo] = []
-        mine: dict[str, list[Piece]] = {}
+        mine: dict[str, list[LogPiece]] = {}
 
-        def add(info: TableInfo, log: str, pieces: Sequence[Piece]) -> None:
+        def add(info: TableInfo, log: str, pieces: Sequence[LogPiece]) -> None:
             segments = []
             for piece in pieces:
                 name = f"_log/{len(handles)}"
@@ -389,11 +389,11 @@ class LogWriter:
             add(restored[0][0], log, [piece for _, piece in restored])
         for view in self._views:
             name = view.info.name
-            pieces = [*view.settled, *uploaded.get(name, ()), *new.get(name, ())]
+            pieces = [*view.durable, *uploaded.get(name, ()), *new.get(name, ())]
             if pieces:
                 mine[name] = sorted(pieces, key=_first)
                 add(view.info, view.log, mine[name])
-        return Written(tuple(logs), handles, mine)
+        return WrittenLog(tuple(logs), handles, mine)
 
 
 def _result(upload: Future[Handle] | None, future: SnapshotFuture) -> Handle | None:
@@ -405,9 +405,9 @@ def _result(upload: Future[Handle] | None, future: SnapshotFuture) -> Handle | N
     return None if has_failed else upload.result()  # what has failed is written here instead
 
 
-def _piece(log: str, handle: Handle, sets: Sequence[ChangeSet]) -> Piece:
+def _piece(log: str, handle: Handle, sets: Sequence[ChangeSet]) -> LogPiece:
     encoded = [each.encoded() for each in sets]
-    return Piece(
+    return LogPiece(
         log=log,
         handle=handle,
         first=sets[0].number,
@@ -419,11 +419,11 @@ def _piece(log: str, handle: Handle, sets: Sequence[ChangeSet]) -> Piece:
     )
 
 
-def _first(piece: Piece) -> int:
+def _first(piece: LogPiece) -> int:
     return piece.first
 
 
-def _segment(handle: str, piece: Piece) -> LogSegment:
+def _segment(handle: str, piece: LogPiece) -> LogSegment:
     return LogSegment(
         handle=handle,
         first=piece.first,

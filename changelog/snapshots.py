@@ -52,7 +52,7 @@ from holdfast.backends.snapshots.workers import SnapshotWorker
 from holdfast.changelog.materialization import Schedule
 from holdfast.changelog.operator_log import LogWriter, OperatorLog
 from holdfast.changelog.recording.store import LoggedStore
-from holdfast.changelog.writing.target import Logging, LogPlace, SharedFiles
+from holdfast.changelog.writing.target import LoggedOperator, LogTarget, SharedFiles
 from holdfast.storage import Clock, Handle, HoldfastError, StateSnapshot, Unavailable
 
 __all__ = ["ChangelogSnapshots"]
@@ -95,10 +95,10 @@ class ChangelogSnapshots(Snapshots):
     def __init__(
         self,
         store: LoggedStore,
-        what: Logging,
+        what: LoggedOperator,
         *,
         clock: Clock,
-        place: LogPlace | None,
+        place: LogTarget | None,
         is_restored: bool,
         on_close: Callable[[], None],
     ) -> None:
@@ -344,7 +344,7 @@ class ChangelogSnapshots(Snapshots):
         future.check()
         return self._snapshot(request, base, written.logs, written.handles, begun_from)
 
-    def _materialize(self, request: _Make, place: LogPlace, now_s: float) -> None:
+    def _materialize(self, request: _Make, place: LogTarget, now_s: float) -> None:
         """Begin to write a new base, between checkpoints."""
         number = self._next_number
         made = replace(request(number, SharedFiles(place.job)), compression=place.compression)
@@ -370,7 +370,7 @@ class ChangelogSnapshots(Snapshots):
         Raises:
             HoldfastError: materializations fail, and no more failures are tolerated.
         """
-        if self._log.settle_uploads():
+        if self._log.collect_uploads():
             self._upload_again_s = self._clock.monotonic_s() + _PAUSE_S
         running = self._running
         if running is None or not running.future.done():
@@ -405,7 +405,7 @@ class ChangelogSnapshots(Snapshots):
             self._log.truncate(base.seal)
             self._schedule.ended(self._clock.monotonic_s(), base.snapshot.size_bytes)
 
-    def _persist(self, request: _Make, place: LogPlace, now_s: float) -> None:
+    def _persist(self, request: _Make, place: LogTarget, now_s: float) -> None:
         """Have changes written before the next checkpoint, if they are many or old."""
         uploader, options = place.uploader, self._options
         if self._base is None and not self._whole:  # the next checkpoint has all that there is

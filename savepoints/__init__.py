@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         inspect,
         type_of,
     )
-    from holdfast.savepoints.showing.rows import rows_of, the_operator, the_state
+    from holdfast.savepoints.showing.rows import choose_operator, choose_state, rows_of
     from holdfast.savepoints.showing.state_reader import read_state, state_of, timers_name
     from holdfast.savepoints.validating import Finding, Validated, validate
 else:
@@ -35,6 +35,8 @@ __all__ = [
     "Skew",
     "StoredSnapshot",
     "Validated",
+    "choose_operator",
+    "choose_state",
     "compare",
     "find_snapshot",
     "inspect",
@@ -42,8 +44,6 @@ __all__ = [
     "rows_of",
     "state_of",
     "stored_history",
-    "the_operator",
-    "the_state",
     "timers_name",
     "type_of",
     "validate",

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast.runtime.cli.main import main
-from holdfast.savepoints.conversion import Phase, PieceResult, Processes, Task, Work, plan
+from holdfast.savepoints.conversion import (
+    PiecePhase,
+    PieceResult,
+    PieceTask,
+    PieceWorker,
+    WorkerProcesses,
+    plan,
+)
 from holdfast.savepoints.conversion.plan import OperatorPlan
 
 DEAF, REACHED = "deaf", "reached"
@@ -32,7 +39,7 @@ def note_arrivals(folder: Path, *, interrupted: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Work of which each process that is given it notes whether it could be interrupted then."""
+    """A worker of which each process notes whether it could be interrupted when it got it."""
 
     folder: str
     interrupted: bool = False
@@ -42,7 +49,7 @@ class Arrivals:
             os.kill(os.getpid(), signal.SIGINT)
         return _arrive, (self.folder,)
 
-    def do(self, task: Task) -> PieceResult:
+    def do(self, task: PieceTask) -> PieceResult:
         """Nothing."""
         del task
         return PieceResult()
@@ -57,10 +64,10 @@ def _arrive(folder: str) -> Arrivals:
 
 def _note_arrivals(folder: str, *, interrupted: bool) -> None:
     operator = OperatorPlan(uid="spend", parallelism=1, max_parallelism=1)
-    tasks = [Task(Phase.WRITE, number, operator, number) for number in range(8)]
+    tasks = [PieceTask(PiecePhase.WRITE, number, operator, number) for number in range(8)]
     work: Any = conversion_nursery.Arrivals(folder, interrupted)
     try:
-        done = list(Processes(2).run(cast("Work", work), tasks))
+        done = list(WorkerProcesses(2).run(cast("PieceWorker", work), tasks))
         assert not interrupted
         assert len(done) == len(tasks)
         os.kill(os.getpid(), signal.SIGINT)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.savepoints import StoredSnapshot, compare, find_snapshot
-from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess
 from holdfast.storage import (
     FileSystemCheckpointStorage,
     NotFound,
@@ -59,7 +59,7 @@ def conversion(
             "destination": SavepointFolder(storage, ""),
             "options": ConversionOptions(**options),
             "backend": None,
-            "runner": Here(),
+            "runner": InProcess(),
             **changes,
         }
     )

@@ -30,7 +30,7 @@ from holdfast.backends.snapshots.neutral import SnapshotForm
 from holdfast.backends.values.codec import value_codec_for
 from holdfast.backends.values.type_descriptions import are_alike
 from holdfast.savepoints import find_snapshot
-from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess
 from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.storage import (
     CheckpointMetadata,
@@ -195,7 +195,7 @@ class VersionChain:
             destination=to,
             options=options,
             backend=backend,
-            runner=Here(),
+            runner=InProcess(),
         ).run()
         after = find_snapshot(to.url)
         self._checkpoint, self._folder = after.metadata, after.folder

@@ -11,11 +11,11 @@ from holdfast.changelog.writing.local_copies import LocalCopies
 from holdfast.changelog.writing.uploader import LogUploader
 from holdfast.storage import JobStorage
 
-__all__ = ["LogPlace", "Logging", "SharedFiles"]
+__all__ = ["LogTarget", "LoggedOperator", "SharedFiles"]
 
 
 @dataclass(frozen=True, slots=True)
-class Logging:
+class LoggedOperator:
     """Whose state is logged, and how; `token` is a word that no other log has."""
 
     uid: str
@@ -26,7 +26,7 @@ class Logging:
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogTarget:
     """Where state is written between checkpoints, and the first number that files may bear."""
 
     job: JobStorage

@@ -30,17 +30,17 @@ from holdfast.storage import (
     Unavailable,
 )
 
-__all__ = ["LogUploader", "Upload", "UploadNumbers"]
+__all__ = ["LogUploader", "QueuedSets", "UploadStatistics"]
 
 _logger = logging.getLogger(__name__)
 _LATENCIES = 1000
 _SIZES = 10_000
 _LOOK_S = 0.5
-_CLOSED: Upload | None = None
+_CLOSED: QueuedSets | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class QueuedSets:
     """Some sets of an operator that are to be written, and their uploads."""
 
     sets: Sequence[ChangeSet]
@@ -54,7 +54,7 @@ class Upload:
 
 
 @dataclass(slots=True)
-class UploadNumbers:
+class UploadStatistics:
     """What an uploader has done so far."""
 
     files: int = 0
@@ -80,7 +80,7 @@ class LogUploader:
         self._options = options
         self._copies = copies
         self._clock = clock
-        self._queue: queue.SimpleQueue[Upload | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[QueuedSets | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._held: dict[int, int] = {}
         self._sizes: OrderedDict[str, int] = OrderedDict()
@@ -93,7 +93,7 @@ class LogUploader:
             target=self._collect, name="holdfast-log-batches", daemon=True
         )
         self._collector.start()
-        self.numbers = UploadNumbers()
+        self.statistics = UploadStatistics()
         self._failed = 0
         """How many files in a row."""
 
@@ -122,7 +122,7 @@ class LogUploader:
         futures: list[Future[Handle]] = [Future() for _ in sets]
         for each, future in zip(sets, futures, strict=True):
             each.upload = future
-        self._queue.put(Upload(sets, futures, number))
+        self._queue.put(QueuedSets(sets, futures, number))
 
     def close(self) -> None:
         """Give up what is on its way, and wait for the threads."""
@@ -156,20 +156,20 @@ class LogUploader:
                 batch.append(more)
             self._files.submit(self._write_file, batch)
 
-    def _write_file(self, batch: Sequence[Upload]) -> None:
+    def _write_file(self, batch: Sequence[QueuedSets]) -> None:
         began_s = self._clock.monotonic_s()
         try:
             contents = [each.encoded().data for upload in batch for each in upload.sets]
             handles = self._race(contents, max(upload.number for upload in batch))
         except BaseException as error:  # noqa: BLE001 - whoever waits for the futures gets it
-            self.numbers.failures += 1
+            self.statistics.failures += 1
             self._fail(batch, error)
             self._tell(error)
             return
         self._failed = 0
-        self.numbers.files += 1
-        self.numbers.bytes += sum(map(len, contents))
-        self.numbers.latencies_s.append(self._clock.monotonic_s() - began_s)
+        self.statistics.files += 1
+        self.statistics.bytes += sum(map(len, contents))
+        self.statistics.latencies_s.append(self._clock.monotonic_s() - began_s)
         self._note_sizes(handles)
         if self._copies is not None:
             for handle, content in zip(handles, contents, strict=True):
@@ -244,7 +244,7 @@ class LogUploader:
             wait(under_way, left_s, FIRST_COMPLETED)
         raise _closed()
 
-    def _fail(self, batch: Sequence[Upload], error: BaseException) -> None:
+    def _fail(self, batch: Sequence[QueuedSets], error: BaseException) -> None:
         for upload in batch:
             for future in upload.futures:
                 future.set_exception(error)

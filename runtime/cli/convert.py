@@ -185,15 +185,15 @@ def convert_snapshot(  # noqa: PLR0913 - each is an option of the command
 def _standing(folder: SavepointFolder) -> str:
     """What there is at the destination of one that was stopped, and what to do."""
     try:
-        found = conversion.standing(folder)
+        found = conversion.destination_state(folder)
     except HoldfastError:
         return "it is not known what is at the destination; run the same command to go on"
-    if found is conversion.Standing.COMPLETE:
+    if found is conversion.DestinationState.COMPLETE:
         return (
             "there is a savepoint at the destination; run the same command to see whether it is "
             "this one, and to delete what may be left beside it"
         )
-    if found is conversion.Standing.BEGUN:
+    if found is conversion.DestinationState.BEGUN:
         return "there is no savepoint at the destination yet; run the same command to go on"
     return "nothing was begun at the destination"
 
@@ -226,7 +226,7 @@ def _options(
 @contextmanager
 def _runner(spark: str | None, workers: int | None) -> Iterator[conversion.Runner]:
     if spark is None:
-        yield conversion.Processes(workers or conversion.usual_workers())
+        yield conversion.WorkerProcesses(workers or conversion.usual_workers())
         return
     # Imported only if asked for: it takes a second.
     from holdfast.runtime.spark.state_frames.conversion import spark_runner  # noqa: PLC0415
@@ -250,13 +250,13 @@ def _progress() -> Iterator[conversion.Progress]:
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         names = {
-            conversion.Phase.SPREAD: "finding key groups",
-            conversion.Phase.WRITE: "converting",
-            conversion.Phase.CHECK: "checking",
+            conversion.PiecePhase.SPREAD: "finding key groups",
+            conversion.PiecePhase.WRITE: "converting",
+            conversion.PiecePhase.CHECK: "checking",
         }
-        tasks: dict[conversion.Phase, tuple[TaskID, int]] = {}
+        tasks: dict[conversion.PiecePhase, tuple[TaskID, int]] = {}
 
-        def tell(phase: conversion.Phase, done: int, pieces: int, rows: int) -> None:
+        def tell(phase: conversion.PiecePhase, done: int, pieces: int, rows: int) -> None:
             if phase not in tasks:
                 number = bar.add_task(names[phase], total=pieces, rows=0)
                 tasks[phase] = (number, 0)

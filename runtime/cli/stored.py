@@ -153,8 +153,8 @@ def show_state(
     damaged; 2 wrong arguments; 130 Ctrl-C.
     """
     snapshot = opened(path, options)
-    uid = snapshots.the_operator(snapshot, operator, state, kind)
-    name, its_kind = snapshots.the_state(snapshot, uid, state, kind)
+    uid = snapshots.choose_operator(snapshot, operator, state, kind)
+    name, its_kind = snapshots.choose_state(snapshot, uid, state, kind)
     rows = snapshots.rows_of(snapshot, uid, (name, its_kind), key)
     listed = list(islice(rows, limit) if limit else rows)
     is_all = not limit or next(rows, None) is None

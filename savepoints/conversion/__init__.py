@@ -15,11 +15,16 @@ if TYPE_CHECKING:
         OperatorResult,
         Progress,
     )
-    from holdfast.savepoints.conversion.destination import Standing, standing
+    from holdfast.savepoints.conversion.destination import DestinationState, destination_state
     from holdfast.savepoints.conversion.journal import PieceResult
-    from holdfast.savepoints.conversion.pieces import Phase, Task, Work
+    from holdfast.savepoints.conversion.pieces import PiecePhase, PieceTask, PieceWorker
     from holdfast.savepoints.conversion.plan import ConversionOptions
-    from holdfast.savepoints.conversion.runners import Here, Processes, Runner, usual_workers
+    from holdfast.savepoints.conversion.runners import (
+        InProcess,
+        Runner,
+        WorkerProcesses,
+        usual_workers,
+    )
 else:
     __getattr__ = _lazy_exports(__name__)
 
@@ -27,17 +32,17 @@ __all__ = [
     "Conversion",
     "ConversionOptions",
     "Converted",
-    "Here",
+    "DestinationState",
+    "InProcess",
     "OperatorResult",
-    "Phase",
+    "PiecePhase",
     "PieceResult",
-    "Processes",
+    "PieceTask",
+    "PieceWorker",
     "Progress",
     "Runner",
-    "Standing",
-    "Task",
-    "Work",
-    "standing",
+    "WorkerProcesses",
+    "destination_state",
     "usual_backend",
     "usual_workers",
 ]

@@ -14,10 +14,10 @@ import msgspec
 
 from holdfast.backends import StateBackend
 from holdfast.backends.snapshots.neutral import TableInfo
-from holdfast.savepoints.conversion.copying import Carrier, check_unkeyed
+from holdfast.savepoints.conversion.copying import PartCopier, check_unkeyed
 from holdfast.savepoints.conversion.destination import Destination
 from holdfast.savepoints.conversion.journal import PieceResult, Spilled, added_up
-from holdfast.savepoints.conversion.pieces import Phase, Task, Work, whole_tables
+from holdfast.savepoints.conversion.pieces import PiecePhase, PieceTask, PieceWorker, whole_tables
 from holdfast.savepoints.conversion.plan import (
     ConversionOptions,
     ConversionPlan,
@@ -42,12 +42,12 @@ from holdfast.storage.jobs.savepoint import SAVEPOINT
 
 __all__ = ["Conversion", "Converted", "OperatorResult", "Progress"]
 
-Progress = Callable[[Phase, int, int, int], None]
+Progress = Callable[[PiecePhase, int, int, int], None]
 """Told after each piece: what is done with pieces, how many are done, of how many, and how many
 rows were just read."""
 
 
-def _silent(phase: Phase, done: int, pieces: int, rows: int) -> None:
+def _silent(phase: PiecePhase, done: int, pieces: int, rows: int) -> None:
     """Nobody wants to know."""
 
 
@@ -129,7 +129,7 @@ class Conversion:
 
     def _converted(self, plan: ConversionPlan, destination: Destination) -> Converted:
         is_canonical = self.options.is_canonical
-        work = Work(
+        work = PieceWorker(
             self.source,
             self.destination,
             None if is_canonical else self.backend,
@@ -139,7 +139,7 @@ class Conversion:
             else {},
         )
         written, read = self._written(work, plan, destination)
-        carrier = Carrier(
+        copier = PartCopier(
             self.source.folder,
             self.destination,
             is_canonical=is_canonical,
@@ -149,7 +149,7 @@ class Conversion:
         operators: dict[str, OperatorState] = {}
         for each in plan.operators:
             parts = metadata.operators[each.uid].parts
-            unkeyed = carrier.unkeyed(each.uid, parts, each.parallelism)
+            unkeyed = copier.unkeyed(each.uid, parts, each.parallelism)
             operators[each.uid] = OperatorState(
                 parallelism=each.parallelism,
                 max_parallelism=each.max_parallelism,
@@ -163,9 +163,9 @@ class Conversion:
             completed_ms=metadata.completed_ms,
             operators=operators,
             sources={
-                uid: carrier.copied(part, f"source-{uid}") for uid, part in metadata.sources.items()
+                uid: copier.copied(part, f"source-{uid}") for uid, part in metadata.sources.items()
             },
-            parts={name: carrier.copied(part, name) for name, part in metadata.parts.items()},
+            parts={name: copier.copied(part, name) for name, part in metadata.parts.items()},
             properties=_properties(self.source, plan),
         )
         results = self._checked(work, plan, made, read, destination)
@@ -173,17 +173,17 @@ class Conversion:
         return Converted(self.destination.url, made, results, self._resumed)
 
     def _written(
-        self, work: Work, plan: ConversionPlan, destination: Destination
+        self, work: PieceWorker, plan: ConversionPlan, destination: Destination
     ) -> tuple[dict[str, list[StateSnapshot]], dict[str, list[PieceResult]]]:
         """The parts of each operator's keyed state, and what was read for them."""
         spreads, writes = _tasks(plan)
-        spread = self._done(work, Phase.SPREAD, spreads, destination)
+        spread = self._done(work, PiecePhase.SPREAD, spreads, destination)
         aside = _by_piece(spread)
         waiting = [
             replace(task, spilled=tuple(aside.get((task.operator.uid, task.piece), ())))
             for task in writes
         ]
-        done = self._done(work, Phase.WRITE, waiting, destination)
+        done = self._done(work, PiecePhase.WRITE, waiting, destination)
         written: dict[str, list[StateSnapshot]] = {}
         read: dict[str, list[PieceResult]] = {}
         for task, result in sorted((*spread, *done), key=_number):
@@ -193,12 +193,16 @@ class Conversion:
         return written, read
 
     def _done(
-        self, work: Work, phase: Phase, tasks: Sequence[Task], destination: Destination
-    ) -> list[tuple[Task, PieceResult]]:
+        self,
+        work: PieceWorker,
+        phase: PiecePhase,
+        tasks: Sequence[PieceTask],
+        destination: Destination,
+    ) -> list[tuple[PieceTask, PieceResult]]:
         """What came of each piece, now or before; again if files of it are gone."""
         results = []
         waiting = []
-        is_noted = phase is not Phase.CHECK
+        is_noted = phase is not PiecePhase.CHECK
         sizes = destination.sizes() if is_noted and tasks else {}
         for task in tasks:
             result = destination.journal.result(task.number) if is_noted else None
@@ -218,7 +222,7 @@ class Conversion:
 
     def _checked(
         self,
-        work: Work,
+        work: PieceWorker,
         plan: ConversionPlan,
         made: CheckpointMetadata,
         read: Mapping[str, Sequence[PieceResult]],
@@ -226,12 +230,12 @@ class Conversion:
     ) -> tuple[OperatorResult, ...]:
         """Make sure that what was written is what was read."""
         tasks = [
-            Task(Phase.CHECK, 0, each, piece, parts=made.operators[each.uid].parts)
+            PieceTask(PiecePhase.CHECK, 0, each, piece, parts=made.operators[each.uid].parts)
             for each in plan.operators
             for piece in range(len(each.pieces))
         ]
         found: dict[str, list[PieceResult]] = {}
-        for task, result in self._done(work, Phase.CHECK, tasks, destination):
+        for task, result in self._done(work, PiecePhase.CHECK, tasks, destination):
             found.setdefault(task.operator.uid, []).append(result)
         for part in (*made.sources.values(), *made.parts.values()):
             for handle in part.handles.values():
@@ -293,18 +297,18 @@ class Conversion:
                 )
 
 
-def _tasks(plan: ConversionPlan) -> tuple[list[Task], list[Task]]:
+def _tasks(plan: ConversionPlan) -> tuple[list[PieceTask], list[PieceTask]]:
     """What is spread, and what is written; numbers follow from the plan alone."""
-    spreads: list[Task] = []
-    writes: list[Task] = []
+    spreads: list[PieceTask] = []
+    writes: list[PieceTask] = []
     number = 0
     for each in plan.operators:
         for phase, pieces, tasks in (
-            (Phase.SPREAD, each.spread, spreads),
-            (Phase.WRITE, each.pieces, writes),
+            (PiecePhase.SPREAD, each.spread, spreads),
+            (PiecePhase.WRITE, each.pieces, writes),
         ):
             for piece in range(len(pieces)):
-                tasks.append(Task(phase, number, each, piece))
+                tasks.append(PieceTask(phase, number, each, piece))
                 number += 1
     return spreads, writes
 
@@ -319,7 +323,7 @@ def _is_there(result: PieceResult, sizes: Mapping[str, int]) -> bool:
 
 
 def _by_piece(
-    spread: Sequence[tuple[Task, PieceResult]],
+    spread: Sequence[tuple[PieceTask, PieceResult]],
 ) -> Mapping[tuple[str, int], Sequence[Spilled]]:
     """What was put aside for each piece of each operator, in the order of what was read."""
     aside: dict[tuple[str, int], list[Spilled]] = {}
@@ -329,7 +333,7 @@ def _by_piece(
     return aside
 
 
-def _number(done: tuple[Task, PieceResult]) -> int:
+def _number(done: tuple[PieceTask, PieceResult]) -> int:
     return done[0].number
 
 

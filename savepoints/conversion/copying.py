@@ -20,7 +20,7 @@ from holdfast.backends.snapshots.neutral import SnapshotFuture
 from holdfast.savepoints.reading.readers import OperatorReader
 from holdfast.savepoints.reading.row_sums import RowCounter, RowSums
 from holdfast.savepoints.reading.tables import UnkeyedTable
-from holdfast.savepoints.writing.assembly import Attempt, copied
+from holdfast.savepoints.writing.assembly import AttemptTarget, copy_part
 from holdfast.storage import (
     Corrupt,
     SavepointFolder,
@@ -28,11 +28,11 @@ from holdfast.storage import (
     StateSnapshot,
 )
 
-__all__ = ["Carrier", "check_unkeyed"]
+__all__ = ["PartCopier", "check_unkeyed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class PartCopier:
     """Copies from one folder into that of a savepoint; `is_canonical` is how state is written."""
 
     source: StateFolder
@@ -47,7 +47,7 @@ class Carrier:
             Corrupt: a file is missing or damaged; names it.
             Unavailable: a storage failed.
         """
-        return copied(part, self.source, self.folder, self.checkpoint_id, label)
+        return copy_part(part, self.source, self.folder, self.checkpoint_id, label)
 
     def unkeyed(
         self, uid: str, parts: Sequence[StateSnapshot], parallelism: int
@@ -69,7 +69,7 @@ class Carrier:
                     CanonicalState(table, blocks, whole=not may_lack_fields(table.values))
                     for table, blocks in carried
                 ]
-                target = (Attempt.begin(self.folder), self.checkpoint_id)
+                target = (AttemptTarget.begin(self.folder), self.checkpoint_id)
                 part = write_canonical_states(place, listed, target, SnapshotFuture())
             else:
                 with self.folder.segments(self.checkpoint_id, uid) as writer:

@@ -7,9 +7,9 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from itertools import islice
 
+from holdfast.savepoints.conversion.exclusive_run import ExclusiveRun
 from holdfast.savepoints.conversion.journal import FOLDER, RUNNING, TASKS, Journal
 from holdfast.savepoints.conversion.plan import ConversionPlan
-from holdfast.savepoints.conversion.presence import Presence
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.storage import (
     CheckpointMetadata,
@@ -23,12 +23,12 @@ from holdfast.storage import (
 from holdfast.storage.jobs.savepoint import check_keeps_savepoints
 from holdfast.storage.restore_points import is_checkpoint_path
 
-__all__ = ["Destination", "Standing", "standing"]
+__all__ = ["Destination", "DestinationState", "destination_state"]
 
 _BATCH_OBJECTS = 1000
 
 
-class Standing(Enum):
+class DestinationState(Enum):
     """What there is of a conversion at a place."""
 
     NOTHING = "nothing"
@@ -37,11 +37,11 @@ class Standing(Enum):
     """A savepoint, of this conversion or another one."""
 
 
-def standing(folder: SavepointFolder) -> Standing:
+def destination_state(folder: SavepointFolder) -> DestinationState:
     """What there is now; raises `Unavailable`."""
     if folder.is_complete():
-        return Standing.COMPLETE
-    return Standing.BEGUN if Journal(folder).is_begun() else Standing.NOTHING
+        return DestinationState.COMPLETE
+    return DestinationState.BEGUN if Journal(folder).is_begun() else DestinationState.NOTHING
 
 
 class Destination:
@@ -51,7 +51,7 @@ class Destination:
         self._folder = folder
         self._source = source
         self.journal = Journal(folder)
-        self._presence = Presence(folder, RUNNING)
+        self._exclusive = ExclusiveRun(folder, RUNNING)
 
     def completed(self, plan: ConversionPlan, *, fresh: bool = False) -> CheckpointMetadata | None:
         """What is there if this very conversion was completed before; None if it was not.
@@ -104,7 +104,7 @@ class Destination:
         if not self.journal.is_begun():
             self._check_empty()
             self.journal.begin(plan)
-        self._presence.enter(take_over=take_over)
+        self._exclusive.enter(take_over=take_over)
         try:
             return self._begun(plan, fresh=fresh)
         except BaseException:
@@ -113,7 +113,7 @@ class Destination:
 
     def check(self) -> None:
         """Make sure that nobody has taken over; raises `Fenced` if somebody has."""
-        self._presence.check()
+        self._exclusive.check()
 
     def sizes(self) -> dict[str, int]:
         """The files that are there, with their lengths."""
@@ -138,7 +138,7 @@ class Destination:
 
     def leave(self) -> None:
         """Note that this run is not at it any more; what is done stays done."""
-        self._presence.leave()
+        self._exclusive.leave()
 
     def _begun(self, plan: ConversionPlan, *, fresh: bool) -> ConversionPlan:
         """The plan that counts, read while nobody else is at it."""

@@ -32,11 +32,11 @@ from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.savepoints.reading.readers import KeyedReader, OpenTables
 from holdfast.savepoints.reading.row_sums import RowCounter
 from holdfast.savepoints.reading.tables import KeyedTable
-from holdfast.savepoints.writing.assembly import Attempt
+from holdfast.savepoints.writing.assembly import AttemptTarget
 from holdfast.savepoints.writing.keyed_writer import KeyedWriter, TableToWrite
 from holdfast.storage import Corrupt, Handle, SavepointFolder, SegmentWriter, StateSnapshot
 
-__all__ = ["Phase", "Task", "Work", "whole_tables"]
+__all__ = ["PiecePhase", "PieceTask", "PieceWorker", "whole_tables"]
 
 _SPILLED_BYTES = 256 * 1024
 """So much for one piece is put aside at once, or less if there are many pieces."""
@@ -44,7 +44,7 @@ _WAITING_BYTES = 64 * 1024 * 1024
 _LZ4 = "lz4"
 
 
-class Phase(Enum):
+class PiecePhase(Enum):
     """What is done with a piece."""
 
     SPREAD = "spread"
@@ -56,13 +56,13 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PieceTask:
     """One piece of work; `number` tells it from others of its conversion, but for those of CHECK.
 
     `spilled` is what was put aside for it, and `parts` what was written of its operator.
     """
 
-    phase: Phase
+    phase: PiecePhase
     number: int
     operator: OperatorPlan
     piece: int
@@ -71,7 +71,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PieceWorker:
     """What all pieces of a conversion have in common. Light and picklable.
 
     `backend` is the one that is to restore the result, or None for any: then `whole` says of each
@@ -84,20 +84,20 @@ class Work:
     checkpoint_id: int
     whole: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
 
-    def do(self, task: Task) -> PieceResult:
+    def do(self, task: PieceTask) -> PieceResult:
         """Do a piece of work, and note that it is done.
 
         Raises:
             HoldfastError: it cannot be done; what was begun of it counts for nothing.
         """
-        if task.phase is Phase.CHECK:
+        if task.phase is PiecePhase.CHECK:
             with _of_the_destination():
                 return self._check(task)
-        result = self._spread(task) if task.phase is Phase.SPREAD else self._write(task)
+        result = self._spread(task) if task.phase is PiecePhase.SPREAD else self._write(task)
         Journal(self.folder).done(task.number, result)
         return result
 
-    def _spread(self, task: Task) -> PieceResult:
+    def _spread(self, task: PieceTask) -> PieceResult:
         plan, reader = task.operator, self._source_reader(task.operator)
         found, read = reader.description, []
         file = f"{FOLDER}/spread-{task.number:08d}-{self.folder.storage.entropy.token()}"
@@ -123,7 +123,7 @@ class Work:
                         spills.append(Spilled(piece, number, handles))
         return PieceResult(read=tuple(read), spilled=tuple(spills))
 
-    def _write(self, task: Task) -> PieceResult:
+    def _write(self, task: PieceTask) -> PieceResult:
         plan, reader = task.operator, self._source_reader(task.operator)
         found = reader.description
         counters = [self._counter(plan, number, table) for number, table in enumerate(found.tables)]
@@ -132,7 +132,7 @@ class Work:
             key_groups=plan.pieces[task.piece].key_groups,
             max_parallelism=plan.max_parallelism,
             keys=found.keys,
-            target=Attempt.begin(self.folder) if self.backend is None else self.folder,
+            target=AttemptTarget.begin(self.folder) if self.backend is None else self.folder,
             backend=self.backend,
             checkpoint_id=self.checkpoint_id,
         )
@@ -154,7 +154,7 @@ class Work:
         )
         return PieceResult(read=() if plan.spread else tuple(read), part=part)
 
-    def _check(self, task: Task) -> PieceResult:
+    def _check(self, task: PieceTask) -> PieceResult:
         reader = KeyedReader(task.operator.uid, task.parts, self.folder)
         read = []
         with reader.open(task.operator.pieces[task.piece].key_groups) as tables:
@@ -165,7 +165,7 @@ class Work:
                 read.append(TableSums(table.info, counter.sums))
         return PieceResult(read=tuple(read))
 
-    def _aside(self, task: Task, number: int) -> Iterator[Block]:
+    def _aside(self, task: PieceTask, number: int) -> Iterator[Block]:
         """What was put aside of a table for this piece, by ascending key group.
 
         A store puts what it is given in order by itself.
@@ -174,7 +174,7 @@ class Work:
         blocks = self._put_aside(task, number)
         return blocks if is_sorted_there else iter(in_order(list(blocks)))
 
-    def _put_aside(self, task: Task, number: int) -> Iterator[Block]:
+    def _put_aside(self, task: PieceTask, number: int) -> Iterator[Block]:
         for spilled in task.spilled:
             if (spilled.piece, spilled.table) == (task.piece, number):
                 with _of_the_destination():

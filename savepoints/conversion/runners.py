@@ -16,10 +16,10 @@ from multiprocessing.connection import wait
 from typing import Protocol
 
 from holdfast.savepoints.conversion.journal import PieceResult
-from holdfast.savepoints.conversion.pieces import Task, Work
+from holdfast.savepoints.conversion.pieces import PieceTask, PieceWorker
 from holdfast.storage import Unavailable
 
-__all__ = ["Here", "Processes", "Runner", "usual_workers"]
+__all__ = ["InProcess", "Runner", "WorkerProcesses", "usual_workers"]
 
 
 class Runner(Protocol):
@@ -30,7 +30,9 @@ class Runner(Protocol):
         """How many pieces it does at a time, as far as it is known."""
         ...
 
-    def run(self, work: Work, tasks: Sequence[Task]) -> Iterator[tuple[Task, PieceResult]]:
+    def run(
+        self, work: PieceWorker, tasks: Sequence[PieceTask]
+    ) -> Iterator[tuple[PieceTask, PieceResult]]:
         """Do all of them. At the first that fails no others are begun.
 
         Raises:
@@ -39,7 +41,7 @@ class Runner(Protocol):
         ...
 
 
-class Here:
+class InProcess:
     """In this process, one after the other."""
 
     @property
@@ -47,23 +49,27 @@ class Here:
         """One piece at a time."""
         return 1
 
-    def run(self, work: Work, tasks: Sequence[Task]) -> Iterator[tuple[Task, PieceResult]]:
+    def run(
+        self, work: PieceWorker, tasks: Sequence[PieceTask]
+    ) -> Iterator[tuple[PieceTask, PieceResult]]:
         """Do all of them."""
         for task in tasks:
             yield task, work.do(task)
 
 
 @dataclass(frozen=True, slots=True)
-class Processes:
+class WorkerProcesses:
     """In so many processes of this machine."""
 
     workers: int
 
-    def run(self, work: Work, tasks: Sequence[Task]) -> Iterator[tuple[Task, PieceResult]]:
+    def run(
+        self, work: PieceWorker, tasks: Sequence[PieceTask]
+    ) -> Iterator[tuple[PieceTask, PieceResult]]:
         """Do all of them, so many at a time."""
         workers = min(self.workers, len(tasks))
         if workers <= 1:
-            yield from Here().run(work, tasks)
+            yield from InProcess().run(work, tasks)
             return
         pool = ProcessPoolExecutor(
             workers,
@@ -124,10 +130,10 @@ def _begun_deaf() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-_work: list[Work] = []
+_work: list[PieceWorker] = []
 
 
-def _begin(work: Work) -> None:
+def _begin(work: PieceWorker) -> None:
     """In a new process: it ends when the one that began it ends, and not by Ctrl-C before."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -142,5 +148,5 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def _do(task: Task) -> PieceResult:
+def _do(task: PieceTask) -> PieceResult:
     return _work[0].do(task)

@@ -74,8 +74,6 @@ class RowCounter:
         self._form = form
         self._positions = Positions() if info.kind == "list" else None
         self._rows = self._first = self._second = 0
-        self.group_rows: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        """How many rows each key group has, up to the last one that has some."""
 
     @property
     def sums(self) -> RowSums:
@@ -89,20 +87,11 @@ class RowCounter:
             Corrupt: its values are not of the type that the table is described with.
         """
         if block.count:
-            self._count_groups(block)
             numbers = self._numbers(block)
             self._rows += block.count
             self._first = (self._first + int(numbers.sum(dtype=np.uint64))) & _MASK
             again = _mixed(numbers ^ _PRIMES[6])
             self._second = (self._second + int(again.sum(dtype=np.uint64))) & _MASK
-
-    def _count_groups(self, block: Block) -> None:
-        found = np.bincount(block.group_array)
-        if len(found) > len(self.group_rows):
-            found[: len(self.group_rows)] += self.group_rows
-            self.group_rows = found
-        else:
-            self.group_rows[: len(found)] += found
 
     def _numbers(self, block: Block) -> _Numbers:
         numbers = _of_column(block.keys, block.count) * _PRIMES[0]

@@ -21,12 +21,12 @@ from holdfast.savepoints.showing.selections import given_key
 from holdfast.storage import Invalid, NotFound
 from holdfast.storage.errors import UNREADABLE
 
-__all__ = ["rows_of", "the_operator", "the_state", "unpacked"]
+__all__ = ["choose_operator", "choose_state", "rows_of", "unpacked"]
 
 _KEYED, _OPERATOR = "keyed", "operator"
 
 
-def the_operator(
+def choose_operator(
     snapshot: StoredSnapshot, uid: str | None, state: str | None = None, kind: str | None = None
 ) -> str:
     """The operator that is named, or the only one that can be meant.
@@ -70,7 +70,7 @@ def _states(snapshot: StoredSnapshot, uid: str) -> set[tuple[str, str]]:
     return there | {(table.name, _OPERATOR) for table in snapshot.unkeyed(uid).tables()}
 
 
-def the_state(
+def choose_state(
     snapshot: StoredSnapshot, uid: str, name: str | None, kind: str | None = None
 ) -> tuple[str, str]:
     """The name and kind (`keyed`, `operator`) of the state that is named, or of the only one.
@@ -113,7 +113,7 @@ def the_state(
 def rows_of(
     snapshot: StoredSnapshot, uid: str, state: tuple[str, str], key: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The rows of `the_state`, each by the names of its columns (docs/savepoint-format.md).
+    """The rows of `choose_state`, each by the names of its columns (docs/savepoint-format.md).
 
     With a key, as text or JSON, those of that key: only its key group is read. What has no type of
     its own is decoded; pickles are not. Maps whose keys are not text are lists of pairs.

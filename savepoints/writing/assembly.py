@@ -34,7 +34,14 @@ from holdfast.storage import (
     Unavailable,
 )
 
-__all__ = ["Attempt", "UnkeyedTableRows", "commit_whole", "copied", "joined", "written_unkeyed"]
+__all__ = [
+    "AttemptTarget",
+    "UnkeyedTableRows",
+    "clean_and_commit",
+    "copy_part",
+    "join_parts",
+    "write_unkeyed",
+]
 
 _TRIES = 3
 UnkeyedTableRows = tuple[UnkeyedRows, pa.Table, RowColumns]
@@ -42,7 +49,7 @@ UnkeyedTableRows = tuple[UnkeyedRows, pa.Table, RowColumns]
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptTarget:
     """The target of one attempt to write tables: its files have names that no other attempt has.
 
     Spark may run a task twice, also at the same time, and one that was given up may go on for a
@@ -54,7 +61,7 @@ class Attempt:
     token: str
 
     @classmethod
-    def begin(cls, folder: SavepointFolder) -> Attempt:
+    def begin(cls, folder: SavepointFolder) -> AttemptTarget:
         """Another one."""
         return cls(folder, folder.storage.entropy.token()[:8])
 
@@ -72,7 +79,7 @@ class Attempt:
     shared_segments = log_segments = segments
 
 
-def joined(
+def join_parts(
     attributes: KeyedAttributes,
     key_groups: Sequence[KeyGroupRange],
     written: Mapping[int, Iterable[StateSnapshot]],
@@ -102,7 +109,7 @@ def joined(
     return tuple(parts)
 
 
-def written_unkeyed(
+def write_unkeyed(
     operator: OperatorChanges,
     new: Sequence[UnkeyedTableRows],
     target: SnapshotTarget,
@@ -143,7 +150,7 @@ def _kept(operator: OperatorChanges, table: OperatorTable, slot: int) -> Iterato
             yield from reader.blocks(each, slot)
 
 
-def copied(
+def copy_part(
     snapshot: StateSnapshot,
     source: StateFolder,
     target: SnapshotTarget,
@@ -169,7 +176,7 @@ def copied(
     return msgspec.structs.replace(snapshot, handles=handles, begun_from=None)
 
 
-def commit_whole(folder: SavepointFolder, metadata: CheckpointMetadata) -> None:
+def clean_and_commit(folder: SavepointFolder, metadata: CheckpointMetadata) -> None:
     """Delete what the savepoint does not need, such as files of attempts that were lost; commit.
 
     Raises:

@@ -31,7 +31,15 @@ from holdfast.savepoints.writing.column_casts import fitted
 from holdfast.savepoints.writing.encoded_columns import KeyPart, ValuePart, has_null
 from holdfast.storage.errors import Invalid
 
-__all__ = ["SHUFFLED", "SORTED_BY", "RowColumns", "RowMaker", "blocks_of", "info_for", "timers_for"]
+__all__ = [
+    "SHUFFLED",
+    "SORTED_BY",
+    "RowColumns",
+    "RowEncoder",
+    "blocks_of",
+    "table_of_state",
+    "table_of_timers",
+]
 
 SHUFFLED = pa.schema(
     [
@@ -73,7 +81,7 @@ class RowColumns:
     """
 
 
-def info_for(descriptor: StateDescriptor) -> TableInfo:
+def table_of_state(descriptor: StateDescriptor) -> TableInfo:
     """What a snapshot says of the table of a state that is declared so.
 
     Raises:
@@ -96,7 +104,7 @@ def info_for(descriptor: StateDescriptor) -> TableInfo:
     )
 
 
-def timers_for(name: str, domain: str) -> TableInfo:
+def table_of_timers(name: str, domain: str) -> TableInfo:
     """What a snapshot says of the timers of a service, of one domain: `event` or `processing`."""
     return TableInfo(
         name=timer_table(name, domain),
@@ -106,7 +114,7 @@ def timers_for(name: str, domain: str) -> TableInfo:
     )
 
 
-class RowMaker:
+class RowEncoder:
     """Makes such rows for one table of so many slots. Made where it is used: it does not travel."""
 
     def __init__(
@@ -268,7 +276,7 @@ def blocks_of(
     Raises:
         Invalid: a key, or the same place in its list or map, is there twice; names it.
     """
-    once = _Once(info, keys)
+    once = _DuplicateCheck(info, keys)
     for batch in batches:
         if batch.num_rows:
             once.check(batch)
@@ -297,7 +305,7 @@ def _binary(batch: pa.RecordBatch, name: str) -> Column:
     return Column.of_arrow(batch.column(name).cast(pa.large_binary()))
 
 
-class _Once:
+class _DuplicateCheck:
     """Makes sure that no two rows are for one place."""
 
     def __init__(self, info: TableInfo, keys: Schema) -> None:

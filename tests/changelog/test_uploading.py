@@ -161,8 +161,8 @@ def test_what_comes_together_is_one_file(start: Callable[..., Started]) -> None:
     assert "00000000000000000005" in file_of(handles[0])  # the later number: both may refer to it
     contents = [started.job.read(handle) for handle in handles]
     assert contents == [b"a" * 10, b"b" * 10, b"c" * 10]
-    assert started.uploader.numbers.files == 1
-    assert started.uploader.numbers.bytes == 30
+    assert started.uploader.statistics.files == 1
+    assert started.uploader.statistics.bytes == 30
 
 
 def test_what_is_not_much_waits_a_moment_and_no_longer(start: Callable[..., Started]) -> None:
@@ -210,7 +210,7 @@ def test_a_failed_attempt_is_repeated(
     started = start(storage=make(), next_attempt_delay_s=0.01)
     handle = started.submit(b"data")[0].upload.result(WAIT_S)
     assert started.job.read(handle) == b"data"
-    assert started.uploader.numbers.failures == 0
+    assert started.uploader.statistics.failures == 0
 
 
 def test_after_the_last_attempt_it_says_what_is_wrong(start: Callable[..., Started]) -> None:
@@ -220,7 +220,7 @@ def test_after_the_last_attempt_it_says_what_is_wrong(start: Callable[..., Start
     with pytest.raises(Unavailable, match="the storage is away"):
         one.upload.result(WAIT_S)
     assert len(storage.begun) == 3
-    assert started.uploader.numbers.failures == 1
+    assert started.uploader.statistics.failures == 1
     assert started.files() == set()
     assert started.submit(b"later")[0].upload.result(WAIT_S)  # it goes on
 

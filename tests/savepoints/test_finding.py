@@ -15,13 +15,13 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.savepoints import (
+    choose_state,
     compare,
     find_snapshot,
     inspect,
-    the_state,
     validate,
 )
-from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
@@ -141,13 +141,13 @@ def test_state_of_a_kind_that_is_not_known_is_never_passed_over(
     acts: dict[str, Callable[[], object]] = {
         "inspect": lambda: inspect(newer, is_quick=False, tell=lambda _: None),
         "diff": lambda: compare(known, newer, lambda _: None),
-        "show": lambda: the_state(newer, "spend", "total"),
+        "show": lambda: choose_state(newer, "spend", "total"),
         "convert": lambda: Conversion(
             source=newer,
             destination=to,
             options=ConversionOptions(backend=None, is_canonical=True),
             backend=None,
-            runner=Here(),
+            runner=InProcess(),
         ).run(),
     }
     if act == "validate":

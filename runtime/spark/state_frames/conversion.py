@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.runtime.spark.sessions.session_checks import on_this_machine
-from holdfast.savepoints.conversion import PieceResult, Task, Work
+from holdfast.savepoints.conversion import PieceResult, PieceTask, PieceWorker
 from holdfast.storage import HoldfastError, Invalid, SystemEntropy, Unavailable
 
 __all__ = ["SparkRunner", "spark_runner", "told_by_spark"]
@@ -79,7 +79,9 @@ class SparkRunner:
         """As many pieces as there are cores, by what Spark knows of them now."""
         return self.context.defaultParallelism
 
-    def run(self, work: Work, tasks: Sequence[Task]) -> Iterator[tuple[Task, PieceResult]]:
+    def run(
+        self, work: PieceWorker, tasks: Sequence[PieceTask]
+    ) -> Iterator[tuple[PieceTask, PieceResult]]:
         """Do all of them; see `Runner`.
 
         Raises:
@@ -111,15 +113,15 @@ class SparkRunner:
 
     def _all(
         self,
-        work: Work,
-        listed: list[tuple[int, Task]],
+        work: PieceWorker,
+        listed: list[tuple[int, PieceTask]],
         arrived: SimpleQueue[_Answer | _Ended],
     ) -> Callable[[], None]:
         """A job with a task for each piece, to which nothing of the others is sent."""
         told = self.context.accumulator([], _Arriving(arrived))
         rows = self.context.parallelize(listed, len(listed))
 
-        def do(row: tuple[int, Task]) -> None:
+        def do(row: tuple[int, PieceTask]) -> None:
             number, task = row
             try:
                 told.add([(number, work.do(task))])

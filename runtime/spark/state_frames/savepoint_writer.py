@@ -44,18 +44,18 @@ from holdfast.runtime.spark.storage_settings import storage_from
 from holdfast.savepoints import find_snapshot
 from holdfast.savepoints.writing.assembly import (
     UnkeyedTableRows,
-    commit_whole,
-    copied,
-    joined,
-    written_unkeyed,
+    clean_and_commit,
+    copy_part,
+    join_parts,
+    write_unkeyed,
 )
 from holdfast.savepoints.writing.changes import NewState, OperatorChanges, SavepointChanges
 from holdfast.savepoints.writing.keyed_rows import (
     SORTED_BY,
     RowColumns,
-    RowMaker,
-    info_for,
-    timers_for,
+    RowEncoder,
+    table_of_state,
+    table_of_timers,
 )
 from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
 from holdfast.storage import (
@@ -210,7 +210,7 @@ class SavepointWriter:
             Invalid: a column is missing, or its type does not fit; the state has no use for an
                 argument; or it would lose its times of last use.
         """
-        info, name = info_for(descriptor), descriptor.name
+        info, name = table_of_state(descriptor), descriptor.name
         columns = RowColumns(
             key=(key,) if isinstance(key, str) else tuple(key),
             value=value,
@@ -240,7 +240,7 @@ class SavepointWriter:
             Invalid: a column is missing, or its type does not fit.
         """
         columns = RowColumns(key=(key,) if isinstance(key, str) else tuple(key), map_key=time)
-        info = timers_for(USER_TIMERS, domain.value)
+        info = table_of_timers(USER_TIMERS, domain.value)
         return self._with(uid, NewState(frame=frame, table=info, columns=columns))
 
     def with_operator_state(
@@ -349,7 +349,7 @@ class SavepointWriter:
             if isinstance(error, PySparkException):
                 raise _told(error) from error
             raise
-        commit_whole(folder, metadata)
+        clean_and_commit(folder, metadata)
         return folder.url
 
     def _with(self, uid: str, state: NewState) -> Self:
@@ -359,7 +359,7 @@ class SavepointWriter:
         operator = self._changes.operator_for(uid)
         keys = operator.keys or key_schema(arrow, state.columns.key, uid)
         assert isinstance(state.table, TableInfo)
-        maker = RowMaker(
+        maker = RowEncoder(
             state.table,
             keys,
             state.columns,
@@ -385,7 +385,7 @@ class SavepointWriter:
             parallelism = min(self._parallelism, groups)
             parts = [
                 *self._keyed(operator, folder, number, parallelism, groups),
-                *written_unkeyed(operator, _unkeyed_rows(operator), folder, number),
+                *write_unkeyed(operator, _unkeyed_rows(operator), folder, number),
             ]
             if parts:
                 operators[uid] = OperatorState(
@@ -399,7 +399,7 @@ class SavepointWriter:
             )
         positions, others = {}, {}
         if source is not None:
-            copy = partial(copied, source=source.folder, target=folder, checkpoint_id=number)
+            copy = partial(copy_part, source=source.folder, target=folder, checkpoint_id=number)
             positions = {uid: copy(each) for uid, each in changes.sources.items()}
             others = {name: copy(each) for name, each in source.metadata.parts.items()}
         return CheckpointMetadata(
@@ -456,7 +456,7 @@ class SavepointWriter:
             rows = rows.mapInArrow(Maker(to, sent), SHUFFLED_DDL)
             rows = rows.repartitionById(parallelism, "part").sortWithinPartitions(*SORTED_BY)
             _collect(rows.mapInArrow(Writer(to, sent), WRITTEN_DDL), written)
-        return joined(attributes, list(map(to.key_groups, range(parallelism))), written)
+        return join_parts(attributes, list(map(to.key_groups, range(parallelism))), written)
 
 
 def _unkeyed_rows(operator: OperatorChanges) -> list[UnkeyedTableRows]:

@@ -27,9 +27,9 @@ from holdfast.runtime.spark.launching.pickling import ByValue
 from holdfast.savepoints.reading.columns import KeyedColumns
 from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.savepoints.reading.tables import KeyedTable
-from holdfast.savepoints.writing.assembly import Attempt
+from holdfast.savepoints.writing.assembly import AttemptTarget
 from holdfast.savepoints.writing.changes import NewState
-from holdfast.savepoints.writing.keyed_rows import RowMaker, blocks_of
+from holdfast.savepoints.writing.keyed_rows import RowEncoder, blocks_of
 from holdfast.storage import SavepointFolder, StateSnapshot, SystemClock
 
 __all__ = ["SHUFFLED_DDL", "WRITTEN_DDL", "Carrier", "Maker", "Writer", "Written"]
@@ -59,7 +59,7 @@ class Written:
             key_groups=self.key_groups(part),
             max_parallelism=self.max_parallelism,
             keys=self.keys,
-            target=Attempt.begin(self.folder),
+            target=AttemptTarget.begin(self.folder),
             checkpoint_id=self.checkpoint_id,
         )
 
@@ -78,7 +78,7 @@ class Maker:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         state = self.state.value
         assert isinstance(state.table, TableInfo)
-        maker = RowMaker(
+        maker = RowEncoder(
             state.table,
             self.to.keys,
             state.columns,

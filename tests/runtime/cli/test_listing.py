@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from holdfast.backends import SnapshotForm, load_backend
 from holdfast.runtime.cli.application import application
-from holdfast.savepoints import StoredSnapshot, the_operator
+from holdfast.savepoints import StoredSnapshot, choose_operator
 from holdfast.storage import (
     CheckpointMetadata,
     FileHandle,
@@ -118,13 +118,13 @@ def test_the_version_is_told() -> None:
 def test_the_operator_is_asked_for_only_where_several_could_be_meant(quick_path: Path) -> None:
     place = CheckpointPlace(str(quick_path / "place"))
     snapshot = stored(place, load_backend("hashmap"), "savepoint", SnapshotForm.CANONICAL)
-    assert the_operator(snapshot, None) == UID
+    assert choose_operator(snapshot, None) == UID
     operators = snapshot.metadata.operators
     unkeyed = [part for part in operators[UID].parts if part.key_groups is None]
     with_sink = OperatorState(parallelism=1, max_parallelism=1, parts=tuple(unkeyed))
     both = structs.replace(snapshot.metadata, operators={UID: operators[UID], "sink": with_sink})
     two = StoredSnapshot(RestorePoint(both, snapshot.point.folder), snapshot.path)
-    assert the_operator(two, None) == UID
-    assert the_operator(two, None, "value") == UID
+    assert choose_operator(two, None) == UID
+    assert choose_operator(two, None, "value") == UID
     with pytest.raises(Invalid, match="--operator with one of 'op/1', 'sink'"):
-        the_operator(two, None, "numbers")
+        choose_operator(two, None, "numbers")

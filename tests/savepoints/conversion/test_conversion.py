@@ -14,7 +14,7 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.savepoints import StoredSnapshot, compare, find_snapshot, validate
-from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here, Processes
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess, WorkerProcesses
 from holdfast.storage import OperatorState, SavepointFolder, load_storage
 from made_savepoints import complete
 from snapshot_places import UID, content_of, stored, unkeyed_content
@@ -40,7 +40,7 @@ def convert(quick_path: Path) -> Convert:
             destination=folder,
             options=ConversionOptions(backend=to, is_canonical=to is None, **options),
             backend=None if to is None else backend_named(to, quick_path / "work"),
-            runner=Here(),
+            runner=InProcess(),
         ).run()
         return find_snapshot(folder.url)
 
@@ -171,7 +171,7 @@ def test_many_pieces_are_done_side_by_side(
                 backend=to, is_canonical=to is None, max_parallelism=max_parallelism
             ),
             backend=None if to is None else load_backend(to),
-            runner=Processes(2),
+            runner=WorkerProcesses(2),
             progress=lambda phase, done, pieces, _: seen.append((phase.value, done, pieces)),
         ).run()
         assert content_of(find_snapshot(folder.url)) == content_of(source)

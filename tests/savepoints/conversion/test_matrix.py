@@ -18,7 +18,7 @@ import pytest
 from holdfast.backends import load_backend
 from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.savepoints import StoredSnapshot, find_snapshot
-from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess
 from holdfast.storage import SavepointFolder, load_storage
 from moved_job import TTL_MS, Row, clock_after, steps_of
 from moved_model import Model, answer_to
@@ -144,7 +144,7 @@ def test_a_job_that_is_converted_goes_on_as_if_nothing_had_been(
             max_parallelism=max_parallelism,
         ),
         backend=backend_named(to, quick_path / "work"),
-        runner=Here(),
+        runner=InProcess(),
     ).run()
     after, name = find_snapshot(folder.url), f"{LOGGED}-{to}" if number % 4 < 2 else to
     restarts = (MIDDLE,) if dealt(number) == 1 else ()

@@ -14,7 +14,7 @@ from conversion_stage import (
     tasks_done,
 )
 from holdfast.savepoints import StoredSnapshot, find_snapshot, validate
-from holdfast.savepoints.conversion import ConversionOptions, Here
+from holdfast.savepoints.conversion import ConversionOptions, InProcess
 from holdfast.savepoints.conversion.journal import Journal
 from holdfast.storage import (
     Corrupt,
@@ -175,7 +175,7 @@ def test_a_task_that_was_given_up_does_no_harm_when_it_goes_on(
     to = quick_path / "to"
     begun: list[tuple[Any, Any]] = []
 
-    class Lost(Here):
+    class Lost(InProcess):
         def run(self, work: Any, tasks: Any) -> Any:
             if not tasks:
                 return iter(())

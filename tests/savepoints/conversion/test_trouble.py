@@ -31,7 +31,7 @@ from holdfast.backends import (
 )
 from holdfast.backends.tables.contract import Table, TableSpec
 from holdfast.savepoints import StoredSnapshot, find_snapshot
-from holdfast.savepoints.conversion import Converted, Here
+from holdfast.savepoints.conversion import Converted, InProcess
 from holdfast.storage import (
     Corrupt,
     Invalid,
@@ -134,7 +134,7 @@ def test_two_at_one_place_are_refused(large: StoredSnapshot, quick_path: Path) -
     to = quick_path / "to"
     others: list[subprocess.CompletedProcess[str]] = []
 
-    class Beside(Here):
+    class Beside(InProcess):
         def run(self, work: Any, tasks: Any) -> Any:
             if not others:
                 command = conversion_nursery.begin(large.path, str(to), "--workers", "1")

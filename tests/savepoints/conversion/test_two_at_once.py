@@ -18,14 +18,14 @@ from holdfast.savepoints import StoredSnapshot, compare, find_snapshot
 from holdfast.savepoints.conversion import (
     Conversion,
     ConversionOptions,
-    Here,
+    InProcess,
     PieceResult,
-    Task,
-    Work,
-    presence,
+    PieceTask,
+    PieceWorker,
+    exclusive_run,
 )
 from holdfast.savepoints.conversion.destination import Destination
-from holdfast.savepoints.conversion.presence import Presence
+from holdfast.savepoints.conversion.exclusive_run import ExclusiveRun
 from holdfast.storage import (
     CheckpointMetadata,
     Fenced,
@@ -50,23 +50,25 @@ def folder_at(path: Path) -> SavepointFolder:
     return SavepointFolder(load_storage(str(path)), "")
 
 
-def conversion(source: StoredSnapshot, to: Path, runner: Here | None = None) -> Conversion:
+def conversion(source: StoredSnapshot, to: Path, runner: InProcess | None = None) -> Conversion:
     return Conversion(
         source=source,
         destination=folder_at(to),
         options=ConversionOptions(backend=None, is_canonical=True),
         backend=None,
-        runner=runner or Here(),
+        runner=runner or InProcess(),
     )
 
 
-class _Meanwhile(Here):
+class _Meanwhile(InProcess):
     """Before pieces are done for the first time, something else happens."""
 
     def __init__(self, happens: Any) -> None:
         self.happens = happens
 
-    def run(self, work: Work, tasks: Sequence[Task]) -> Iterator[tuple[Task, PieceResult]]:
+    def run(
+        self, work: PieceWorker, tasks: Sequence[PieceTask]
+    ) -> Iterator[tuple[PieceTask, PieceResult]]:
         happens, self.happens = self.happens, lambda: None
         happens()
         return super().run(work, tasks)
@@ -92,7 +94,7 @@ def test_what_somebody_else_has_completed_is_not_deleted(
     there = files_below(to)
     mine = msgspec.structs.replace(find_snapshot(str(to)).metadata, completed_ms=7)
     destination = Destination(folder_at(to), source)
-    destination._presence.enter()
+    destination._exclusive.enter()
     with pytest.raises(Taken, match="another savepoint"):
         destination.complete(mine)
     destination.leave()
@@ -144,7 +146,7 @@ def test_who_was_taken_over_from_does_not_make_it_a_savepoint(
     def taken_over_meanwhile(folder: SavepointFolder, metadata: CheckpointMetadata) -> None:
         whole(folder, metadata)
         monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
-        Presence(folder_at(to), FILE).enter(take_over=True)
+        ExclusiveRun(folder_at(to), FILE).enter(take_over=True)
 
     monkeypatch.setattr(SavepointFolder, "check_files", taken_over_meanwhile)
     with pytest.raises(Fenced, match="has taken over"):
@@ -155,7 +157,7 @@ def test_who_was_taken_over_from_does_not_make_it_a_savepoint(
 
 def test_of_two_that_begin_at_once_one_is_in(quick_path: Path) -> None:
     folder = folder_at(quick_path / "to")
-    first, second = Presence(folder, FILE), Presence(folder, FILE)
+    first, second = ExclusiveRun(folder, FILE), ExclusiveRun(folder, FILE)
     first.enter()
     with pytest.raises(Taken):
         second.enter(take_over=True)
@@ -181,12 +183,12 @@ def test_one_that_was_killed_is_taken_over_from(
 ) -> None:
     folder = folder_at(quick_path / "to")
     with monkeypatch.context() as before:
-        here = str(presence._begun(os.getpid())).rpartition("/")[0]
-        before.setattr(presence, "_begun", lambda _: f"{here}/1")
+        here = str(exclusive_run._begun(os.getpid())).rpartition("/")[0]
+        before.setattr(exclusive_run, "_begun", lambda _: f"{here}/1")
         number = os.getppid() if is_number_used_again else ended_process()
         before.setattr(os, "getpid", lambda: number)
-        Presence(folder, FILE).enter()
-    after = Presence(folder, FILE)
+        ExclusiveRun(folder, FILE).enter()
+    after = ExclusiveRun(folder, FILE)
     after.enter()
     after.check()
 
@@ -198,11 +200,11 @@ def test_one_of_another_machine_of_the_same_name_may_live(
     """Such as of another container: that its number is nobody's here says nothing."""
     folder = folder_at(quick_path / "to")
     with monkeypatch.context() as before:
-        before.setattr(presence, "_begun", lambda _: elsewhere)
+        before.setattr(exclusive_run, "_begun", lambda _: elsewhere)
         number = ended_process()
         before.setattr(os, "getpid", lambda: number)
-        Presence(folder, FILE).enter()
-    after = Presence(folder, FILE)
+        ExclusiveRun(folder, FILE).enter()
+    after = ExclusiveRun(folder, FILE)
     with pytest.raises(Taken, match="pass --take-over"):
         after.enter()
     after.enter(take_over=True)
@@ -216,8 +218,8 @@ def test_where_nobody_knows_when_a_process_began_it_can_be_taken_over_from(
     monkeypatch.setattr(processes, "_PROC", quick_path / "none")
     with monkeypatch.context() as before:
         before.setattr(os, "getpid", os.getppid)
-        Presence(folder, FILE).enter()
-    after = Presence(folder, FILE)
+        ExclusiveRun(folder, FILE).enter()
+    after = ExclusiveRun(folder, FILE)
     with pytest.raises(Taken, match="pass --take-over"):
         after.enter()
     after.enter(take_over=True)
@@ -230,5 +232,5 @@ def test_what_cannot_be_read_of_another_one_is_taken_over_if_somebody_says_so(
     folder = folder_at(quick_path / "to")
     folder.storage.write(FILE, b"damaged")
     with pytest.raises(Taken, match=r"nothing is known.*--take-over"):
-        Presence(folder, FILE).enter()
-    Presence(folder, FILE).enter(take_over=True)
+        ExclusiveRun(folder, FILE).enter()
+    ExclusiveRun(folder, FILE).enter(take_over=True)

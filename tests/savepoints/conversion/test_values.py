@@ -23,7 +23,7 @@ from holdfast.backends import (
 from holdfast.backends.snapshots.parquet import is_complete_part
 from holdfast.backends.values.codec import value_codec_for
 from holdfast.savepoints import StoredSnapshot, compare, find_snapshot, rows_of, validate
-from holdfast.savepoints.conversion import Conversion, ConversionOptions, Here
+from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess
 from holdfast.storage import (
     Handle,
     OperatorState,
@@ -85,7 +85,7 @@ class Place:
             destination=folder,
             options=ConversionOptions(backend=to, is_canonical=to is None, **options),
             backend=None if to is None else load_backend(to),
-            runner=Here(),
+            runner=InProcess(),
         ).run()
         return find_snapshot(folder.url)
 

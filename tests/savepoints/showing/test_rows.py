@@ -19,7 +19,7 @@ from holdfast.backends import (
     ValueStateDescriptor,
     load_backend,
 )
-from holdfast.savepoints import StoredSnapshot, compare, find_snapshot, rows_of, the_state
+from holdfast.savepoints import StoredSnapshot, choose_state, compare, find_snapshot, rows_of
 from holdfast.savepoints.showing.selections import asked_for
 from holdfast.savepoints.showing.state_reader import state_of
 from holdfast.storage import (
@@ -111,22 +111,23 @@ def test_states_of_one_name_are_two(tmp_path: Path) -> None:
     """One has keys, the other has none."""
     snapshot = saved(tmp_path, str, {"ann": 1}, int, last=[7, 8], rest=[9])
     with pytest.raises(Invalid, match=r"two states 'last', with keys and without.*--kind"):
-        the_state(snapshot, UID, "last")
-    assert the_state(snapshot, UID, "rest") == ("rest", "operator")
+        choose_state(snapshot, UID, "last")
+    assert choose_state(snapshot, UID, "rest") == ("rest", "operator")
     shown = {
         kind: [
-            row["value"] for row in rows_of(snapshot, UID, the_state(snapshot, UID, "last", kind))
+            row["value"]
+            for row in rows_of(snapshot, UID, choose_state(snapshot, UID, "last", kind))
         ]
         for kind in ("keyed", "operator")
     }
     assert shown == {"keyed": [1], "operator": [7, 8]}
-    assert the_state(snapshot, UID, None, "keyed") == LAST
+    assert choose_state(snapshot, UID, None, "keyed") == LAST
     with pytest.raises(Invalid, match="which state of operator 'spend' is meant"):
-        the_state(snapshot, UID, None, "operator")
+        choose_state(snapshot, UID, None, "operator")
     with pytest.raises(NotFound, match=r"no state 'rest' of kind keyed.*expected 'last', 'rest'"):
-        the_state(snapshot, UID, "rest", "keyed")
+        choose_state(snapshot, UID, "rest", "keyed")
     with pytest.raises(Invalid, match=r"no such kind.*expected keyed or operator"):
-        the_state(snapshot, UID, "last", "timers")
+        choose_state(snapshot, UID, "last", "timers")
 
 
 @pytest.mark.parametrize(

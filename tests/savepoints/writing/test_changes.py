@@ -26,9 +26,14 @@ from holdfast.runtime import read_state
 from holdfast.runtime.spark.launching.pickling import ByValue
 from holdfast.runtime.spark.state_frames.state_writing import Carrier, Maker, Writer, Written
 from holdfast.savepoints import StoredSnapshot, find_snapshot
-from holdfast.savepoints.writing.assembly import commit_whole, copied, joined, written_unkeyed
+from holdfast.savepoints.writing.assembly import (
+    clean_and_commit,
+    copy_part,
+    join_parts,
+    write_unkeyed,
+)
 from holdfast.savepoints.writing.changes import NewState, SavepointChanges
-from holdfast.savepoints.writing.keyed_rows import SHUFFLED, SORTED_BY, RowColumns, info_for
+from holdfast.savepoints.writing.keyed_rows import SHUFFLED, SORTED_BY, RowColumns, table_of_state
 from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
 from holdfast.storage import (
     CheckpointMetadata,
@@ -145,7 +150,7 @@ def new(name: str, *, keyed: bool = True, ttl: bool = False) -> NewState:
         rows = UnkeyedRows(ListStateDescriptor(name, int), union=False, where="op")
         return NewState(frame=None, table=rows.table, columns=columns, rows=rows)
     life = StateTtlConfig(ttl=dt.timedelta(hours=1)) if ttl else None
-    info = info_for(ValueStateDescriptor(name, int, ttl=life))
+    info = table_of_state(ValueStateDescriptor(name, int, ttl=life))
     return NewState(frame=None, table=info, columns=columns)
 
 
@@ -215,9 +220,9 @@ def test_states_of_one_name_are_told_apart_by_their_kind(stored: str) -> None:
 
 def test_times_of_last_use_are_not_lost_by_accident(tmp_path: Path) -> None:
     folder = SavepointFolder.begin(load_storage(str(tmp_path)), "orders")
-    info = msgspec.structs.replace(info_for(TOTAL), stamped=True)
+    info = msgspec.structs.replace(table_of_state(TOTAL), stamped=True)
     attributes = KeyedAttributes(uid="op", max_parallelism=8, keys=None, tables=(info,))
-    parts = joined(attributes, key_groups_of_slots(1, 8), {})
+    parts = join_parts(attributes, key_groups_of_slots(1, 8), {})
     folder.commit(metadata({"op": OperatorState(parallelism=1, max_parallelism=8, parts=parts)}))
     operator = changes(folder.url).operator("op")
     with pytest.raises(Invalid, match=r"lose when its entries were last used.*with ttl="):
@@ -274,7 +279,7 @@ def test_what_is_written_in_tasks_is_a_savepoint(stored: str, tmp_path: Path) ->
     operator = found.operator("spend")
     operator.rename("best", "least")
     frame = pa.table({"k": KEYS, "v": range(50)})
-    info = info_for(TOTAL)
+    info = table_of_state(TOTAL)
     columns = RowColumns(key=("k",), value="v")
     state = NewState(frame=None, table=info, columns=columns, descriptor=TOTAL)
     operator.put(state)
@@ -293,15 +298,15 @@ def test_what_is_written_in_tasks_is_a_savepoint(stored: str, tmp_path: Path) ->
     attributes = KeyedAttributes(
         uid="spend-2", max_parallelism=64, keys={"type": "str"}, tables=tables
     )
-    keyed = joined(attributes, [to.key_groups(part) for part in range(3)], parts)
-    unkeyed = written_unkeyed(operator, [], folder, 3)
+    keyed = join_parts(attributes, [to.key_groups(part) for part in range(3)], parts)
+    unkeyed = write_unkeyed(operator, [], folder, 3)
     source = find_snapshot(stored)
-    position = copied(found.sources["in"], source.folder, folder, 3)
+    position = copy_part(found.sources["in"], source.folder, folder, 3)
     whole = OperatorState(parallelism=3, max_parallelism=64, parts=(*keyed, *unkeyed))
     lost = folder.table_file(3, "spend-2/total/part-00000-00000-1057abcd.parquet")
     with lost as writer:
         writer.add(b"of an attempt that was lost")
-    commit_whole(folder, metadata({"spend-2": whole}, sources={"in": position}))
+    clean_and_commit(folder, metadata({"spend-2": whole}, sources={"in": position}))
     loaded = folder.load()
     assert {info.name for info in folder.storage.list(f"{folder.folder}/")} == {
         folder.name_of(file) for file in (*loaded.files(), "_metadata")
@@ -322,7 +327,7 @@ def test_what_is_written_in_tasks_is_a_savepoint(stored: str, tmp_path: Path) ->
 def test_ranges_without_rows_are_parts_too() -> None:
     info = TableInfo(name="total", kind="value", values={"type": "int"})
     attributes = KeyedAttributes(uid="op", max_parallelism=64, keys=None, tables=(info,))
-    parts = joined(attributes, key_groups_of_slots(2, 64), {})
+    parts = join_parts(attributes, key_groups_of_slots(2, 64), {})
     assert [part.key_groups for part in parts] == [(0, 31), (32, 63)]
     for part in parts:
         assert msgspec.convert(part.attributes, KeyedAttributes).tables == (info,)

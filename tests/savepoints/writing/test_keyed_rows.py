@@ -28,10 +28,10 @@ from holdfast.savepoints.writing.keyed_rows import (
     SHUFFLED,
     SORTED_BY,
     RowColumns,
-    RowMaker,
+    RowEncoder,
     blocks_of,
-    info_for,
-    timers_for,
+    table_of_state,
+    table_of_timers,
 )
 from holdfast.storage import Invalid
 
@@ -58,7 +58,7 @@ class Case:
 
     def made(self, *batches: pa.RecordBatch) -> pa.Table:
         keys = key_codec_for(self.key_type).describe()
-        maker = RowMaker(
+        maker = RowEncoder(
             self.info,
             keys,
             self.columns,
@@ -87,7 +87,7 @@ class Case:
 
 def case(descriptor: StateDescriptor, key_type: Any = str, **columns: Any) -> Case:
     named = {"key": ("k",), "value": "v", **columns}
-    return Case(info_for(descriptor), RowColumns(**named), descriptor, key_type)
+    return Case(table_of_state(descriptor), RowColumns(**named), descriptor, key_type)
 
 
 def batch(**columns: Any) -> pa.RecordBatch:
@@ -155,7 +155,7 @@ def test_maps_come_whole_or_by_the_entry() -> None:
 
 
 def test_timers_are_moments() -> None:
-    tried = Case(timers_for("user", "event"), RowColumns(key=("k",), map_key="t"))
+    tried = Case(table_of_timers("user", "event"), RowColumns(key=("k",), map_key="t"))
     moment = dt.datetime.fromtimestamp(5.25, dt.UTC)
     found = tried.rows(batch(k=["a", "a"], t=[7, 6]))
     assert found == [{"key": "a", "time": 6}, {"key": "a", "time": 7}]
@@ -249,7 +249,7 @@ def test_rows_that_are_none_of_the_state(tried: Case, columns: Any, told: str) -
             "entry of its map",
         ),
         (
-            Case(timers_for("total", "event"), RowColumns(key=("k",), map_key="m")),
+            Case(table_of_timers("total", "event"), RowColumns(key=("k",), map_key="m")),
             {"m": [1, 0, 1]},
             "timer",
         ),
@@ -265,7 +265,7 @@ def test_a_key_that_is_there_twice(tried: Case, columns: Any, what: str, at_once
 
 def test_pickles_are_refused() -> None:
     with pytest.raises(Invalid, match="cannot be written from columns"):
-        info_for(ValueStateDescriptor("total", object, pickle=True))
+        table_of_state(ValueStateDescriptor("total", object, pickle=True))
 
 
 def test_accumulators_are_values() -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from holdfast.backends import SnapshotForm, load_backend
 from holdfast.runtime.spark.state_frames.conversion import SparkRunner, told_by_spark
 from holdfast.savepoints import compare, find_snapshot
-from holdfast.savepoints.conversion import Phase, PieceResult, Task
+from holdfast.savepoints.conversion import PiecePhase, PieceResult, PieceTask
 from holdfast.savepoints.conversion.plan import OperatorPlan
 from holdfast.storage import Corrupt, Unavailable
 from snapshot_places import stored
@@ -27,7 +27,7 @@ OPERATOR = OperatorPlan(uid="spend", parallelism=1, max_parallelism=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted(Task):
+class _Noted(PieceTask):
     """Notes each time that it is unpickled in a file of its own."""
 
     folder: str = ""
@@ -35,29 +35,29 @@ class _Noted(Task):
     def __reduce__(self) -> Any:
         number, folder = self.number, self.folder
 
-        def unpickled() -> Task:
+        def unpickled() -> PieceTask:
             from pathlib import Path  # noqa: PLC0415 - it travels by value
 
             with (Path(folder) / str(number)).open("a") as note:
                 note.write("once ")
-            return Task(Phase.CHECK, number, OPERATOR, number)
+            return PieceTask(PiecePhase.CHECK, number, OPERATOR, number)
 
         return unpickled, ()
 
 
-def tasks(count: int) -> list[Task]:
-    return [Task(Phase.CHECK, 0, OPERATOR, piece) for piece in range(count)]
+def tasks(count: int) -> list[PieceTask]:
+    return [PieceTask(PiecePhase.CHECK, 0, OPERATOR, piece) for piece in range(count)]
 
 
 def work_of(folder: Path, do: Callable[[int, Path, Callable[[str], None]], None]) -> Any:
-    """Work that travels by value; `do` is given the piece, the folder, and how to wait for files.
+    """A worker pickled by value; `do` gets the piece, the folder, and a way to wait for files.
 
     A file of it says that a piece was begun.
     """
     place = str(folder)
 
     class Doing:
-        def do(self, task: Task) -> PieceResult:
+        def do(self, task: PieceTask) -> PieceResult:
             import threading  # noqa: PLC0415 - it travels by value
             from pathlib import Path  # noqa: PLC0415
 
@@ -135,7 +135,7 @@ def test_a_failure_of_spark_is_told_as_one(tmp_path: Path, spark: SparkSession) 
 def test_a_task_is_given_its_own_piece_alone(tmp_path: Path, spark: SparkSession) -> None:
     seen = tmp_path / "seen"
     seen.mkdir()
-    listed = [_Noted(Phase.CHECK, n, OPERATOR, n, folder=str(seen)) for n in range(4)]
+    listed = [_Noted(PiecePhase.CHECK, n, OPERATOR, n, folder=str(seen)) for n in range(4)]
     done = list(SparkRunner(spark.sparkContext).run(work_of(tmp_path, lambda *_: None), listed))
     assert sorted(task.number for task, _ in done) == [0, 1, 2, 3]
     assert {each.name: each.read_text() for each in seen.iterdir()} == dict.fromkeys(

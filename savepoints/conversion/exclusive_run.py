@@ -31,7 +31,7 @@ from holdfast.storage.jobs.decisions import Created, judge_create
 from holdfast.storage.jobs.envelope import seal, unseal
 from holdfast.storage.processes import identity_of
 
-__all__ = ["Presence"]
+__all__ = ["ExclusiveRun"]
 
 _KIND, _VERSION = "conversion run", 1
 
@@ -47,7 +47,7 @@ class _Running(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     token: str
 
 
-class Presence:
+class ExclusiveRun:
     """That of one run at a destination, by the name of the file that says so."""
 
     def __init__(self, folder: SavepointFolder, file: str) -> None:
