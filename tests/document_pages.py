@@ -18,6 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+MAX_COLUMNS = 100
+_TABLES = ("|", "┏", "┃", "┡", "│", "└")
+
 _FENCE = re.compile(r"^```(\w*)$")
 _MARK = re.compile(r"<!-- (another program|quoted|names|other names)(?:: ?(.*?))? ?-->", re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -168,6 +171,15 @@ def broken_links(page: Page, pages: dict[str, Page]) -> list[str]:
             if linked is None or anchor not in linked.anchors:
                 found.append(page.problem(link.line, f"there is no heading {link.text}"))
     return found
+
+
+def wide_lines(page: Page) -> list[str]:
+    """Lines that do not fit the page's columns; tables, and what programs print as such, may."""
+    return [
+        page.problem(number, f"{len(line)} columns")
+        for number, line in enumerate(page.text.splitlines(), start=1)
+        if len(line) > MAX_COLUMNS and not line.startswith(_TABLES)
+    ]
 
 
 def untrue_quotes(page: Page) -> list[str]:

@@ -26,6 +26,7 @@ def broken_links(page: Page) -> list[str]:
 CHECKS: list[Check] = [
     broken_links,
     pages.untrue_quotes,
+    pages.wide_lines,
     commands.wrong_commands,
     names.unknown_arguments,
     names.unknown_extras,
@@ -43,6 +44,12 @@ def name_of(value: object) -> str | None:
 def test_the_checks_see_every_document() -> None:
     seen = {page.path for page in documents()}
     assert {"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/write-a-job.md"} <= seen
+
+
+def test_the_architecture_is_read_in_one_sitting() -> None:
+    """The reasons for a piece of code stand at that code."""
+    (page,) = [page for page in documents() if page.path == "ARCHITECTURE.md"]
+    assert len(page.text.splitlines()) < 250
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=name_of)
@@ -133,6 +140,8 @@ BROKEN: list[tuple[Check, str]] = [
     (broken_links, "# One\n[a](#two)"),
     (pages.untrue_quotes, "<!-- quoted: tests/tidy.py -->\n```python\nMAX_COLUMNS = 101\n```"),
     (pages.untrue_quotes, "<!-- quoted: tests/no_such.py -->\n```python\nx = 1\n```"),
+    (pages.wide_lines, "word " * 21),
+    (pages.wide_lines, f"```\n{'x' * 101}\n```"),
     (commands.wrong_commands, "`holdfast begin orders.py`"),
     (commands.wrong_commands, "`holdfast cancel --savepoint-path x orders`"),
     (commands.wrong_commands, "```\nholdfast stop orders --drained\n```"),
@@ -160,6 +169,7 @@ BROKEN: list[tuple[Check, str]] = [
 SOUND: list[tuple[Check, str]] = [
     (broken_links, "[a](write-a-job.md#event-time), [b](https://a.org/b), `[c](d.md)`"),
     (pages.untrue_quotes, "<!-- quoted: tests/tidy.py -->\n```python\nMAX_COLUMNS = 100\n```"),
+    (pages.wide_lines, f"{'x' * 100}\n\n| {'y' * 100} |"),
     (commands.wrong_commands, "`holdfast run -D`, `holdfast stop`, `holdfast`, `holdfast.runtime`"),
     (commands.wrong_commands, "```\nholdfast cancel [-s [DIR]] JOB    end one as it is\n```"),
     (commands.wrong_commands, "```\nholdfast savepoint convert A B --parallelism N\n```"),

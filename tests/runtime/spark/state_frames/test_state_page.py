@@ -45,7 +45,7 @@ def test_the_examples_do_what_the_page_says(
     assert [(row["key"], row["value"]) for row in found["bob"]] == [("bob", 50)]
     assert found["timers"].column("time").to_pylist() == [60_000] * 3
     assert {row.key: row.spent for row in found["spent"].collect()} == {"ann": 30, "bob": 5}
-    assert [row.value for row in found["ann"].collect()] == [10, 20]
+    assert [row.value for row in found["values"].collect()] == [10, 20]
     grown = found["growth"].collect()
     assert [(row.checkpoint, row.duration_ms, row.key, row.value) for row in grown] == [
         (number, TOOK_MS, uid, 0) for number in (1, 2) for uid in ("out", "spend")
