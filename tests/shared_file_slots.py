@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from early_files import EarlyWriter
 from holdfast.backends.keyed.backend import KeyedStateBackend
 from holdfast.backends.snapshots.neutral import SnapshotForm, SnapshotFuture
-from holdfast.backends.testing.model.fleet import Gate
+from holdfast.backends.testing.gates import Gate
 from holdfast.runtime.checkpoint import Begin
 from holdfast.storage import JobStorage, SegmentWriter, StateSnapshot, Unavailable
 
@@ -24,12 +24,13 @@ __all__ = ["Part", "Seat", "Target"]
 _PATIENCE_S = 60
 
 
-@dataclass(slots=True)
 class Target(Gate):
     """A gate before a storage that fails after some shared files, if it is told so."""
 
-    files_left: int | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, job: JobStorage, *, files_left: int | None = None) -> None:
+        super().__init__(job)
+        self.files_left = files_left
+        self._lock = threading.Lock()
 
     def shared_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
@@ -110,7 +111,7 @@ class Seat:
         """Write a snapshot, and those before it; what became of it, or why it failed."""
         for each, part in self.parts.items():
             if each <= number:
-                part.target.opened.set()
+                part.target.open.set()
         part = self.parts[number]
         part.is_answered = True
         try:
@@ -131,7 +132,7 @@ class Seat:
                 self.answer(number)
             else:
                 part.future.cancel()
-                part.target.opened.set()
+                part.target.open.set()
         with suppress(Unavailable):  # nobody needs it, and it may be deleted by now
             self.early.close()
         self.backend.close()

@@ -15,6 +15,7 @@ from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import KeyGroupRange, key_group, key_groups
 from holdfast.backends.schema.evolution import compare_keys
+from holdfast.backends.values.codec import misfit_in
 from holdfast.backends.values.normalizing import has_none
 from holdfast.storage import Invalid
 
@@ -118,13 +119,8 @@ class OperatorKeys:
         try:
             canonical = self.codec.canonical(key)
         except Invalid as error:
-            raise Invalid(
-                "a key does not fit the keys of its operator",
-                where=self._where,
-                expected=error.expected,
-                found=error.found,
-                fix=error.fix,
-            ) from None
+            what = "a key does not fit the keys of its operator"
+            raise misfit_in(what, self._where, error) from None
         if not self._has_all_groups:
             group = key_group(self.codec.hash(canonical), self.max_parallelism)
             if group not in self.key_groups:

@@ -186,12 +186,7 @@ def slot_of_key_group(group: int, parallelism: int, max_parallelism: int) -> int
         Invalid: the numbers do not fit together.
     """
     check_parallelism(parallelism, max_parallelism)
-    if not 0 <= group < max_parallelism:
-        raise Invalid(
-            "there is no such key group",
-            expected=f"0 to {max_parallelism - 1}, below the max parallelism",
-            found=repr(group),
-        )
+    _check_below(group, max_parallelism, "key group", "max parallelism")
     return group * parallelism // max_parallelism
 
 
@@ -202,12 +197,7 @@ def key_groups_of_slot(slot: int, parallelism: int, max_parallelism: int) -> Key
         Invalid: the numbers do not fit together.
     """
     check_parallelism(parallelism, max_parallelism)
-    if not 0 <= slot < parallelism:
-        raise Invalid(
-            "there is no such slot",
-            expected=f"0 to {parallelism - 1}, below the parallelism",
-            found=repr(slot),
-        )
+    _check_below(slot, parallelism, "slot", "parallelism")
     return _range_of(slot, parallelism, max_parallelism)
 
 
@@ -219,6 +209,15 @@ def key_groups_of_slots(parallelism: int, max_parallelism: int) -> list[KeyGroup
     """
     check_parallelism(parallelism, max_parallelism)
     return [_range_of(slot, parallelism, max_parallelism) for slot in range(parallelism)]
+
+
+def _check_below(number: int, limit: int, what: str, limited_by: str) -> None:
+    if not 0 <= number < limit:
+        raise Invalid(
+            f"there is no such {what}",
+            expected=f"0 to {limit - 1}, below the {limited_by}",
+            found=repr(number),
+        )
 
 
 def _range_of(slot: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:

@@ -23,7 +23,7 @@ from holdfast.backends.blocks.columns import (
 from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.operator_state.redistribution import Mode
 from holdfast.backends.operator_state.snapshots import OperatorTable
-from holdfast.backends.values.codec import ValueCodec
+from holdfast.backends.values.codec import ValueCodec, misfit_in
 from holdfast.storage import Invalid
 
 __all__ = ["OperatorForm"]
@@ -130,10 +130,4 @@ class OperatorForm:
         )
 
     def _misfit(self, what: str, error: Invalid) -> Invalid:
-        return Invalid(
-            f"{what} does not fit state {self.name!r}",
-            where=f"{self.where}, {error.where}" if error.where else self.where,
-            expected=error.expected,
-            found=error.found,
-            fix=error.fix,
-        )
+        return misfit_in(f"{what} does not fit state {self.name!r}", self.where, error)

@@ -32,6 +32,7 @@ from holdfast.backends.operator_state.snapshots import (
     OperatorPlace,
     OperatorTable,
 )
+from holdfast.backends.snapshots.neutral import not_as_described, read_attributes
 from holdfast.backends.snapshots.parquet import read_part
 from holdfast.backends.snapshots.restore_errors import restoring
 from holdfast.storage import Corrupt, Handle, Invalid, StateFolder, StateSnapshot
@@ -103,13 +104,7 @@ class PendingPiece:
         return read_part(self.storage, handle, typed, rows=rows, groups=None)
 
     def _damaged(self, expected: str, found: str) -> Corrupt:
-        return Corrupt(
-            "a snapshot does not hold what its attributes say",
-            where=self.storage.url,
-            expected=expected,
-            found=found,
-            fix="Restore another checkpoint",
-        )
+        return not_as_described(self.storage.url, expected=expected, found=found)
 
 
 @dataclass(slots=True)
@@ -205,20 +200,8 @@ def read_operator_snapshots(
 
 
 def _attributes(snapshot: StateSnapshot, place: OperatorPlace) -> OperatorAttributes:
-    if snapshot.kind not in OPERATOR_KINDS:
-        raise Invalid(
-            f"{place} cannot be restored from a snapshot of this kind",
-            expected=" or ".join(OPERATOR_KINDS),
-            found=snapshot.kind,
-        )
-    try:
-        attributes = msgspec.convert(snapshot.attributes, OperatorAttributes)
-    except msgspec.ValidationError as error:
-        raise Corrupt(
-            f"the attributes of a snapshot for {place} have not the shape of their kind",
-            expected=snapshot.kind,
-            found=str(error),
-        ) from error
+    kinds = dict.fromkeys(OPERATOR_KINDS, OperatorAttributes)
+    attributes = read_attributes(snapshot, kinds, str(place))
     if attributes.uid != place.uid:
         raise Invalid(
             "a snapshot belongs to another operator",

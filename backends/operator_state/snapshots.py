@@ -12,9 +12,9 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.backends.blocks.block import Block, encode_block
+from holdfast.backends.blocks.block import Block
 from holdfast.backends.operator_state.redistribution import Mode
-from holdfast.backends.snapshots.neutral import Segments, SnapshotFuture
+from holdfast.backends.snapshots.neutral import Segments, SnapshotFuture, write_table
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.storage import Handle, Invalid, StateSnapshot
 
@@ -39,7 +39,6 @@ OPERATOR_PARQUET_KIND = "holdfast.operator-parquet/1"
 OPERATOR_KINDS = (OPERATOR_KIND, OPERATOR_PARQUET_KIND)
 """All kinds of snapshots of operator state. Those of the slots of a checkpoint may differ."""
 
-_SEGMENT_BYTES = 4 * 1024 * 1024
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -109,7 +108,10 @@ def write_operator_snapshot(
     handles: dict[str, Handle] = {}
     written = []
     for table, blocks in tables:
-        segments = tuple(_segments(writer, blocks, table.name, handles, future))
+        number = len(handles)  # a state may be written as several tables of one name
+        its_handles, infos = write_table(writer, blocks, table.name, future, first_number=number)
+        handles |= its_handles
+        segments = tuple(OperatorSegment(info.handle, info.rows) for info in infos)
         written.append(msgspec.structs.replace(table, segments=segments))
     future.check()
     return operator_snapshot(OPERATOR_KIND, place, handles, written)
@@ -128,27 +130,3 @@ def operator_snapshot(
         attributes=msgspec.to_builtins(attributes),
         slot=place.slot,
     )
-
-
-def _segments(
-    writer: Segments,
-    blocks: Iterable[Block],
-    name: str,
-    handles: dict[str, Handle],
-    future: SnapshotFuture,
-) -> Iterable[OperatorSegment]:
-    remaining = iter(blocks)
-    block = next(remaining, None)
-    while block is not None:
-        size_bytes = elements = 0
-        with writer.stream() as segment:
-            while block is not None and size_bytes < _SEGMENT_BYTES:
-                future.check()
-                data = encode_block(block)
-                segment.write(data)
-                size_bytes += len(data)
-                elements += block.count
-                block = next(remaining, None)
-        handle = f"{name}/{len(handles)}"
-        handles[handle] = segment.handle
-        yield OperatorSegment(handle, elements)

@@ -19,7 +19,12 @@ import msgspec
 
 from holdfast.backends.blocks.changes import Added, Change, Removed, SetHead, decode_sets
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.snapshots.neutral import ENTRIES_KIND, KeyedAttributes, TableInfo
+from holdfast.backends.snapshots.neutral import (
+    ENTRIES_KIND,
+    KeyedAttributes,
+    TableInfo,
+    not_as_described,
+)
 from holdfast.storage import Corrupt, Handle, StateFolder, StateSnapshot
 
 __all__ = [
@@ -121,13 +126,8 @@ class PendingChanges:
                 )
         for segment in log.segments:
             if segment.handle not in handles:
-                raise Corrupt(
-                    "a snapshot does not hold what its attributes say",
-                    where=where,
-                    expected=f"a handle {segment.handle!r}",
-                    found="no such handle",
-                    fix="Restore another checkpoint",
-                )
+                expected = f"a handle {segment.handle!r}"
+                raise not_as_described(where, expected=expected, found="no such handle")
         self.sources.append(_Source(log, handles))
 
     def changes(self) -> Iterator[Change]:

@@ -7,18 +7,18 @@ does not need.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, wait
 from enum import Enum
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 import numpy as np
 
 from holdfast.backends.blocks.block import Block, encode_block
 from holdfast.backends.values.type_descriptions import Schema, are_alike
-from holdfast.storage import Buffer, Handle, SegmentStream, StateSnapshot
+from holdfast.storage import Buffer, Corrupt, Handle, Invalid, SegmentStream, StateSnapshot
 
 __all__ = [
     "ENTRIES_KIND",
@@ -31,6 +31,8 @@ __all__ = [
     "SnapshotFuture",
     "SnapshotTarget",
     "TableInfo",
+    "not_as_described",
+    "read_attributes",
     "write_table",
 ]
 
@@ -45,6 +47,7 @@ PARQUET_KIND = "holdfast.keyed-parquet/1"
 
 _SEGMENT_BYTES = 4 * 1024 * 1024
 _LOOK_S = 0.05
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class SnapshotForm(Enum):
@@ -171,6 +174,43 @@ class KeyedAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tables: tuple[TableInfo, ...]
 
 
+def read_attributes(
+    snapshot: StateSnapshot, kinds: Mapping[str, type[_Struct]], of: str
+) -> _Struct:
+    """The attributes of a snapshot, in the shape of its kind; `of` names the operator.
+
+    Raises:
+        Invalid: it is of none of these kinds.
+        Corrupt: its attributes do not have that shape.
+    """
+    shape = kinds.get(snapshot.kind)
+    if shape is None:
+        raise Invalid(
+            f"{of} cannot be restored from a snapshot of this kind",
+            expected=" or ".join(kinds),
+            found=snapshot.kind,
+        )
+    try:
+        return msgspec.convert(snapshot.attributes, shape)
+    except msgspec.ValidationError as error:
+        raise Corrupt(
+            f"the attributes of a snapshot of {of} do not have the shape of their kind",
+            expected=snapshot.kind,
+            found=str(error),
+        ) from error
+
+
+def not_as_described(where: str, *, expected: str, found: str) -> Corrupt:
+    """The error of a snapshot that lacks what its attributes list."""
+    return Corrupt(
+        "a snapshot does not hold what its attributes say",
+        where=where,
+        expected=expected,
+        found=found,
+        fix="Restore another checkpoint",
+    )
+
+
 class SnapshotFuture(Future[StateSnapshot]):
     """A snapshot on its way. Unlike others of its kind it can be cancelled while it is written."""
 
@@ -204,14 +244,22 @@ class SnapshotFuture(Future[StateSnapshot]):
 
 
 def write_table(
-    writer: Segments, blocks: Iterable[Block], name: str, future: SnapshotFuture
+    writer: Segments,
+    blocks: Iterable[Block],
+    name: str,
+    future: SnapshotFuture,
+    *,
+    first_number: int = 0,
 ) -> tuple[dict[str, Handle], tuple[SegmentInfo, ...]]:
-    """Write the blocks of one table; answers the handles by name, and what is in each."""
+    """Write the blocks of one table; answers the handles by name, and what is in each.
+
+    Handles are numbered from `first_number` on. Rows without keys are said to be of key group 0.
+    """
     handles: dict[str, Handle] = {}
     infos: list[SegmentInfo] = []
     remaining = _Remaining(blocks)
     while (block := remaining.take(None)) is not None:
-        first = last = int(block.group_array[0])
+        first = last = _last_group(block.rows(0, 1))
         rows = size_bytes = 0
         with writer.stream() as segment:
             while block is not None:
@@ -220,12 +268,16 @@ def write_table(
                 segment.write(data)
                 size_bytes += len(data)
                 rows += block.count
-                last = int(block.group_array[-1])
+                last = _last_group(block)
                 block = remaining.take(last if size_bytes >= _SEGMENT_BYTES else None)
-        handle = f"{name}/{len(infos)}"
+        handle = f"{name}/{first_number + len(infos)}"
         handles[handle] = segment.handle
         infos.append(SegmentInfo(handle, first, last, rows))
     return handles, tuple(infos)
+
+
+def _last_group(block: Block) -> int:
+    return int(block.group_array[-1]) if block.groups else 0
 
 
 class _Remaining:
@@ -238,7 +290,7 @@ class _Remaining:
     def take(self, group: int | None) -> Block | None:
         """The next block, or only what it has of one key group; None when that is nothing."""
         block, self._rest = self._rest or next(self._blocks, None), None
-        if block is None or group is None or int(block.group_array[-1]) == group:
+        if block is None or group is None or (block.groups and _last_group(block) == group):
             return block
         end = int(np.searchsorted(block.group_array, group, "right"))
         if end == 0:

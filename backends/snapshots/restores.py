@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-import msgspec
-
 from holdfast.backends.arrow.rows import TypedTable
 from holdfast.backends.blocks.block import Block, decode_blocks
 from holdfast.backends.keys.groups import KeyGroupRange
@@ -26,6 +24,8 @@ from holdfast.backends.snapshots.neutral import (
     KeyedAttributes,
     SegmentInfo,
     TableInfo,
+    not_as_described,
+    read_attributes,
 )
 from holdfast.backends.snapshots.parquet import read_part
 from holdfast.backends.snapshots.regrouping import Regrouping, in_order
@@ -57,13 +57,8 @@ class _Source:
 
     def handle(self, segment: SegmentInfo, where: str) -> Handle:
         if segment.handle not in self.handles:
-            raise Corrupt(
-                "a snapshot does not hold what its attributes say",
-                where=where,
-                expected=f"a handle {segment.handle!r}",
-                found="no such handle",
-                fix="Restore another checkpoint",
-            )
+            expected = f"a handle {segment.handle!r}"
+            raise not_as_described(where, expected=expected, found="no such handle")
         return self.handles[segment.handle]
 
 
@@ -359,21 +354,7 @@ def attributes_of(snapshot: StateSnapshot, uid: str) -> KeyedAttributes:
         Invalid: it is of another kind.
         Corrupt: it does not have the shape of its kind.
     """
-    shape = _SHAPES.get(snapshot.kind)
-    if shape is None:
-        raise Invalid(
-            f"operator {uid!r} cannot be restored from a snapshot of this kind",
-            expected=" or ".join(_SHAPES),
-            found=snapshot.kind,
-        )
-    try:
-        return msgspec.convert(snapshot.attributes, shape)
-    except msgspec.ValidationError as error:
-        raise Corrupt(
-            f"the attributes of a snapshot of operator {uid!r} have not the shape of their kind",
-            expected=snapshot.kind,
-            found=str(error),
-        ) from error
+    return read_attributes(snapshot, _SHAPES, f"operator {uid!r}")
 
 
 def _check_fit(

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.backends.state.descriptors import StateDescriptor
 from holdfast.backends.tables.contract import NO_NAMESPACE, CellForm, Table, TableSpec, TableStore
+from holdfast.backends.values.codec import misfit_in
 from holdfast.storage.errors import Invalid
 
 __all__ = ["KeyContext", "State"]
@@ -114,13 +115,7 @@ class State(Generic[_V]):
 
     def _misfit(self, what: str, error: Invalid) -> Invalid:
         place = f"operator {self._context.uid!r}"
-        return Invalid(
-            f"{what} does not fit state {self.name!r}",
-            where=f"{place}, {error.where}" if error.where else place,
-            expected=error.expected,
-            found=error.found,
-            fix=error.fix,
-        )
+        return misfit_in(f"{what} does not fit state {self.name!r}", place, error)
 
     def _encode(self, value: Any) -> Any:
         try:

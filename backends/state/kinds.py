@@ -33,7 +33,7 @@ from holdfast.backends.tables.contract import (
     TableSpec,
     ValueTable,
 )
-from holdfast.backends.values.codec import ValueCodec, value_codec_for
+from holdfast.backends.values.codec import ValueCodec, misfit_in, value_codec_for
 from holdfast.storage import Clock, Invalid
 
 __all__ = ["Shape", "check_descriptor", "is_same_state", "make_state", "shape_of", "with_ttl"]
@@ -108,13 +108,8 @@ def _check_default(descriptor: StateDescriptor, default: Any, values: ValueCodec
         try:
             values.check(default)
         except Invalid as error:
-            raise Invalid(
-                f"the default of state {descriptor.name!r} does not fit its type",
-                where=error.where,
-                expected=error.expected,
-                found=error.found,
-                fix=error.fix,
-            ) from None
+            what = f"the default of state {descriptor.name!r} does not fit its type"
+            raise misfit_in(what, "", error) from None
 
 
 def check_descriptor(descriptor: object) -> None:

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
-from typing import Any, Self
+from typing import Any
 
 from holdfast.backends.interface import StateBackend
 from holdfast.backends.keyed.backend import KeyedStateBackend
 from holdfast.backends.keys.groups import KeyGroupRange, key_groups_of_slots
 from holdfast.backends.snapshots.neutral import SnapshotForm
 from holdfast.backends.state.descriptors import (
-    AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -23,6 +22,8 @@ from holdfast.backends.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from holdfast.backends.testing.gates import WAIT_S
+from holdfast.backends.testing.model.subjects import Mean
 from holdfast.storage import (
     Clock,
     FileSystemCheckpointStorage,
@@ -30,7 +31,6 @@ from holdfast.storage import (
     Invalid,
     JobManagerCheckpointStorage,
     JobStorage,
-    SegmentWriter,
     StateSnapshot,
 )
 from holdfast.storage.testing.checks import pattern, require
@@ -40,9 +40,6 @@ __all__ = [
     "MAX_PARALLELISM",
     "STATES",
     "UID",
-    "WAIT_S",
-    "Gate",
-    "Mean",
     "churn",
     "content",
     "elsewhere",
@@ -60,24 +57,7 @@ __all__ = [
 MAX_PARALLELISM = 128
 ALL = KeyGroupRange(0, MAX_PARALLELISM - 1)
 UID = "operator"
-WAIT_S = 60
 _SWITCH_S = 0.000_01
-
-
-class Mean(AggregateFunction[int, tuple[int, int], float]):
-    """The mean of integers."""
-
-    def create_accumulator(self) -> tuple[int, int]:
-        return 0, 0
-
-    def add(self, value: int, accumulator: tuple[int, int]) -> tuple[int, int]:
-        return accumulator[0] + value, accumulator[1] + 1
-
-    def get_result(self, accumulator: tuple[int, int]) -> float:
-        return accumulator[0] / accumulator[1]
-
-    def merge(self, first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]:
-        return first[0] + second[0], first[1] + second[1]
 
 
 STATES: dict[str, StateDescriptor] = {
@@ -208,50 +188,6 @@ def timers_of(state: KeyedStateBackend, name: str = "timers") -> list[tuple[int,
     """All timers of event time, which are removed by that; in order of time."""
     due = state.timers(name).due_event_time(2**62)
     return [(timer.timestamp, timer.key, timer.namespace) for timer in due]
-
-
-class Gate:
-    """A target of snapshots whose writer waits until it is let go, at the latest on exit."""
-
-    def __init__(self, job: JobStorage) -> None:
-        self.job = job
-        self.entered, self.open = Event(), Event()
-
-    def segments(
-        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> SegmentWriter:
-        """As the job's, after the gate was opened."""
-        self._pass()
-        return self.job.segments(checkpoint_id, label, compression=compression)
-
-    def shared_segments(
-        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> SegmentWriter:
-        """As the job's, after the gate was opened."""
-        self._pass()
-        return self.job.shared_segments(checkpoint_id, label, compression=compression)
-
-    def log_segments(
-        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> SegmentWriter:
-        """As the job's, after the gate was opened."""
-        self._pass()
-        return self.job.log_segments(checkpoint_id, label, compression=compression)
-
-    def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
-        """As the job's, after the gate was opened."""
-        self._pass()
-        return self.job.table_file(checkpoint_id, path)
-
-    def _pass(self) -> None:
-        self.entered.set()
-        require(self.open.wait(WAIT_S), "a gate must be opened")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.open.set()
 
 
 def elsewhere(call: Callable[[], object]) -> object:

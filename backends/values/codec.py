@@ -28,7 +28,7 @@ from holdfast.backends.values.omitted_defaults import completing, leaves_out_def
 from holdfast.backends.values.type_descriptions import Schema, describe_type
 from holdfast.storage.errors import Corrupt, Invalid
 
-__all__ = ["PICKLE", "ValueCodec", "pack_value", "value_codec_for"]
+__all__ = ["PICKLE", "ValueCodec", "misfit_in", "pack_value", "value_codec_for"]
 
 _V = TypeVar("_V")
 
@@ -263,3 +263,14 @@ class _PickleCodec(ValueCodec[Any]):
 
     def describe(self) -> Schema:
         return {"type": PICKLE, "name": self.name}
+
+
+def misfit_in(what: str, where: str, error: Invalid) -> Invalid:
+    """The error of a value that does not fit its type, with the state and the operator it is of."""
+    return Invalid(
+        what,
+        where=", ".join(filter(None, (where, error.where))),
+        expected=error.expected,
+        found=error.found,
+        fix=error.fix,
+    )

@@ -7,9 +7,8 @@ that can be compared.
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -24,13 +23,12 @@ from holdfast.backends.tables.contract import NO_NAMESPACE
 from holdfast.backends.tables.timer_queues import Timer
 from holdfast.backends.testing.model.model import ModelTimer
 from holdfast.backends.testing.model.subjects import Account, Action, KeyKind, Subject
-from holdfast.storage import Clock, JobStorage, SegmentWriter, StateSnapshot
+from holdfast.storage import Clock, JobStorage, StateSnapshot
 
-__all__ = ["UID", "Fleet", "Gate", "Settings", "comparable"]
+__all__ = ["UID", "Fleet", "Settings", "comparable"]
 
 UID = "tested"
 _TIMERS = "user"
-_PATIENCE_S = 60
 _COLUMN_TYPES = {int, str, bytes, type(None)}
 
 
@@ -44,44 +42,6 @@ class Settings:
     clock: Clock
     job: JobStorage
     declares_keys: bool = True
-
-
-@dataclass(slots=True)
-class Gate:
-    """A target of snapshots whose background work waits until it is opened."""
-
-    job: JobStorage
-    opened: threading.Event = field(default_factory=threading.Event)
-
-    def segments(
-        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> SegmentWriter:
-        """As `JobStorage.segments`, once the gate is open."""
-        self._pass()
-        return self.job.segments(checkpoint_id, label, compression=compression)
-
-    def shared_segments(
-        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> SegmentWriter:
-        """As `JobStorage.shared_segments`, once the gate is open."""
-        self._pass()
-        return self.job.shared_segments(checkpoint_id, label, compression=compression)
-
-    def log_segments(
-        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> SegmentWriter:
-        """As `JobStorage.log_segments`, once the gate is open."""
-        self._pass()
-        return self.job.log_segments(checkpoint_id, label, compression=compression)
-
-    def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
-        """As `JobStorage.table_file`, once the gate is open."""
-        self._pass()
-        return self.job.table_file(checkpoint_id, path)
-
-    def _pass(self) -> None:
-        if not self.opened.wait(_PATIENCE_S):
-            raise AssertionError("a snapshot was waited for before its gate was opened")
 
 
 class Fleet:

@@ -27,6 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.backends.interface import StateBackend
 from holdfast.backends.snapshots.neutral import SnapshotForm, SnapshotFuture
+from holdfast.backends.testing.gates import Gate
 from holdfast.backends.testing.model.comparing import (
     DOMAINS,
     compare_fired,
@@ -34,7 +35,7 @@ from holdfast.backends.testing.model.comparing import (
     compare_reading,
     compare_states,
 )
-from holdfast.backends.testing.model.fleet import UID, Fleet, Gate, Settings, comparable
+from holdfast.backends.testing.model.fleet import UID, Fleet, Settings, comparable
 from holdfast.backends.testing.model.model import Model, ModelTimer
 from holdfast.backends.testing.model.subjects import (
     KEY_KINDS,
@@ -226,7 +227,7 @@ class StateBackendMachine(RuleBasedStateMachine):
         """Begin a snapshot; while its gate is shut, nothing of it is written."""
         gate = Gate(self.settings.job)
         if not gated:
-            gate.opened.set()
+            gate.open.set()
         if self.base is not None:  # as barriers tell it
             self.fleet.completed(self.base)
         futures = self.fleet.begin(self.next_number, gate, compression=compression, form=form)
@@ -399,7 +400,7 @@ class StateBackendMachine(RuleBasedStateMachine):
     def _complete(self, flight: _Flight, *, tells: bool = True) -> None:
         for each in (flight, *self.flights):
             if each.number <= flight.number:
-                each.gate.opened.set()
+                each.gate.open.set()
         parts = []
         for future in flight.futures:
             try:
@@ -437,7 +438,7 @@ class StateBackendMachine(RuleBasedStateMachine):
 
     def _drop(self) -> None:
         for flight in self.flights:
-            flight.gate.opened.set()
+            flight.gate.open.set()
         self.flights = []
         self.fleet.close()
 

@@ -13,8 +13,9 @@ from holdfast.backends.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from holdfast.backends.testing.model.subjects import Mean
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.scenes import ALL, Mean, keyed, slots
+from holdfast.backends.testing.scenes import ALL, keyed, slots
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, same
 

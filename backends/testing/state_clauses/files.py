@@ -9,15 +9,9 @@ from multiprocessing.connection import Connection
 import pytest
 
 from holdfast.backends.interface import StateBackend
+from holdfast.backends.testing.gates import WAIT_S
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.scenes import (
-    WAIT_S,
-    churn,
-    content,
-    keyed,
-    memory,
-    taken,
-)
+from holdfast.backends.testing.scenes import churn, content, keyed, memory, taken
 from holdfast.storage import Invalid
 from holdfast.storage.testing.checks import owed, require, same
 

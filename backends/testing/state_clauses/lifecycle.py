@@ -12,13 +12,12 @@ from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.keyed.backend import KeyedStateBackend
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.state.descriptors import ListStateDescriptor, ValueStateDescriptor
+from holdfast.backends.testing.gates import WAIT_S, Gate
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.scenes import (
     ALL,
     MAX_PARALLELISM,
     UID,
-    WAIT_S,
-    Gate,
     churn,
     content,
     elsewhere,

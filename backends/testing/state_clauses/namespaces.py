@@ -14,9 +14,10 @@ from holdfast.backends.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from holdfast.backends.testing.model.subjects import Mean
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.samples import PREFIXES
-from holdfast.backends.testing.scenes import Mean, keyed
+from holdfast.backends.testing.scenes import keyed
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, require, same
 

@@ -10,18 +10,9 @@ from typing import Any
 from holdfast.backends.interface import load_backend
 from holdfast.backends.snapshots.neutral import ENTRIES_KIND, PARQUET_KIND, SnapshotForm
 from holdfast.backends.state.descriptors import ValueStateDescriptor
+from holdfast.backends.testing.gates import WAIT_S, Gate
 from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.scenes import (
-    STATES,
-    WAIT_S,
-    Gate,
-    churn,
-    content,
-    keyed,
-    memory,
-    slots,
-    taken,
-)
+from holdfast.backends.testing.scenes import STATES, churn, content, keyed, memory, slots, taken
 from holdfast.storage import Corrupt, SegmentWriter, StateSnapshot
 from holdfast.storage.testing.checks import names_in, owed, require, same
 

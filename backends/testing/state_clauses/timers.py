@@ -6,18 +6,10 @@ from collections.abc import Collection, Iterable
 
 from holdfast.backends.tables.contract import NO_NAMESPACE
 from holdfast.backends.tables.timer_queues import Timer
+from holdfast.backends.testing.gates import WAIT_S, Gate
 from holdfast.backends.testing.place import Place, opened
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS
-from holdfast.backends.testing.scenes import (
-    WAIT_S,
-    Gate,
-    keyed,
-    keys_of,
-    memory,
-    slots,
-    taken,
-    timers_of,
-)
+from holdfast.backends.testing.scenes import keyed, keys_of, memory, slots, taken, timers_of
 from holdfast.storage import StateSnapshot
 from holdfast.storage.testing.checks import same
 

@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.backends.snapshots.file_uploads import FilesAttributes, handle_name
 from holdfast.backends.snapshots.neutral import SnapshotForm
+from holdfast.backends.testing.gates import Gate
 from holdfast.storage import (
     Corrupt,
     FileHandle,
@@ -42,7 +43,6 @@ from rocksdb_states import (
     opened,
     rocksdb_in,
 )
-from state_targets import Gate
 
 pytestmark = pytest.mark.slow
 

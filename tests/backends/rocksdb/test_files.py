@@ -29,6 +29,7 @@ from holdfast.backends.rocksdb.memory import SlotMemory
 from holdfast.backends.snapshots.file_uploads import ConfirmedFiles
 from holdfast.backends.snapshots.neutral import FILES_KIND, SnapshotForm
 from holdfast.backends.snapshots.transfers import Check, side_by_side
+from holdfast.backends.testing.gates import Gate
 from holdfast.storage import (
     Corrupt,
     JobStorage,
@@ -52,7 +53,7 @@ from rocksdb_states import (
     opened,
     rocksdb_in,
 )
-from state_targets import Failing, Gate, files_of
+from state_targets import Failing, files_of
 from waiting import wait_until
 
 

@@ -16,6 +16,7 @@ from holdfast.backends import (
     StateBackend,
     ValueStateDescriptor,
 )
+from holdfast.backends.testing.gates import Gate
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
@@ -26,7 +27,6 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from state_targets import Gate
 
 GROUPS = KeyGroupRange(0, 15)
 KEYS = 3_000

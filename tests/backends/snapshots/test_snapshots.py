@@ -22,6 +22,7 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.backends.snapshots.neutral import SnapshotFuture
+from holdfast.backends.testing.gates import Gate
 from holdfast.storage import (
     Corrupt,
     Invalid,
@@ -29,7 +30,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from state_targets import Failing, Gate, files_of
+from state_targets import Failing, files_of
 
 ALL = KeyGroupRange(0, 127)
 DESCRIPTORS = {
