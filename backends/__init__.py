@@ -32,7 +32,7 @@ from holdfast.backends.snapshots.neutral import (
 )
 from holdfast.backends.snapshots.state_names import state_names
 from holdfast.backends.state.base import State
-from holdfast.backends.state.collections import ListState, MapState
+from holdfast.backends.state.collection_states import ListState, MapState
 from holdfast.backends.state.descriptors import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -45,8 +45,8 @@ from holdfast.backends.state.descriptors import (
     TtlUpdateType,
     ValueStateDescriptor,
 )
-from holdfast.backends.state.single import AggregatingState, ReducingState, ValueState
 from holdfast.backends.state.timers import TimerService
+from holdfast.backends.state.value_states import AggregatingState, ReducingState, ValueState
 from holdfast.backends.tables.contract import TableStore
 from holdfast.backends.tables.metrics import StateMetrics
 from holdfast.backends.tables.timer_queues import Timer, TimerQueue

@@ -21,7 +21,7 @@ from holdfast.backends.snapshots.logs import (
 )
 from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.snapshots.snapshotter import info_of
-from holdfast.backends.state.kinds import shape_of
+from holdfast.backends.state.from_descriptors import shape_of
 from holdfast.backends.state.timers import timer_specs
 from holdfast.backends.tables.contract import NO_NAMESPACE, Rows, StateKind, TableSpec
 from holdfast.storage import Handle, JobStorage, StateSnapshot

@@ -34,7 +34,7 @@ from holdfast.backends.snapshots.snapshotter import (
 )
 from holdfast.backends.state.base import State
 from holdfast.backends.state.descriptors import StateDescriptor
-from holdfast.backends.state.kinds import (
+from holdfast.backends.state.from_descriptors import (
     Shape,
     check_descriptor,
     is_same_state,

@@ -32,7 +32,7 @@ from holdfast.backends.state.descriptors import (
     MapStateDescriptor,
     StateDescriptor,
 )
-from holdfast.backends.state.kinds import shape_of
+from holdfast.backends.state.from_descriptors import shape_of
 from holdfast.backends.state.one_thread import OwnedByOneThread
 from holdfast.backends.tables.metrics import StateMetrics
 from holdfast.storage import Invalid, StateFolder, StateSnapshot

@@ -23,7 +23,7 @@ from holdfast.backends.keys.codec import key_codec_described, key_codec_for
 from holdfast.backends.keys.groups import key_groups
 from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.state.descriptors import StateDescriptor
-from holdfast.backends.state.kinds import shape_of
+from holdfast.backends.state.from_descriptors import shape_of
 from holdfast.backends.state.timers import timer_table
 from holdfast.backends.values.codec import pack_value, value_codec_for
 from holdfast.backends.values.type_descriptions import Schema

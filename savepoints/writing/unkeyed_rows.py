@@ -18,7 +18,7 @@ from holdfast.backends.state.descriptors import (
     MapStateDescriptor,
     StateDescriptor,
 )
-from holdfast.backends.state.kinds import shape_of
+from holdfast.backends.state.from_descriptors import shape_of
 from holdfast.savepoints.writing.encoded_columns import KeyPart, ValuePart
 from holdfast.savepoints.writing.keyed_rows import RowColumns
 from holdfast.storage.errors import Invalid

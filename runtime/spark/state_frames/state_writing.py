@@ -21,7 +21,7 @@ from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.groups import KeyGroupRange, key_groups_of_slot
 from holdfast.backends.snapshots.canonical import CanonicalTable, CanonicalWriter
 from holdfast.backends.snapshots.neutral import SnapshotFuture, TableInfo
-from holdfast.backends.state.kinds import shape_of
+from holdfast.backends.state.from_descriptors import shape_of
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.runtime.spark.launching.pickling import ByValue
 from holdfast.savepoints.reading.columns import KeyedColumns

@@ -8,7 +8,7 @@ from typing import Any, Optional
 from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.state.base import KeyContext, State
-from holdfast.backends.state.collections import ListState, MapState
+from holdfast.backends.state.collection_states import ListState, MapState
 from holdfast.backends.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -18,13 +18,13 @@ from holdfast.backends.state.descriptors import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from holdfast.backends.state.single import (
+from holdfast.backends.state.ttl import TtlListTable, TtlMapTable, TtlValueTable
+from holdfast.backends.state.value_states import (
     AggregatingState,
     DirectValueState,
     ReducingState,
     ValueState,
 )
-from holdfast.backends.state.ttl import TtlListTable, TtlMapTable, TtlValueTable
 from holdfast.backends.tables.contract import (
     ListTable,
     MapTable,
