@@ -41,8 +41,8 @@ from holdfast.storage import (
     load_storage,
 )
 from holdfast.storage.testing.watched_storage import Call, WatchedStorage
-from servers.hdfs import HdfsServer
-from servers.s3 import S3Server
+from support.servers.hdfs import HdfsServer
+from support.servers.s3 import S3Server
 
 __all__ = ["run"]
 

@@ -15,14 +15,23 @@ from hypothesis import settings
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.control import FOLDER_VARIABLE
-from quick_places import quick_place
-from servers.guarded import ServerFailed
-from servers.hadoop import hdfs_jars
-from servers.hdfs import HdfsServer
-from servers.s3 import S3Server
-from servers.spark_standalone import QUICK_JAVA
 from support import budgets, dealing
-from tried_backends import PARAMETERS, backend_named
+from support.servers.guarded import ServerFailed
+from support.servers.hadoop import hdfs_jars
+from support.servers.hdfs import HdfsServer
+from support.servers.s3 import S3Server
+from support.servers.spark_standalone import QUICK_JAVA
+from support.states.tried_backends import PARAMETERS, backend_named
+from support.storages.quick_places import quick_place
+
+TESTS = Path(__file__).resolve().parent
+# Whatever a test starts finds what tests share, and classes that golden files name.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [
+        *(str(TESTS / each) for each in (".", "support/golden", "sqlite_plugin")),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
+)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell, and so processes of tests would have it from us: those

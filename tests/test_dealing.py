@@ -129,7 +129,7 @@ def test_a_folder_that_takes_too_long_is_named_with_what_took_longest() -> None:
     (line,) = account.exceeded()
     assert line.startswith("tests/storage: expected 9 s at most, and took 14 s: tests/storage/jobs")
     assert account.folder("tests/runtime/spark/test_x.py::test_y[a/b]") == "tests/runtime"
-    assert account.folder("tests/servers/test_x.py::test_y") == "tests"
+    assert account.folder("tests/support/servers/test_x.py::test_y") == "tests"
 
 
 @pytest.mark.parametrize("part", BUDGETS)

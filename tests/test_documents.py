@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import document_commands as commands
-import document_names as names
-import document_pages as pages
-from document_pages import ROOT, Page, documents, programs
-from document_programs import with_types
+from support.documents import commands, names, pages
+from support.documents.pages import ROOT, Page, documents, programs
+from support.documents.programs import with_types
 
 Check = Callable[[Page], list[str]]
 
@@ -138,7 +136,10 @@ BROKEN: list[tuple[Check, str]] = [
     (broken_links, "[a](b.md)"),
     (broken_links, "[a](write-a-job.md#no-such-heading)"),
     (broken_links, "# One\n[a](#two)"),
-    (pages.untrue_quotes, "<!-- quoted: tests/tidy.py -->\n```python\nMAX_COLUMNS = 101\n```"),
+    (
+        pages.untrue_quotes,
+        "<!-- quoted: tests/support/tidy.py -->\n```python\nMAX_COLUMNS = 101\n```",
+    ),
     (pages.untrue_quotes, "<!-- quoted: tests/no_such.py -->\n```python\nx = 1\n```"),
     (pages.wide_lines, "word " * 21),
     (pages.wide_lines, f"```\n{'x' * 101}\n```"),
@@ -168,14 +169,17 @@ BROKEN: list[tuple[Check, str]] = [
 
 SOUND: list[tuple[Check, str]] = [
     (broken_links, "[a](write-a-job.md#event-time), [b](https://a.org/b), `[c](d.md)`"),
-    (pages.untrue_quotes, "<!-- quoted: tests/tidy.py -->\n```python\nMAX_COLUMNS = 100\n```"),
+    (
+        pages.untrue_quotes,
+        "<!-- quoted: tests/support/tidy.py -->\n```python\nMAX_COLUMNS = 100\n```",
+    ),
     (pages.wide_lines, f"{'x' * 100}\n\n| {'y' * 100} |"),
     (commands.wrong_commands, "`holdfast run -D`, `holdfast stop`, `holdfast`, `holdfast.runtime`"),
     (commands.wrong_commands, "```\nholdfast cancel [-s [DIR]] JOB    end one as it is\n```"),
     (commands.wrong_commands, "```\nholdfast savepoint convert A B --parallelism N\n```"),
     (names.unknown_arguments, "`available_now=True`, `x = f()`, `timedelta(days=1)`"),
     (names.unknown_extras, 'pip install "holdfast-spark[s3,hdfs]"'),
-    (names.unknown_files, "`tests/tidy.py`, `tests/`"),
+    (names.unknown_files, "`tests/support/tidy.py`, `tests/`"),
     (names.unknown_options, "`-Dparallelism.default=8`, `state.changelog.enabled`, `dstl.dfs.`"),
     (names.unknown_targets, "`make check`, `make PYTHON=python3.13 test`, make sure"),
     (names.unknown_words, "`process_element` of a `KeyedProcessFunction`"),

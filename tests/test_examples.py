@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from document_pages import Page, programs
 from holdfast.storage import SystemClock
+from support.documents.pages import Page, programs
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

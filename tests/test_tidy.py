@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import tidy
-from tidy import Check, Module
+from support import tidy
+from support.tidy import Check, Module
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACES = [folder for folder in (*tidy.ROOMS, *tidy.SIDES) if (ROOT / folder).is_dir()]
@@ -61,7 +61,7 @@ def test_no_document_names_another_project() -> None:
 def test_the_checks_see_every_room_and_this_test(house: list[Module]) -> None:
     seen = {module.path for module in house}
     assert {f"{room}/__init__.py" for room in tidy.ROOMS} <= seen
-    assert {"tests/test_tidy.py", "tests/tidy.py", "tools/bootstrap.py"} <= seen
+    assert {"tests/test_tidy.py", "tests/support/tidy.py", "tools/bootstrap.py"} <= seen
 
 
 def test_every_package_is_listed(pyproject: dict[str, Any]) -> None:

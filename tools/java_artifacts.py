@@ -1,6 +1,6 @@
 """Jars for tests, as a lock file lists them, in a cache outside of the tree.
 
-    python tools/java_artifacts.py tests/servers/hdfs-jars.lock
+    python tools/java_artifacts.py tests/support/servers/hdfs-jars.lock
 
 Downloads what is missing by the Ivy that comes with Spark, from where it looks by itself, or where
 the settings file looks that HOLDFAST_IVY_SETTINGS names. A line of a lock file is

@@ -11,7 +11,7 @@ from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.backends.byte_tables.keys import order_of
 from holdfast.backends.snapshots.raw_tables import written_spec
 from holdfast.savepoints.writing.keyed_writer import load_in_bulk
-from tried_backends import backend_named
+from support.states.tried_backends import backend_named
 
 ROWS = 70_000
 

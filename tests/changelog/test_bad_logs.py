@@ -17,9 +17,9 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from logged_jobs import LoggedRun, lasting, log_of, parts_of
-from logged_steps import STATES, UID, content, modelled
-from tried_backends import BUSY_LOG, PLAIN, backend_named
+from support.jobs.logged_jobs import LoggedRun, lasting, log_of, parts_of
+from support.states.logged_steps import STATES, UID, content, modelled
+from support.states.tried_backends import BUSY_LOG, PLAIN, backend_named
 
 ROUNDS = [lasting(200, seed=31 + number) for number in range(5)]
 EXPECTED = modelled([step for each in ROUNDS for step in each])

@@ -11,9 +11,9 @@ from holdfast.backends.snapshots import file_uploads as file_snapshots
 from holdfast.backends.snapshots.neutral import SnapshotForm
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import CheckpointMetadata, JobStorage, load_storage
-from logged_jobs import Begun, LoggedRun, lasting
-from logged_steps import modelled
-from tried_backends import BUSY_LOG, PLAIN, backend_named
+from support.jobs.logged_jobs import Begun, LoggedRun, lasting
+from support.states.logged_steps import modelled
+from support.states.tried_backends import BUSY_LOG, PLAIN, backend_named
 
 QUIET = ChangelogOptions(materialization_interval_s=None, persist_interval_s=None)
 INNER = pytest.mark.parametrize(

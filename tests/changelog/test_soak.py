@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from changelog_soak import Plan, Reading, Soak, check_bounded, written
 from holdfast.changelog.recording.recorders import ListChanges
-from tried_backends import REGISTERED, backend_named
+from support.simulations.changelog_soak import Plan, Reading, Soak, check_bounded, written
+from support.states.tried_backends import REGISTERED, backend_named
 
 MINUTES = float(os.environ.get("HOLDFAST_SOAK_MINUTES", "60"))
 LONG = Plan(

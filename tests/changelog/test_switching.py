@@ -12,9 +12,9 @@ from holdfast.backends.snapshots.logs import LOGGED_KIND
 from holdfast.backends.snapshots.neutral import ENTRIES_KIND, FILES_KIND
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import JobStorage, load_storage
-from logged_jobs import LoggedRun, lasting, log_of, parts_of
-from logged_steps import modelled
-from tried_backends import BUSY_LOG, PLAIN, backend_named
+from support.jobs.logged_jobs import LoggedRun, lasting, log_of, parts_of
+from support.states.logged_steps import modelled
+from support.states.tried_backends import BUSY_LOG, PLAIN, backend_named
 
 BEFORE, LATER, LAST = lasting(400, seed=11), lasting(300, seed=12), lasting(200, seed=13)
 QUIET = ChangelogOptions(materialization_interval_s=None, persist_interval_s=None)

@@ -10,9 +10,9 @@ import pytest
 from holdfast.backends import load_backend
 from holdfast.changelog import ChangelogStateBackend
 from holdfast.storage import load_storage
-from logged_jobs import LoggedRun, lasting, log_of, parts_of
-from told_metrics import documented
-from tried_backends import BUSY_LOG, backend_named
+from support.documents.told_metrics import documented
+from support.jobs.logged_jobs import LoggedRun, lasting, log_of, parts_of
+from support.states.tried_backends import BUSY_LOG, backend_named
 
 
 def test_the_numbers_are_those_that_are_documented(quick_path: Path) -> None:

@@ -13,9 +13,9 @@ from holdfast.backends import ValueStateDescriptor
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import HoldfastError, SystemClock, Unavailable, load_storage
 from holdfast.storage.testing.watched_storage import Call, WatchedStorage
-from logged_jobs import LoggedRun, lasting, log_of, parts_of
-from logged_steps import UID, modelled
-from tried_backends import PLAIN, backend_named
+from support.jobs.logged_jobs import LoggedRun, lasting, log_of, parts_of
+from support.states.logged_steps import UID, modelled
+from support.states.tried_backends import PLAIN, backend_named
 
 INNER = pytest.mark.parametrize(
     "name",

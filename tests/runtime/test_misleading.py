@@ -38,7 +38,7 @@ from holdfast.runtime.spark.sessions.session_checks import check_classic as chec
 from holdfast.runtime.spark.sources.frame_checks import check_classic as check_frame
 from holdfast.savepoints.finding import find_snapshot
 from holdfast.storage import HoldfastError, Invalid, NotFound, load_storage
-from simulated_jobs import Builder
+from support.simulations.jobs import Builder
 
 SCHEMA = pa.schema([("n", pa.int64())])
 _NOTHING = Settings({}, None, {})

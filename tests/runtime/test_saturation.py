@@ -11,9 +11,9 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.runtime.task.fair_turns import Turns
-from simulated_saturation import SaturatedSimulation
-from simulated_world import Broken
-from tried_backends import TRIED
+from support.simulations.saturation import SaturatedSimulation
+from support.simulations.world import Broken
+from support.states.tried_backends import TRIED
 
 
 @pytest.fixture(autouse=True)

@@ -20,11 +20,11 @@ from holdfast.runtime.task.chain import Chain
 from holdfast.runtime.task.gate import Gate
 from holdfast.runtime.task.slot import Slot
 from holdfast.storage import JobManagerCheckpointStorage, JobOwner
-from simulated_files import SharedFiles
-from simulated_runs import Simulation
-from simulated_savepoints import SavedSimulation
-from simulated_world import Broken, Killed
-from tried_backends import TRIED
+from support.simulations.runs import Simulation
+from support.simulations.savepoints import SavedSimulation
+from support.simulations.shared_files import SharedFiles
+from support.simulations.world import Broken, Killed
+from support.states.tried_backends import TRIED
 
 SEEDS = 120
 """Each is the story of one backend: they are dealt over all."""

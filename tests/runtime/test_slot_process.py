@@ -18,8 +18,8 @@ from holdfast.runtime.operators import KeyedProcessSpec
 from holdfast.runtime.planning.job_plan import plan_job
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
 from holdfast.storage import Fenced, Invalid, Unavailable, load_storage
-from operator_runs import ORDERS, keyed, opened, running
-from simulated_jobs import Builder
+from support.jobs.operator_runs import ORDERS, keyed, opened, running
+from support.simulations.jobs import Builder
 
 
 class Parse(KeyedProcessFunction):

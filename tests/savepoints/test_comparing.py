@@ -22,8 +22,8 @@ from holdfast.backends import (
 )
 from holdfast.savepoints import ComparedState, StoredSnapshot, compare, find_snapshot
 from holdfast.storage import OperatorState, SavepointFolder, load_storage
-from made_savepoints import complete
-from stored_commands import call, document
+from support.states.made_savepoints import complete
+from support.stored_commands import call, document
 
 Old: Any = make_dataclass("Order", [("user", str), ("amount", int)])
 New: Any = make_dataclass("Order", [("note", str), ("amount", int), ("user", str)])

@@ -35,7 +35,7 @@ from holdfast.backends import StateBackend, load_backend
 from holdfast.runtime import read_state
 from holdfast.runtime.cli.application import application
 from holdfast.savepoints import StoredSnapshot, compare, find_snapshot, validate
-from installing import install_project
+from support.installing import install_project
 
 APART = ("slot", "key", "namespace", "time", "map_key", "position")
 """The columns that tell rows of a state from one another, as far as it has them."""

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.backends import KeyGroupRange, SnapshotForm, TableStore, load_backend
 from holdfast.savepoints import StoredSnapshot, compare, inspect, rows_of, validate
-from snapshot_places import SLOTS, UID, stored
-from tried_backends import backend_named
+from support.states.stored_snapshots import SLOTS, UID, stored
+from support.states.tried_backends import backend_named
 
 
 class Counting:

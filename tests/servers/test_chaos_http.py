@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from chaos_http import S3Proxy
-from chaos_rules import (
+from holdfast.storage import SystemClock
+from support.servers.chaos_http import S3Proxy
+from support.servers.chaos_rules import (
     DEALS,
     CutAnswer,
     CutRequest,
@@ -26,9 +27,8 @@ from chaos_rules import (
     Shorten,
     Weather,
 )
-from holdfast.storage import SystemClock
-from servers.ports import LOOPBACK
-from servers.s3 import S3Server
+from support.servers.ports import LOOPBACK
+from support.servers.s3 import S3Server
 
 CUT = (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionError)
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import hdfs_native
 import pytest
 
-from chaos_rpc import HdfsProxy
-from chaos_rules import CutAnswer, CutRequest, Delay, Refuse, Rule
 from holdfast.storage import SystemClock
-from servers.hdfs import HdfsServer
+from support.servers.chaos_rpc import HdfsProxy
+from support.servers.chaos_rules import CutAnswer, CutRequest, Delay, Refuse, Rule
+from support.servers.hdfs import HdfsServer
 
 pytestmark = pytest.mark.slow
 

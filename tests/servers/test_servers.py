@@ -13,20 +13,20 @@ import hdfs_native
 import pytest
 from botocore.exceptions import ClientError
 
-import servers
 from holdfast.storage import SystemClock
-from servers.guarded import Guarded, ServerFailed
-from servers.hdfs import HdfsServer
-from servers.ports import Ports, is_answering, is_free
-from servers.s3 import ADMIN, KEEPER, READER, STRANGER, Identity, S3Server
+from support import servers
+from support.servers.guarded import Guarded, ServerFailed
+from support.servers.hdfs import HdfsServer
+from support.servers.ports import Ports, is_answering, is_free
+from support.servers.s3 import ADMIN, KEEPER, READER, STRANGER, Identity, S3Server
 
-TESTS = Path(servers.__file__).resolve().parents[1]
+TESTS = Path(servers.__file__).resolve().parents[2]
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 LOOPBACK_HEX = "0100007F"
 _LISTENS = "0A"
 CHILD = """
 import os, signal, sys
-from servers.guarded import Guarded
+from support.servers.guarded import Guarded
 guarded = Guarded("child")
 program = guarded.start("sleeper", sys.argv[1:])
 program.await_that("word", lambda: "up" in program.log(), within_s=20)

@@ -9,7 +9,7 @@ import pytest
 from holdfast.storage import ManualClock
 from holdfast.storage.places.s3 import connection as s3_connection
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
-from s3_answerer import Answerer, answering, storage_of
+from support.servers.s3_answerer import Answerer, answering, storage_of
 
 
 @pytest.fixture(scope="module")

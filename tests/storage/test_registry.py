@@ -16,7 +16,7 @@ from holdfast.storage import (
 from holdfast.storage.places.hdfs import storage as hdfs
 from holdfast.storage.places.s3 import storage as s3
 from holdfast.storage.registry import named_for_all
-from installing import install_entries
+from support.installing import install_entries
 
 Install = Callable[..., None]
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import plot_soak
-from changelog_soak import Reading, written
+from support.simulations.changelog_soak import Reading, written
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -9,7 +9,7 @@ cloudpickle sends classes of scripts and notebooks (`__main__`) and of functions
 | annotations that are text | they are looked up in a module that is not there | looked up here |
 
 and refuses a class of which a codec was made, for what msgspec keeps in it.
-Whatever a user's class may be in goes through this module (`tests/tidy.py` sees to it).
+Whatever a user's class may be in goes through this module (`tests/support/tidy.py` sees to it).
 """
 
 from __future__ import annotations

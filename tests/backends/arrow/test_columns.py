@@ -22,8 +22,8 @@ from holdfast.backends.blocks.columns import encode_keys, join_values, split_val
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.values.codec import value_codec_for
 from holdfast.backends.values.type_descriptions import Schema
-from state_keys import KEY_TYPES
 from state_values import VALUES, Circle, Color, Fixed, Item, Level, Node, Options
+from support.states.key_types import KEY_TYPES
 
 EVERY_TYPE = pytest.mark.parametrize(
     ("annotation", "values"),

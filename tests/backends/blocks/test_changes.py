@@ -17,8 +17,8 @@ from holdfast.backends.blocks.changes import (
 )
 from holdfast.backends.tables.contract import Rows
 from holdfast.storage import Corrupt
-from logged_snapshots import TableLog, logs_of, table_log
-from logged_steps import steps
+from support.states.logged_snapshots import TableLog, logs_of, table_log
+from support.states.logged_steps import steps
 
 HEAD = SetHead("log", "table", 3)
 WHERE = "storage: log of table 'table'"

@@ -18,7 +18,7 @@ from holdfast.backends.testing import Place, StateBackendConformance
 from holdfast.backends.testing.model.machine import StateBackendMachine
 from holdfast.storage import Invalid
 from holdfast_sqlite import SqliteStateBackend
-from installing import install_project
+from support.installing import install_project
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = ROOT / "tests" / "sqlite_plugin"

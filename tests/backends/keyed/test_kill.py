@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-import state_nursery
 from holdfast.backends.snapshots.neutral import ENTRIES_KIND
 from holdfast.backends.testing.model.comparing import compare_fired, compare_states
 from holdfast.backends.testing.model.fleet import UID, Fleet
 from holdfast.storage import ManualClock
-from state_nursery import STEPS, Telling, backend_of, job_of
-from tried_backends import TRIED, share
+from support.kills import state_operators
+from support.kills.state_operators import STEPS, Telling, backend_of, job_of
+from support.states.tried_backends import TRIED, share
 
 KILLS = 80
 MANY_KILLS = 1000
@@ -26,7 +26,7 @@ Said = list[tuple[str, int]]
 
 @contextmanager
 def nursery(root: Path, backend: str) -> Iterator[Callable[[int, int], Said]]:
-    command = [sys.executable, state_nursery.__file__, str(root), backend]
+    command = [sys.executable, state_operators.__file__, str(root), backend]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=path

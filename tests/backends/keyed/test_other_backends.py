@@ -18,7 +18,7 @@ from holdfast.backends import (
 )
 from holdfast.backends.snapshots.neutral import FILES_KIND
 from holdfast.storage import Corrupt, FileHandle, Invalid, JobStorage, StateSnapshot, load_storage
-from rocksdb_states import (
+from support.states.rocksdb_states import (
     HIGH,
     LIST,
     LOW,
@@ -30,7 +30,7 @@ from rocksdb_states import (
     opened,
     rocksdb_in,
 )
-from tried_backends import TRIED, backend_named
+from support.states.tried_backends import TRIED, backend_named
 
 OTHERS = [
     pytest.param(name, marks=() if name == "hashmap" else pytest.mark.slow)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.storage.errors import Corrupt, Invalid
-from state_keys import KEY_TYPES, UTC, KeyType, Order, Place, natural
+from support.states.key_types import KEY_TYPES, UTC, KeyType, Order, Place, natural
 
 EVERY_TYPE = pytest.mark.parametrize("kind", KEY_TYPES.values(), ids=KEY_TYPES.keys())
 WITH_COLUMNS = pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.hashing import BLOCK_ROWS, hash_bytes, hash_fixed, hash_variable
-from state_keys import KEY_TYPES, UTC, KeyType, Order, Place
+from support.states.key_types import KEY_TYPES, UTC, KeyType, Order, Place
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "keys-v1.json"
 EVERY_TYPE = pytest.mark.parametrize("kind", KEY_TYPES.values(), ids=KEY_TYPES.keys())

@@ -17,7 +17,7 @@ from holdfast.backends import (
 )
 from holdfast.backends.operator_state.snapshots import OPERATOR_PARQUET_KIND
 from holdfast.storage import Corrupt, JobStorage, StateSnapshot, load_storage
-from state_targets import files_of
+from support.states.snapshot_targets import files_of
 
 CANONICAL = SnapshotForm.CANONICAL
 WAIT_S = 30

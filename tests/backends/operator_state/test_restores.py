@@ -16,8 +16,8 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from operator_slots import LIST, RULES, UNION, opened, started, stopped, union_element
-from state_targets import files_of
+from support.jobs.operator_slots import LIST, RULES, UNION, opened, started, stopped, union_element
+from support.states.snapshot_targets import files_of
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "operator-state-v1.json"
 

@@ -20,8 +20,17 @@ from holdfast.backends import (
 )
 from holdfast.backends.testing.gates import Gate
 from holdfast.storage import Corrupt, Handle, Invalid, JobStorage, load_storage
-from operator_slots import LIST, RULES, UNION, keys_of, opened, started, stopped, union_element
-from state_targets import Failing, files_of
+from support.jobs.operator_slots import (
+    LIST,
+    RULES,
+    UNION,
+    keys_of,
+    opened,
+    started,
+    stopped,
+    union_element,
+)
+from support.states.snapshot_targets import Failing, files_of
 
 
 @pytest.fixture(params=[0, None], ids=["files", "inline"])

@@ -33,7 +33,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from rocksdb_states import (
+from support.states.rocksdb_states import (
     HIGH,
     LOW,
     VALUE,

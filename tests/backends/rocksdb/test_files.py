@@ -39,7 +39,7 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from rocksdb_states import (
+from support.states.rocksdb_states import (
     ALL,
     HIGH,
     LIST,
@@ -53,8 +53,8 @@ from rocksdb_states import (
     opened,
     rocksdb_in,
 )
-from state_targets import Failing, files_of
-from waiting import wait_until
+from support.states.snapshot_targets import Failing, files_of
+from support.waiting import wait_until
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import large_state
-from large_state import MEMORY_BYTES, STATE_BYTES, Content
+from support.states import larger_than_memory
+from support.states.larger_than_memory import MEMORY_BYTES, STATE_BYTES, Content
 
 MOST_GROWN_BYTES = MEMORY_BYTES + (112 << 20)
 """What a process may take beyond what it had with little state: its budget, and what Python has at
@@ -20,7 +20,7 @@ hand of keys and values that are on their way."""
 
 
 def told(folder: Path, task: str, value_bytes: int) -> dict[str, Any]:
-    command = [sys.executable, large_state.__file__, str(folder), task, str(value_bytes)]
+    command = [sys.executable, larger_than_memory.__file__, str(folder), task, str(value_bytes)]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=path)
     answer: dict[str, Any] = json.loads(done.stdout)

@@ -23,7 +23,7 @@ from holdfast.storage import (
     JobManagerCheckpointStorage,
     Unavailable,
 )
-from rocksdb_states import HIGH, LOW, VALUE, content, opened, rocksdb_in
+from support.states.rocksdb_states import HIGH, LOW, VALUE, content, opened, rocksdb_in
 
 ALL = KeyGroupRange(0, 127)
 

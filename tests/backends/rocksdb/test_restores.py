@@ -12,7 +12,7 @@ from holdfast.backends import KeyGroupRange
 from holdfast.backends.rocksdb.database import RocksDatabase
 from holdfast.backends.rocksdb.files import RocksFiles
 from holdfast.storage import JobStorage, load_storage
-from rocksdb_states import ALL, LOW, VALUE, content, fill, opened, rocksdb_in
+from support.states.rocksdb_states import ALL, LOW, VALUE, content, fill, opened, rocksdb_in
 
 
 @pytest.fixture

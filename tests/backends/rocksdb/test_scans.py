@@ -21,7 +21,7 @@ from holdfast.backends.rocksdb.files import RocksFiles
 from holdfast.backends.rocksdb.store import _pieces
 from holdfast.backends.snapshots.neutral import SnapshotForm
 from holdfast.storage import JobStorage, StateSnapshot, Unavailable, load_storage
-from rocksdb_states import HIGH, LOW, VALUE, fill, opened, rocksdb_in
+from support.states.rocksdb_states import HIGH, LOW, VALUE, fill, opened, rocksdb_in
 
 
 @pytest.fixture

@@ -13,8 +13,18 @@ from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.snapshots.neutral import FILES_KIND, SnapshotForm
 from holdfast.backends.testing.gates import Gate
 from holdfast.storage import Corrupt, FileHandle, JobStorage, StateSnapshot, load_storage
-from rocksdb_states import LIST, LOW, VALUE, Content, content, files_below, fill, opened, rocksdb_in
-from state_targets import files_of
+from support.states.rocksdb_states import (
+    LIST,
+    LOW,
+    VALUE,
+    Content,
+    content,
+    files_below,
+    fill,
+    opened,
+    rocksdb_in,
+)
+from support.states.snapshot_targets import files_of
 
 
 @pytest.fixture

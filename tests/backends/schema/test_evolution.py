@@ -22,8 +22,8 @@ from holdfast.backends.schema.steps import Verdict
 from holdfast.backends.values.codec import value_codec_for
 from holdfast.backends.values.type_descriptions import are_alike
 from holdfast.storage.errors import Corrupt, Invalid
-from state_keys import KEY_TYPES, Place
 from state_values import VALUES, Color, Fixed, Item, Node, Pair
+from support.states.key_types import KEY_TYPES, Place
 
 AS_IS, MIGRATION, INCOMPATIBLE = Verdict
 

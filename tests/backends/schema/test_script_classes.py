@@ -17,7 +17,7 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.storage import Invalid, JobStorage, StateSnapshot, load_storage
-from tried_backends import PARAMETERS, REGISTERED
+from support.states.tried_backends import PARAMETERS, REGISTERED
 
 Short = make_dataclass("Order", [("user", str)])
 Long: Any = make_dataclass("Order", [("user", str), ("amount", int)])

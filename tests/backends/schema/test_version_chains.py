@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from class_versions import first_version, later_version
 from holdfast.backends.schema.evolution import compare_values, migration_for
 from holdfast.backends.schema.steps import Verdict
 from holdfast.backends.values.codec import value_codec_for
 from holdfast.storage import load_storage
-from tried_backends import LOGGED, PLAIN, backend_named
-from version_chains import VersionChain
+from support.states.class_versions import first_version, later_version
+from support.states.tried_backends import LOGGED, PLAIN, backend_named
+from support.states.version_chains import VersionChain
 
 CHAINS = 6
 """Each without a changelog, with one, and with both in turns; keys of each kind."""

@@ -29,9 +29,9 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from state_fleets import KEYS, STATES, WAIT_S, Fleet, Opener, change, fill
-from state_targets import files_of
-from tried_backends import PLAIN, backend_named
+from support.states.fleets import KEYS, STATES, WAIT_S, Fleet, Opener, change, fill
+from support.states.snapshot_targets import files_of
+from support.states.tried_backends import PLAIN, backend_named
 
 CANONICAL = SnapshotForm.CANONICAL
 START_MS = 1_700_000_000_000

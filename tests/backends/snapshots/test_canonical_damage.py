@@ -18,7 +18,7 @@ from holdfast.backends import (
 from holdfast.storage import Corrupt, JobStorage, StateSnapshot, Unavailable, load_storage
 from holdfast.storage.segments import random_access
 from holdfast.storage.segments.reader import read_checked_block
-from state_targets import files_of
+from support.states.snapshot_targets import files_of
 
 WAIT_S = 60
 VALUE, OTHER = ValueStateDescriptor("value", int), ValueStateDescriptor("other", int)

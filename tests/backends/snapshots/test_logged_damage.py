@@ -20,9 +20,9 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from logged_snapshots import logged, logs_of
-from logged_steps import STATES, TIMERS, apply, content, modelled, opened, steps
-from rocksdb_states import files_below, rocksdb_in
+from support.states.logged_snapshots import logged, logs_of
+from support.states.logged_steps import STATES, TIMERS, apply, content, modelled, opened, steps
+from support.states.rocksdb_states import files_below, rocksdb_in
 
 WAIT_S = 30
 BEFORE, LATER = steps(400, seed=5), steps(400, seed=6)

@@ -21,8 +21,8 @@ from holdfast.backends import (
     load_backend,
 )
 from holdfast.storage import Invalid, JobStorage, ManualClock, StateSnapshot, load_storage
-from logged_snapshots import TableLog, logged, table_log
-from logged_steps import NOW_MS, opened
+from support.states.logged_snapshots import TableLog, logged, table_log
+from support.states.logged_steps import NOW_MS, opened
 
 WAIT_S = 30
 KEYS = range(60)

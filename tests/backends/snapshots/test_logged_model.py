@@ -11,10 +11,21 @@ from hypothesis import strategies as st
 
 from holdfast.backends import KeyGroupRange, StateBackend, load_backend
 from holdfast.storage import JobManagerCheckpointStorage
-from logged_snapshots import logged, logs_of
-from logged_steps import ALL, STATES, TIMERS, Step, apply, content, group_of, modelled, opened, step
-from quick_places import quick_place
-from tried_backends import backend_named, share
+from support.states.logged_snapshots import logged, logs_of
+from support.states.logged_steps import (
+    ALL,
+    STATES,
+    TIMERS,
+    Step,
+    apply,
+    content,
+    group_of,
+    modelled,
+    opened,
+    step,
+)
+from support.states.tried_backends import backend_named, share
+from support.storages.quick_places import quick_place
 
 WAIT_S = 30
 EXAMPLES = 60

@@ -21,8 +21,8 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from logged_snapshots import logged, logs_of
-from logged_steps import (
+from support.states.logged_snapshots import logged, logs_of
+from support.states.logged_steps import (
     NOW_MS,
     STATES,
     TIMERS,
@@ -35,7 +35,7 @@ from logged_steps import (
     opened,
     steps,
 )
-from state_targets import files_of
+from support.states.snapshot_targets import files_of
 
 LOW, HIGH = KeyGroupRange(0, 50), KeyGroupRange(51, 127)
 BEFORE, LATER = steps(400, seed=1), steps(400, seed=2)

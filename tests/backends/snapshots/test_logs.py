@@ -15,8 +15,8 @@ from holdfast.backends.snapshots.logs import LoggedAttributes, PendingChanges, b
 from holdfast.backends.snapshots.restores import read_snapshots
 from holdfast.backends.tables.contract import NO_NAMESPACE, Rows
 from holdfast.storage import Corrupt, FileHandle, JobStorage, StateSnapshot, load_storage
-from logged_snapshots import TableLog, logged, table_log
-from logged_steps import ALL, GROUPS, UID, group_of, opened
+from support.states.logged_snapshots import TableLog, logged, table_log
+from support.states.logged_steps import ALL, GROUPS, UID, group_of, opened
 
 LIST = ListStateDescriptor("list", str)
 KEYS = range(200)

@@ -30,10 +30,10 @@ from holdfast.changelog import ChangelogStateBackend
 from holdfast.savepoints.reading.columns import KeyedColumns
 from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.storage import JobStorage, StateSnapshot, load_storage
-from logged_jobs import LoggedRun, log_of, parts_of
-from logged_snapshots import TableLog, logged, table_log
-from logged_steps import GROUPS, UID, opened
-from tried_backends import BUSY_LOG, PLAIN, backend_named
+from support.jobs.logged_jobs import LoggedRun, log_of, parts_of
+from support.states.logged_snapshots import TableLog, logged, table_log
+from support.states.logged_steps import GROUPS, UID, opened
+from support.states.tried_backends import BUSY_LOG, PLAIN, backend_named
 
 WAIT_S = 30
 KEYS = range(6)

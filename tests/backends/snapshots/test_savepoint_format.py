@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from savepoint_page import AMOUNTS, TOTALS, make_savepoint, run_example
+from support.documents.savepoint_page import AMOUNTS, TOTALS, make_savepoint, run_example
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from holdfast.backends.byte_tables.files import ByteTableFiles
 from holdfast.backends.snapshots.file_uploads import ConfirmedFiles
 from holdfast.backends.tables.files import SourceFiles
 from holdfast.storage import Handle, HoldfastError
-from shared_file_campaign import Campaign, Rules
+from support.simulations.file_campaign import Campaign, Rules
 
 STEPS = 80
 _SIZES = (1, 1_200)
@@ -148,7 +148,9 @@ BROKEN = {
     "barriers do not tell": Broken(rules=Rules(barriers_tell=False)),
     "cleaning spares nothing": Broken(rules=Rules(spares_under_way=False)),
     "cleaning takes what was begun": Broken(rules=Rules(spares_begun=False)),
-    "nobody says what was begun": Broken("early_files.EarlyWriter.begun_from", None),
+    "nobody says what was begun": Broken(
+        "support.storages.early_files.EarlyWriter.begun_from", None
+    ),
 }
 
 

@@ -30,7 +30,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from state_targets import Failing, files_of
+from support.states.snapshot_targets import Failing, files_of
 
 ALL = KeyGroupRange(0, 127)
 DESCRIPTORS = {

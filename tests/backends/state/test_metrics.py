@@ -24,7 +24,7 @@ from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.rocksdb.memory import SlotMemory
 from holdfast.backends.rocksdb.store import RocksStore
 from holdfast.storage import Invalid, ManualClock, load_storage
-from told_metrics import documented
+from support.documents.told_metrics import documented
 
 ALL = KeyGroupRange(0, 127)
 COUNTED = {"cache_hits", "cache_misses", "cache_hit_ratio", "stalled_s"}

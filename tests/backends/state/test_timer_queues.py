@@ -32,7 +32,7 @@ from holdfast.backends.tables.timer_queues import TimerQueue
 from holdfast.backends.testing.model.machine import StateBackendMachine
 from holdfast.backends.testing.samples import KEYS
 from holdfast.backends.values.codec import value_codec_for
-from memory_bytes import MemoryStore
+from support.states.counting_byte_store import MemoryStore
 
 ENDS = (-(2**63), -(2**63) + 1, -1, 0, 1, 255, 256, 2**63 - 2, 2**63 - 1)
 SPACES = ("", "a", "a\0", "b")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from broken_backends.lifecycle import WithFiles
 from holdfast.backends import HashMapStateBackend
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.testing import Place, StateBackendConformance
 from holdfast.backends.testing.state_clauses.files import FileClauses
 from holdfast.backends.testing.state_clauses.lifecycle import LifecycleClauses
+from support.broken.backends.lifecycle import WithFiles
 
 
 class TestHashMap(StateBackendConformance):

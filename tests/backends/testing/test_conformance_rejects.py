@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broken_backends import BROKEN
-from broken_register import Broken, clauses_of
 from holdfast.backends import HashMapStateBackend, StateBackend
 from holdfast.backends.testing import Place, StateBackendConformance
 from holdfast.storage import HoldfastError
+from support.broken.backends import BROKEN
+from support.broken.register import Broken, clauses_of
 
 Opener = Callable[[str], StateBackend]
 CLAUSES = clauses_of(StateBackendConformance)

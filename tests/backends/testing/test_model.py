@@ -8,8 +8,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.backends import StateBackend
 from holdfast.backends.testing.model.machine import StateBackendMachine
-from lossy_backends import LOSSES, LossyBackend
-from tried_backends import TRIED, backend_named, share
+from support.broken.lossy_backends import LOSSES, LossyBackend
+from support.states.tried_backends import TRIED, backend_named, share
 
 
 @pytest.fixture(autouse=True)

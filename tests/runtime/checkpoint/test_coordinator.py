@@ -4,16 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator_driver import (
-    SLOTS,
-    START_MS,
-    Driver,
-    abort,
-    begin,
-    brief,
-    completed,
-    part,
-)
 from holdfast.runtime.checkpoint import (
     AbortReason,
     Begin,
@@ -25,6 +15,16 @@ from holdfast.runtime.checkpoint import (
     Trigger,
 )
 from holdfast.storage import Invalid
+from support.simulations.coordinator_driver import (
+    SLOTS,
+    START_MS,
+    Driver,
+    abort,
+    begin,
+    brief,
+    completed,
+    part,
+)
 
 
 def test_a_checkpoint_is_stored_when_all_have_answered_and_told_when_it_is_stored() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator_driver import Driver, abort, brief
 from holdfast.runtime.checkpoint import AbortReason, Begin, Command, Notify, Retain
+from support.simulations.coordinator_driver import Driver, abort, brief
 
 
 def bases(commands: Sequence[Command]) -> list[tuple[int, int | None]]:

@@ -4,15 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator_driver import (
-    COUNTED,
-    START_MS,
-    Driver,
-    abort,
-    begin,
-    brief,
-    completed,
-)
 from holdfast.runtime.checkpoint import (
     Abort,
     AbortReason,
@@ -21,6 +12,15 @@ from holdfast.runtime.checkpoint import (
     FailJob,
     Store,
     Trigger,
+)
+from support.simulations.coordinator_driver import (
+    COUNTED,
+    START_MS,
+    Driver,
+    abort,
+    begin,
+    brief,
+    completed,
 )
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from coordinator_runs import CoordinatorRun
 from holdfast.runtime.checkpoint import (
     AbortReason,
     Begin,
@@ -18,6 +17,7 @@ from holdfast.runtime.checkpoint import (
     Store,
 )
 from holdfast.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
+from support.simulations.coordinator_runs import CoordinatorRun
 
 
 def test_the_rules_hold_in_any_run() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator_driver import Driver, abort, an_order, begin, brief, completed
 from holdfast.runtime.checkpoint import (
     AbortReason,
     Begin,
@@ -17,6 +16,7 @@ from holdfast.runtime.checkpoint import (
     Trigger,
 )
 from holdfast.storage import HoldfastError, Invalid, Unavailable
+from support.simulations.coordinator_driver import Driver, abort, an_order, begin, brief, completed
 
 ENDING = pytest.mark.parametrize("purpose", [SavepointPurpose.STOP, SavepointPurpose.DRAIN])
 SUSPENDING = [each for each in SavepointPurpose if each is not SavepointPurpose.KEEP_RUNNING]

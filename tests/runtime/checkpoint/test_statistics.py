@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from coordinator_driver import SLOTS, START_MS, Driver, part
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import (
     AbortReason,
@@ -13,6 +12,7 @@ from holdfast.runtime.checkpoint import (
 )
 from holdfast.runtime.checkpoint.commands import Abort, Begin, Trigger
 from holdfast.storage import FileHandle, Handle, InlineHandle, StateSnapshot, names
+from support.simulations.coordinator_driver import SLOTS, START_MS, Driver, part
 
 
 def test_the_history_has_the_particulars() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from endpoint_stage import Live, live_job
-from run_stage import play_attempts
+from support.jobs.job_with_endpoint import Live, live_job
+from support.jobs.run_of_played_attempts import play_attempts
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def runs(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def live(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
-    """A job called `job`, in its second attempt; see `endpoint_stage.py`."""
+    """A job called `job`, in its second attempt; see `job_with_endpoint.py`."""
     play_attempts(monkeypatch)
     with live_job(runs) as live:
         yield live

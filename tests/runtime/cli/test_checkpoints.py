@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cleaning_nursery import JOB, check_whole
 from holdfast.runtime.cli.application import application
 from holdfast.runtime.cli.main import main
 from holdfast.storage import (
@@ -28,6 +27,8 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.jobs.decisions import settled_below
+from support.kills import busy_committer
+from support.kills.busy_committer import JOB, check_whole
 
 COMPLETED_MS = 1_700_000_000_000
 
@@ -248,7 +249,7 @@ def clean_beside_a_writer(tmp_path: Path) -> None:
     tests = Path(__file__).parents[2]
     place = tmp_path / "checkpoints"
     writer = subprocess.Popen(
-        [sys.executable, str(tests / "cleaning_nursery.py"), str(tmp_path), "3"],
+        [sys.executable, busy_committer.__file__, str(tmp_path), "3"],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(tests)},

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from endpoint_stage import Live, live_job, saves
 from holdfast.runtime.cli import jobs
 from holdfast.runtime.cli.application import application
 from holdfast.runtime.cli.main import main
@@ -23,7 +22,8 @@ from holdfast.runtime.control import JobClient
 from holdfast.runtime.control.registry import register, socket_path
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import SavepointFolder, Unavailable, load_storage
-from run_stage import play_attempts
+from support.jobs.job_with_endpoint import Live, live_job, saves
+from support.jobs.run_of_played_attempts import play_attempts
 
 Fails = Callable[..., str]
 

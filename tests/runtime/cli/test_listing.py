@@ -26,9 +26,9 @@ from holdfast.storage import (
 )
 from holdfast.storage.distribution import holdfast_version
 from holdfast.storage.restore_points import RestorePoint
-from snapshot_places import UID, stored
-from stored_commands import call, document
-from tried_storages import CheckpointPlace
+from support.states.stored_snapshots import UID, stored
+from support.storages.tried_storages import CheckpointPlace
+from support.stored_commands import call, document
 
 
 def metadata(

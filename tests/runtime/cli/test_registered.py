@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from holdfast.runtime.cli.application import application
-from installing import install_entries
+from support.installing import install_entries
 
 
 def call(*arguments: str) -> Result:

@@ -19,10 +19,10 @@ from holdfast.storage import (
     SavepointFolder,
     load_storage,
 )
-from made_savepoints import complete
-from snapshot_places import UID, stored
-from state_fleets import STATES
-from stored_commands import call, document
+from support.states.fleets import STATES
+from support.states.made_savepoints import complete
+from support.states.stored_snapshots import UID, stored
+from support.stored_commands import call, document
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 

@@ -11,9 +11,9 @@ import pytest
 from holdfast.backends import SnapshotForm, load_backend
 from holdfast.savepoints import find_snapshot
 from holdfast.storage import Corrupt
-from snapshot_places import UID, content_of, stored, unkeyed_content
-from stored_commands import call, document
-from tried_storages import REMOTE, CheckpointPlace, place_named
+from support.states.stored_snapshots import UID, content_of, stored, unkeyed_content
+from support.storages.tried_storages import REMOTE, CheckpointPlace, place_named
+from support.stored_commands import call, document
 
 pytestmark = pytest.mark.slow
 

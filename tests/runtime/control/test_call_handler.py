@@ -1,6 +1,6 @@
 """One call to the driver: what is admitted, and what is refused before anything is done.
 
-The job is played: see `endpoint_stage.py`.
+The job is played: see `job_with_endpoint.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from endpoint_stage import Live, live_job
 from holdfast.runtime.control import JobClient
 from holdfast.runtime.control import call_handler as handler_module
 from holdfast.runtime.control.call_handler import MOST_REQUEST_BYTES
@@ -24,7 +23,8 @@ from holdfast.runtime.control.messages import Answer
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.protocol.error_data import ToldError
 from holdfast.storage import Invalid, TooLarge
-from run_stage import play_attempts
+from support.jobs.job_with_endpoint import Live, live_job
+from support.jobs.run_of_played_attempts import play_attempts
 
 
 @pytest.fixture(autouse=True)

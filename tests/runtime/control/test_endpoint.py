@@ -1,6 +1,6 @@
 """The driver's end of the command line: what it answers, whom it refuses, and that it does no harm.
 
-The job is played: see `endpoint_stage.py`.
+The job is played: see `job_with_endpoint.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from endpoint_stage import HOST, Live, live_job, saves
 from holdfast.runtime.control import FoundRun, JobClient, find_runs
 from holdfast.runtime.control import call_handler as handler_module
 from holdfast.runtime.control import client as client_module
@@ -39,8 +38,9 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from run_stage import Stage, play_attempts
-from waiting import wait_until
+from support.jobs.job_with_endpoint import HOST, Live, live_job, saves
+from support.jobs.run_of_played_attempts import Stage, play_attempts
+from support.waiting import wait_until
 
 CLOCK = SystemClock()
 

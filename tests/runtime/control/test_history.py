@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from endpoint_stage import Live, live_job
 from holdfast.runtime import checkpoint_history
 from holdfast.savepoints.history import HISTORY
 from holdfast.storage import (
@@ -22,8 +21,9 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from run_stage import play_attempts
-from waiting import wait_until
+from support.jobs.job_with_endpoint import Live, live_job
+from support.jobs.run_of_played_attempts import play_attempts
+from support.waiting import wait_until
 
 BEGAN_MS = 1_700_000_000_000
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from claim_stage import Other
 from holdfast.storage import CheckpointStorage, JobStorage, load_storage
+from support.jobs.claimed_checkpoints import Other
 
 
 @pytest.fixture(params=["same storage", "another storage"])

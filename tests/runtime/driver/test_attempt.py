@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from attempt_stage import InlineExecutor, Script, Stage, Step
 from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.events import (
     CancelWanted,
@@ -33,6 +32,7 @@ from holdfast.runtime.network import (
 )
 from holdfast.runtime.protocol.metrics import SlotMetrics
 from holdfast.storage import Unavailable
+from support.jobs.attempt_with_played_slots import InlineExecutor, Script, Stage, Step
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from attempt_stage import InlineExecutor, Stage, Step
 from holdfast.runtime.driver.events import CancelWanted, SlotLost, SlotsEnded
 from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
 from holdfast.runtime.network import Failed, Heartbeat, Ready
+from support.jobs.attempt_with_played_slots import InlineExecutor, Stage, Step
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from claim_stage import Other, Run, Unaware, fits
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.claiming import (
     ClaimedCheckpoint,
@@ -39,6 +38,7 @@ from holdfast.storage import (
 from holdfast.storage.registry import OpenStorage
 from holdfast.storage.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import Call, Killed, WatchedStorage
+from support.jobs.claimed_checkpoints import Other, Run, Unaware, fits
 
 
 @pytest.mark.parametrize("claim_mode", [None, "no-claim"])

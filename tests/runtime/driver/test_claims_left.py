@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from claim_stage import Other, Refuses, RefusesFiles, Run, Unaware, fits, own, shared
 from holdfast.runtime.driver.claiming import claimed_before, claims_as_properties
 from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.startup.beginning import Beginning, begin
@@ -24,6 +23,16 @@ from holdfast.storage import (
 )
 from holdfast.storage.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import WatchedStorage
+from support.jobs.claimed_checkpoints import (
+    Other,
+    Refuses,
+    RefusesFiles,
+    Run,
+    Unaware,
+    fits,
+    own,
+    shared,
+)
 
 ENDED = JobResult(job_id="job", status="finished", ended_ms=1)
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-import run_stage
-from attempt_stage import InlineExecutor, Stage, Step
 from holdfast.runtime.driver.cluster_capacity import Room
 from holdfast.runtime.driver.deployment_timeout import Patience
 from holdfast.runtime.driver.events import CancelWanted, EventQueue, RoomFound
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
 from holdfast.runtime.network import Heartbeat
-from run_stage import fails, play_attempts
+from support.jobs import run_of_played_attempts
+from support.jobs.attempt_with_played_slots import InlineExecutor, Stage, Step
+from support.jobs.run_of_played_attempts import fails, play_attempts
 
 
 @pytest.fixture(autouse=True)
@@ -103,12 +103,12 @@ def test_a_run_says_what_it_lacks_while_it_waits_to_start_again(
     play_attempts(monkeypatch)
     seen: list[str] = []
 
-    def looks(stage: run_stage.Stage, _events: EventQueue) -> Outcome:
+    def looks(stage: run_of_played_attempts.Stage, _events: EventQueue) -> Outcome:
         seen.append(stage.run.trouble)
         assert stage.run.metrics()["task_slots"] == {"needed": 4, "there": 3}
         return Succeeded()
 
-    stage = run_stage.Stage([fails, looks])
+    stage = run_of_played_attempts.Stage([fails, looks])
     stage.room = Room(needed=4, there=3)
     stage.run.run()
     assert seen == ["too few task slots for the job: needs 4, has 3"]

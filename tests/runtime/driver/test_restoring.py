@@ -21,8 +21,8 @@ from holdfast.storage import (
     load_storage,
 )
 from holdfast.storage.restore_points import RestorePoint
-from simulated_jobs import MAX_PARALLELISM, SOURCES, Shelf, job_plan
-from simulated_world import World
+from support.simulations.jobs import MAX_PARALLELISM, SOURCES, Shelf, job_plan
+from support.simulations.world import World
 
 PART = StateSnapshot(kind="test/1", key_groups=(0, 1))
 

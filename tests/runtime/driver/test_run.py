@@ -9,7 +9,6 @@ from unittest.mock import patch
 
 import pytest
 
-from attempt_stage import PlayedSource, an_order
 from holdfast.runtime.api.errors import JobFailed
 from holdfast.runtime.api.restart_strategies import FixedDelayRestart, RestartDecider
 from holdfast.runtime.checkpoint import SavepointPurpose
@@ -28,7 +27,8 @@ from holdfast.storage import (
     load_storage,
 )
 from holdfast.storage.restore_points import RestorePoint
-from run_stage import (
+from support.jobs.attempt_with_played_slots import PlayedSource, an_order
+from support.jobs.run_of_played_attempts import (
     Stage,
     completes,
     fails,
@@ -37,7 +37,7 @@ from run_stage import (
     play_attempts,
     succeeds,
 )
-from simulated_jobs import SOURCES
+from support.simulations.jobs import SOURCES
 
 
 @pytest.fixture(autouse=True)

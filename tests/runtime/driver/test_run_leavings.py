@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import pytest
 
-from claim_stage import Other, Refuses
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import (
     AbortReason,
@@ -36,7 +35,8 @@ from holdfast.storage import (
 from holdfast.storage.distribution import holdfast_version
 from holdfast.storage.retries import Backoff
 from holdfast.storage.testing.watched_storage import WatchedStorage
-from run_stage import (
+from support.jobs.claimed_checkpoints import Other, Refuses
+from support.jobs.run_of_played_attempts import (
     Act,
     Stage,
     completes,
@@ -46,7 +46,7 @@ from run_stage import (
     play_attempts,
     succeeds,
 )
-from simulated_jobs import SOURCES
+from support.simulations.jobs import SOURCES
 
 
 @pytest.fixture(autouse=True)

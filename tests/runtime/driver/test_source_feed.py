@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from attempt_stage import PlayedSlot, PlayedSource
 from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
 from holdfast.runtime.driver.source_feed import Feed
@@ -22,7 +21,8 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from waiting import wait_until
+from support.jobs.attempt_with_played_slots import PlayedSlot, PlayedSource
+from support.waiting import wait_until
 
 
 class Stage:

@@ -51,7 +51,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.errors import Fenced
 from holdfast.storage.processes import ProcessIdentity
-from slot_networks import LISTENING, LOOPBACK, STRANGER, TRUSTED, ZOMBIE, Slot
+from support.jobs.networked_slots import LISTENING, LOOPBACK, STRANGER, TRUSTED, ZOMBIE, Slot
 
 SNAPSHOT = StateSnapshot(
     kind="keyed",

@@ -23,7 +23,7 @@ from holdfast.runtime.network.flight_errors import from_wire
 from holdfast.runtime.network.server import ACTION, Opening
 from holdfast.runtime.protocol.elements import Mark
 from holdfast.runtime.protocol.pushes import PushKey
-from slot_networks import SCHEMA, TRUSTED, Slot
+from support.jobs.networked_slots import SCHEMA, TRUSTED, Slot
 
 
 class Bomb:

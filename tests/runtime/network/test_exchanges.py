@@ -12,7 +12,7 @@ from holdfast.runtime.network import Credentials
 from holdfast.runtime.protocol.elements import Active, Barrier, Element, EndOfInput, Idle, Watermark
 from holdfast.runtime.task.channel import Bell, Closed
 from holdfast.storage import Fenced, Invalid, Taken, Unavailable
-from slot_networks import (
+from support.jobs.networked_slots import (
     SCHEMA,
     STRANGER,
     ZOMBIE,

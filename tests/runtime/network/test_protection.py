@@ -34,7 +34,7 @@ from holdfast.runtime.protocol.elements import EndOfInput
 from holdfast.runtime.protocol.pushes import PushKey
 from holdfast.runtime.task.channel import Bell
 from holdfast.storage import Invalid, Unavailable
-from slot_networks import LOOPBACK, SCHEMA, TRUSTED, Errors, Slot, rows, sender_to
+from support.jobs.networked_slots import LOOPBACK, SCHEMA, TRUSTED, Errors, Slot, rows, sender_to
 
 IDENTITY = make_identity()
 TLS = Protection(IDENTITY)

@@ -13,7 +13,7 @@ from holdfast.runtime.protocol.pushes import PushKey, Winner
 from holdfast.runtime.task.channel import Closed
 from holdfast.runtime.task.staging import Superseded
 from holdfast.storage import Fenced, HoldfastError, Invalid, Unavailable
-from slot_networks import SCHEMA, STRANGER, TRUSTED, ZOMBIE, Slot, child, rows
+from support.jobs.networked_slots import SCHEMA, STRANGER, TRUSTED, ZOMBIE, Slot, child, rows
 
 KEY = PushKey("s", "e", 0, 0, 7)
 

@@ -47,7 +47,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from operator_runs import (
+from support.jobs.operator_runs import (
     ORDERS,
     Collected,
     Fleet,

@@ -23,7 +23,7 @@ from holdfast.runtime.api.functions import (
 from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, OperatorSpec
 from holdfast.runtime.protocol.elements import MAX_WATERMARK, MIN_WATERMARK
 from holdfast.storage import Invalid, load_storage
-from operator_runs import Fleet, keyed, running
+from support.jobs.operator_runs import Fleet, keyed, running
 
 FIRED = pa.schema([("what", pa.string()), ("at", pa.int64())])
 Results = Iterator[Any]

@@ -24,7 +24,7 @@ from holdfast.runtime.api.functions import (
 )
 from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, OperatorSpec
 from holdfast.storage import Invalid
-from operator_runs import ORDERS, Collected, Row, keyed, running, tuples
+from support.jobs.operator_runs import ORDERS, Collected, Row, keyed, running, tuples
 
 Results = Iterator[Any]
 SUM = ReducingStateDescriptor("total", operator.add, int)

@@ -31,7 +31,7 @@ from holdfast.runtime.api.functions import (
 from holdfast.runtime.operators import key_type_of
 from holdfast.runtime.operators.row_loop import MOST_RESULTS
 from holdfast.storage import Invalid
-from operator_runs import ORDERS, Row, keyed, opened, running
+from support.jobs.operator_runs import ORDERS, Row, keyed, opened, running
 
 Results = Iterator[Any]
 

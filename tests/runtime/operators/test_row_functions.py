@@ -21,7 +21,7 @@ from holdfast.runtime.operators import (
 )
 from holdfast.runtime.operators.row_loop import MOST_RESULTS
 from holdfast.storage import Invalid, StateSnapshot, load_storage
-from operator_runs import ORDERS, opened, running, snapshots_of
+from support.jobs.operator_runs import ORDERS, opened, running, snapshots_of
 
 SQUARES = pa.schema([("square", pa.int64())])
 

@@ -21,7 +21,7 @@ from holdfast.runtime.operators import KeyedBatchSpec, OperatorSpec
 from holdfast.runtime.operators.keyed_batch_operator import MOST_BATCHED_TIMERS
 from holdfast.runtime.operators.row_loop import MOST_RESULTS, MOST_TIMERS
 from holdfast.storage import ManualClock, load_storage
-from operator_runs import Collected, Slot, keyed, opened, running, snapshots_of
+from support.jobs.operator_runs import Collected, Slot, keyed, opened, running, snapshots_of
 
 FIRED = pa.schema([("what", pa.string()), ("at", pa.int64())])
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.runtime.operators import WatermarkSpec
 from holdfast.runtime.protocol.elements import EVENT_TIME, MAX_WATERMARK
 from holdfast.storage import Invalid
-from operator_runs import Collected, Slot, running
+from support.jobs.operator_runs import Collected, Slot, running
 
 
 def spec_of(kind: pa.DataType = pa.int64(), **options: Any) -> WatermarkSpec:  # noqa: B008

@@ -12,7 +12,7 @@ from holdfast.runtime.planning.job_graph import JobGraph, StartedGraph
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.stream import DataStream
 from holdfast.storage import Invalid
-from simulated_jobs import ORDERS, Builder
+from support.simulations.jobs import ORDERS, Builder
 
 
 def builder() -> Builder:

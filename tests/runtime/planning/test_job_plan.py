@@ -16,8 +16,8 @@ from holdfast.runtime.protocol.elements import EVENT_TIME
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.stream import DataStream, GeneratedUidWarning
 from holdfast.storage import Invalid
-from simulated_jobs import ORDERS, TOTALS, Builder, Shelf, Spend, job_plan
-from simulated_world import World
+from support.simulations.jobs import ORDERS, TOTALS, Builder, Shelf, Spend, job_plan
+from support.simulations.world import World
 
 SIDE = OutputTag("side", ORDERS)
 

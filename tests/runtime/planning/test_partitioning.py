@@ -17,7 +17,7 @@ from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_group
 from holdfast.runtime.planning.partitioning import Partitioner, key_type
 from holdfast.storage import Invalid
-from state_keys import KEY_TYPES, TEXT
+from support.states.key_types import KEY_TYPES, TEXT
 
 PLAIN = {
     name: kind

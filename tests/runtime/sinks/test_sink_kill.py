@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import sink_nursery
-from sink_nursery import FORMATS, ROWS, hidden_in, seen_in
+from support.kills import sink_writers
+from support.kills.sink_writers import FORMATS, ROWS, hidden_in, seen_in
 
 KILLS = 200
 
@@ -33,7 +33,7 @@ class Nursery:
 
 @contextmanager
 def nursery(root: Path) -> Iterator[Nursery]:
-    command = [sys.executable, sink_nursery.__file__, str(root)]
+    command = [sys.executable, sink_writers.__file__, str(root)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -10,14 +10,14 @@ from holdfast.runtime.sinks import FileSink, TwoPhaseCommitSink, WriterContext
 from holdfast.runtime.sinks.files.committables import FileCommittable, hidden_folder
 from holdfast.runtime.sinks.files.local_place import LocalPlace
 from holdfast.storage import HoldfastError
-from sink_files import files_in
 from sink_jobs import (
     crash_after_acknowledgement,
     crash_after_metadata,
     crash_between_notifications,
 )
-from sink_nursery import hidden_in, seen_in
 from sink_suite import SinkSuite, Stage
+from support.jobs.sink_files import files_in
+from support.kills.sink_writers import hidden_in, seen_in
 
 Committables = Sequence[FileCommittable]
 

@@ -13,10 +13,10 @@ import fsspec
 import pyarrow.dataset as ds
 import pytest
 
-from document_pages import ROOT, Page, programs
 from holdfast.runtime.sinks import CollectSink, FileSink, TwoPhaseCommitSink, collected_table
 from sink_jobs import SCHEMA
 from sink_suite import SinkSuite, Stage
+from support.documents.pages import ROOT, Page, programs
 
 
 class CollectStage(Stage):

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.backends import StateBackend
-from spark_sessions import start_session
-from tried_backends import REGISTERED, backend_named
+from support.jobs.spark_sessions import start_session
+from support.states.tried_backends import REGISTERED, backend_named
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from holdfast.runtime.spark.sessions.live_jobs import LiveJobs, SlotHold
 from holdfast.runtime.spark.sessions.session_checks import _held_in_time
 from holdfast.runtime.spark.sessions.task_slots import most_task_slots
 from holdfast.storage import Invalid, JobManagerCheckpointStorage, load_storage
-from simulated_jobs import ORDERS, Builder
+from support.simulations.jobs import ORDERS, Builder
 
 
 @pytest.mark.parametrize(

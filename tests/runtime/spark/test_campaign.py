@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-import job_nursery
-from job_faults import KINDS
-from job_nursery import Story
-from spark_jobs import check_complete, check_no_state_is_left, check_sound, expected
-from spark_sessions import prepare_environment
-from tried_backends import TRIED
-from tried_storages import TRIED_STORAGES, place_named
+from support.jobs.spark_jobs import check_complete, check_no_state_is_left, check_sound, expected
+from support.jobs.spark_sessions import prepare_environment
+from support.kills import faulty_jobs
+from support.kills.faulty_jobs import Story
+from support.kills.job_faults import KINDS
+from support.states.tried_backends import TRIED
+from support.storages.tried_storages import TRIED_STORAGES, place_named
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ EACH = 10  # stories of the soak in one test: they share sessions of Spark
 
 def run_child(root: Path, seeds: list[int]) -> tuple[int, str]:
     """Let a process go on with these stories; how it ended, and what it said last."""
-    command = [sys.executable, job_nursery.__file__, str(root), *map(str, seeds)]
+    command = [sys.executable, faulty_jobs.__file__, str(root), *map(str, seeds)]
     log = root / "said"
     with (
         log.open("ab") as said,

@@ -20,7 +20,7 @@ from holdfast.runtime import (
     StreamEnvironment,
 )
 from holdfast.storage import CheckpointStorage, FileHandle, JobStorage, load_storage, names
-from spark_jobs import (
+from support.jobs.spark_jobs import (
     await_checkpoints,
     await_that,
     build,
@@ -32,8 +32,8 @@ from spark_jobs import (
     sinks_at,
     write_orders,
 )
-from tried_backends import backend_named
-from tried_storages import LOCAL, place_named
+from support.states.tried_backends import backend_named
+from support.storages.tried_storages import LOCAL, place_named
 
 pytestmark = pytest.mark.slow
 

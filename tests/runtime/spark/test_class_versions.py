@@ -21,7 +21,7 @@ from holdfast.runtime import (
     StreamEnvironment,
     read_state,
 )
-from spark_jobs import await_that
+from support.jobs.spark_jobs import await_that
 
 pytestmark = pytest.mark.slow
 

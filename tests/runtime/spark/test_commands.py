@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.storage import SystemClock
-from spark_sessions import prepare_environment
+from support.jobs.spark_sessions import prepare_environment
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ from holdfast.runtime import (
     KeyedProcessFunction,
     StreamEnvironment,
 )
-from spark_jobs import await_checkpoints, await_that
-from told_metrics import documented
-from tried_backends import backend_named
+from support.documents.told_metrics import documented
+from support.jobs.spark_jobs import await_checkpoints, await_that
+from support.states.tried_backends import backend_named
 
 pytestmark = pytest.mark.slow
 

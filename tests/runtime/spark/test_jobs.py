@@ -23,7 +23,7 @@ from holdfast.runtime import (
     ProcessFunction,
     StreamEnvironment,
 )
-from spark_jobs import (
+from support.jobs.spark_jobs import (
     await_checkpoints,
     await_that,
     build_from_files,
@@ -32,8 +32,8 @@ from spark_jobs import (
     make_orders,
     write_orders,
 )
-from tried_backends import TRIED
-from tried_storages import TRIED_STORAGES, place_named, turn
+from support.states.tried_backends import TRIED
+from support.storages.tried_storages import TRIED_STORAGES, place_named, turn
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from holdfast.runtime import (
     StreamEnvironment,
 )
 from holdfast.storage import SystemClock
-from spark_jobs import await_checkpoints, await_that
+from support.jobs.spark_jobs import await_checkpoints, await_that
 
 pytestmark = pytest.mark.slow
 

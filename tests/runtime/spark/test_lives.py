@@ -24,7 +24,7 @@ from holdfast.runtime import (
     StreamEnvironment,
 )
 from holdfast.storage import Invalid, NotFound
-from spark_jobs import (
+from support.jobs.spark_jobs import (
     Answer,
     await_checkpoints,
     await_that,
@@ -39,8 +39,8 @@ from spark_jobs import (
     sinks_at,
     write_orders,
 )
-from tried_backends import REGISTERED, backend_named
-from tried_storages import LOCAL, REMOTE, CheckpointPlace, place_named
+from support.states.tried_backends import REGISTERED, backend_named
+from support.storages.tried_storages import LOCAL, REMOTE, CheckpointPlace, place_named
 
 pytestmark = pytest.mark.slow
 

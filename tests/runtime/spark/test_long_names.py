@@ -27,10 +27,16 @@ from holdfast.runtime.cli.application import application
 from holdfast.storage import JobManagerCheckpointStorage, JobStorage, load_storage
 from holdfast.storage.jobs.cleaning import jobs_in
 from holdfast.storage.jobs.job import job_in
-from spark_jobs import await_checkpoints, await_that, make_orders, read_orders, write_orders
-from stored_commands import document
-from tried_backends import backend_named
-from tried_storages import CheckpointPlace, place_named
+from support.jobs.spark_jobs import (
+    await_checkpoints,
+    await_that,
+    make_orders,
+    read_orders,
+    write_orders,
+)
+from support.states.tried_backends import backend_named
+from support.storages.tried_storages import CheckpointPlace, place_named
+from support.stored_commands import document
 
 pytestmark = pytest.mark.slow
 

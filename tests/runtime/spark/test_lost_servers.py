@@ -12,9 +12,7 @@ from pyspark.sql import SparkSession
 from holdfast.backends import StateBackend
 from holdfast.runtime import CheckpointConfig, JobHandle, JobStatus, StreamEnvironment
 from holdfast.storage import SystemClock
-from servers.hdfs import HdfsServer
-from servers.s3 import S3Server
-from spark_jobs import (
+from support.jobs.spark_jobs import (
     await_checkpoints,
     await_that,
     build,
@@ -28,8 +26,10 @@ from spark_jobs import (
     sinks_at,
     write_orders,
 )
-from tried_backends import REGISTERED
-from tried_storages import REMOTE, place_named
+from support.servers.hdfs import HdfsServer
+from support.servers.s3 import S3Server
+from support.states.tried_backends import REGISTERED
+from support.storages.tried_storages import REMOTE, place_named
 
 pytestmark = pytest.mark.slow
 

@@ -30,8 +30,15 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.registry import OpenStorage
-from servers.s3 import ADMIN, REGION, S3Server
-from spark_jobs import await_that, build, make_orders, read_orders, sinks_at, write_orders
+from support.jobs.spark_jobs import (
+    await_that,
+    build,
+    make_orders,
+    read_orders,
+    sinks_at,
+    write_orders,
+)
+from support.servers.s3 import ADMIN, REGION, S3Server
 
 
 def with_checkpoint(storage: CheckpointStorage) -> str:

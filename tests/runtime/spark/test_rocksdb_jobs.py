@@ -19,7 +19,7 @@ from holdfast.runtime import (
     KeyedProcessFunction,
     StreamEnvironment,
 )
-from spark_jobs import await_checkpoints, await_that, check_no_state_is_left
+from support.jobs.spark_jobs import await_checkpoints, await_that, check_no_state_is_left
 
 pytestmark = pytest.mark.slow
 

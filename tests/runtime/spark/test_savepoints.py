@@ -38,7 +38,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from spark_jobs import (
+from support.jobs.spark_jobs import (
     await_checkpoints,
     await_that,
     build,
@@ -53,8 +53,8 @@ from spark_jobs import (
     visible_files,
     write_orders,
 )
-from tried_backends import backend_named
-from tried_storages import place_named
+from support.states.tried_backends import backend_named
+from support.storages.tried_storages import place_named
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.runtime import JobFailed, read_state
 from holdfast.savepoints import find_snapshot
-from spark_jobs import await_that
+from support.jobs.spark_jobs import await_that
 
 pytestmark = pytest.mark.slow
 

@@ -13,16 +13,7 @@ from typing import Any
 
 import pytest
 
-import standalone_nursery
-from servers.guarded import Program
-from servers.spark_standalone import (
-    QUICK_JAVA,
-    WORKER_HOSTS,
-    StandaloneCluster,
-    executor_of,
-    host_of,
-)
-from spark_jobs import (
+from support.jobs.spark_jobs import (
     Order,
     await_that,
     check_complete,
@@ -32,8 +23,17 @@ from spark_jobs import (
     seen,
     write_orders,
 )
-from spark_sessions import prepare_environment
-from wire_tap import WireTap
+from support.jobs.spark_sessions import prepare_environment
+from support.kills import standalone_driver
+from support.machines.wire_tap import WireTap
+from support.servers.guarded import Program
+from support.servers.spark_standalone import (
+    QUICK_JAVA,
+    WORKER_HOSTS,
+    StandaloneCluster,
+    executor_of,
+    host_of,
+)
 
 USER = "legible"
 """What every row has in it."""
@@ -93,7 +93,7 @@ class Trial:
 
     def start_driver(self) -> Program:
         (self.root / "told").unlink(missing_ok=True)
-        command = [sys.executable, standalone_nursery.__file__, str(self.root)]
+        command = [sys.executable, standalone_driver.__file__, str(self.root)]
         return self.cluster.run(f"driver-{next(self._numbers)}", command)
 
     def told(self) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import joined_nursery
-from joined_machines import alone
-from spark_jobs import check_complete, expected, write_orders
-from spark_sessions import prepare_environment
+from support.jobs.spark_jobs import check_complete, expected, write_orders
+from support.jobs.spark_sessions import prepare_environment
+from support.machines import job_on_two
+from support.machines.joined_machines import alone
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +22,8 @@ def test_slots_are_at_their_executors_hosts_and_nothing_shows_rows_or_secrets(
     tmp_path: Path,
 ) -> None:
     prepare_environment()
-    write_orders(tmp_path / "in", joined_nursery.ORDERS, 6)
-    command = alone([sys.executable, joined_nursery.__file__, str(tmp_path)])
+    write_orders(tmp_path / "in", job_on_two.ORDERS, 6)
+    command = alone([sys.executable, job_on_two.__file__, str(tmp_path)])
     log = tmp_path / "said"
     with (
         log.open("wb") as said,
@@ -36,5 +36,5 @@ def test_slots_are_at_their_executors_hosts_and_nothing_shows_rows_or_secrets(
                 os.killpg(child.pid, signal.SIGKILL)
     told = log.read_text(errors="replace")
     assert code == 0, told[-6000:]
-    assert not [piece for piece in ("Traceback", joined_nursery.CONFIDENTIAL) if piece in told]
-    check_complete(tmp_path, expected(joined_nursery.ORDERS))
+    assert not [piece for piece in ("Traceback", job_on_two.CONFIDENTIAL) if piece in told]
+    check_complete(tmp_path, expected(job_on_two.ORDERS))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from counting_storage import CountingStorage
 from holdfast.backends import KeyedStateBackend, KeyGroupRange, StateBackend, ValueStateDescriptor
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import Begin, CheckpointCoordinator, Store
@@ -18,7 +17,8 @@ from holdfast.runtime.driver.events import EventQueue, Stored
 from holdfast.runtime.spark.sources.positions import QUERY_KIND, LogKeeper
 from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint, SlotPart
 from holdfast.storage import JobStorage, StateSnapshot, SystemClock
-from tried_backends import backend_named
+from support.states.tried_backends import backend_named
+from support.storages.counting_storage import CountingStorage
 
 SLOTS = 4
 MAX_PARALLELISM = 128

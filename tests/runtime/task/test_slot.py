@@ -35,8 +35,8 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from simulated_jobs import SINKS, expected
-from slot_stage import ORDERS, Stage
+from support.jobs.lone_slot import ORDERS, Stage
+from support.simulations.jobs import SINKS, expected
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.runtime.network import CheckpointCompleted
 from holdfast.runtime.protocol.elements import Barrier, EndOfInput
-from simulated_jobs import expected
-from slot_stage import ORDERS, Stage
+from support.jobs.lone_slot import ORDERS, Stage
+from support.simulations.jobs import expected
 
 UIDS = {"spend", "towns", "twice", "out", "large", "all"}
 

@@ -36,8 +36,8 @@ from holdfast.runtime.planning.job_plan import plan_job
 from holdfast.runtime.sinks import SinkWriter, TwoPhaseCommitSink, WriterContext
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
 from holdfast.storage import HoldfastError, load_storage
-from operator_runs import ORDERS
-from simulated_jobs import Builder
+from support.jobs.operator_runs import ORDERS
+from support.simulations.jobs import Builder
 
 HAS_COMMITTED = threading.Event()
 MAY_COMMIT = threading.Event()

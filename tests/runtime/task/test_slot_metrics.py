@@ -36,12 +36,12 @@ from holdfast.runtime.planning.job_plan import plan_job
 from holdfast.runtime.protocol.metrics import SlotMetrics
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
 from holdfast.storage import Fenced, load_storage
-from operator_runs import ORDERS as ORDER_SCHEMA
-from operator_runs import keyed, running
-from simulated_jobs import SINKS, Builder
-from slot_stage import ORDERS, Stage
-from told_metrics import documented
-from waiting import wait_until
+from support.documents.told_metrics import documented
+from support.jobs.lone_slot import ORDERS, Stage
+from support.jobs.operator_runs import ORDERS as ORDER_SCHEMA
+from support.jobs.operator_runs import keyed, running
+from support.simulations.jobs import SINKS, Builder
+from support.waiting import wait_until
 
 
 class Spend(KeyedProcessFunction):

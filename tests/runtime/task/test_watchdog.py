@@ -15,9 +15,9 @@ from holdfast.runtime.driver.failure.long_calls import LongCalls
 from holdfast.runtime.protocol.metrics import LongCall
 from holdfast.runtime.task.watchdog import Watchdog
 from holdfast.storage import ManualClock, Unavailable
-from simulated_jobs import Spend
-from slot_stage import ORDERS, Stage
-from waiting import wait_until
+from support.jobs.lone_slot import ORDERS, Stage
+from support.simulations.jobs import Spend
+from support.waiting import wait_until
 
 
 class Held:

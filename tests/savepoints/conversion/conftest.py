@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conversion_stage import make_large
 from holdfast.savepoints import StoredSnapshot
+from support.jobs.conversion_on_small_disk import make_large
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from holdfast.backends import (
 from holdfast.savepoints import StoredSnapshot, compare, find_snapshot, validate
 from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess, WorkerProcesses
 from holdfast.storage import OperatorState, SavepointFolder, load_storage
-from made_savepoints import complete
-from snapshot_places import UID, content_of, stored, unkeyed_content
-from tried_backends import PLAIN, TRIED, backend_named
+from support.states.made_savepoints import complete
+from support.states.stored_snapshots import UID, content_of, stored, unkeyed_content
+from support.states.tried_backends import PLAIN, TRIED, backend_named
 
 CHECKPOINT = ("checkpoint", SnapshotForm.OWN)
 NATIVE = ("savepoint", SnapshotForm.NATIVE)

@@ -20,11 +20,11 @@ from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess
 from holdfast.storage import SavepointFolder, load_storage
-from moved_job import TTL_MS, Row, clock_after, steps_of
-from moved_model import Model, answer_to
-from moved_runs import MovedRun
-from quick_places import quick_place
-from tried_backends import LOGGED, PLAIN, TRIED, backend_named
+from support.jobs.moved_job import TTL_MS, Row, clock_after, steps_of
+from support.jobs.moved_model import Model, answer_to
+from support.jobs.moved_runs import MovedRun
+from support.states.tried_backends import LOGGED, PLAIN, TRIED, backend_named
+from support.storages.quick_places import quick_place
 
 FIRST, SECOND = steps_of(0)
 MIDDLE = len(SECOND) // 2

@@ -12,8 +12,8 @@ from holdfast.savepoints import StoredSnapshot
 from holdfast.savepoints.conversion import ConversionOptions
 from holdfast.savepoints.conversion import plan as planning
 from holdfast.savepoints.conversion.plan import ConversionPlan, OperatorPlan, plan_conversion
-from snapshot_places import stored
-from tried_backends import backend_named
+from support.states.stored_snapshots import stored
+from support.states.tried_backends import backend_named
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,6 @@ from typing import Any
 
 import pytest
 
-from conversion_stage import (
-    begin_until_full,
-    check_is_none,
-    check_same,
-    conversion,
-    tasks_done,
-)
 from holdfast.savepoints import StoredSnapshot, find_snapshot, validate
 from holdfast.savepoints.conversion import ConversionOptions, InProcess
 from holdfast.savepoints.conversion.journal import Journal
@@ -27,6 +20,13 @@ from holdfast.storage import (
 )
 from holdfast.storage.jobs.envelope import seal
 from holdfast.storage.places.local import LocalObjects
+from support.jobs.conversion_on_small_disk import (
+    begin_until_full,
+    check_is_none,
+    check_same,
+    conversion,
+    tasks_done,
+)
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 

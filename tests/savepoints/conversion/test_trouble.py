@@ -12,15 +12,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-import conversion_nursery
-from conversion_stage import (
-    ENTRIES,
-    begin_until_full,
-    check_is_none,
-    check_same,
-    conversion,
-    tasks_done,
-)
 from holdfast.backends import (
     HashMapStateBackend,
     KeyGroupRange,
@@ -41,8 +32,17 @@ from holdfast.storage import (
     Taken,
     load_storage,
 )
-from made_savepoints import complete
-from waiting import wait_until
+from support.jobs.conversion_on_small_disk import (
+    ENTRIES,
+    begin_until_full,
+    check_is_none,
+    check_same,
+    conversion,
+    tasks_done,
+)
+from support.kills import converters
+from support.states.made_savepoints import complete
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.usefixtures("small_pieces")
 def begun(large: StoredSnapshot, quick_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A command that has done some pieces."""
     to = quick_path / "to"
-    command = conversion_nursery.begin(large.path, str(to), "--workers", "2")
+    command = converters.begin(large.path, str(to), "--workers", "2")
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         wait_until(lambda: tasks_done(to) >= 3 or process.poll() is not None)
@@ -90,7 +90,7 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(
     assert "run the same command to go on" in told
     assert "Traceback" not in told
     check_is_none(to)
-    command = conversion_nursery.begin(large.path, str(to), "--workers", "1", "--json")
+    command = converters.begin(large.path, str(to), "--workers", "1", "--json")
     again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert '"resumed_pieces": 0' not in again.stdout
     check_same(large, to)
@@ -101,12 +101,12 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(
 def test_ctrl_c_while_workers_begin_reaches_this_process_alone(
     quick_path: Path, *, interrupted: bool
 ) -> None:
-    command = conversion_nursery.note_arrivals(quick_path, interrupted=interrupted)
+    command = converters.note_arrivals(quick_path, interrupted=interrupted)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
     notes = {each.read_text() for each in quick_path.iterdir()}
-    assert notes <= {conversion_nursery.DEAF}
+    assert notes <= {converters.DEAF}
     assert notes or interrupted
 
 
@@ -137,7 +137,7 @@ def test_two_at_one_place_are_refused(large: StoredSnapshot, quick_path: Path) -
     class Beside(InProcess):
         def run(self, work: Any, tasks: Any) -> Any:
             if not others:
-                command = conversion_nursery.begin(large.path, str(to), "--workers", "1")
+                command = converters.begin(large.path, str(to), "--workers", "1")
                 others.append(
                     subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
                 )

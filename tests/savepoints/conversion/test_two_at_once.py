@@ -34,8 +34,8 @@ from holdfast.storage import (
     load_storage,
     processes,
 )
-from snapshot_places import stored
-from tried_backends import backend_named
+from support.states.stored_snapshots import stored
+from support.states.tried_backends import backend_named
 
 FILE = "_conversion/running"
 

@@ -32,7 +32,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from made_savepoints import complete
+from support.states.made_savepoints import complete
 
 UID = "spend"
 TARGETS = ("hashmap", "rocksdb", None)

@@ -36,8 +36,8 @@ from holdfast.savepoints.reading.columns import (
 )
 from holdfast.savepoints.reading.readers import KeyedReader, OperatorReader
 from holdfast.storage import Invalid, JobStorage, StateSnapshot, load_storage
-from state_fleets import KEYS, STATES, Fleet, fill
 from state_values import Fixed
+from support.states.fleets import KEYS, STATES, Fleet, fill
 
 UID = "op"
 STR = key_codec_for(str)

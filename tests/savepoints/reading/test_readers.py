@@ -21,7 +21,7 @@ from holdfast.backends import (
 )
 from holdfast.savepoints.reading.readers import KeyedReader, OperatorReader
 from holdfast.storage import Invalid, JobStorage, ManualClock, StateSnapshot, load_storage
-from state_fleets import STATES, WAIT_S, Fleet, fill
+from support.states.fleets import STATES, WAIT_S, Fleet, fill
 
 START_MS = 1_700_000_000_000
 UID = "op/1"

@@ -30,8 +30,8 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from made_savepoints import complete
 from state_values import Fixed, Stats
+from support.states.made_savepoints import complete
 
 UID = "spend"
 LAST = ("last", "keyed")

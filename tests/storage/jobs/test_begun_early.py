@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from cleaning_scenes import clean, leave, own, shared, there, unneeded
 from holdfast.storage import (
     CheckpointMetadata,
     FileHandle,
@@ -23,6 +22,7 @@ from holdfast.storage.jobs.cleaning import find_leftovers
 from holdfast.storage.jobs.decisions import open_from
 from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage
+from support.kills.cleaned_folders import clean, leave, own, shared, there, unneeded
 
 _ABOVE_ALL = 10**15
 

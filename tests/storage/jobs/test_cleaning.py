@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cleaning_scenes import clean, commit, document, leave, own, shared, there, unneeded
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
@@ -39,6 +38,16 @@ from holdfast.storage.jobs.metadata import encode_metadata
 from holdfast.storage.jobs.owner_records import Start
 from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage
+from support.kills.cleaned_folders import (
+    clean,
+    commit,
+    document,
+    leave,
+    own,
+    shared,
+    there,
+    unneeded,
+)
 
 
 @pytest.fixture

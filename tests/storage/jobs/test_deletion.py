@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from counting_storage import CountingStorage
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
@@ -20,6 +19,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.testing.watched_storage import Call, Recorder, WatchedStorage
+from support.storages.counting_storage import CountingStorage
 
 JOB = "job"
 

@@ -8,7 +8,6 @@ from itertools import count
 
 import pytest
 
-from cleaning_scenes import clean, commit, document, leave, own, shared, there, unneeded
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,
@@ -24,6 +23,16 @@ from holdfast.storage import (
 from holdfast.storage.jobs.cleaning import delete_leftovers, find_leftovers
 from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage
+from support.kills.cleaned_folders import (
+    clean,
+    commit,
+    document,
+    leave,
+    own,
+    shared,
+    there,
+    unneeded,
+)
 
 
 @pytest.fixture

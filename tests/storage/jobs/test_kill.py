@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import kill_nursery
 from holdfast.storage import load_storage
-from whole_jobs import check_clean, check_whole
+from support.kills import checkpoint_writers
+from support.kills.whole_jobs import check_clean, check_whole
 
 KILLS = 200
 
@@ -43,7 +43,7 @@ class Expected:
 
 @contextmanager
 def nursery(root: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, kill_nursery.__file__, str(root)]
+    command = [sys.executable, checkpoint_writers.__file__, str(root)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

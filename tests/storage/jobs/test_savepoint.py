@@ -27,7 +27,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.jobs.envelope import seal
-from tried_storages import LOCAL, REMOTE, place_named
+from support.storages.tried_storages import LOCAL, REMOTE, place_named
 
 LARGE = bytes(range(256)) * 400
 _REMOTE = [pytest.param(name, marks=pytest.mark.slow) for name in REMOTE]

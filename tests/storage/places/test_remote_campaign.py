@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 
-import fight_nursery
-from chaos_http import S3Proxy
-from chaos_rpc import HdfsProxy
-from chaos_rules import DEALS, Weather
-from fight_nursery import KEEP, Fight
 from holdfast.storage import CheckpointStorage, JobStorage, SystemClock, load_storage
-from servers.hdfs import HdfsServer
-from servers.s3 import ADMIN, REGION, S3Server
-from whole_jobs import check_clean, check_whole
+from support.kills import rival_drivers
+from support.kills.rival_drivers import KEEP, Fight
+from support.kills.whole_jobs import check_clean, check_whole
+from support.servers.chaos_http import S3Proxy
+from support.servers.chaos_rpc import HdfsProxy
+from support.servers.chaos_rules import DEALS, Weather
+from support.servers.hdfs import HdfsServer
+from support.servers.s3 import ADMIN, REGION, S3Server
 
 SHARE = 0.12
 MANY = 20
@@ -92,7 +92,7 @@ class Account:
 
 @contextmanager
 def nursery(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, fight_nursery.__file__]
+    command = [sys.executable, rival_drivers.__file__]
     with subprocess.Popen(
         command,
         env={**os.environ, **environment},

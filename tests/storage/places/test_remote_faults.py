@@ -14,20 +14,6 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from chaos_http import S3Proxy
-from chaos_rpc import HdfsProxy
-from chaos_rules import (
-    CutAnswer,
-    CutRequest,
-    Delay,
-    DropHeader,
-    Fault,
-    Refuse,
-    Repeat,
-    Rule,
-    Shorten,
-)
-from fight_nursery import HurriedClock
 from holdfast.storage import (
     CheckpointStorage,
     Corrupt,
@@ -38,8 +24,22 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from servers.hdfs import HdfsServer
-from servers.s3 import ADMIN, KEEPER, READER, STRANGER, S3Server
+from support.kills.rival_drivers import HurriedClock
+from support.servers.chaos_http import S3Proxy
+from support.servers.chaos_rpc import HdfsProxy
+from support.servers.chaos_rules import (
+    CutAnswer,
+    CutRequest,
+    Delay,
+    DropHeader,
+    Fault,
+    Refuse,
+    Repeat,
+    Rule,
+    Shorten,
+)
+from support.servers.hdfs import HdfsServer
+from support.servers.s3 import ADMIN, KEEPER, READER, STRANGER, S3Server
 
 pytestmark = pytest.mark.slow
 

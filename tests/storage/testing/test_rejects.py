@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from broken_register import Broken, clauses_of
-from broken_storages import BROKEN
 from holdfast.storage import CheckpointStorage, HoldfastError, JobManagerCheckpointStorage
 from holdfast.storage.testing import CheckpointStorageConformance, Place
+from support.broken.register import Broken, clauses_of
+from support.broken.storages import BROKEN
 
 Opener = Callable[[str], CheckpointStorage]
 CLAUSES = clauses_of(CheckpointStorageConformance)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from counting_storage import CountingStorage
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.checkpoints.background_deletion import BackgroundSweeper
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
@@ -23,6 +22,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.retries import Backoff
+from support.storages.counting_storage import CountingStorage
 
 LONG_S = 30
 

@@ -29,7 +29,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.retries import Backoff
-from waiting import wait_until
+from support.waiting import wait_until
 
 FINISHED = JobResult(job_id="job", status="finished", ended_ms=9)
 

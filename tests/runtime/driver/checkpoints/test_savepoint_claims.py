@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from claim_stage import Run, Unaware
 from holdfast.storage import (
     CheckpointMetadata,
     JobResult,
@@ -14,6 +13,7 @@ from holdfast.storage import (
     load_storage,
 )
 from holdfast.storage.jobs.savepoint import SAVEPOINT
+from support.jobs.claimed_checkpoints import Run, Unaware
 
 
 def savepoint(url: str) -> SavepointFolder:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from attempt_stage import an_order
-from claim_stage import Run
 from holdfast.runtime.checkpoint import (
     SavepointOrder,
     SavepointPurpose,
@@ -36,7 +34,9 @@ from holdfast.storage import (
 from holdfast.storage.jobs.metadata import SAVED_AT
 from holdfast.storage.restore_points import RestorePoint
 from holdfast.storage.testing.watched_storage import Call, WatchedStorage
-from waiting import wait_until
+from support.jobs.attempt_with_played_slots import an_order
+from support.jobs.claimed_checkpoints import Run
+from support.waiting import wait_until
 
 STOP = SavepointPurpose.STOP
 

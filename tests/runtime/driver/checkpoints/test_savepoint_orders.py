@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from attempt_stage import an_order, error_of
 from holdfast.runtime.checkpoint import SavepointPurpose
 from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointOrders, SavepointPlaces
 from holdfast.runtime.driver.events import EventQueue, SavepointWanted
 from holdfast.storage import CheckpointStorage, Invalid, Unavailable
+from support.jobs.attempt_with_played_slots import an_order, error_of
 
 KEEP, CANCEL, STOP, _ = SavepointPurpose
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from attempt_stage import InlineExecutor, Stage, Step, an_order, error_of, metadata_of
 from holdfast.runtime.checkpoint import (
     SavepointPurpose,
     Trigger,
@@ -35,6 +34,14 @@ from holdfast.runtime.network import (
 from holdfast.storage import (
     CheckpointStorage,
     Unavailable,
+)
+from support.jobs.attempt_with_played_slots import (
+    InlineExecutor,
+    Stage,
+    Step,
+    an_order,
+    error_of,
+    metadata_of,
 )
 
 KEEP, CANCEL, STOP, DRAIN = SavepointPurpose

@@ -7,7 +7,6 @@ from itertools import count
 
 import pytest
 
-from attempt_stage import InlineExecutor, Stage, Step
 from holdfast.runtime.driver.events import AttemptEvent, SlotLost, SlotsEnded, SourceFailed
 from holdfast.runtime.driver.failure import lost_slots
 from holdfast.runtime.driver.failure.lost_slots import Loss, LostSlots, loss_in, shortened
@@ -17,6 +16,7 @@ from holdfast.runtime.network import Cancel, Failed
 from holdfast.runtime.protocol.process_facts import MemoryFacts, memory_facts
 from holdfast.storage import Unavailable
 from holdfast.storage.processes import ProcessIdentity, my_identity
+from support.jobs.attempt_with_played_slots import InlineExecutor, Stage, Step
 
 
 @pytest.fixture(autouse=True)

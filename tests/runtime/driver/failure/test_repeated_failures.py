@@ -19,7 +19,7 @@ from holdfast.runtime.driver.events import EventQueue, SourceFailed
 from holdfast.runtime.driver.failure.repeated_failures import Positions, Repeats
 from holdfast.runtime.driver.outcomes import FailureKind, Outcome, Unsuccessful, source_failure_in
 from holdfast.storage import Invalid
-from run_stage import Act, Stage, completes, play_attempts, succeeds
+from support.jobs.run_of_played_attempts import Act, Stage, completes, play_attempts, succeeds
 
 RAISED = Unsuccessful("row 5: KeyError", uid="sum", kind=FailureKind.USER_CODE)
 KILLED = Unsuccessful("slot 1 was killed", kind=FailureKind.SLOT_KILLED)

@@ -9,7 +9,7 @@ from holdfast.runtime.driver.startup.commit_checks import check_commits
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import CollectSink
 from holdfast.storage import Invalid
-from simulated_jobs import ORDERS, Builder
+from support.simulations.jobs import ORDERS, Builder
 
 
 def a_plan(*, has_sink: bool = True) -> JobPlan:

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.runtime.sinks import FileSink
 from holdfast.storage import Invalid
-from sink_files import facts, files_in
 from sink_jobs import SCHEMA
+from support.jobs.sink_files import facts, files_in
 
 OPTIONS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"format": "xml"}, "format", "one of parquet, json, csv", "'xml'"),

@@ -24,8 +24,8 @@ from holdfast.storage import (
     SeededEntropy,
     Unavailable,
 )
-from sink_files import context, facts, files_in, prepared
 from sink_jobs import SCHEMA, rows
+from support.jobs.sink_files import context, facts, files_in, prepared
 
 
 @contextmanager

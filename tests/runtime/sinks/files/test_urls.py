@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fsspec_stand_ins import FakeFtp, stand_in_azure, stand_in_ftp, stand_in_sftp
 from holdfast.runtime.sinks import FileSink
 from holdfast.runtime.sinks.files.committables import FileCommittable
 from holdfast.storage import Invalid, Unavailable
-from sink_files import context, prepared
 from sink_jobs import SCHEMA
+from support.jobs.sink_files import context, prepared
+from support.servers.fsspec_stand_ins import FakeFtp, stand_in_azure, stand_in_ftp, stand_in_sftp
 
 PASSWORD = "p@ssw0rd"
 HIDDEN, FINAL = "_holdfast/job/out/0.1-00003-00000-ab.unfinished", "part-out-1.parquet"
@@ -145,7 +145,7 @@ def test_a_process_that_has_written_to_an_hdfs_can_be_forked(hdfs_url: str) -> N
     program = """
         import os, sys
         from holdfast.runtime.sinks import FileSink
-        from sink_files import context, prepared
+        from support.jobs.sink_files import context, prepared
         sink = FileSink(sys.argv[1])
         sink.commit(prepared(sink, 3), context())
         child = os.fork()

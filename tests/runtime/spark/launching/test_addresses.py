@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.runtime import JobStatus, NetworkConfig, StreamEnvironment
-from spark_jobs import (
+from support.jobs.spark_jobs import (
     await_that,
     build_from_files,
     check_complete,

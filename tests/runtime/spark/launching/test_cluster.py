@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-import cluster_nursery
-from spark_jobs import check_complete, check_no_state_is_left, expected
-from spark_sessions import prepare_environment
+from support.jobs.spark_jobs import check_complete, check_no_state_is_left, expected
+from support.jobs.spark_sessions import prepare_environment
+from support.kills import lost_executor
 
 pytestmark = pytest.mark.slow
 
 
 def test_an_executor_is_killed_and_the_job_goes_on(tmp_path: Path) -> None:
     prepare_environment()
-    cluster_nursery.prepare(tmp_path)
+    lost_executor.prepare(tmp_path)
     log = tmp_path / "said"
-    command = [sys.executable, cluster_nursery.__file__, str(tmp_path)]
+    command = [sys.executable, lost_executor.__file__, str(tmp_path)]
     with (
         log.open("wb") as said,
         subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True) as child,
@@ -34,5 +34,5 @@ def test_an_executor_is_killed_and_the_job_goes_on(tmp_path: Path) -> None:
     told = log.read_text(errors="replace")
     assert code == 0, told[-6000:]
     assert "killed an executor" in told
-    check_complete(tmp_path, expected(cluster_nursery.ORDERS))
+    check_complete(tmp_path, expected(lost_executor.ORDERS))
     check_no_state_is_left(tmp_path / "state")

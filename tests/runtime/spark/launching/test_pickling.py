@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-import script_classes
 from holdfast.runtime.spark.launching.pickling import pickled
-from script_classes import EXAMPLES
+from support.states import script_classes
+from support.states.script_classes import EXAMPLES
 
-_TESTS = Path(__file__).parents[2]
-_SCRIPT = _TESTS / "script_classes.py"
+_SCRIPT = Path(script_classes.__file__)
+_TESTS = _SCRIPT.parents[2]
 _TEXT = "from __future__ import annotations\n"
 _READER = """
 import json, pickle, sys

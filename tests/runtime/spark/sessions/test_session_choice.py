@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.runtime.spark.sessions.session_choice import choose_session
 from holdfast.storage import Invalid
-from spark_sessions import LOOPBACK
+from support.jobs.spark_sessions import LOOPBACK
 
 BIN = Path(sys.executable).parent
 SHOWS = """

@@ -15,8 +15,8 @@ from holdfast.runtime.spark.sources import push as pushing
 from holdfast.runtime.spark.sources.push import Pushed, Pusher
 from holdfast.runtime.spark.sources.source_parts import counted
 from holdfast.storage import Fenced, Unavailable
-from simulated_jobs import Builder
-from slot_networks import SCHEMA, TRUSTED, ZOMBIE, Slot, rows
+from support.jobs.networked_slots import SCHEMA, TRUSTED, ZOMBIE, Slot, rows
+from support.simulations.jobs import Builder
 
 
 @pytest.fixture(autouse=True)

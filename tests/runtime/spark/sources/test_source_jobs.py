@@ -21,7 +21,7 @@ from holdfast.runtime import (
     StreamEnvironment,
 )
 from holdfast.storage import SystemClock, load_storage
-from spark_jobs import await_checkpoints, await_that
+from support.jobs.spark_jobs import await_checkpoints, await_that
 
 pytestmark = pytest.mark.slow
 

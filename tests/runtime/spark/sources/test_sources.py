@@ -33,7 +33,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from spark_jobs import await_that
+from support.jobs.spark_jobs import await_that
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from holdfast.runtime.spark.state_frames.conversion import SparkRunner
 from holdfast.savepoints import compare, find_snapshot
 from holdfast.savepoints.conversion import Conversion, ConversionOptions
 from holdfast.storage import SavepointFolder, load_storage
-from spark_jobs import (
+from support.jobs.spark_jobs import (
     await_that,
     build,
     build_from_files,
@@ -29,7 +29,7 @@ from spark_jobs import (
     sinks_at,
     write_orders,
 )
-from tried_backends import PLAIN, TRIED, backend_named
+from support.states.tried_backends import PLAIN, TRIED, backend_named
 
 FILES, ORDERS = 4, 160
 QUICKER = [

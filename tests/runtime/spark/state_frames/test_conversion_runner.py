@@ -19,7 +19,7 @@ from holdfast.savepoints import compare, find_snapshot
 from holdfast.savepoints.conversion import PiecePhase, PieceResult, PieceTask
 from holdfast.savepoints.conversion.plan import OperatorPlan
 from holdfast.storage import Corrupt, Unavailable
-from snapshot_places import stored
+from support.states.stored_snapshots import stored
 
 pytestmark = pytest.mark.slow
 

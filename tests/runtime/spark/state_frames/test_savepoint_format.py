@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from savepoint_page import AMOUNTS, PAGE, TOTALS, make_savepoint, run_example
+from support.documents.savepoint_page import AMOUNTS, PAGE, TOTALS, make_savepoint, run_example
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,7 @@ def test_spark_reads_it(
 ) -> None:
     make_savepoint(tmp_path)
     page = PAGE.replace('"savepoint/', f'"{tmp_path}/savepoint/')  # for a JVM in another folder
-    monkeypatch.setattr("savepoint_page.PAGE", page)
+    monkeypatch.setattr("support.documents.savepoint_page.PAGE", page)
     found = run_example("Spark", spark=spark)
     assert {row.key: row.value for row in found["totals"].collect()} == TOTALS
     assert {row.key: row.amounts for row in found["lists"].collect()} == AMOUNTS

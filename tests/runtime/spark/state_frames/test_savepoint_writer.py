@@ -31,8 +31,8 @@ from holdfast.runtime import (
     read_state,
 )
 from holdfast.storage import Invalid, NotFound, SavepointFolder, load_storage
-from spark_jobs import await_that
-from tried_backends import backend_named
+from support.jobs.spark_jobs import await_that
+from support.states.tried_backends import backend_named
 
 pytestmark = pytest.mark.slow
 

@@ -41,8 +41,8 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
-from servers.s3 import ADMIN, REGION, S3Server
-from tried_backends import backend_named
+from support.servers.s3 import ADMIN, REGION, S3Server
+from support.states.tried_backends import backend_named
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from fsspec import AbstractFileSystem
 
-from fsspec_stand_ins import FakeFtp, stand_in_azure, stand_in_ftp, stand_in_sftp
 from holdfast.storage import CheckpointStorage, HoldfastError, Invalid, Unavailable, load_storage
 from holdfast.storage.places.fsspec.urls import FsspecAddress, without_password
+from support.servers.fsspec_stand_ins import FakeFtp, stand_in_azure, stand_in_ftp, stand_in_sftp
 
 PASSWORD = "p@ssw0rd"
 

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.storage import Invalid, ManualClock, NotFound, SystemClock, Unavailable, load_storage
 from holdfast.storage.checkpoint_storage import CheckpointStorage
-from servers.hdfs import HdfsServer
-from servers.hdfs_ha import HdfsPair
-from servers.ports import LOOPBACK, Ports
+from support.servers.hdfs import HdfsServer
+from support.servers.hdfs_ha import HdfsPair
+from support.servers.ports import LOOPBACK, Ports
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from holdfast.storage.places.hdfs.hadoop_config import (
     read_hadoop_config,
 )
 from holdfast.storage.places.hdfs.storage import HdfsCheckpointStorage
-from servers.hadoop import write_settings
+from support.servers.hadoop import write_settings
 
 PAIR = {
     "dfs.ha.namenodes.pair": "a,b",

@@ -19,7 +19,7 @@ from holdfast.storage.places.hdfs.client import HdfsClient
 from holdfast.storage.places.hdfs.hadoop_config import HdfsSettings
 from holdfast.storage.places.hdfs.storage import HdfsCheckpointStorage
 from holdfast.storage.testing import CheckpointStorageConformance, Place
-from servers.hdfs import HdfsServer
+from support.servers.hdfs import HdfsServer
 
 pytestmark = pytest.mark.slow
 

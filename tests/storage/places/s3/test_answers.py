@@ -13,7 +13,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
-from s3_answerer import (
+from support.servers.s3_answerer import (
     ABSENT,
     BROKEN,
     COMPLETED,
@@ -35,7 +35,7 @@ from s3_answerer import (
     uploads,
     xml,
 )
-from waiting import wait_until
+from support.waiting import wait_until
 
 MIB = 1024 * 1024
 

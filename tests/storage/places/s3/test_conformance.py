@@ -9,7 +9,7 @@ import pytest
 from holdfast.storage import CheckpointStorage
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
 from holdfast.storage.testing import CheckpointStorageConformance, Place
-from servers.s3 import S3Server
+from support.servers.s3 import S3Server
 
 NOBODY = "http://127.0.0.1:9"
 MIB = 1024 * 1024

@@ -16,7 +16,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.places.s3.connection import connection
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
-from s3_answerer import (
+from support.servers.s3_answerer import (
     OK,
     SLOW_DOWN,
     Answer,

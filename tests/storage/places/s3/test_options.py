@@ -19,7 +19,7 @@ from holdfast.storage.places.s3.connection import S3Connection, connection
 from holdfast.storage.places.s3.options import MIB, S3Arguments, S3Options, S3Place, s3_place
 from holdfast.storage.places.s3.secrets import Secret, keep_out_of_logs, scrubbed
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
-from s3_answerer import OK, Answer, Answerer, Asked
+from support.servers.s3_answerer import OK, Answer, Answerer, Asked
 
 KEYS = {"key": "AKIAOPTIONSTEST", "secret": "a/secret+of-options"}
 

@@ -13,7 +13,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
-from s3_answerer import (
+from support.servers.s3_answerer import (
     ABSENT,
     Answer,
     Answerer,

@@ -1,0 +1,165 @@
+"""Two pipelines in one job, simulated, whose sources always have more.
+
+One works long for its rows, the other does not. No barrier may wait longer in a slot than the share
+of its own chain lets it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.runtime.api.functions import KeyedContext, OnTimerContext
+from holdfast.runtime.planning.job_plan import JobPlan, plan_job
+from holdfast.runtime.protocol.elements import Barrier
+from holdfast.runtime.task.chain import Chain
+from support.simulations.cluster import SimulatedSlot
+from support.simulations.jobs import (
+    MAX_PARALLELISM,
+    ORDERS,
+    SOURCES,
+    TOTALS,
+    Batch,
+    Builder,
+    Order,
+    Row,
+    ShelfSink,
+    Spend,
+    town_of,
+    window_of,
+)
+from support.simulations.runs import Simulation
+from support.simulations.world import Broken, World
+
+__all__ = ["SaturatedSimulation"]
+
+_ROW_MS = 1
+_SPLIT_ROWS = 30
+
+
+class Toil(Spend):
+    """The same, and each row and each timer takes a millisecond."""
+
+    def process_element(self, value: Any, ctx: KeyedContext) -> Iterable[Any] | None:
+        World.current().toil(_ROW_MS)
+        return super().process_element(value, ctx)
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        World.current().toil(_ROW_MS)
+        return super().on_timer(timestamp, ctx)
+
+
+class SaturatedSimulation(Simulation):
+    """Light rows and heavy ones; the chain of the heavy ones is the last one of each slot."""
+
+    keyed = ("light", "heavy")
+    sinks = ("light-out", "heavy-out")
+    eagerness = 5.0
+
+    def __init__(self, seed: int, **options: Any) -> None:
+        super().__init__(seed, **options)
+        self.cluster.watch = self._watched
+        self._bounds_ms: dict[tuple[SimulatedSlot, str, Barrier], int] = {}
+        self._waited_ms: Counter[tuple[SimulatedSlot, str, Barrier]] = Counter()
+        self.passed = 0
+        """How many barriers were seen to wait, and then to pass."""
+
+    def drawn(self, chance: random.Random) -> dict[str, list[Batch]]:
+        web, shop = SOURCES
+        return {web: _orders(chance, 25, 1), shop: _orders(chance, 25, _SPLIT_ROWS)}
+
+    def answer(self) -> dict[str, Counter[Row]]:
+        return {
+            sink: _answer(self.batches[uid]) for uid, sink in zip(SOURCES, self.sinks, strict=True)
+        }
+
+    def planned(self) -> JobPlan:
+        builder = Builder()
+        for uid, name, function in zip(SOURCES, self.keyed, (Spend(), Toil()), strict=True):
+            source = builder.source(uid, ORDERS, has_event_time=True)
+            spent = source.key_by("user").process(function, TOTALS, uid=name)
+            spent.sink_to(ShelfSink(self.shelf), uid=f"{name}-out")
+        return plan_job(
+            builder.graph,
+            job_id="job",
+            parallelism=self.parallelism,
+            max_parallelism=MAX_PARALLELISM,
+        )
+
+    def _watched(self, slot: SimulatedSlot) -> bool:
+        """A step; barriers that might have been read meanwhile, and were not, have waited."""
+        waiting = [
+            (slot, edge, element)
+            for chain in slot.slot.chains
+            if chain.has_room
+            for edge in chain.plan.inputs
+            for element, _ in slot.channel(edge)._elements
+            if isinstance(element, Barrier)
+        ]
+        for each in waiting:
+            if each not in self._bounds_ms:
+                self._bounds_ms[each] = self._bound_ms(*each)
+        # Only what chains do: the clock goes on also where a sink waits to commit once more.
+        before_ms = self.world.toiled_ms
+        has_done = slot.slot.step()
+        took_ms = self.world.toiled_ms - before_ms
+        for each in waiting:
+            self._waited_ms[each] += took_ms
+            if self._waited_ms[each] > self._bounds_ms[each]:
+                raise Broken(f"{each[2]} starves in front of {each[1]} of {slot.process.name}")
+            if all(element is not each[2] for element, _ in slot.channel(each[1])._elements):
+                self.passed += 1
+        return has_done
+
+    def _bound_ms(self, slot: SimulatedSlot, edge: str, barrier: Barrier) -> int:
+        """What its chain has to do before, and as much for each other chain; a turn more of each.
+
+        What a chain does for a watermark is not known before: each key may have a timer for each.
+        """
+        chains = slot.slot.chains
+        (chain,) = (each for each in chains if edge in each.plan.inputs)
+        own_ms = _cost_ms(chain) * sum(
+            element.num_rows if isinstance(element, pa.RecordBatch) else _TIMERS
+            for element, _ in _before(slot, edge, barrier)
+        )
+        turn_ms = _ROW_MS * max(_SPLIT_ROWS, _TIMERS)
+        return len(chains) * (own_ms + turn_ms)
+
+
+_USERS = 12
+_TIMERS = 2 * _USERS
+
+
+def _before(slot: SimulatedSlot, edge: str, barrier: Barrier) -> list[Any]:
+    elements = [*slot.channel(edge)._elements]
+    place = next(place for place, (each, _) in enumerate(elements) if each is barrier)
+    return elements[:place]
+
+
+def _cost_ms(chain: Chain) -> int:
+    return _ROW_MS if chain.plan.chain_id == "heavy" else 0
+
+
+def _orders(chance: random.Random, count: int, most: int) -> list[Batch]:
+    at, batches = 1_000, []
+    for _ in range(count):
+        splits: Batch = []
+        for _ in range(chance.randint(1, 2)):
+            at += 40
+            rows = range(chance.randint((most + 1) // 2, most))
+            splits.append([Order(str(chance.randrange(_USERS)), 1, at) for _ in rows])
+        batches.append(splits)
+    return batches
+
+
+def _answer(batches: list[Batch]) -> Counter[Row]:
+    sums: Counter[tuple[str, int]] = Counter()
+    for batch in batches:
+        for split in batch:
+            for order in split:
+                sums[order.user, window_of(order.at)] += order.amount
+    return Counter((town_of(user), end, total) for (user, end), total in sums.items())
