@@ -1,6 +1,18 @@
-"""Checkpoints and savepoints as anybody finds and reads them, without the job that they are of.
+"""Stored state without its job: find, read, show, compare, validate, write and convert snapshots.
 
-Nothing is imported before it is asked for: commands, and tasks of Spark, need little of it.
+A snapshot is a completed checkpoint or a savepoint. This room imports changelog, backends and
+storage, and nothing of a running job. Folders, from the top:
+
+    conversion/   a snapshot into a savepoint of another form, or for another backend
+    writing/      tables into a savepoint
+    comparing/    two snapshots side by side
+    validating    whether a snapshot can be restored as a whole
+    history       the completed checkpoints of jobs, as a table
+    showing/      what a snapshot has, and the rows of a state
+    finding       the snapshot at a path or URL
+    reading/      the tables of a snapshot
+
+Public names are imported on first use: a command, or a task of Spark, needs few of them.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Finding a checkpoint or a savepoint by its path or URL, and the state that is in it."""
+"""Finding a checkpoint or a savepoint by its path or URL."""
 
 from __future__ import annotations
 
@@ -33,29 +33,30 @@ class StoredSnapshot:
 
     point: RestorePoint
     path: str
-    """As it was asked for; a path is absolute."""
+    """The path or URL as the caller gave it; a path is made absolute."""
 
     @property
     def metadata(self) -> CheckpointMetadata:
-        """All that it says of itself."""
+        """The content of its `_metadata`."""
         return self.point.metadata
 
     @property
     def folder(self) -> StateFolder:
-        """Where its handles lead to."""
+        """The folder that its handles are relative to."""
         return self.point.folder
 
     @property
     def uids(self) -> list[str]:
-        """The operators that have left state, in order."""
+        """The uids of operators with state, sorted."""
         return sorted(uid for uid, left in self.metadata.operators.items() if left.parts)
 
     def keyed(self, uid: str, open_backend: OpenBackend = usual_backend) -> KeyedReader | None:
         """The keyed state of an operator; None if it has none.
 
         Raises:
-            NotFound: there is no such operator; names those that there are.
-            Corrupt, Invalid: what it says of itself is damaged, or not known here.
+            NotFound: there is no such operator; names the known ones.
+            Corrupt: the attributes of a part are damaged.
+            Invalid: a part is of a kind that this version does not know.
         """
         self.check_uid(uid)
         self.check_kinds(uid)
@@ -71,10 +72,10 @@ class StoredSnapshot:
         return OperatorReader(uid, self.metadata.operators[uid].parts, self.folder)
 
     def check_kinds(self, uid: str) -> None:
-        """Make sure that all state of an operator can be read here, and none is passed over.
+        """Make sure that this version can read all state of an operator, so that none is skipped.
 
         Raises:
-            Invalid: some is of another kind, such as that of a newer version.
+            Invalid: a part is of another kind, such as one of a newer version.
         """
         kinds = {part.kind for part in self.metadata.operators[uid].parts}
         known = {*KEYED_KINDS, *OPERATOR_KINDS}
@@ -88,7 +89,7 @@ class StoredSnapshot:
             )
 
     def check_uid(self, uid: str) -> None:
-        """Make sure that there is such an operator; raises `NotFound` if not."""
+        """Make sure that the operator exists; raises `NotFound` if not."""
         if uid not in self.metadata.operators:
             raise NotFound(
                 f"there is no operator {uid!r}",
@@ -103,10 +104,11 @@ def find_snapshot(
 ) -> StoredSnapshot:
     """The snapshot at a path or URL: the folder of a checkpoint or a savepoint, or its `_metadata`.
 
-    The files of a savepoint are looked for, unless who asks will find out; none is read.
+    Checks that the files of a savepoint exist, without reading them; a caller that will read all
+    of them anyway passes `looks_for_files=False`.
 
     Raises:
-        NotFound: there is none, or one that was never completed; says which.
+        NotFound: there is none, or it was never completed; the message says which.
         Corrupt: it is damaged, or files of it are missing; names them.
         Invalid: it was written in a newer format, or the storage cannot be opened.
         Unavailable: the storage did not answer.
@@ -130,7 +132,7 @@ def find_snapshot(
 
 
 def _of_jobs(folder: SavepointFolder) -> HoldfastError | None:
-    """If somebody has named the folder of a job, or of several, which one could be meant."""
+    """The error for the folder of a job, or of several jobs; None if it is neither."""
     storage = folder.storage
     if is_job_folder(storage):
         root, _, name = storage.url.rstrip("/").rpartition("/")

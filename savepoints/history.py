@@ -31,8 +31,8 @@ HISTORY = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""The columns. `operators` has the bytes of each operator's state, by uid; null where that is not
-known: of a running job, and of what was not completed."""
+"""The columns. `operators` has the bytes of each operator's state by uid. It is null where they are
+not known: for checkpoints that a running job reports, and for those that were not completed."""
 
 
 def stored_history(place: str, open_storage: OpenStorage) -> pa.Table:

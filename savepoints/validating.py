@@ -1,4 +1,4 @@
-"""Whether a snapshot is whole: all that a restore would find out, and what it would find late."""
+"""Validation of a snapshot: all errors that a restore would find, early or late."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Finding", "Validated", "validate"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong, and with what."""
+    """One error: the part of the snapshot that has it, and its text."""
 
     what: str
     trouble: str
 
 
 class Validated(msgspec.Struct, frozen=True):
-    """What was looked at, and what was found; nothing if it is whole."""
+    """What was checked, and the errors; none if the snapshot is whole."""
 
     path: str
     files: int
@@ -37,10 +37,10 @@ class Validated(msgspec.Struct, frozen=True):
 
 
 def validate(snapshot: StoredSnapshot, tell: Callable[[int], None]) -> Validated:
-    """Read all of a snapshot; goes on behind what is wrong, so that all of it is told.
+    """Read a whole snapshot and collect all errors; an error in one part does not end the check.
 
-    Each byte is checked, each row decoded, and each key's group computed anew. `tell` is told of
-    rows as they are read.
+    Verifies each checksum, decodes each row, and computes the key group of each key again. `tell`
+    is called with the number of rows read since the last call.
 
     Raises:
         Unavailable: the storage did not answer.
@@ -59,7 +59,7 @@ def validate(snapshot: StoredSnapshot, tell: Callable[[int], None]) -> Validated
 
 
 class _Table:
-    """What was seen of a table of keyed state."""
+    """The check of one table of keyed state, over all its blocks."""
 
     def __init__(self, reader: KeyedReader, table: KeyedTable) -> None:
         self._reader = reader
@@ -69,7 +69,7 @@ class _Table:
         self._last = 0
 
     def look_at(self, block: Block) -> None:
-        """Decode the rows, and find the groups of their keys anew."""
+        """Decode the rows, and compute the groups of their keys again."""
         description = self._reader.description
         for _ in self._reader.form(self.table).batches((block,)):
             self._rows += block.count
@@ -90,7 +90,7 @@ class _Table:
         self._last = int(said[-1])
 
     def look_at_rows(self) -> None:
-        """Make sure that there were as many rows as are said."""
+        """Compare the number of rows with the one that the snapshot states."""
         if self.table.rows is not None and self._rows != self.table.rows:
             raise Corrupt(
                 "there are not as many rows as the snapshot says",
@@ -100,7 +100,7 @@ class _Table:
 
 
 class _Looking:
-    """Looks at one part after the other, and gathers what is wrong."""
+    """Checks one part after the other, and collects the errors."""
 
     def __init__(self, snapshot: StoredSnapshot, tell: Callable[[int], None]) -> None:
         self._snapshot = snapshot
@@ -109,7 +109,7 @@ class _Looking:
         self.findings: list[Finding] = []
 
     def at_bytes(self) -> None:
-        """All handles, against their checksums."""
+        """Read all handles, which verifies their checksums."""
         folder = self._snapshot.folder
         for name, part in self._parts():
             for handle in part.handles.values():
@@ -118,7 +118,7 @@ class _Looking:
                         pass
 
     def at_operator(self, uid: str) -> None:
-        """The state of an operator."""
+        """Check the state of an operator."""
         with self._finding(f"operator {uid!r}"):
             reader = self._snapshot.keyed(uid)
             if reader is not None:
@@ -135,7 +135,7 @@ class _Looking:
                             self._count(batch.num_rows)
 
     def _at_tables(self, reader: KeyedReader) -> None:
-        """All tables, part by part."""
+        """Check all tables, part by part: one store is open at a time."""
         every = [_Table(reader, table) for table in reader.description.tables]
         right = dict.fromkeys(every, True)
         for tables in reader.open_each():
@@ -148,7 +148,7 @@ class _Looking:
                     is_right = True
                 right[each] &= is_right
         for each in every:
-            if right[each]:  # else it is known why there are fewer rows
+            if right[each]:  # after another error, a wrong number of rows is no news
                 with self._finding(each.what):
                     each.look_at_rows()
 
@@ -168,11 +168,11 @@ class _Looking:
 
     @contextmanager
     def _finding(self, what: str) -> Iterator[None]:
-        """Errors from inside are findings about this."""
+        """Turns errors of the block into findings about this part."""
         try:
             yield
         except Unavailable:
-            raise  # it says nothing about the snapshot
+            raise  # a storage that is down says nothing about the snapshot
         except HoldfastError as error:
             found = Finding(what, str(error))
             if found not in self.findings:

@@ -1,6 +1,7 @@
-"""What types of two versions of a state have in common, and what differs, from their descriptions.
+"""The common part of two type descriptions, and their differences.
 
-Values are compared by what both have: the fields that records of both have, by name.
+States of different types are compared by the common part: the fields that the records of both
+have, by name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _Project: TypeAlias = Callable[[Any], Any]
 
 
 def common_of(first: Schema, second: Schema) -> Schema:
-    """The description of what values of both types have."""
+    """The description of the part that values of both types have."""
     pair = {first["type"], second["type"]}
     if first == second or pair == {"recursive"}:
         return first
@@ -55,7 +56,7 @@ def _common_parts(first: Schema, second: Schema) -> Schema:
 
 
 def common_of_all(schemas: list[Schema]) -> Schema:
-    """Of all of them."""
+    """The common part of all types."""
     return reduce(common_of, schemas)
 
 
@@ -75,14 +76,14 @@ def _fields(schema: Schema) -> dict[str, Schema]:
 
 
 def _record_of(schema: Schema) -> Schema | None:
-    """A record, or the only one of a union; it may be one that is around it."""
+    """The record that a type is, or the only record of a union, also a recursive one."""
     members = schema.get("members", [schema])
     records = [each for each in members if each["type"] in ("record", "recursive")]
     return records[0] if len(records) == 1 else None
 
 
 def projection(written: Schema, common: Schema) -> _Project:
-    """From values of a type, as plain data, to what all types have that `common` was made of."""
+    """A function from plain values of a type to their part that `common` describes."""
     return _projection(written, common, {})
 
 
@@ -99,7 +100,7 @@ def _projection(written: Schema, common: Schema, around: dict[str, list[_Project
 
 
 def _later(projected: list[_Project], value: Any) -> Any:
-    """Of a record inside of itself, whose projection is known once all of it is."""
+    """The projection of a recursive record, which is known once the whole record is."""
     return projected[0](value)
 
 
@@ -138,7 +139,7 @@ def _of_record(
 
     def project(value: Any) -> Any:
         if not isinstance(value, kind):
-            return value  # of another member of a union
+            return value  # another member of a union
         if isinstance(value, list):
             value = dict(zip(theirs, value[tag:], strict=False))
         return {name: part(value[name]) for name, part in parts.items() if name in value}
@@ -152,13 +153,13 @@ def _same(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """1, 1.0 and True are one number. One that is larger than any int of 64 bits stays a float."""
+    """Make 1, 1.0 and True equal. A float beyond the range of a 64-bit int is left unchanged."""
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _INT_END
     return int(value) if is_whole or isinstance(value, bool) else value
 
 
 def differences(a: Schema, b: Schema) -> list[str]:
-    """What differs between the types, a line for each place, for people."""
+    """The differences between two types as text, one line each."""
     return list(dict.fromkeys(_differences(a, b, "")))
 
 

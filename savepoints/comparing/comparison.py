@@ -1,8 +1,8 @@
-"""Two snapshots side by side: whether they have the same entries, and which they do not share.
+"""Comparison of two snapshots: whether they have the same entries, and which ones differ.
 
-First sums are compared, which takes little. Only where those differ the rows themselves are, a few
-key groups at a time, so that memory stays bounded; state without keys, which is little, as a whole.
-Where values are of different types, of each is compared what both have (`common_types.py`).
+Checksums are compared first, which is cheap. Only if they differ are rows compared, a few key
+groups at a time so that memory stays bounded. State without keys is small and compared as a whole.
+If values have different types, their common part is compared (`common_types`).
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _RowValue = tuple[Any, Any]
 
 
 class ComparedState(msgspec.Struct, frozen=True):
-    """A state of both, or of one.
+    """A state of both snapshots, or of one.
 
-    `status` is `equal`, `different`, `types differ`, `only in A` or `only in B`. Rows that one has
-    alone are by key, namespace, and map key or place in the list; `changed` have another value.
-    Where types differ, values are compared by what both types have, as far as keys are the same.
+    `status` is `equal`, `different`, `types differ`, `only in A` or `only in B`. Rows are matched
+    by key, namespace, and map key or position in the list; `changed` are those with other values.
+    If types differ, the common part of values is compared, provided that types of keys agree.
     """
 
     uid: str
     state: str
     kind: str
-    """`keyed` or `operator`; a state with keys and one without may have one name."""
+    """`keyed` or `operator`; a state with keys and one without may share a name."""
     status: str
     rows_a: int = 0
     rows_b: int = 0
@@ -69,13 +69,13 @@ class ComparedState(msgspec.Struct, frozen=True):
     only_b: int = 0
     changed: int = 0
     examples: tuple[str, ...] = ()
-    """Some keys with what differs, each once."""
+    """Some keys with their differences."""
     types: tuple[str, ...] = ()
-    """What differs in the types."""
+    """The differences of the types."""
 
 
 class ComparedSnapshots(msgspec.Struct, frozen=True):
-    """All states of both."""
+    """The comparison of all states of both snapshots."""
 
     a: str
     b: str
@@ -88,10 +88,12 @@ class ComparedSnapshots(msgspec.Struct, frozen=True):
 
 
 def compare(a: StoredSnapshot, b: StoredSnapshot, tell: Callable[[int], None]) -> ComparedSnapshots:
-    """Compare all state, as sets of entries; `tell` is told of rows as they are read.
+    """Compare all state, as sets of entries.
+
+    `tell` is called with the number of rows read since the last call.
 
     Raises:
-        Corrupt: one is damaged; names what.
+        Corrupt: a snapshot is damaged; names the file.
         Unavailable: a storage did not answer.
     """
     states: list[ComparedState] = []
@@ -104,21 +106,21 @@ def compare(a: StoredSnapshot, b: StoredSnapshot, tell: Callable[[int], None]) -
 
 
 class _Types(NamedTuple):
-    """What a state is written as: its kind, where a row is found, and values."""
+    """The types of a state: its kind, the parts that identify a row, and the values."""
 
     kind: str
     places: dict[str, Schema | None]
-    """Types of what a row is found by, by what people call them."""
+    """Types of the parts that identify a row, by their names in messages."""
     values: Schema
     is_stamped: bool = False
 
     def has_places_of(self, other: _Types) -> bool:
-        """Whether a row of one may be found in the other."""
+        """Whether rows of one can be matched with rows of the other."""
         return self.kind == other.kind and not any(_moved(self, other))
 
 
 def _moved(a: _Types, b: _Types) -> Iterator[str]:
-    """Where rows of one cannot be found in the other."""
+    """The parts of which types differ, so that rows cannot be matched."""
     for what, mine in a.places.items():
         its = b.places[what]
         if mine is None or its is None:
@@ -133,7 +135,7 @@ def _type_of(schema: Schema | None) -> str:
 
 
 def _types_differ(a: Sequence[_Types], b: Sequence[_Types]) -> tuple[str, ...]:
-    """What differs in the types, other than names of classes; one line for each place."""
+    """The differences of the types other than names of classes, one line each."""
     if sorted(map(msgspec.json.encode, a)) == sorted(map(msgspec.json.encode, b)):
         return ()
     found: dict[str, None] = {}
@@ -152,7 +154,7 @@ def _types_of(info: TableInfo, keys: Schema | None) -> _Types:
 
 
 class _Side:
-    """The state of an operator in one of the two."""
+    """The state of an operator in one of the two snapshots."""
 
     def __init__(self, snapshot: StoredSnapshot, uid: str, tell: Callable[[int], None]) -> None:
         has = uid in snapshot.metadata.operators
@@ -169,10 +171,10 @@ class _Side:
         self.states |= {(table.name, _OPERATOR) for table in unkeyed}
         self._sums: dict[str, RowSums] | None = None
         self.common: Schema | None = None
-        """What values are compared by, if those of the other side are of another type."""
+        """The common type that values are compared by, if the other side has another type."""
 
     def sums(self, state: _State) -> RowSums:
-        """Of all rows of a state."""
+        """The checksum of a state."""
         name, kind = state
         if kind == _KEYED:
             if self._sums is None:
@@ -180,11 +182,11 @@ class _Side:
             return self._sums[name]
         found = list(self._of_slots(name))
         if name in self.broadcast:
-            found = list(dict.fromkeys(found))  # each slot has a copy, however many slots there are
+            found = list(dict.fromkeys(found))  # each slot has a copy; slots may differ in number
         return sum(found, RowSums())
 
     def types(self, state: _State) -> list[_Types]:
-        """What a state is written as; its values apart from all else."""
+        """The types in which a state is stored; several if slots differ."""
         name, kind = state
         if kind == _KEYED:
             assert self.reader is not None
@@ -197,7 +199,7 @@ class _Side:
         ]
 
     def rows(self, name: str, wanted: KeyGroupRange, max_parallelism: int) -> dict[_RowId, Any]:
-        """The rows of a state in these key groups, of so many; a row is by where it is."""
+        """The rows of a state in these of `max_parallelism` key groups, by what identifies them."""
         assert self.reader is not None
         description = self.reader.description
         found: dict[_RowId, Any] = {}
@@ -214,7 +216,7 @@ class _Side:
         return found
 
     def elements(self, name: str) -> Counter[bytes]:
-        """How often there is each element of a list without keys, in all slots together."""
+        """The number of occurrences of each element of a list without keys, over all slots."""
         found = Counter[bytes]()
         for _, values in self._of_blocks(name):
             found.update(map(_in_key_order, values))
@@ -249,7 +251,7 @@ class _Side:
                     yield keys, _packed(block, each.info.values, self.common)
 
     def _of_all_keyed(self) -> dict[str, RowSums]:
-        """Of all states with keys at once: what one slot has left is brought here one time."""
+        """The checksums of all keyed states, with the part of each slot read once."""
         assert self.reader is not None
         every = self.reader.description.tables
         counters = [RowCounter(table.info, _form(table.info.values)) for table in every]
@@ -262,7 +264,7 @@ class _Side:
         return found
 
     def _of_slots(self, name: str) -> Iterator[RowSums]:
-        """Of a state without keys, in each slot."""
+        """The checksums of a state without keys, for each slot."""
         assert self.unkeyed is not None
         for each in self.unkeyed.tables():
             if each.name == name:
@@ -282,7 +284,7 @@ def _form(schema: dict[str, Any]) -> ValueForm | None:
 
 
 def _compared(uid: str, state: _State, a: _Side, b: _Side) -> ComparedState:
-    """A state that is there and empty is the same as none: only one that was asked for is there."""
+    """Compare one state. An empty state equals a missing one: a job creates it on first access."""
     name, kind = state
     if state not in b.states and (rows := a.sums(state).rows):
         return ComparedState(uid, name, kind, _ONLY_A, rows_a=rows, only_a=rows)
@@ -299,7 +301,7 @@ def _compared(uid: str, state: _State, a: _Side, b: _Side) -> ComparedState:
     found = msgspec.structs.replace(found, status=_TYPES_DIFFER, types=types)
     every = [*a.types(state), *b.types(state)]
     if not all(each.has_places_of(every[0]) for each in every):
-        return found  # a row of one is at no place of the other
+        return found  # rows cannot be matched
     a.common = b.common = common_of_all([each.values for each in every])
     try:
         return _detailed(found, a, b)
@@ -308,15 +310,15 @@ def _compared(uid: str, state: _State, a: _Side, b: _Side) -> ComparedState:
 
 
 _Differences = Iterable[tuple[str, bytes]]
-"""What is different about each row, nothing if it is not, and its key, or the element itself."""
+"""For each row the difference, empty if there is none, and its key, or the element itself."""
 _Called = Callable[[bytes], str]
 
 
 def _detailed(state: ComparedState, a: _Side, b: _Side) -> ComparedState:
-    """The same with which rows differ; if none does, they are only written differently."""
+    """Add the rows that differ; if none does, equal rows were only encoded differently."""
     is_keyed = state.kind == _KEYED
     differences = _of_keyed(state, a, b) if is_keyed else _of_unkeyed(state.state, a, b)
-    side = a if state.rows_a else b  # what has no rows may have no types of its own, or others
+    side = a if state.rows_a else b  # a side without rows may lack types, or have others
     called = _key_codec(side) if is_keyed else _entry_codec(side, state.state)
     counts = Counter[str]()
     examples: dict[bytes, Counter[str]] = {}
@@ -336,7 +338,7 @@ def _detailed(state: ComparedState, a: _Side, b: _Side) -> ComparedState:
 
 
 def _counted(of_key: Counter[str]) -> str:
-    """What differs of a key, with how often, where its list or map has several such entries."""
+    """The differences of a key, with their numbers if its list or map has several."""
     return ", ".join(f"{count:,} {what}" if count > 1 else what for what, count in of_key.items())
 
 
@@ -350,7 +352,7 @@ def _of_keyed(state: ComparedState, a: _Side, b: _Side) -> _Differences:
 
 
 def _of_unkeyed(name: str, a: _Side, b: _Side) -> _Differences:
-    """Of broadcast state by key; of lists by how often there is an element, in whatever slot."""
+    """Differences of broadcast state by key; of lists by number of occurrences over all slots."""
     if name in a.broadcast and name in b.broadcast:
         yield from _of_copies(a.copies(name), b.copies(name))
         return
@@ -363,7 +365,7 @@ def _of_unkeyed(name: str, a: _Side, b: _Side) -> _Differences:
 def _of_copies(
     mine: Sequence[Mapping[bytes, bytes]], its: Sequence[Mapping[bytes, bytes]]
 ) -> _Differences:
-    """By key, of the values that it has in some slot: those of one snapshot may differ, too."""
+    """Differences by key, of its values over all slots: copies of one snapshot may differ."""
     keys = dict.fromkeys(key for copy in (*mine, *its) for key in copy)
     for key in keys:
         values_a, values_b = ({copy.get(key) for copy in side} for side in (mine, its))
@@ -408,9 +410,10 @@ def _row_in_key_order(row: _RowValue) -> _RowValue:
 
 
 def _in_key_order(packed: bytes) -> bytes:
-    """The same value in MessagePack, with the entries of maps in the order of their keys.
+    """The same value in MessagePack, with the entries of maps sorted by key.
 
-    One in which a map has maps for keys stays as it is.
+    Dicts keep the order of insertion, which does not count in a comparison. A value in which a map
+    has maps as keys is left unchanged.
     """
     try:
         return msgspec.msgpack.encode(_sorted(msgspec.msgpack.decode(packed)))
@@ -428,7 +431,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _shown_value(packed: bytes) -> str:
-    """A value for people; the beginning of a long one."""
+    """A value as text, cut if it is long."""
     shown = repr(unpacked(packed))
     return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
 
@@ -440,7 +443,7 @@ def _ranges(max_parallelism: int, rows: int) -> list[KeyGroupRange]:
 
 
 def _packed(block: Block, schema: Schema, common: Schema | None) -> list[bytes]:
-    """The values of a block, as they come back from typed columns, or what of them is common."""
+    """The values of a block as they come back from typed columns, cut to the common type."""
     form = _form(schema)
     packed = block.values if form is None else form.from_arrow(form.to_arrow(block.values))
     if common is None:
@@ -452,14 +455,14 @@ def _packed(block: Block, schema: Schema, common: Schema | None) -> list[bytes]:
 def _projected(packed: msgspec.Raw, project: Callable[[Any], Any]) -> bytes:
     try:
         return msgspec.msgpack.encode(project(msgspec.msgpack.decode(packed)))
-    except (*UNREADABLE, TypeError):  # a map with maps for keys stays as it is
+    except (*UNREADABLE, TypeError):  # a map with maps as keys is left unchanged
         return bytes(packed)
 
 
 def _rows(
     table: KeyedTable, blocks: Iterable[Block], common: Schema | None
 ) -> Iterator[tuple[_RowId, _RowValue]]:
-    """Where each row is, and what it has."""
+    """For each row, what identifies it, and its value and stamp."""
     positions = Positions() if table.info.kind == "list" else None
     is_timers = table.info.kind == "timers"
     for block in blocks:
@@ -474,7 +477,7 @@ def _rows(
         if not is_timers:
             values = _packed(block, table.info.values, common)
         stamps = block.stamp_array
-        # Where one side has no time to live, its rows have no such times to be compared
+        # If types differ, one side may have no time to live, and so no stamps to compare.
         used = [None] * count if stamps is None or common is not None else stamps.tolist()
         for *row, value, stamp in zip(keys, spaces, fields, places, values, used, strict=True):
             yield tuple(row), (value, stamp)

@@ -1,6 +1,16 @@
-"""From a snapshot of any kind to a savepoint of another form, or for another backend.
+"""Conversion of any snapshot into a savepoint of another form, or for another backend.
 
-Nothing is imported before it is asked for: the command that is none of these starts without.
+Imports `finding`, `reading` and `writing`. Public names are imported on first use: other commands
+start without them. Who does what:
+
+    plan           decides which operators are converted, in which pieces
+    journal        notes the plan and finished pieces in the destination
+    exclusive_run  admits one run at a time to the destination
+    pieces         reads and writes one piece, in bounded memory
+    runners        run pieces in this process or in several
+    copying        copies what is not cut into pieces: positions of sources, state without keys
+    destination    checks, begins and completes the folder that becomes the savepoint
+    conversion     runs all of these in order
 """
 
 from typing import TYPE_CHECKING

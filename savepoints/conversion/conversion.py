@@ -1,7 +1,8 @@
 """Converting a checkpoint or a savepoint into a savepoint of another form, or for another backend.
 
-What is to be done is planned and written down in the destination (`plan`, `journal`), done in
-pieces by whoever (`work`, `pool`), looked at again, and only then made a savepoint.
+A conversion is planned, and the plan noted in the destination. Runners then execute its pieces in
+any process, the result is read back and compared with the source, and only then `_metadata` makes
+the destination a savepoint. An interrupted conversion is resumed by running it again.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ from holdfast.storage.jobs.savepoint import SAVEPOINT
 __all__ = ["Conversion", "Converted", "OperatorResult", "Progress"]
 
 Progress = Callable[[PiecePhase, int, int, int], None]
-"""Told after each piece: what is done with pieces, how many are done, of how many, and how many
-rows were just read."""
+"""Called after each piece with the phase, the pieces done, the pieces in all, and the rows that
+this piece has read."""
 
 
 def _silent(phase: PiecePhase, done: int, pieces: int, rows: int) -> None:
-    """Nobody wants to know."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorResult:
-    """What was converted of an operator: rows of keyed state by name, and elements without keys."""
+    """Numbers of one operator: rows of keyed state by name, and elements of state without keys."""
 
     uid: str
     parallelism: int
@@ -64,26 +65,27 @@ class OperatorResult:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A conversion that is done. `resumed` counts pieces that had been done before."""
+    """A finished conversion. `resumed` counts the pieces that an earlier run had done."""
 
     path: str
     metadata: CheckpointMetadata
     operators: tuple[OperatorResult, ...]
     resumed: int = 0
     was_done: bool = False
-    """It was complete before, and nothing was done."""
+    """Whether an earlier run had completed it, so that this one did nothing."""
 
     @property
     def rows(self) -> int:
-        """How many rows and elements there are."""
+        """The number of rows and elements."""
         return sum(sum(each.tables.values()) + each.elements for each in self.operators)
 
 
 @dataclass(kw_only=True)
 class Conversion:
-    """From a snapshot to a destination; `backend` is None for a savepoint for any backend.
+    """One conversion from a snapshot to a destination.
 
-    `destination` is the folder that becomes the savepoint, and `runner` does the pieces of work.
+    `destination` is the folder that becomes the savepoint, `backend` the one that will restore it,
+    or None for any. `runner` executes the pieces.
     """
 
     source: StoredSnapshot
@@ -95,21 +97,21 @@ class Conversion:
     _resumed: int = field(default=0, init=False)
 
     def run(self, *, fresh: bool = False, take_over: bool = False) -> Converted:
-        """Convert, or go on with what was begun; with `fresh`, drop that and begin anew.
+        """Convert, or resume an interrupted run; `fresh` deletes its work and starts over.
 
-        Nobody takes the destination for a savepoint before this is done. It answers likewise when
-        it was done before, by the same arguments. `take_over` says that a run that is noted there,
-        and cannot be seen from here, has ended.
+        The destination is not a savepoint until this returns. If the same conversion was completed
+        before, this returns its result. `take_over` states that the run whose marker is at the
+        destination has ended, where that cannot be seen from this machine.
 
         Raises:
-            Taken: there is something else at the destination, or a savepoint that `fresh` does not
-                delete, or somebody is at it.
+            Taken: something else is at the destination, or a savepoint, which `fresh` does not
+                delete, or another run.
             Fenced: another run has taken over from this one.
-            Invalid: the options do not fit the snapshot; it does not have each key group once; the
-                backend cannot hold what there is; or another conversion was begun here.
-            Corrupt: the source is damaged; or what was written is not what was read; or files of
-                what was done before are missing.
-            Unavailable: a storage failed, or is full. To run it again goes on from there.
+            Invalid: the options do not fit the snapshot; a key group is missing or in two parts;
+                the backend cannot hold a state; or another conversion was begun here.
+            Corrupt: the source is damaged; the result differs from the source; or files of pieces
+                that were done before are missing.
+            Unavailable: a storage failed, or is full. Run it again to resume.
         """
         writes = None if self.options.is_canonical else self.backend
         is_files = writes is not None and writes.capabilities.own_snapshots
@@ -175,7 +177,7 @@ class Conversion:
     def _written(
         self, work: PieceWorker, plan: ConversionPlan, destination: Destination
     ) -> tuple[dict[str, list[StateSnapshot]], dict[str, list[PieceResult]]]:
-        """The parts of each operator's keyed state, and what was read for them."""
+        """The parts of each operator's keyed state, and the results of reading them."""
         spreads, writes = _tasks(plan)
         spread = self._done(work, PiecePhase.SPREAD, spreads, destination)
         aside = _by_piece(spread)
@@ -199,7 +201,7 @@ class Conversion:
         tasks: Sequence[PieceTask],
         destination: Destination,
     ) -> list[tuple[PieceTask, PieceResult]]:
-        """What came of each piece, now or before; again if files of it are gone."""
+        """The result of each piece, from the journal if all its files exist, else by doing it."""
         results = []
         waiting = []
         is_noted = phase is not PiecePhase.CHECK
@@ -228,7 +230,7 @@ class Conversion:
         read: Mapping[str, Sequence[PieceResult]],
         destination: Destination,
     ) -> tuple[OperatorResult, ...]:
-        """Make sure that what was written is what was read."""
+        """Read the result back, and make sure that it equals the source."""
         tasks = [
             PieceTask(PiecePhase.CHECK, 0, each, piece, parts=made.operators[each.uid].parts)
             for each in plan.operators
@@ -240,7 +242,7 @@ class Conversion:
         for part in (*made.sources.values(), *made.parts.values()):
             for handle in part.handles.values():
                 for _ in self.destination.stream(handle):
-                    pass  # its checksum is that of what was read
+                    pass  # its checksum was computed from the bytes of the source
         results = []
         for each in plan.operators:
             tables = self._same(each, read.get(each.uid, ()), found.get(each.uid, ()))
@@ -298,7 +300,7 @@ class Conversion:
 
 
 def _tasks(plan: ConversionPlan) -> tuple[list[PieceTask], list[PieceTask]]:
-    """What is spread, and what is written; numbers follow from the plan alone."""
+    """The tasks of both phases. Their numbers follow from the plan, also in a resumed run."""
     spreads: list[PieceTask] = []
     writes: list[PieceTask] = []
     number = 0
@@ -314,7 +316,7 @@ def _tasks(plan: ConversionPlan) -> tuple[list[PieceTask], list[PieceTask]]:
 
 
 def _is_there(result: PieceResult, sizes: Mapping[str, int]) -> bool:
-    """Whether all files that it refers to are there, in their length."""
+    """Whether all files of a result exist with their length."""
     return all(
         handle.offset + handle.length <= sizes.get(handle.file, -1)
         for handle in result.handles
@@ -325,7 +327,7 @@ def _is_there(result: PieceResult, sizes: Mapping[str, int]) -> bool:
 def _by_piece(
     spread: Sequence[tuple[PieceTask, PieceResult]],
 ) -> Mapping[tuple[str, int], Sequence[Spilled]]:
-    """What was put aside for each piece of each operator, in the order of what was read."""
+    """The rows put aside for each piece of each operator, in the order of reading."""
     aside: dict[tuple[str, int], list[Spilled]] = {}
     for task, result in sorted(spread, key=_number):
         for each in result.spilled:
@@ -338,7 +340,7 @@ def _number(done: tuple[PieceTask, PieceResult]) -> int:
 
 
 def _properties(source: StoredSnapshot, plan: ConversionPlan) -> dict[str, Any]:
-    """What the savepoint says of itself; what only its job's folder needs is left out."""
+    """The properties of the savepoint, without those that only the job's own folder needs."""
     properties = {
         name: value
         for name, value in source.metadata.properties.items()

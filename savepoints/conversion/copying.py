@@ -1,4 +1,4 @@
-"""What a conversion carries over as it is, or nearly: positions of sources, state without keys."""
+"""Copying of what a conversion does not cut into pieces: source positions, state without keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["PartCopier", "check_unkeyed"]
 
 @dataclass(frozen=True, slots=True)
 class PartCopier:
-    """Copies from one folder into that of a savepoint; `is_canonical` is how state is written."""
+    """Copies parts into the folder of a savepoint, with state in the canonical or neutral form."""
 
     source: StateFolder
     folder: SavepointFolder
@@ -41,7 +41,7 @@ class PartCopier:
     checkpoint_id: int
 
     def copied(self, part: StateSnapshot, label: str) -> StateSnapshot:
-        """The same part, with all that it refers to in the savepoint's folder.
+        """The same part, with its files copied into the savepoint's folder.
 
         Raises:
             Corrupt: a file is missing or damaged; names it.
@@ -52,10 +52,10 @@ class PartCopier:
     def unkeyed(
         self, uid: str, parts: Sequence[StateSnapshot], parallelism: int
     ) -> list[StateSnapshot]:
-        """State without keys, dealt out to so many slots.
+        """State without keys, distributed to `parallelism` slots.
 
         Raises:
-            Invalid: the parts do not fit each other.
+            Invalid: the parts contradict each other.
             Corrupt, Unavailable: as `copied`.
         """
         own = of_all_slots([part for part in parts if part.kind in OPERATOR_KINDS])
@@ -79,12 +79,10 @@ class PartCopier:
 
 
 def check_unkeyed(before: OperatorReader, after: OperatorReader, *, is_canonical: bool) -> int:
-    """Make sure that state without keys is the same after it was dealt out anew.
-
-    Answers how many elements there are then.
+    """Make sure that redistribution has kept all state without keys; returns its elements.
 
     Raises:
-        Corrupt: it is not; names the state.
+        Corrupt: a state differs; names it.
     """
     expected, found = (_sums(each, is_canonical=is_canonical) for each in (before, after))
     for key in dict.fromkeys((*expected, *found)):
@@ -124,7 +122,7 @@ def _sums(reader: OperatorReader, *, is_canonical: bool) -> dict[_Key, dict[int,
 def _of_slot(
     reader: OperatorReader, table: UnkeyedTable, slot: int, *, is_canonical: bool
 ) -> RowSums | None:
-    """What a slot has of a state; None if it has none, which is not an empty one."""
+    """The checksum of a state in one slot; None if the slot does not have the state at all."""
     if not reader.has(table, slot):
         return None
     form = None

@@ -1,4 +1,4 @@
-"""Where a conversion goes: what may be there, what was begun there, and how it is completed."""
+"""The destination of a conversion: what may be there, how it is begun, resumed and completed."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _BATCH_OBJECTS = 1000
 
 
 class DestinationState(Enum):
-    """What there is of a conversion at a place."""
+    """The state of a conversion at a place."""
 
     NOTHING = "nothing"
     BEGUN = "begun"
     COMPLETE = "complete"
-    """A savepoint, of this conversion or another one."""
+    """A savepoint is there, of this conversion or of anything else."""
 
 
 def destination_state(folder: SavepointFolder) -> DestinationState:
-    """What there is now; raises `Unavailable`."""
+    """The current state; raises `Unavailable`."""
     if folder.is_complete():
         return DestinationState.COMPLETE
     return DestinationState.BEGUN if Journal(folder).is_begun() else DestinationState.NOTHING
@@ -54,13 +54,13 @@ class Destination:
         self._exclusive = ExclusiveRun(folder, RUNNING)
 
     def completed(self, plan: ConversionPlan, *, fresh: bool = False) -> CheckpointMetadata | None:
-        """What is there if this very conversion was completed before; None if it was not.
+        """The metadata if this same conversion was completed before; None if there is no savepoint.
 
         Raises:
-            Taken: another savepoint is there; or one at all, and it is to be begun anew.
-            Corrupt: files of it are missing or too short; names them.
-            Invalid: it lies in the folder of the source, or around it; has the name of a
-                checkpoint; or a newer version has written there.
+            Taken: another savepoint is there; or any savepoint, if `fresh`.
+            Corrupt: files of the savepoint are missing or too short; names them.
+            Invalid: the destination is inside the folder of the source, or contains it; has the
+                name of a checkpoint; or was written by a newer version.
         """
         self._check_found()
         self._check_apart()
@@ -74,7 +74,7 @@ class Destination:
                 where=self._folder.url,
                 expected="one that was only begun, with --fresh",
                 found=f"a savepoint of job {there.job_id!r}",
-                fix="Delete the folder yourself if nobody needs it, or name another destination",
+                fix="Delete the folder yourself if it is not needed, or name another destination",
             )
         conversion = there.properties.get("conversion")
         if isinstance(conversion, dict) and conversion.get("fingerprint") == plan.fingerprint:
@@ -92,10 +92,10 @@ class Destination:
     def begin(
         self, plan: ConversionPlan, *, fresh: bool, take_over: bool = False
     ) -> ConversionPlan:
-        """Begin here, or go on; answers the plan that counts, which is that of the first run.
+        """Begin or resume here; returns the plan of the first run, which every run follows.
 
         Raises:
-            Taken: something else is there, or somebody is at it.
+            Taken: something else is there, or another run is active.
             Invalid: another conversion was begun here.
             Unavailable: the storage did not answer.
         """
@@ -112,23 +112,23 @@ class Destination:
             raise
 
     def check(self) -> None:
-        """Make sure that nobody has taken over; raises `Fenced` if somebody has."""
+        """Make sure that no other run has taken over; raises `Fenced` if one has."""
         self._exclusive.check()
 
     def sizes(self) -> dict[str, int]:
-        """The files that are there, with their lengths."""
+        """The existing files with their lengths."""
         skipped = len(self._prefix())
         found = self._folder.storage.list(self._prefix())
         return {info.name[skipped:]: info.size_bytes for info in found}
 
     def complete(self, metadata: CheckpointMetadata) -> None:
-        """Make it a savepoint, and then delete what else is there.
+        """Make it a savepoint, then delete all other files of conversions.
 
         Raises:
-            Corrupt: a file of it is not there.
+            Corrupt: a file of the savepoint is missing.
             Fenced: another run has taken over.
-            Taken: somebody else has completed another one here.
-            Unavailable: it is not known whether it is one; to run it again tells.
+            Taken: another savepoint was completed here meanwhile.
+            Unavailable: the outcome is unknown; run the conversion again to see it.
         """
         self._folder.check_files(metadata)
         self.check()
@@ -137,11 +137,11 @@ class Destination:
         self._delete_journal()
 
     def leave(self) -> None:
-        """Note that this run is not at it any more; what is done stays done."""
+        """Remove the marker of this run; finished pieces stay."""
         self._exclusive.leave()
 
     def _begun(self, plan: ConversionPlan, *, fresh: bool) -> ConversionPlan:
-        """The plan that counts, read while nobody else is at it."""
+        """The plan to follow, read while no other run is active."""
         begun = None if fresh else self.journal.plan()
         is_begun = self.journal.is_begun() if fresh else begun is not None
         if not is_begun or self._folder.is_complete():
@@ -165,7 +165,7 @@ class Destination:
         return begun
 
     def _check_found(self) -> None:
-        """Refuse a name that leads whoever looks for a savepoint to something else."""
+        """Refuse names by which `find_snapshot` would look for something else than a savepoint."""
         url = self._folder.url.rstrip("/")
         name = url.rpartition("/")[2]
         if is_checkpoint_path(url) or name == names.savepoint_metadata():
@@ -178,7 +178,7 @@ class Destination:
             )
 
     def _check_apart(self) -> None:
-        """Refuse a folder in that of the source, or around it: what nobody needs is deleted."""
+        """Refuse a folder inside the source's or around it: unneeded files are deleted here."""
         mine = _root(self._folder)
         theirs = _root(self._source.folder)
         if mine.startswith(theirs):
@@ -208,26 +208,27 @@ class Destination:
             )
 
     def _delete_left(self, metadata: CheckpointMetadata) -> None:
-        """What is still to be deleted of the run that has completed it."""
+        """Finish the deletions of the run that has completed it, if that was interrupted."""
         if next(iter(self._folder.storage.list(f"{self._prefix()}{FOLDER}/")), None) is not None:
             self._delete_others(metadata)
             self._delete_journal()
 
     def _delete_others(self, metadata: CheckpointMetadata) -> None:
-        """What runs that were ended have left beside a savepoint."""
+        """Delete files of interrupted runs beside the savepoint."""
         self._delete_but({*metadata.files(), names.savepoint_metadata()}, keep_journal=True)
 
     def _delete_begun(self) -> None:
-        """Of a conversion that is given up all but its plan, which is replaced.
+        """Delete an abandoned conversion but for its plan, which is replaced.
 
-        What notes of pieces name is deleted after them: of half of this no piece is taken for done.
+        Notes of pieces are deleted before their files: after a kill in between, no piece with
+        missing files is taken for done.
         """
         storage, prefix = self._folder.storage, self._prefix()
         self._delete(info.name for info in storage.list(f"{prefix}{FOLDER}/{TASKS}"))
         self._delete_but({f"{FOLDER}/plan", RUNNING})
 
     def _delete_journal(self) -> None:
-        """Its plan last: until then it is known that there may be more to delete."""
+        """Delete the journal, its plan last: the plan tells a later run that more may be left."""
         self._delete(
             info.name
             for info in self._folder.storage.list(f"{self._prefix()}{FOLDER}/")
@@ -236,7 +237,7 @@ class Destination:
         self._folder.storage.delete([self._folder.name_of(f"{FOLDER}/plan")])
 
     def _delete_but(self, needed: AbstractSet[str], *, keep_journal: bool = False) -> None:
-        """Files that savepoints and conversions have; those of somebody else stay."""
+        """Delete files that savepoints and conversions write; files of other origin stay."""
         if not keep_journal:
             self._delete(
                 info.name
@@ -256,7 +257,7 @@ class Destination:
 
 
 def _root(folder: StateFolder) -> str:
-    """What the identity of all that is in a folder begins with."""
+    """The prefix of the identities of all objects in a folder."""
     root = folder.storage.identity.rstrip("/") + "/"
     return root + (f"{folder.folder}/" if folder.folder else "")
 

@@ -1,14 +1,17 @@
-"""Who is at a destination: one run at a time, which notices when another one has taken over.
+"""Admission of one run at a time to a destination.
 
-    <destination>/_conversion/running   the machine, the process, when it began, and a token
+    <destination>/_conversion/running   machine, process, start of the process, and a token
 
-It is created by whoever begins, so of two only one is in. One whose process has ended is taken over
-from. Of processes of other machines nobody knows: they are taken over from if somebody says so, and
-if that was wrong, the earlier run finds another token there and ends before it makes a savepoint.
+A run creates this marker if it is absent, so of two runs only one gets in. A run whose process has
+ended is replaced. Processes of other machines cannot be observed: their runs are replaced only with
+`take_over`. If that was wrong, the replaced run finds another token and stops before it commits.
 
-A run looks for its token after each piece and straight before `_metadata` is created, and only the
-run that has created that deletes what else is there. So of two runs that take themselves for the
-only one, one makes the savepoint, and the other deletes nothing of it.
+A run checks its token after each piece and directly before `_metadata` is created, and only the run
+that has created `_metadata` deletes other files. So if two runs both believe to be admitted, one
+makes the savepoint and the other deletes nothing of it.
+
+This is not the ownership of a job (`storage.jobs.owner`). A new owner fences the old one at once,
+because a driver that restarts must win. A second conversion must not: it would end hours of work.
 """
 
 from __future__ import annotations
@@ -36,19 +39,19 @@ __all__ = ["ExclusiveRun"]
 _KIND, _VERSION = "conversion run", 1
 
 _here: set[str] = set()
-"""The tokens of runs of this process."""
+"""The tokens of the active runs of this process."""
 
 
 class _Running(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     machine: str
     process: int
     begun: str
-    """When the process began, as its machine counts; empty if the machine does not tell."""
+    """Boot id, pid namespace and start time of the process; empty if there is no /proc."""
     token: str
 
 
 class ExclusiveRun:
-    """That of one run at a destination, by the name of the file that says so."""
+    """The marker of one run at a destination, in a file of the given name."""
 
     def __init__(self, folder: SavepointFolder, file: str) -> None:
         self._folder = folder
@@ -64,10 +67,10 @@ class ExclusiveRun:
         self._sealed = seal(_KIND, _VERSION, self._mine)
 
     def enter(self, *, take_over: bool = False) -> None:
-        """Note that this run is at it; `take_over` says that one that cannot be seen has ended.
+        """Create the marker; `take_over` states that a run that cannot be observed has ended.
 
         Raises:
-            Taken: another one is at it, or may be.
+            Taken: another run is active, or may be.
             Unavailable: the storage did not answer.
         """
         existing = self._create()
@@ -75,14 +78,14 @@ class ExclusiveRun:
             self._check_may_take(existing, take_over=take_over)
             self._folder.storage.delete([self._name])
             if self._create() is not None:
-                raise self._taken("another one that has just begun", "Wait for it, or end it")
+                raise self._taken("a run that has just begun", "Wait for it, or end it")
         _here.add(self._mine.token)
 
     def check(self) -> None:
-        """Make sure that nobody has taken over.
+        """Make sure that no other run has taken over.
 
         Raises:
-            Fenced: somebody has, so nothing more is to be written.
+            Fenced: another run has; this one must write nothing more.
             Unavailable: the storage did not answer.
         """
         if self._read() != self._sealed:
@@ -94,7 +97,7 @@ class ExclusiveRun:
             )
 
     def leave(self) -> None:
-        """Note that this run is not at it any more; what another one has noted stays."""
+        """Remove the marker of this run; that of another run stays."""
         try:
             if self._read() == self._sealed:
                 self._folder.storage.delete([self._name])
@@ -102,7 +105,7 @@ class ExclusiveRun:
             _here.discard(self._mine.token)
 
     def _create(self) -> bytes | None:
-        """What is there of somebody else."""
+        """Create the marker; returns that of another run if there is one."""
         existing = self._folder.storage.create(self._name, self._sealed)
         return existing if judge_create(self._sealed, existing) is Created.TAKEN else None
 
@@ -118,7 +121,9 @@ class ExclusiveRun:
             other = unseal(existing, kind=_KIND, version=_VERSION, body=_Running, where=self._where)
         except (Corrupt, Invalid) as error:
             if not take_over:
-                raise self._taken(f"one of which nothing is known: {error.what}", unknown) from None
+                raise self._taken(
+                    f"a run whose marker cannot be read: {error.what}", unknown
+                ) from None
             return
         lives = _lives(other, self._mine)
         if lives:
@@ -131,7 +136,7 @@ class ExclusiveRun:
 
     def _taken(self, found: str, fix: str) -> HoldfastError:
         return Taken(
-            "somebody is just converting to this place",
+            "another run is converting to this place",
             where=self._where,
             expected="one conversion at a time",
             found=found,
@@ -140,7 +145,7 @@ class ExclusiveRun:
 
 
 def _lives(other: _Running, mine: _Running) -> bool | None:
-    """Whether the other run's process does; None if that cannot be seen from here."""
+    """Whether the process of the other run is alive; None if that cannot be observed here."""
     if other.machine != mine.machine or not _count_alike(other.begun, mine.begun):
         return None
     begun = _begun(other.process)
@@ -152,9 +157,9 @@ def _lives(other: _Running, mine: _Running) -> bool | None:
 
 
 def _count_alike(begun: str, mine: str) -> bool:
-    """Whether two processes of one host name have their numbers from one kernel and container.
+    """Whether the pids of two processes on hosts of one name come from one kernel and namespace.
 
-    Containers may have the name of their host, or of each other, and number 1 is in each of them.
+    Containers may share the name of their host or of each other, and each of them has a pid 1.
     """
     if not begun or not mine:
         return not begun and not mine
@@ -162,7 +167,7 @@ def _count_alike(begun: str, mine: str) -> bool:
 
 
 def _begun(process: int) -> str | None:
-    """When and where a process of this machine began; None if it has ended, empty if not known."""
+    """The `begun` text of a process of this machine; None if it has ended, empty if unknown."""
     identity = identity_of(process)
     if identity is None or not identity.started:
         return None if identity is None else ""

@@ -1,11 +1,11 @@
-"""What is done of a conversion, in its destination, so that a re-run resumes.
+"""The journal of a conversion in its destination, from which another run resumes.
 
-    <destination>/_conversion/plan            what is to be done; created once
-    <destination>/_conversion/task-<number>   what a piece of work has answered
-    <destination>/_conversion/running         who is at it: see `presence`
+    <destination>/_conversion/plan            the plan; created once
+    <destination>/_conversion/task-<number>   the result of a finished piece
+    <destination>/_conversion/running         the marker of the active run: see `exclusive_run`
 
-There is no `_metadata` in the destination until all is done, so it is no savepoint. When it is one,
-all of this is deleted.
+The destination has no `_metadata` until the conversion is complete, so it is no savepoint before.
+The journal is deleted afterwards.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 FOLDER = "_conversion"
 RUNNING = f"{FOLDER}/running"
 TASKS = "task-"
-"""What the notes of pieces begin with."""
+"""Prefix of the names of results."""
 _VERSION = 1
 _PLAN, _TASK = "conversion plan", "conversion task"
 
@@ -51,14 +51,14 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 class TableSums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rows of a table, without its segments, that somebody has seen."""
+    """The checksum of the rows that were read of a table; `info` is without segments."""
 
     info: TableInfo
     sums: RowSums
 
 
 class Spilled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows of a table, by its number, that were put aside for a piece, by its number."""
+    """Rows put aside for a piece; piece and table are numbers."""
 
     piece: int
     table: int
@@ -66,7 +66,7 @@ class Spilled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PieceResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was done for a piece: the rows that were read, and what was written."""
+    """The result of a piece: the checksums of rows that were read, and what was written."""
 
     read: tuple[TableSums, ...] = ()
     part: StateSnapshot | None = None
@@ -74,7 +74,7 @@ class PieceResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def handles(self) -> Iterator[Handle]:
-        """What it refers to."""
+        """The handles of everything that was written."""
         if self.part is not None:
             yield from self.part.handles.values()
         for each in self.spilled:
@@ -82,12 +82,12 @@ class PieceResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def rows(self) -> int:
-        """How many rows were read."""
+        """The number of rows that were read."""
         return sum(each.sums.rows for each in self.read)
 
 
 def added_up(results: Iterable[PieceResult]) -> Mapping[str, TableSums]:
-    """The rows of each table over all results, by a text that is the same for the same table."""
+    """The checksums of each table over all results, by the encoded description of the table."""
     found: dict[str, TableSums] = {}
     for result in results:
         for each in result.read:
@@ -99,22 +99,22 @@ def added_up(results: Iterable[PieceResult]) -> Mapping[str, TableSums]:
 
 
 class Journal:
-    """The journal in a destination. Light and picklable; any process may note what it has done."""
+    """The journal in a destination. Light and picklable; any process may add results."""
 
     def __init__(self, folder: SavepointFolder) -> None:
         self._folder = folder
 
     def plan(self) -> ConversionPlan | None:
-        """What was begun here; None if nothing was.
+        """The plan that was begun here; None if there is none.
 
         Raises:
-            Invalid: by a newer version.
+            Invalid: it was written by a newer version.
             Corrupt: it is damaged.
         """
         return self._read("plan", _PLAN, ConversionPlan)
 
     def is_begun(self) -> bool:
-        """Whether something was begun here, be it readable or not."""
+        """Whether there is a plan, readable or not."""
         try:
             self._folder.storage.read(self._name("plan"))
         except NotFound:
@@ -125,7 +125,7 @@ class Journal:
         """Note the plan, before anything else is written.
 
         Raises:
-            Taken: somebody else has begun here meanwhile.
+            Taken: another conversion has begun here meanwhile.
         """
         name = self._name("plan")
         mine = seal(_PLAN, _VERSION, plan)
@@ -134,15 +134,15 @@ class Journal:
             raise Taken("another conversion has begun here meanwhile", where=self._folder.url)
 
     def begin_anew(self, plan: ConversionPlan) -> None:
-        """Note the plan in the place of another one, of which nothing is left."""
+        """Replace the plan of a conversion that was deleted otherwise."""
         self._folder.storage.write(self._name("plan"), seal(_PLAN, _VERSION, plan))
 
     def done(self, task: int, result: PieceResult) -> None:
-        """Note what a piece of work has answered; its files are closed."""
+        """Note the result of a piece, after its files are closed."""
         self._folder.storage.write(self._name(f"{TASKS}{task:08d}"), seal(_TASK, _VERSION, result))
 
     def result(self, task: int) -> PieceResult | None:
-        """What a piece of work has answered; None if it was not done. Raises as `plan`."""
+        """The result of a piece; None if it was not done. Raises as `plan`."""
         return self._read(f"{TASKS}{task:08d}", _TASK, PieceResult)
 
     def _read(self, name: str, kind: str, shape: type[_Body]) -> _Body | None:

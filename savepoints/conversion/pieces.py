@@ -1,10 +1,10 @@
-"""The pieces of work of a conversion, each of which any process can do: read, write, look again.
+"""The pieces of a conversion, which any process can execute: spread, write, check.
 
-A piece is done in bounded memory: what is streamed is there block by block, and what has to be put
-in another order first is as much as a piece has.
+A piece takes bounded memory: rows are streamed by the block where their order is kept, and where
+they must be sorted, a piece is small enough to fit.
 
-A piece is a function of plan and source, so it may be done again by any process, and a kill leaves
-pieces that are done and files that nobody refers to.
+A piece depends on plan and source only, so any process may do it again: a kill leaves finished
+pieces, and files that no result refers to.
 """
 
 from __future__ import annotations
@@ -39,27 +39,28 @@ from holdfast.storage import Corrupt, Handle, SavepointFolder, SegmentWriter, St
 __all__ = ["PiecePhase", "PieceTask", "PieceWorker", "whole_tables"]
 
 _SPILLED_BYTES = 256 * 1024
-"""So much for one piece is put aside at once, or less if there are many pieces."""
+"""Bytes that are gathered for one piece before they are put aside; fewer with many pieces."""
 _WAITING_BYTES = 64 * 1024 * 1024
+"""Bound on the bytes gathered for all pieces of one task."""
 _LZ4 = "lz4"
 
 
 class PiecePhase(Enum):
-    """What is done with a piece."""
+    """The phase of a conversion."""
 
     SPREAD = "spread"
-    """Its rows are put aside by the piece that they come to."""
+    """Rows are read and put aside by the piece of their new key group."""
     WRITE = "write"
-    """Its rows are written as they are to be."""
+    """Rows are written in the new form."""
     CHECK = "check"
-    """What was written is read again."""
+    """The result is read back."""
 
 
 @dataclass(frozen=True, slots=True)
 class PieceTask:
-    """One piece of work; `number` tells it from others of its conversion, but for those of CHECK.
+    """One piece to do in one phase. `number` identifies it within the conversion, except in CHECK.
 
-    `spilled` is what was put aside for it, and `parts` what was written of its operator.
+    `spilled` are the rows put aside for it, and `parts` the written parts of its operator.
     """
 
     phase: PiecePhase
@@ -72,10 +73,10 @@ class PieceTask:
 
 @dataclass(frozen=True, slots=True)
 class PieceWorker:
-    """What all pieces of a conversion have in common. Light and picklable.
+    """Does the pieces of one conversion. Light and picklable.
 
-    `backend` is the one that is to restore the result, or None for any: then `whole` says of each
-    operator's tables what `whole_tables` does.
+    `backend` is the one that will restore the result, or None for any: then `whole` has the answers
+    of `whole_tables` for each operator.
     """
 
     source: StoredSnapshot
@@ -85,10 +86,10 @@ class PieceWorker:
     whole: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
 
     def do(self, task: PieceTask) -> PieceResult:
-        """Do a piece of work, and note that it is done.
+        """Do a piece, and note its result in the journal.
 
         Raises:
-            HoldfastError: it cannot be done; what was begun of it counts for nothing.
+            HoldfastError: it failed; files that it has begun are not referred to.
         """
         if task.phase is PiecePhase.CHECK:
             with _of_the_destination():
@@ -166,10 +167,7 @@ class PieceWorker:
         return PieceResult(read=tuple(read))
 
     def _aside(self, task: PieceTask, number: int) -> Iterator[Block]:
-        """What was put aside of a table for this piece, by ascending key group.
-
-        A store puts what it is given in order by itself.
-        """
+        """The rows of a table put aside for this piece, by key group unless a store sorts."""
         is_sorted_there = self.backend is not None and self.backend.capabilities.own_snapshots
         blocks = self._put_aside(task, number)
         return blocks if is_sorted_there else iter(in_order(list(blocks)))
@@ -182,7 +180,7 @@ class PieceWorker:
                         yield from decode_blocks(pieces, where=self.folder.url)
 
     def _counter(self, plan: OperatorPlan, number: int, table: KeyedTable) -> RowCounter:
-        """What counts the rows of a table as they will come back from where they are written."""
+        """A counter of the rows of a table in the form in which they will be read back."""
         if self.backend is not None or is_plain(table.info.values):
             return RowCounter(table.info)
         form = ValueForm(table.info.values, checked=self._is_whole(plan, number))
@@ -199,7 +197,7 @@ class PieceWorker:
 
 
 class _Bucket:
-    """Rows for one piece, put aside a few at a time."""
+    """Gathers the rows for one piece, and puts them aside in larger segments."""
 
     def __init__(self, writer: SegmentWriter, buckets: int) -> None:
         self._writer = writer
@@ -216,7 +214,7 @@ class _Bucket:
             self._write()
 
     def ended(self) -> tuple[Handle, ...]:
-        """Where all of it is, in order."""
+        """The handles of all segments, in order."""
         self._write()
         return tuple(self._handles)
 
@@ -227,9 +225,9 @@ class _Bucket:
 
 
 def whole_tables(source: StoredSnapshot, uid: str) -> tuple[bool, ...]:
-    """Of each table of an operator, whether its records are known to have all fields of their type.
+    """For each table of an operator, whether all records have all fields of their type.
 
-    It takes a look into each file that can say so.
+    Reads the footers of Parquet files, which state it.
 
     Raises:
         Corrupt: a file is missing or damaged; names it.
@@ -246,7 +244,7 @@ def whole_tables(source: StoredSnapshot, uid: str) -> tuple[bool, ...]:
 
 @contextmanager
 def _of_the_destination() -> Iterator[None]:
-    """Damage that is found inside is of what this conversion has written itself."""
+    """Adds to `Corrupt` from the block that this conversion has written the damaged data."""
     try:
         yield
     except Corrupt as error:
@@ -272,11 +270,11 @@ def _regrouped(
     reader: KeyedReader,
     plan: OperatorPlan,
 ) -> Iterator[Block]:
-    """The rows under the key groups that they come to.
+    """The rows of a table with their new key groups.
 
     Raises:
-        Corrupt: there are some, and it is not known of which type keys are. Where no slot has seen
-            a key, there are none.
+        Corrupt: there are rows, and the snapshot does not state the type of keys. Without rows the
+            type may be missing: no slot has had a key.
     """
     regrouping: Regrouping | None = None
     for block in _counted(tables, table, counter):
@@ -298,5 +296,5 @@ def _all(plan: OperatorPlan) -> KeyGroupRange:
 
 
 def _none_of(plan: OperatorPlan, piece: int) -> KeyGroupRange:
-    """The key groups of the source that are read for a piece: none if its rows were put aside."""
+    """The key groups of the source that are read for a piece; none if its rows were put aside."""
     return KeyGroupRange.empty() if plan.spread else plan.pieces[piece].key_groups

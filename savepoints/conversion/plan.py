@@ -1,12 +1,12 @@
-"""What a conversion does, decided before it begins: which operators, in which pieces.
+"""The plan of a conversion: which operators, in which pieces. Decides only, without I/O.
 
-Only decisions: nothing is read or written here. A plan is written down in the destination, so that
-whoever resumes does the same.
+A plan is noted in the destination, with a fingerprint of source and options: a run that resumes
+does the same pieces, and a run with other options is refused. There are several pieces for each
+worker, so that none idles for long at the end.
 
-It has the fingerprint of source and options, so a re-run does the same pieces or none. There are
-several pieces for each worker, so that none waits for long. Another max parallelism takes two
-steps: to read all of the source for each new range would cost the square of its size. So each range
-is read once and put aside by new range, and a new range, which fits into memory, is sorted.
+Another max parallelism takes two phases. Reading the whole source for each new range of key groups
+would cost the square of its size. So each old range is read once and its rows are put aside by new
+range; then each new range, which fits into memory, is sorted and written.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from holdfast.storage.jobs.metadata import encode_metadata
 __all__ = ["ConversionOptions", "ConversionPlan", "OperatorPlan", "Span", "plan_conversion"]
 
 _PIECE_BYTES = 128 * 1024 * 1024
-"""About so much of the source, as it is stored, is one piece of work, or less for short ones: what
-is done before a kill stays done."""
+"""Stored bytes of the source in one piece, at most about: a kill loses no more than this for each
+worker."""
 _LEAST_BYTES = 16 * 1024 * 1024
-"""Less than this is not cut, so that more workers have some."""
+"""A source is not cut finer than this just to give every worker a piece."""
 _SORTED_BYTES = 16 * 1024 * 1024
-"""About so much is put in order in memory at once, where key groups are others."""
+"""Bytes that one piece sorts in memory, about, if key groups change."""
 _MOST_SORTED = 2048
+"""Each spreading piece has a buffer and a segment for every sorted piece: so there is a bound."""
 _PACKED = 4
-"""What is compressed may be so many times as much in memory."""
+"""Assumed ratio of bytes in memory to compressed bytes."""
 _FILES_BYTES = 4 * 1024 * 1024 * 1024
-"""About so much is one database, if files of a store are written: whoever restores puts several of
-one slot together."""
+"""Bytes of one database, about, if files of a store are written; a restore merges several
+databases of one slot."""
 _SHARED_BYTES = 64 * 1024 * 1024
-"""Who reads a piece of files of a store brings all of them here: not for less than this."""
+"""Each piece of files of a store downloads all files of its part: so it must be worth this much."""
 
 
 class ConversionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody has asked for. `backend` is None for one that any backend restores."""
+    """The options of the caller. `backend` is None for a savepoint that any backend restores."""
 
     backend: str | None
     is_canonical: bool
@@ -54,7 +55,7 @@ class ConversionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Key groups from first to last, both inclusive."""
+    """Key groups from first to last, inclusive."""
 
     first: int
     last: int
@@ -66,22 +67,22 @@ class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=T
 
 
 class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is done with an operator.
+    """The plan for one operator.
 
-    If its keys come to other key groups, its rows are first *spread*: read by the pieces `spread`
-    of the source's key groups, and put aside by the piece that they come to.
+    If keys get other key groups, rows are *spread* first: each of the ranges `spread` of the
+    source's key groups is read, and its rows are put aside by their new piece.
     """
 
     uid: str
     parallelism: int
     max_parallelism: int
     pieces: tuple[Span, ...] = ()
-    """Of the key groups as they are then; none if it has no keyed state."""
+    """Ranges of new key groups; none if the operator has no keyed state."""
     spread: tuple[Span, ...] = ()
 
 
 class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is done. `fingerprint` is of the source and of what was asked for."""
+    """The whole plan. `fingerprint` is a hash of the source's metadata and the options."""
 
     fingerprint: str
     options: ConversionOptions
@@ -91,11 +92,11 @@ class ConversionPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def plan_conversion(
     source: StoredSnapshot, options: ConversionOptions, *, is_files: bool, workers: int
 ) -> ConversionPlan:
-    """What is to be done, by so many workers; `is_files` says that files of a store are written.
+    """Plan a conversion for a number of workers; `is_files`: files of a store are written.
 
     Raises:
-        NotFound: an operator is named that there is not.
-        Invalid: the parallelism is above the max parallelism, or not legal.
+        NotFound: the options name an unknown operator, or there is no state.
+        Invalid: the parallelism is above the max parallelism, or out of range.
     """
     metadata = source.metadata
     for uid in options.operators:
@@ -173,28 +174,28 @@ def _operator(
 
 
 def _cut(key_groups: KeyGroupRange, pieces: int) -> list[Span]:
-    """Ranges of about as many key groups, as many of them as there can be."""
+    """Up to `pieces` ranges of nearly the same number of key groups."""
     count = max(1, min(pieces, len(key_groups)))
     bounds = [key_groups.first + len(key_groups) * number // count for number in range(count + 1)]
     return [Span(bounds[at], bounds[at + 1] - 1) for at in range(count)]
 
 
 def _unpacked_bytes(part: StateSnapshot) -> int:
-    """About what all of a part is in memory."""
+    """Estimated bytes of a part in memory."""
     state_bytes = sum(handle.state_bytes for handle in part.handles.values())
     return state_bytes if part.kind == ENTRIES_KIND else state_bytes * _PACKED
 
 
 def _shares(size_bytes: int, least_bytes: int, parts: int, workers: int) -> int:
-    """Into how many pieces each of so many parts is cut, if every piece brings all of it here.
+    """The number of pieces of each part if every piece downloads the whole part.
 
-    No more than it takes for each worker to have one.
+    No more than it takes to give each worker one piece.
     """
     return min(_ceil(size_bytes, least_bytes), -(-workers // parts))
 
 
 def _even(size_bytes: int, workers: int) -> int:
-    """Into how many pieces so much is cut: as many for each worker, so that none waits for long."""
+    """The number of pieces for a size: a multiple of the workers, so that they end together."""
     pieces = _ceil(size_bytes, _PIECE_BYTES)
     if pieces > workers:
         return -(-pieces // workers) * workers

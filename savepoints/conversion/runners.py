@@ -1,4 +1,4 @@
-"""Doing pieces of work: in this process, or in several processes of this machine."""
+"""Runners of pieces: in this process, or in several processes of this machine."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ __all__ = ["InProcess", "Runner", "WorkerProcesses", "usual_workers"]
 
 
 class Runner(Protocol):
-    """Does pieces of work, and answers what came of each, in any order."""
+    """Executes pieces, and yields their results in any order."""
 
     @property
     def workers(self) -> int:
-        """How many pieces it does at a time, as far as it is known."""
+        """The number of pieces that it executes at a time, as far as it is known."""
         ...
 
     def run(
         self, work: PieceWorker, tasks: Sequence[PieceTask]
     ) -> Iterator[tuple[PieceTask, PieceResult]]:
-        """Do all of them. At the first that fails no others are begun.
+        """Execute all tasks. After the first failure no other is begun.
 
         Raises:
-            HoldfastError: that of a piece that failed.
+            HoldfastError: the error of the piece that failed.
         """
         ...
 
 
 class InProcess:
-    """In this process, one after the other."""
+    """Executes pieces in this process, one after the other."""
 
     @property
     def workers(self) -> int:
@@ -52,21 +52,21 @@ class InProcess:
     def run(
         self, work: PieceWorker, tasks: Sequence[PieceTask]
     ) -> Iterator[tuple[PieceTask, PieceResult]]:
-        """Do all of them."""
+        """Execute all tasks."""
         for task in tasks:
             yield task, work.do(task)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerProcesses:
-    """In so many processes of this machine."""
+    """Executes pieces in a number of processes of this machine."""
 
     workers: int
 
     def run(
         self, work: PieceWorker, tasks: Sequence[PieceTask]
     ) -> Iterator[tuple[PieceTask, PieceResult]]:
-        """Do all of them, so many at a time."""
+        """Execute all tasks, `workers` at a time."""
         workers = min(self.workers, len(tasks))
         if workers <= 1:
             yield from InProcess().run(work, tasks)
@@ -79,7 +79,7 @@ class WorkerProcesses:
         )
         is_done = False
         try:
-            with _begun_deaf():
+            with _sigint_blocked():
                 futures = {pool.submit(_do, task): task for task in tasks}
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -95,25 +95,25 @@ class WorkerProcesses:
         finally:
             if not is_done:
                 for process in list((pool._processes or {}).values()):
-                    # There is no other way to end what is begun: in 3.14 it is terminate_workers.
+                    # Running tasks cannot be cancelled; Python 3.14 has terminate_workers for this.
                     process.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def usual_workers() -> int:
-    """As many as there are cores for this process."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def _begun_deaf() -> Iterator[None]:
-    """Processes that are begun meanwhile do not hear Ctrl-C; this one hears it afterwards.
+def _sigint_blocked() -> Iterator[None]:
+    """Start processes with SIGINT blocked; this process handles a SIGINT afterwards.
 
-    A terminal sends it to all of them, and until `_begin` they would die of it with a traceback.
-    They inherit what is blocked here. Other threads of this process may still be given the signal,
-    so the main one also puts off what it does about it.
+    A terminal sends Ctrl-C to the whole process group, and until `_begin` a new process would die
+    of it with a traceback. It inherits the signal mask of this thread. The kernel may deliver the
+    signal to another thread of this process, so the main thread also defers its handler.
     """
-    resource_tracker.ensure_running()  # it unblocks the signal when it starts
+    resource_tracker.ensure_running()  # when it starts, it unblocks the signal in this thread
     heard: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     usual = (
@@ -134,16 +134,16 @@ _work: list[PieceWorker] = []
 
 
 def _begin(work: PieceWorker) -> None:
-    """In a new process: it ends when the one that began it ends, and not by Ctrl-C before."""
+    """Initialize a worker process: it ignores Ctrl-C, and exits when its parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent.sentinel,), daemon=True).start()
     _work[:] = [work]
 
 
-def _end_with(sentinel: int) -> None:
+def _exit_with_parent(sentinel: int) -> None:
     wait([sentinel])
     os._exit(1)
 

@@ -1,7 +1,7 @@
-"""One state in a snapshot as typed columns, to be read by parts of it, anywhere.
+"""One state of a snapshot as typed columns, in parts that any process can read.
 
-What is in the canonical form is handed on as its files have it, and of these only the row groups
-are read that can have what is wanted. All else goes through blocks.
+Files in the canonical form have these columns already: only row groups that can contain wanted
+keys are read. All other forms are read as blocks and converted.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ __all__ = ["KeySet", "KeyedColumns", "StateColumns", "UnkeyedColumns", "even_ran
 
 _Groups = tuple[int, int]
 _MISFITS = (ValueError, TypeError, LookupError, ArithmeticError)
-"""What Python raises for what is no key of a type."""
+"""What Python raises for a value that is not a key of the type."""
 
 
 class StateColumns(ABC):
-    """Rows of one state. Light and picklable, safe to use from any thread.
+    """Rows of one state. Light, picklable and safe to use from any thread.
 
-    A *place* is a key group, or for state without keys a slot.
+    A *place* is a key group, or a slot for state without keys.
     """
 
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Of the rows."""
+        """The schema of the rows."""
 
     @property
     @abstractmethod
     def places(self) -> _Groups:
-        """The first and the last place that there is."""
+        """The first and the last place."""
 
     @abstractmethod
     def parts(self, rows: int) -> list[_Groups]:
-        """Ranges of places with about so many rows each, that are worth to be read apart."""
+        """Ranges of places to read separately, with about this many rows each."""
 
     @abstractmethod
     def batches(self, places: _Groups, keys: KeySet | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of these places, in order; with `keys` only those of these keys.
+        """The rows of these places in order, or only those of `keys`.
 
         Raises:
             Corrupt: a file is missing or damaged; names it.
-            Unavailable: the storage did not answer, or this machine lacks what it takes.
+            Unavailable: the storage did not answer, or this machine cannot open the store.
         """
 
 
 class KeySet:
-    """Some keys of one type, by their ordered bytes, and their key groups. Picklable."""
+    """Keys of one type as ordered bytes, with their key groups. Picklable."""
 
     def __init__(self, keys: Schema, max_parallelism: int, wanted: Iterable[bytes]) -> None:
         form = KeyForm(keys)
@@ -78,18 +78,18 @@ class KeySet:
         hashes = form.hashes(data, len(self.encoded))
         found = key_groups(hashes, max_parallelism).tolist() if self.encoded else []
         self.groups: tuple[int, ...] = tuple(sorted(set(found)))
-        """The key groups that can have one, in order."""
+        """The key groups of the keys, sorted."""
 
     @staticmethod
     def encode(keys: Schema, given: Any) -> bytes | None:
-        """The bytes of a key as it is in its column or in JSON; None if it cannot be one."""
+        """The bytes of a key given as a value of its column or of JSON; None if it is not a key."""
         try:
             return KeyForm(keys).encoded(given)
         except (HoldfastError, pa.ArrowException, *_MISFITS):
             return None
 
     def within(self, places: _Groups) -> list[_Groups]:
-        """The ranges of key groups among these places that can have one."""
+        """The ranges of key groups within these places that can contain a key."""
         found: list[_Groups] = []
         for group in self.groups:
             if not places[0] <= group <= places[1]:
@@ -101,14 +101,14 @@ class KeySet:
         return found
 
     def has(self, encoded: pa.Array) -> Any:
-        """Of each of these ordered bytes whether it is one of the keys."""
+        """For each of these encoded keys, whether it is in the set."""
         wanted = pa.array(self.encoded, pa.large_binary())
         return pc.is_in(encoded.cast(pa.large_binary()), value_set=wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of a table in the canonical form, and what is in it."""
+    """A file of a table in the canonical form, and the description of its rows."""
 
     handle: Handle
     segment: SegmentInfo
@@ -118,10 +118,10 @@ class KeyedColumns(StateColumns):
     """A table of keyed state."""
 
     def __init__(self, reader: KeyedReader, table: KeyedTable) -> None:
-        """Reads the ends of files, where it must be known what their records have.
+        """Reads the footers of files if the type lets records lack fields.
 
         Raises:
-            Invalid: nobody has had a key, so there are no rows, and no types.
+            Invalid: no slot has had a key, so there are no rows, and the type of keys is unknown.
             Corrupt, Unavailable: as `batches`.
         """
         if reader.description.keys is None:
@@ -136,12 +136,14 @@ class KeyedColumns(StateColumns):
         if self._files and not self._is_complete:
             found = {is_complete_part(reader.folder, each.handle) for each in self._files}
             self._is_complete = found == {True}
-            if len(found) > 1:  # no type of column has both
+            # Some files have records with all fields and others do not: their columns differ, so
+            # rows are read as blocks and converted to one type.
+            if len(found) > 1:
                 self._files = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether it is known of each record that it has all fields that its type has."""
+        """Whether all records are known to have all fields of their type."""
         return self._is_complete
 
     @property
@@ -153,7 +155,7 @@ class KeyedColumns(StateColumns):
 
     @property
     def max_parallelism(self) -> int:
-        """How many key groups there are."""
+        """The number of key groups."""
         return self.reader.description.max_parallelism
 
     @property
@@ -165,7 +167,7 @@ class KeyedColumns(StateColumns):
         return 0, self.max_parallelism - 1
 
     def parts(self, rows: int) -> list[_Groups]:
-        """Of what is files of a store, or a log, what a slot has left: it is opened only once."""
+        """One part per slot for files of a store and for logs: each read opens the whole store."""
         if self._files is not None:
             segments = [each.segment for each in self._files]
             return even_ranges(_weights(segments, self.max_parallelism), rows)
@@ -227,7 +229,7 @@ class KeyedColumns(StateColumns):
 
 
 class UnkeyedColumns(StateColumns):
-    """A state without keys; its places are slots."""
+    """A state without keys. Its places are slots."""
 
     def __init__(self, reader: OperatorReader, table: UnkeyedTable) -> None:
         self.reader, self.table = reader, table
@@ -254,7 +256,7 @@ class UnkeyedColumns(StateColumns):
 
 
 def even_ranges(weights: Sequence[float], most: float) -> list[_Groups]:
-    """All places, in ranges of about equal weight, of which none has much more than `most`."""
+    """All places, in ranges of about equal weight, none much heavier than `most`."""
     total = sum(weights)
     count = max(1, min(len(weights), round(total / most)))
     ends = [0.0, *accumulate(weights)]
@@ -267,7 +269,7 @@ def even_ranges(weights: Sequence[float], most: float) -> list[_Groups]:
 
 
 def _weights(segments: Iterable[SegmentInfo], max_parallelism: int) -> list[float]:
-    """About how many rows each key group has, as if those of a segment were evenly spread."""
+    """Estimated rows of each key group: those of a segment are taken as evenly distributed."""
     weights = np.zeros(max_parallelism)
     for segment in segments:
         count = segment.last_group - segment.first_group + 1
@@ -277,7 +279,7 @@ def _weights(segments: Iterable[SegmentInfo], max_parallelism: int) -> list[floa
 
 
 def _files(reader: KeyedReader, table: KeyedTable) -> tuple[_File, ...] | None:
-    """The files of a table, in order of their key groups, if all of it is in the canonical form."""
+    """The files of a table by key group; None if some of it is not in the canonical form."""
     if any(part.kind != PARQUET_KIND for part in reader.parts):
         return None
     found: list[_File] = []
@@ -287,7 +289,7 @@ def _files(reader: KeyedReader, table: KeyedTable) -> tuple[_File, ...] | None:
             return None
         for segment in (segment for info in alike for segment in info.segments):
             if segment.handle not in part.handles:
-                return None  # who reads blocks says what is wrong
+                return None  # reading as blocks reports the missing handle
             found.append(_File(part.handles[segment.handle], segment))
     return tuple(found)
 

@@ -1,12 +1,12 @@
-"""Reading the tables of a snapshot without the job that it is of: as blocks, or typed columns.
+"""Reading the tables of a snapshot without its job: as blocks, or typed columns.
 
-What is in the neutral form or the canonical one comes straight from storage. What is files of a
-store, or has changed since its base was written, goes through a store that is opened for it, and
-closed with the reader. The snapshot itself is only read.
+Tables in the neutral or the canonical form are read straight from storage. Files of a store, and
+changes of a log over a base, are loaded into a store of their backend, which is closed with the
+reader. Nothing is written to the snapshot.
 
-This is what a restore does, table by table, so nothing is held for a job that might ask. Files of
-RocksDB are opened as a database where they are read: whoever reads a part fetches all that a slot
-has left, so there are no more parts of those than keep each worker busy.
+This is what a restore does, table by table, so that nothing is kept in memory for later. RocksDB
+files are opened as a database on the reading machine, which downloads all files of the slot: so
+there are only as many parts of such state as keep each worker busy.
 """
 
 from __future__ import annotations
@@ -68,11 +68,12 @@ __all__ = [
 ]
 
 _REPLAYING = "rocksdb"
-"""Through which backend changes are replayed where any would do: its state is not in memory."""
+"""The backend that replays changes where any would do: rocksdb keeps its state on disk, so a log
+that is longer than memory can be read."""
 
 
 class KeyedReader:
-    """The keyed state of an operator in a snapshot, to be read by the range of key groups.
+    """The keyed state of an operator in a snapshot, readable by ranges of key groups.
 
     Light and picklable; safe to use from any thread.
     """
@@ -84,10 +85,10 @@ class KeyedReader:
         folder: StateFolder,
         open_backend: OpenBackend = usual_backend,
     ) -> None:
-        """`parts` are those of all slots.
+        """`parts` are the parts of all slots.
 
         Raises:
-            Invalid, Corrupt: as `describe_keyed`; or none of them is of keyed state.
+            Invalid, Corrupt: as `describe_keyed`; or no part has keyed state.
         """
         found = describe_keyed(uid, parts)
         if found is None:
@@ -96,23 +97,23 @@ class KeyedReader:
         self._keyed = tuple(part for part in parts if part.kind in KEYED_KINDS)
         with_groups = [part for part in self._keyed if part.key_groups]
         self.parts: tuple[StateSnapshot, ...] = tuple(sorted(with_groups, key=_first_group))
-        """In order of their key groups."""
+        """Sorted by their key groups."""
         self.folder = folder
         self._open_backend = open_backend
 
     @property
     def key_groups(self) -> KeyGroupRange:
-        """All that there are."""
+        """All key groups."""
         return KeyGroupRange(0, self.description.max_parallelism - 1)
 
     def check_covers(self) -> None:
-        """Make sure that each key group is in one part, as a restore does; nothing is read.
+        """Make sure that each key group is in exactly one part, as a restore does; reads no state.
 
-        Readers do not ask: what is there can be shown, whatever else is missing.
+        Reading does not call this: the parts that exist can be shown even if others are missing.
 
         Raises:
             Invalid: a key group is in none, or in two; or the parts do not fit each other.
-            Corrupt: a part does not have what it says.
+            Corrupt: a part lacks handles that its attributes name.
         """
         read_snapshots(
             self._keyed,
@@ -123,18 +124,18 @@ class KeyedReader:
         )
 
     def open(self, key_groups: KeyGroupRange | None = None) -> OpenTables:
-        """The tables with what they have of some key groups; close it, as a context manager.
+        """Open the tables, restricted to some key groups; a context manager.
 
         Raises:
-            Invalid, Corrupt: what the parts say is damaged, or does not fit together.
+            Invalid, Corrupt: the attributes of the parts are damaged, or contradict each other.
         """
         wanted = self.key_groups if key_groups is None else key_groups
         return OpenTables(self, self.parts, wanted, self._open_backend)
 
     def open_each(self, key_groups: KeyGroupRange | None = None) -> Iterator[OpenTables]:
-        """The same part by part, in order of key groups: each is closed before the next is opened.
+        """As `open`, but part by part by key group, each closed before the next is opened.
 
-        So there is one store at a time on this machine. Raises as `open`.
+        At most one store is open at a time on this machine.
         """
         wanted = self.key_groups if key_groups is None else key_groups
         for part in self.parts:
@@ -142,7 +143,7 @@ class KeyedReader:
                 yield tables
 
     def is_whole(self, table: KeyedTable) -> bool:
-        """Whether all that there is of a table is in files that say that its records are whole.
+        """Whether all files of a table state that its records have all fields of their type.
 
         Raises:
             Corrupt: a file is missing or damaged; names it.
@@ -161,10 +162,10 @@ class KeyedReader:
         return True
 
     def form(self, table: KeyedTable) -> RowForm:
-        """How rows of a table are typed columns: those of docs/savepoint-format.md.
+        """The typed columns of a table, as in docs/savepoint-format.md.
 
         Raises:
-            Corrupt: it is not known of which type keys are.
+            Corrupt: the snapshot does not state the type of its keys.
         """
         return form_to_write(self.typed(table))
 
@@ -175,15 +176,15 @@ class KeyedReader:
 
 
 def form_to_write(typed: TypedTable) -> RowForm:
-    """How the rows of a table are typed columns, as they were written.
+    """The typed columns in which a table was written.
 
-    Where no record may lack a field, all have all of them.
+    If the type does not let a record lack a field, all records have all fields.
     """
     return RowForm(typed, is_complete=not may_lack_fields(typed.values))
 
 
 class OpenTables:
-    """Tables that are open for reading. Belongs to one thread; what it has opened is closed."""
+    """Tables that are open for reading, for one thread. `close` closes the stores it has opened."""
 
     def __init__(
         self,
@@ -201,23 +202,23 @@ class OpenTables:
                 self._parts.append(_OpenPart(reader, part, wanted, open_backend))
 
     def blocks(self, table: KeyedTable) -> Iterator[Block]:
-        """The rows of a table by ascending key group; the elements of a list in their order.
+        """The rows of a table by ascending key group; elements of a list in list order.
 
         Raises:
             Corrupt: a file is missing or damaged; names it.
-            Unavailable: the storage did not answer, or this machine lacks what it takes.
+            Unavailable: the storage did not answer, or this machine cannot open the store.
         """
         begun = self._read(table)
         self._begun.append(begun)
         return begun
 
     def batches(self, table: KeyedTable) -> Iterator[pa.RecordBatch]:
-        """The same rows in the columns of `KeyedReader.form`; raises as `blocks` does."""
+        """As `blocks`, in the columns of `KeyedReader.form`."""
         return self._reader.form(table).batches(self.blocks(table))
 
     def close(self) -> None:
-        """Close what was opened; what was begun to be read has ended."""
-        for begun in self._begun:  # whoever has not read to the end holds on to a store
+        """Close all stores; iterators that are not exhausted end."""
+        for begun in self._begun:  # a suspended iterator keeps its store open
             begun.close()
         for part in self._parts:
             part.close()
@@ -239,7 +240,7 @@ class OpenTables:
 
 
 class _OpenPart:
-    """What one slot has left. Its store is opened when the first table needs it."""
+    """The part of one slot. Its store is opened for the first table that needs one."""
 
     def __init__(
         self,
@@ -266,7 +267,8 @@ class _OpenPart:
         if len(pending) == 1:
             yield from pending[0].blocks()
             return
-        # A part keeps what it has of a table in two places only while nobody has asked for it.
+        # A slot that was restored from several parts keeps a table in several pieces until the job
+        # accesses its state.
         yield from in_order([block for each in pending for block in each.blocks() if block.count])
 
     def close(self) -> None:
@@ -284,7 +286,7 @@ class _OpenPart:
         return carried.pending(name)
 
     def _opened(self) -> Carried:
-        """What is in files of a store, or has changed, in a store that is opened for it."""
+        """A store with the files, and with what a log changes, loaded into it."""
         restored, description = self._restored, self._reader.description
         name = restored.files[0].backend if restored.files else _REPLAYING
         backend = self._open_backend(name)
@@ -308,30 +310,30 @@ class OperatorReader:
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """The slots that have left something."""
+        """The slots that have a part."""
         return tuple(sorted(part.slot or 0 for part in self._own()))
 
     def check_covers(self) -> None:
-        """Make sure that each slot is there once, as a restore does; nothing is read.
+        """Make sure that each slot has exactly one part, as a restore does; reads no state.
 
         Raises:
-            Invalid: one is there twice, or the parts do not fit each other.
-            Corrupt: a part does not have what it says.
+            Invalid: a slot has two parts, or the parts contradict each other.
+            Corrupt: a part lacks handles that its attributes name.
         """
         place = OperatorPlace(self.uid, 0, 1)
         read_operator_snapshots(of_all_slots(self._own()), self.folder, place)
 
     def tables(self) -> tuple[UnkeyedTable, ...]:
-        """Which there are; raises as `describe_operator_state`."""
+        """All tables; raises as `describe_operator_state`."""
         found = describe_operator_state(self.uid, self.parts)
         return () if found is None else found.tables
 
     def has(self, table: UnkeyedTable, slot: int) -> bool:
-        """Whether a slot has left such a table, which may be empty."""
+        """Whether the part of a slot has this table, which may be empty."""
         return any(part.slot == slot and self._of(part, table) for part in self._own())
 
     def blocks(self, table: UnkeyedTable, slot: int) -> Iterator[Block]:
-        """What a slot has of a table, in order.
+        """The rows that a slot has of a table, in order.
 
         Raises:
             Corrupt: a file is missing or damaged; names it.
@@ -353,7 +355,7 @@ class OperatorReader:
                 yield from piece.blocks(0, its.elements)
 
     def batches(self, table: UnkeyedTable, slot: int) -> Iterator[pa.RecordBatch]:
-        """The same rows as typed columns; raises as `blocks` does."""
+        """As `blocks`, as typed columns."""
         form = form_to_write(typed_state(self.uid, slot, table.info))
         return form.batches(self.blocks(table, slot))
 

@@ -1,12 +1,12 @@
-"""What tells whether two places have the same rows of a table, in whatever order they are there.
+"""Order-independent checksums of the rows of a table.
 
-Each row has a number of 64 bits that follows from its bytes: key, namespace, map key, place in its
-list, value, stamp. What is said of many rows is how many they are, and the sums of two such
-numbers; so it can be had of parts and added up. Key groups do not count: they follow from keys, and
-from the max parallelism, which may become another one.
+Each row is hashed to 64 bits from its key, namespace, map key, position in its list, value and
+stamp. A checksum is the number of rows and two sums over such hashes, so that checksums of parts
+can be added. Key groups are left out: they follow from keys and the max parallelism, which a
+conversion may change.
 
-Values of classes count as they come back from Parquet, since an older record may lack a field that
-is written there.
+Records of classes are hashed as they come back from Parquet: an older record may lack a field that
+its Parquet column has.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PRIMES = tuple(
 _MASK = (1 << 64) - 1
 _WORD_BYTES = 8
 _LONG_BYTES = 96
-"""Byte strings above this are hashed one by one; below, words of all of them at once."""
+"""Longer byte strings are hashed one by one; shorter ones all at once, by words."""
 _raw_items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _NUMBERS = {"int": WHOLE_NUMBERS, "float": FLOATS}
 _INTS = msgspec.msgpack.Decoder(list[int])
@@ -50,7 +50,7 @@ _FLOATS = msgspec.msgpack.Decoder(list[float])
 
 
 class RowSums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many rows, and two sums over them, each of 64 bits, in hexadecimal digits."""
+    """The number of rows, and two sums of 64 bits over their hashes, in hexadecimal digits."""
 
     rows: int = 0
     first: str = "0"
@@ -63,10 +63,10 @@ class RowSums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RowCounter:
-    """Adds up the rows of a table, block by block in the order in which they lie there.
+    """Sums the rows of a table, block by block in stored order.
 
-    With a `form`, values count as they come back from its typed columns: a record of a class that
-    was another one once may be written otherwise then, and is the same.
+    With a `form`, values are first converted to its typed columns and back: a record that was
+    written by an earlier version of its class may have other bytes, and is the same record.
     """
 
     def __init__(self, info: TableInfo, form: ValueForm | None = None) -> None:
@@ -77,14 +77,14 @@ class RowCounter:
 
     @property
     def sums(self) -> RowSums:
-        """Of all blocks so far."""
+        """The sums of all blocks so far."""
         return RowSums(self._rows, f"{self._first:x}", f"{self._second:x}")
 
     def add(self, block: Block) -> None:
-        """Take in a block.
+        """Add the rows of a block.
 
         Raises:
-            Corrupt: its values are not of the type that the table is described with.
+            Corrupt: its values are not of the type in the description of the table.
         """
         if block.count:
             numbers = self._numbers(block)

@@ -1,6 +1,6 @@
-"""What a snapshot has, as tables: which there are, by what it says of itself; nothing is read.
+"""The tables of a snapshot, described from its attributes alone; no state is read.
 
-For tools that look at state without the job that it is of. `table_reading` reads the tables.
+`readers` reads the rows of these tables.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ __all__ = [
 class KeyedTable:
     """A table of keyed state, over all slots.
 
-    There are several of one name where some slots had asked for a state by its new types, and
-    others had not asked for it yet: `other` counts them.
+    Several tables have one name if some slots had migrated a state to new types, and others had
+    not accessed it yet. `other` numbers the tables of one name from 0.
     """
 
     info: TableInfo
     """How it is written, without segments."""
     other: int
     rows: int | None
-    """How many rows there are: values, elements of lists, entries of maps, timers. None: nobody
-    knows without reading it."""
+    """The number of values, elements of lists, entries of maps or timers. None if only reading the
+    state can tell."""
     size_bytes: int | None
-    """What it takes in storage, where it does not share files with others."""
+    """Its bytes in storage; None if it shares files with other tables."""
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class KeyedDescription:
     uid: str
     max_parallelism: int
     keys: Schema | None
-    """The type of keys; None if no slot had any."""
+    """The type of keys; None if no slot had a key."""
     tables: tuple[KeyedTable, ...]
     """In order of their names."""
 
@@ -75,7 +75,7 @@ class KeyedDescription:
 
 @dataclass(frozen=True, slots=True)
 class UnkeyedTable:
-    """A state without keys, or one of several pieces of it in other types, over all slots."""
+    """A state without keys, or the part of it that has one of several types, over all slots."""
 
     info: OperatorTable
     """How it is written, without segments."""
@@ -105,11 +105,11 @@ class OperatorDescription:
 
 
 def describe_keyed(uid: str, parts: Iterable[StateSnapshot]) -> KeyedDescription | None:
-    """What the parts of an operator say of its keyed state; None if none of them has such.
+    """The keyed state of an operator, from the attributes of its parts; None if it has none.
 
     Raises:
         Corrupt: a part does not have the shape of its kind.
-        Invalid: the parts do not fit each other, or are another operator's.
+        Invalid: the parts contradict each other, or belong to another operator.
     """
     found = _Keyed(uid)
     for part in parts:
@@ -119,7 +119,7 @@ def describe_keyed(uid: str, parts: Iterable[StateSnapshot]) -> KeyedDescription
 
 
 def describe_operator_state(uid: str, parts: Iterable[StateSnapshot]) -> OperatorDescription | None:
-    """Likewise of its state without keys.
+    """The state without keys of an operator, from the attributes of its parts; None if none.
 
     Raises:
         Corrupt: a part does not have the shape of its kind.
@@ -146,7 +146,7 @@ def describe_operator_state(uid: str, parts: Iterable[StateSnapshot]) -> Operato
 
 
 class _Keyed:
-    """Gathers what the parts of one operator say."""
+    """Collects the descriptions in the parts of one operator."""
 
     def __init__(self, uid: str) -> None:
         self._uid = uid
@@ -157,7 +157,7 @@ class _Keyed:
         self._max_parallelism: int | None = None
 
     def add(self, part: StateSnapshot) -> None:
-        """Take in what a part says."""
+        """Add the description in a part."""
         attributes = attributes_of(part, self._uid)
         if self._max_parallelism not in (None, attributes.max_parallelism):
             raise Invalid(
@@ -170,7 +170,7 @@ class _Keyed:
         self._add_tables(part, attributes)
 
     def described(self) -> KeyedDescription | None:
-        """What they say together."""
+        """All that was added, as one description."""
         if self._max_parallelism is None:
             return None
         tables = []
@@ -222,7 +222,7 @@ def _size_bytes(names: Iterable[str], handles: dict[str, Handle]) -> int:
 
 
 def operator_attributes(uid: str, part: StateSnapshot) -> OperatorAttributes:
-    """What a snapshot of state without keys says of itself.
+    """The attributes of one slot's snapshot of state without keys.
 
     Raises:
         Corrupt: it does not have the shape of its kind.

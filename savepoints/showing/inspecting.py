@@ -1,4 +1,4 @@
-"""What is in a snapshot: operators, their states, how much there is, and how evenly it lies."""
+"""The content of a snapshot: operators, states, types, sizes and skew."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SHOWN_GROUPS = 3
 
 
 class Skew(msgspec.Struct, frozen=True):
-    """How evenly rows lie in key groups, and in as many slots as there were."""
+    """The distribution of rows over key groups, and over the slots of the job."""
 
     groups_used: int
     fullest: tuple[tuple[int, int], ...]
-    """The key groups with most rows, each with their number."""
+    """The key groups with most rows, each with the number of its rows."""
     of_mean: float
-    """Rows of the fullest key group, by those of the mean one: 1 is even."""
+    """Rows of the fullest key group, divided by the mean over key groups: 1 is even."""
     slot_of_mean: float
-    """Likewise of the fullest slot."""
+    """Rows of the fullest slot, divided by the mean over slots."""
 
 
 class InspectedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class InspectedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InspectedOperator(msgspec.Struct, frozen=True):
-    """An operator, and what all of it takes in storage."""
+    """An operator, and the bytes of its state in storage."""
 
     uid: str
     parallelism: int
@@ -74,7 +74,7 @@ class InspectedSnapshot(msgspec.Struct, frozen=True):
 
 
 def _silent(rows: int) -> None:
-    """Nobody wants to know."""
+    """Ignore progress."""
 
 
 def inspect(
@@ -83,12 +83,12 @@ def inspect(
     is_quick: bool = False,
     tell: Callable[[int], None] = _silent,
 ) -> InspectedSnapshot:
-    """What is in it. Quick is without reading state: then not all numbers are known.
+    """Describe a snapshot. `is_quick` reads no state: then not all numbers are known.
 
-    `tell` is told of rows as they are read.
+    `tell` is called with the number of rows read since the last call.
 
     Raises:
-        Corrupt: it is damaged; names what.
+        Corrupt: a part is damaged; names it.
         Unavailable: the storage did not answer.
     """
     metadata = snapshot.metadata
@@ -135,7 +135,7 @@ def _operator(
 def _counted(
     reader: KeyedReader, tell: Callable[[int], None]
 ) -> Sequence[npt.NDArray[np.int64] | None]:
-    """The rows of each table by key group."""
+    """The number of rows of each table by key group."""
     found = [np.zeros(0, np.int64) for _ in reader.description.tables]
     for tables in reader.open_each():
         for number, table in enumerate(reader.description.tables):
@@ -199,7 +199,7 @@ def _unkeyed(table: UnkeyedTable) -> InspectedState:
 
 
 def type_of(schema: Schema) -> str:
-    """A type as people write it, such as `list[int]` or `Order(id: int, total: float)`."""
+    """A type as text, such as `list[int]` or `Order(id: int, total: float)`."""
     kind = str(schema["type"])
     if kind in ("enum", "literal", "recursive"):
         name = schema.get("name", "").rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Rows of a state, for people and programs: as Python values, whatever they are stored as."""
+"""Rows of a state as plain Python values, from any stored form."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _KEYED, _OPERATOR = "keyed", "operator"
 def choose_operator(
     snapshot: StoredSnapshot, uid: str | None, state: str | None = None, kind: str | None = None
 ) -> str:
-    """The operator that is named, or the only one that can be meant.
+    """The given operator; without a uid, the only one that fits.
 
-    With the name or kind of a state it is the only one that has such; without, the only one that
-    has keyed state, as what sinks keep is rarely meant.
+    Given the name or kind of a state, operators with such a state fit. Otherwise those with keyed
+    state fit: the state of sinks, which has no keys, is rarely of interest.
 
     Raises:
-        NotFound: there is none of this uid; names those that there are.
-        Invalid: none is named, and there are several.
+        NotFound: there is no operator of this uid; names the known ones.
+        Invalid: no uid is given, and several operators fit.
     """
     if uid is not None:
         snapshot.check_uid(uid)
@@ -63,7 +63,7 @@ def choose_operator(
 
 
 def _states(snapshot: StoredSnapshot, uid: str) -> set[tuple[str, str]]:
-    """The names and kinds of what an operator has left."""
+    """The names and kinds of the states of an operator."""
     reader = snapshot.keyed(uid)
     keyed = () if reader is None else reader.description.tables
     there = {(table.name, _KEYED) for table in keyed}
@@ -73,11 +73,11 @@ def _states(snapshot: StoredSnapshot, uid: str) -> set[tuple[str, str]]:
 def choose_state(
     snapshot: StoredSnapshot, uid: str, name: str | None, kind: str | None = None
 ) -> tuple[str, str]:
-    """The name and kind (`keyed`, `operator`) of the state that is named, or of the only one.
+    """The name and kind (`keyed`, `operator`) of the given state; without a name, of the only one.
 
     Raises:
-        NotFound: there is none of this name and kind; names those that there are.
-        Invalid: it may be one of several, or there is no such kind.
+        NotFound: there is no state of this name and kind; names the known ones.
+        Invalid: several states fit, or there is no such kind.
     """
     there = _states(snapshot, uid)
     if kind not in (None, _KEYED, _OPERATOR):
@@ -113,13 +113,14 @@ def choose_state(
 def rows_of(
     snapshot: StoredSnapshot, uid: str, state: tuple[str, str], key: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The rows of `choose_state`, each by the names of its columns (docs/savepoint-format.md).
+    """The rows of a state from `choose_state`, by column name (docs/savepoint-format.md).
 
-    With a key, as text or JSON, those of that key: only its key group is read. What has no type of
-    its own is decoded; pickles are not. Maps whose keys are not text are lists of pairs.
+    With `key`, as text or JSON, only the rows of that key, of which only the key group is read.
+    Values stored as MessagePack are decoded, pickles are not. Maps whose keys are not text become
+    lists of pairs.
 
     Raises:
-        Invalid: the text is no such key, or the state has no keys.
+        Invalid: the text is not a key of the state's type, or the state has no keys.
         Corrupt: a file is missing or damaged; names it.
     """
     name, kind = state
@@ -153,7 +154,7 @@ def _keyed(reader: KeyedReader, table: KeyedTable, key: str | None) -> Iterator[
 
 
 def _with_key(blocks: Iterable[Block], encoded: bytes | None) -> Iterator[Block]:
-    """The rows of one key, or of all for None."""
+    """The rows of one encoded key; None for all rows."""
     for block in blocks:
         if encoded is None:
             yield block
@@ -184,7 +185,7 @@ def _values(column: pa.Array, field: pa.Field) -> list[Any]:
 
 
 def _decoded(value: Any, kind: pa.DataType) -> Any:
-    """A value with the parts that are MessagePack decoded, and maps as JSON can have them."""
+    """A value with its MessagePack parts decoded, and maps in a form that JSON can express."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -204,12 +205,12 @@ def _part(value: Any, field: pa.Field) -> Any:
 
 
 def unpacked(data: bytes | None) -> Any:
-    """A value that was kept as MessagePack."""
+    """Decode a value that is stored as MessagePack."""
     if data is None:
         return None
     try:
         return _in_pairs(msgspec.msgpack.decode(data))
-    except UNREADABLE:  # it may be that some map has maps as keys, which no dict can
+    except UNREADABLE:  # some map may have maps as keys, which a dict cannot have
         pass
     try:
         return _piece(msgspec.Raw(data))
@@ -218,7 +219,7 @@ def unpacked(data: bytes | None) -> Any:
 
 
 def _in_pairs(value: Any) -> Any:
-    """With dicts of which not every key is text as lists of pairs, as JSON has no such keys."""
+    """Turn dicts with keys that are not text into lists of pairs: JSON has text keys only."""
     if isinstance(value, dict):
         entries = [(_in_pairs(key), _in_pairs(each)) for key, each in value.items()]
         return dict(entries) if all(isinstance(key, str) for key in value) else entries
@@ -228,22 +229,22 @@ def _in_pairs(value: Any) -> Any:
 
 
 def _piece(data: msgspec.Raw) -> Any:
-    """The same, of MessagePack in which there are maps as keys: a level of it after the other."""
+    """Decode MessagePack with maps as keys, level by level."""
     packed = bytes(data)
     size, width = _map_of(packed)
     if width:
-        flat = b"\xdd" + (2 * size).to_bytes(4, "big") + packed[width:]  # an array of as many
+        flat = b"\xdd" + (2 * size).to_bytes(4, "big") + packed[width:]  # as an array
         parts = [_piece(each) for each in _pieces.decode(flat)]
         entries = list(zip(parts[::2], parts[1::2], strict=True))
         return dict(entries) if all(isinstance(key, str) for key in parts[::2]) else entries
     try:
         return [_piece(each) for each in _pieces.decode(packed)]
-    except UNREADABLE:  # it is no array
+    except UNREADABLE:  # not an array
         return msgspec.msgpack.decode(packed)
 
 
 def _map_of(packed: bytes) -> tuple[int, int]:
-    """How many entries a map has, and how many bytes say so; none of these if it is no map."""
+    """The number of entries of a map and the length of its header; zeros if it is not a map."""
     first = packed[0]
     if _FIX_MAP <= first < _FIX_MAP + 16:
         return first - _FIX_MAP, 1
@@ -253,5 +254,5 @@ def _map_of(packed: bytes) -> tuple[int, int]:
 
 _FIX_MAP = 0x80
 _MAPS = {0xDE: 3, 0xDF: 5}
-"""What maps begin with in MessagePack, and the bytes of that with their number of entries."""
+"""First bytes of maps in MessagePack, and the length of their headers."""
 _pieces = msgspec.msgpack.Decoder(list[msgspec.Raw])

@@ -1,6 +1,7 @@
-"""What somebody wants of a state, as far as it says where to look: keys, and key groups.
+"""Selections of rows by key and key group, from options and from pushed-down filters.
 
-It leaves out what cannot be wanted, and decides nothing: whoever asked looks at every row again.
+A selection only narrows what is read: it may keep rows that a filter rejects, and never drops one
+that it accepts. Spark applies its filters to every row again.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _MOST_KEYS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Keys, if only some are wanted, and the places that are. Picklable."""
+    """The wanted keys, None for all, and the first and last wanted place. Picklable."""
 
     keys: KeySet | None = None
     first: int | None = None
     last: int | None = None
 
     def and_also(self, other: Selection) -> Selection:
-        """What is wanted by both, as far as that can be said by one."""
+        """A selection that contains the intersection of both."""
         firsts = [each for each in (self.first, other.first) if each is not None]
         lasts = [each for each in (self.last, other.last) if each is not None]
         return Selection(
@@ -49,7 +50,7 @@ class Selection:
         )
 
     def of(self, parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Of these ranges of places what can have something that is wanted."""
+        """These ranges of places, cut to those that can contain wanted rows."""
         found = []
         for first, last in parts:
             low = first if self.first is None else max(first, self.first)
@@ -60,10 +61,10 @@ class Selection:
 
 
 def asked_for(columns: StateColumns, options: Mapping[str, str | None]) -> Selection:
-    """What is wanted by the options `key`, `keys` and `keyGroups`, which are texts.
+    """The selection of the options `key`, `keys` and `keyGroups`, which are texts.
 
     Raises:
-        Invalid: one cannot be read, or is of no such state.
+        Invalid: an option cannot be parsed, or does not fit the state.
     """
     key, keys, groups = (options.get(name) for name in ("key", "keys", "keyGroups"))
     if key is not None and keys is not None:
@@ -96,13 +97,13 @@ def asked_for(columns: StateColumns, options: Mapping[str, str | None]) -> Selec
 
 
 def given_key(schema: Schema, given: Any, *, is_text: bool) -> bytes:
-    """The bytes of a key that was given as text or JSON, or as a part of JSON.
+    """The encoded bytes of a key that is given as text or JSON, or as a part of JSON.
 
-    Text between double quotes is JSON, also of keys that are texts. Bytes are in base64 in JSON, as
-    they are where they are shown, and else the text itself, or digits behind `0x`.
+    Text in double quotes is JSON, also for keys of type text. Bytes are base64 in JSON, as in the
+    output of `show`; as text they are taken literally, or as hexadecimal digits after `0x`.
 
     Raises:
-        Invalid: it is no key of this type.
+        Invalid: it is not a key of this type.
     """
     for each in _readings(schema, given) if is_text else [_of_json(schema, given)]:
         encoded = KeySet.encode(schema, each)
@@ -116,7 +117,7 @@ def given_key(schema: Schema, given: Any, *, is_text: bool) -> bytes:
 
 
 def _readings(schema: Schema, text: str) -> list[Any]:
-    """What a text may mean, the likeliest first."""
+    """The possible readings of a text, the most likely first."""
     value = _json(text)
     if value is not text and (schema["type"] != "str" or isinstance(value, str)):
         return [_of_json(schema, value), text]
@@ -127,7 +128,7 @@ def _readings(schema: Schema, text: str) -> list[Any]:
 
 
 def _of_json(schema: Schema, value: Any) -> Any:
-    """The value with what JSON has no form for; what does not fit stays as it is."""
+    """A JSON value as one of the type, such as bytes from base64; unchanged if it does not fit."""
     match schema, value:
         case {"type": "bytes"}, str():
             return _decoded(value)
@@ -151,7 +152,7 @@ def _of_parts(parts: Mapping[str, Schema], value: list[Any] | dict[str, Any]) ->
 
 
 def _of_member(members: Sequence[Schema], value: Any) -> Any:
-    """The value as that of the first member of a union that it would be another one of."""
+    """The value as the first member of a union that reads it differently than JSON does."""
     if isinstance(value, str) and {"type": "str"} in members:
         return value
     for member in members:
@@ -162,7 +163,7 @@ def _of_member(members: Sequence[Schema], value: Any) -> Any:
 
 
 def _decoded(text: str) -> bytes | str:
-    """What base64 stands for; the text if it is none."""
+    """The bytes that base64 encodes; the text itself if it is not base64."""
     try:
         return b64decode(text, validate=True)
     except ValueError:
@@ -170,7 +171,7 @@ def _decoded(text: str) -> bytes | str:
 
 
 def _json(text: str) -> Any:
-    """What a text is as JSON; itself if it is none."""
+    """The value of a JSON text; the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -182,7 +183,7 @@ def select(
     equal: Mapping[Path, Sequence[Any]],
     bounds: tuple[int | None, int | None],
 ) -> Selection:
-    """What is wanted where columns are to have one of some values, and places lie within bounds."""
+    """The selection for columns that must equal one of some values, and for bounds of places."""
     keys = None
     if isinstance(columns, KeyedColumns):
         encoded = _keys(columns.keys, equal)
@@ -192,7 +193,7 @@ def select(
 
 
 def _keys(schema: Schema, equal: Mapping[Path, Sequence[Any]]) -> list[bytes] | None:
-    """The keys that are wanted, by their bytes; None if it does not say, or they are too many."""
+    """The encoded keys that the filters allow; None if all, or too many to list."""
     shown = _shown(schema, (_KEY,), equal)
     if shown is None or len(shown) > _MOST_KEYS:
         return None
@@ -206,7 +207,7 @@ def _keys(schema: Schema, equal: Mapping[Path, Sequence[Any]]) -> list[bytes] | 
 
 
 def _shown(schema: Schema, path: Path, equal: Mapping[Path, Sequence[Any]]) -> Sequence[Any] | None:
-    """The values that a column, or a field of one, may have; of a struct all combinations."""
+    """The values that filters allow in a column or field; all combinations for a struct."""
     if path in equal:
         return equal[path]
     parts = dict(_parts(schema))
@@ -220,7 +221,7 @@ def _shown(schema: Schema, path: Path, equal: Mapping[Path, Sequence[Any]]) -> S
 
 
 def _parts(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """The fields of the struct that a key is in its column, if it is one."""
+    """The fields of a key whose column is a struct; none for other keys."""
     match schema:
         case {"type": "tuple", "items": list(items)}:
             for place, item in enumerate(items):

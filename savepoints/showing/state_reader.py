@@ -1,4 +1,4 @@
-"""State of a checkpoint or savepoint as columns of Arrow: without the job, and without Spark."""
+"""`read_state`: the state of a checkpoint or savepoint as Arrow columns, without job or Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DOMAINS = ("event", "processing")
 
 
 class _NoKey:
-    """What `key` is when none is meant: None may be a key."""
+    """The default of `key`: None may be a key."""
 
     def __repr__(self) -> str:
         return "every key"
@@ -44,25 +44,23 @@ def read_state(  # noqa: PLR0913 - all by name, and most are left out
 ) -> pa.RecordBatchReader:
     """The rows of one state of an operator, in the columns of docs/savepoint-format.md.
 
-    They are read as they are asked for, a batch at a time: `read_all()` makes a table of them,
-    `read_pandas()` a DataFrame of pandas. Every byte is checked. Nothing is changed, nothing is
-    unpickled.
+    Batches are read lazily: `read_all()` makes a table of them, `read_pandas()` a DataFrame of
+    pandas. All checksums are verified. Nothing is written and nothing is unpickled.
 
     Args:
         path: the folder of a savepoint or a checkpoint, a path or a URL.
-        operator: its uid.
-        state: the name of the state; or instead
-        timers: which timers: "event" or "processing".
+        operator: the uid of the operator.
+        state: the name of the state. Give either this or `timers`.
+        timers: "event" or "processing", for the timers of that domain.
         key: only this key; a tuple where several columns make the key.
         keys: only these keys.
-        key_groups: only the key groups from the first to the last of these two; for state without
-            keys these are slots.
-        kind: "keyed" or "operator", where a keyed state and one without keys have one name.
-        storage_options: for the storage that the path is in.
+        key_groups: only these key groups, first and last inclusive; slots for state without keys.
+        kind: "keyed" or "operator", if a keyed state and one without keys share a name.
+        storage_options: options of the storage of the path.
 
     Raises:
-        NotFound: there is no such savepoint, operator or state; names those that there are.
-        Invalid: an argument cannot be what it is.
+        NotFound: there is no such snapshot, operator or state; names the known ones.
+        Invalid: an argument is not valid for this state.
         Corrupt: a file is missing or damaged; also while rows are read.
         Unavailable: the storage did not answer; also while rows are read.
     """
@@ -79,10 +77,10 @@ def read_state(  # noqa: PLR0913 - all by name, and most are left out
 
 
 def timers_name(state: str | None, timers: str | None) -> str:
-    """The name of a table: of a state, or of the timers of a domain.
+    """The name of the table of a state, or of the timers of a domain.
 
     Raises:
-        Invalid: neither is said, or both are, or there is no such domain.
+        Invalid: none or both are given, or there is no such domain.
     """
     if (state is None) == (timers is None):
         raise Invalid(
@@ -104,9 +102,9 @@ def state_of(
     """The rows of one state.
 
     Raises:
-        NotFound: there is no such operator or state; names those that there are.
-        Invalid: there are two of this name, or two kinds of records in it.
-        Corrupt, Unavailable: what is there cannot be read.
+        NotFound: there is no such operator or state; names the known ones.
+        Invalid: two states have this name, or the state is stored in two types.
+        Corrupt, Unavailable: the state cannot be read.
     """
     if kind not in (None, "keyed", "operator"):
         raise Invalid("there is no such kind of state", expected="keyed or operator", found=kind)

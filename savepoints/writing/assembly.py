@@ -1,4 +1,4 @@
-"""Putting a savepoint together out of parts that were written by whoever, and committing it."""
+"""Assembling a savepoint from written parts, and committing it."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ __all__ = [
 
 _TRIES = 3
 UnkeyedTableRows = tuple[UnkeyedRows, pa.Table, RowColumns]
-"""A state without keys that is new, and its rows."""
+"""A new state without keys, its rows, and the columns of these."""
 
 
 @dataclass(frozen=True)
 class AttemptTarget:
-    """The target of one attempt to write tables: its files have names that no other attempt has.
+    """The target of one attempt to write tables, with file names that no other attempt uses.
 
-    Spark may run a task twice, also at the same time, and one that was given up may go on for a
-    while; one attempt counts, and what others have left by then is deleted before the savepoint
-    is committed.
+    Spark may run a task twice, even at the same time, and an attempt that it has given up may go on
+    for a while. One attempt counts; files of the others are deleted before the savepoint is
+    committed.
     """
 
     folder: SavepointFolder
@@ -62,18 +62,18 @@ class AttemptTarget:
 
     @classmethod
     def begin(cls, folder: SavepointFolder) -> AttemptTarget:
-        """Another one."""
+        """The target of a new attempt."""
         return cls(folder, folder.storage.entropy.token()[:8])
 
     def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
-        """A file of the table."""
+        """Begin a file of a table."""
         stem = path.removesuffix(".parquet")
         return self.folder.table_file(checkpoint_id, f"{stem}-{self.token}.parquet")
 
     def segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
-        """A file for anything else; there is none, where all is tables."""
+        """Begin a file for segments that are not tables; creates none if there are no segments."""
         return self.folder.segments(checkpoint_id, label, compression=compression)
 
     shared_segments = log_segments = segments
@@ -84,9 +84,9 @@ def join_parts(
     key_groups: Sequence[KeyGroupRange],
     written: Mapping[int, Iterable[StateSnapshot]],
 ) -> tuple[StateSnapshot, ...]:
-    """The keyed state of an operator: a part for each of these ranges, whether it has rows or not.
+    """The keyed state of an operator: one part for each of these ranges, also for empty ones.
 
-    `attributes` say what there is, without segments; `written` has what was written of a range.
+    `attributes` describe the tables without segments; `written` has the snapshots of each range.
     """
     parts = []
     for number, groups in enumerate(key_groups):
@@ -115,13 +115,13 @@ def write_unkeyed(
     target: SnapshotTarget,
     checkpoint_id: int,
 ) -> tuple[StateSnapshot, ...]:
-    """Write the state without keys of an operator, which is little; answers a part a slot.
+    """Write the state without keys of an operator, which is small; returns one part for each slot.
 
-    A new operator has one slot: whoever restores it deals that out.
+    A new operator gets one slot: a restore redistributes its state.
 
     Raises:
-        Invalid: a row does not fit.
-        Corrupt, Unavailable: what is stored cannot be read.
+        Invalid: a row does not fit its type.
+        Corrupt, Unavailable: stored state cannot be read.
     """
     kept = operator.kept_unkeyed
     if not kept and not new:
@@ -177,10 +177,10 @@ def copy_part(
 
 
 def clean_and_commit(folder: SavepointFolder, metadata: CheckpointMetadata) -> None:
-    """Delete what the savepoint does not need, such as files of attempts that were lost; commit.
+    """Delete files that the savepoint does not refer to, such as those of lost attempts; commit.
 
     Raises:
-        Unavailable: the storage did not answer, often enough; it may be committed.
+        Unavailable: the storage did not answer, several times; the commit may have happened.
     """
     needed = metadata.files()
     folder.delete_own(lambda file: file not in needed)

@@ -1,6 +1,6 @@
-"""What a savepoint is to become: operators and states that stay, go, are renamed, or are new.
+"""Changes to a savepoint: operators and states that are kept, dropped, renamed or added.
 
-It says so and checks that it can be; nobody has to read or write any state for that.
+Collects and checks them without reading or writing state.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ __all__ = ["NewState", "OperatorChanges", "SavepointChanges"]
 
 _KEYED, _OPERATOR = _KINDS = ("keyed", "operator")
 _State = tuple[str, str]
-"""A stored state: its kind, and the name that it was stored under."""
+"""A stored state: its kind and its stored name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewState:
-    """State that is written from a DataFrame."""
+    """A state that is written from a DataFrame."""
 
     frame: Any
     table: TableInfo | OperatorTable
     columns: RowColumns
     descriptor: Any = None
     rows: UnkeyedRows | None = None
-    """What makes its rows, of a state without keys."""
+    """The encoder of its rows, for a state without keys."""
 
     @property
     def name(self) -> str:
@@ -47,14 +47,14 @@ class NewState:
 
 @dataclass
 class OperatorChanges:
-    """One operator: what of a stored one stays, under which names, and what is new."""
+    """The changes to one operator: states to keep, and under which names, and new states."""
 
     uid: str
     keyed: KeyedReader | None = None
     unkeyed: OperatorReader | None = None
     where: str = ""
     keys: Schema | None = None
-    """The type of its keys, as far as it is known."""
+    """The type of its keys; None if unknown."""
     dropped: set[_State] = field(default_factory=set)
     renamed: dict[_State, str] = field(default_factory=dict)
     new_keyed: dict[str, NewState] = field(default_factory=dict)
@@ -62,10 +62,10 @@ class OperatorChanges:
 
     @property
     def kept_tables(self) -> list[tuple[KeyedTable, TableInfo]]:
-        """The stored tables that stay, and as what.
+        """The stored tables to keep, each with its new description.
 
         Raises:
-            Invalid: some stay, and the stored parts do not have each key group once.
+            Invalid: a key group is missing from the stored parts, or in two of them.
         """
         names = self._names(_KEYED)
         kept = [
@@ -79,7 +79,7 @@ class OperatorChanges:
 
     @property
     def kept_unkeyed(self) -> list[tuple[UnkeyedTable, OperatorTable]]:
-        """The stored states without keys that stay, and as what."""
+        """The stored states without keys to keep, each with its new description."""
         names, tables = self._names(_OPERATOR), self._unkeyed_tables
         return [
             (table, msgspec.structs.replace(table.info, name=names[table.name]))
@@ -88,10 +88,10 @@ class OperatorChanges:
         ]
 
     def put(self, state: NewState) -> None:
-        """Let a state be a new one, whatever was called so before.
+        """Add a new state, in place of any state of this name.
 
         Raises:
-            Invalid: it has no time to live, and that which it takes the place of has.
+            Invalid: the new state has no time to live, and the one that it replaces has.
         """
         is_keyed = isinstance(state.table, TableInfo)
         kind = _KEYED if is_keyed else _OPERATOR
@@ -111,11 +111,11 @@ class OperatorChanges:
         (self.new_keyed if is_keyed else self.new_unkeyed)[state.name] = state
 
     def drop(self, name: str, kind: str | None = None) -> None:
-        """Leave out a state, stored or new.
+        """Drop a state, stored or new.
 
         Raises:
-            NotFound: there is none of this name, and kind; names those that there are.
-            Invalid: there are two, with keys and without, or there is no such kind.
+            NotFound: there is no state of this name and kind; names the known ones.
+            Invalid: a state with keys and one without have this name, or there is no such kind.
         """
         its_kind = self._kind_of(name, kind)
         self.dropped |= self._called(name, its_kind)
@@ -124,12 +124,11 @@ class OperatorChanges:
             self.keys = None if self.keyed is None else self.keyed.description.keys
 
     def rename(self, old: str, new: str, kind: str | None = None) -> None:
-        """Have a stored state be called otherwise.
+        """Rename a stored state.
 
         Raises:
-            NotFound: there is none of the old name.
-            Invalid: there is one of the new name, no state can be called so, or it is a new state;
-                or as `drop`.
+            NotFound: there is no state of the old name.
+            Invalid: the new name is taken or not allowed, or the state is a new one; or as `drop`.
         """
         its_kind = self._kind_of(old, kind)
         if old.startswith("_") or new.startswith("_") or not new:
@@ -166,7 +165,7 @@ class OperatorChanges:
         return self.new_keyed if kind == _KEYED else self.new_unkeyed
 
     def _names(self, kind: str) -> dict[str, str]:
-        """What stored states of a kind that stay are called now, by what they were called."""
+        """The current names of the kept states of a kind, by their stored names."""
         tables = self._tables if kind == _KEYED else self._unkeyed_tables
         names = dict.fromkeys(table.name for table in tables)
         return {
@@ -176,11 +175,11 @@ class OperatorChanges:
         }
 
     def _called(self, name: str, kind: str) -> set[_State]:
-        """The stored ones that are called so now."""
+        """The stored states that have this name now."""
         return {(kind, old) for old, now in self._names(kind).items() if now == name}
 
     def _all(self, kind: str) -> list[str]:
-        """What all are called, stored and new."""
+        """The names of all states of a kind, stored and new."""
         return list(dict.fromkeys([*self._names(kind).values(), *self._new(kind)]))
 
     def _kind_of(self, name: str, kind: str | None) -> str:
@@ -208,13 +207,13 @@ class OperatorChanges:
 
 
 class SavepointChanges:
-    """All operators and sources of a savepoint that is to be written."""
+    """The changes to all operators and sources of a savepoint."""
 
     def __init__(self, source: StoredSnapshot | None = None) -> None:
-        """That of a stored checkpoint or savepoint as it is; or an empty one.
+        """Start from a stored checkpoint or savepoint, or from an empty savepoint.
 
         Raises:
-            Corrupt, Invalid: what it says of itself is damaged.
+            Corrupt, Invalid: the attributes of a part are damaged.
         """
         self.source = source
         self.operators: dict[str, OperatorChanges] = {}
@@ -235,16 +234,16 @@ class SavepointChanges:
         """A stored operator.
 
         Raises:
-            NotFound: there is none; names those that there are.
+            NotFound: there is no such operator; names the known ones.
         """
         self._check(uid, self.operators)
         return self.operators[uid]
 
     def operator_for(self, uid: str) -> OperatorChanges:
-        """An operator, a new one if there is none of this uid.
+        """The operator of this uid, created if there is none.
 
         Raises:
-            Invalid: a source has it.
+            Invalid: a source has this uid.
         """
         if not uid or uid in self.sources:
             raise Invalid(
@@ -254,21 +253,21 @@ class SavepointChanges:
         return self.operators.setdefault(uid, OperatorChanges(uid))
 
     def remove(self, uid: str) -> None:
-        """Leave out an operator, or the position of a source.
+        """Remove an operator, or the position of a source.
 
         Raises:
-            NotFound: there is neither; names those that there are.
+            NotFound: there is neither; names the known ones.
         """
         self._check(uid, {**self.operators, **self.sources})
         self.operators.pop(uid, None)
         self.sources.pop(uid, None)
 
     def change_uid(self, old: str, new: str) -> None:
-        """Have an operator or a source be called otherwise.
+        """Change the uid of an operator or a source.
 
         Raises:
-            NotFound: there is none of the old uid.
-            Invalid: there is one of the new uid.
+            NotFound: the old uid does not exist.
+            Invalid: the new uid is taken.
         """
         self._check(old, {**self.operators, **self.sources})
         if not new or new in self.operators or new in self.sources:

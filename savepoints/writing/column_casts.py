@@ -1,8 +1,8 @@
-"""Columns as other tools have them, as columns of the canonical form: what fits, and no more.
+"""Lossless casts of columns of any tool to columns of the canonical form.
 
-Numbers become 64 bits wide where nothing is lost by it, times and decimals the texts that they are
-in a savepoint. A struct has the fields of the class, by name; of a tuple also by place. What is
-kept as MessagePack is made of plain values.
+Numbers are widened to 64 bits; times and decimals become the texts of the savepoint format. Structs
+are matched with classes by field name, and with tuples by name or position. Types that the format
+stores as MessagePack are encoded from plain values.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["fitted"]
 
 _Test = Callable[[pa.DataType], bool]
 _WAYS: tuple[type[Exception], ...] = (pa.ArrowException, ValueError, TypeError, OverflowError)
-"""What Arrow and Python raise for a value that is too large, or is not what it seems."""
+"""What Arrow and Python raise for a value that is too large, or is not of the type."""
 
 
 def fitted(
     column: pa.Array, schema: Schema, kind: pa.DataType, *, name: str, is_packed: bool | None = None
 ) -> pa.Array:
-    """The column as one of this type of Arrow, which the described type is in the canonical form.
+    """Cast a column to `kind`, the Arrow type of the described type in the canonical form.
 
-    Null stays null, whether or not it may be one. `name` is the column's, for errors. Where one
-    `is_packed`, what is kept as MessagePack is that already, and where it is not, bytes are bytes;
-    None: there are none of which it would matter.
+    Nulls are kept, also where the type does not allow them. `name` is the name of the column in
+    errors. `is_packed` states whether bytes in place of a type that is stored as MessagePack are
+    MessagePack already; None: not known, which is an error if there are such bytes.
 
     Raises:
-        Invalid: it is of a type whose values are none of the described, or one of them is not; or
-            it has bytes, and nobody says whether they are MessagePack.
+        Invalid: the type of the column or one of its values does not fit; or `is_packed` is None
+            and needed.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -74,20 +74,20 @@ _BINARY = ("bytes", "bytearray")
 
 
 def _member(schema: Schema) -> Schema | None:
-    """The type beside none, of such a union."""
+    """The other member of a union of two with none."""
     members: list[Schema] = [each for each in schema["members"] if each["type"] != "none"]
     return members[0] if len(members) == 1 and len(schema["members"]) == 2 else None
 
 
 def _leaf_of(schema: Schema) -> str:
-    """The type without parts; that of the values of an enum, which are all of one."""
+    """The name of a type without parts; for an enum that of its values."""
     if schema["type"] in ("enum", "literal"):
         return "str" if isinstance(schema["values"][0], str) else "int"
     return str(schema["type"])
 
 
 def _whole(column: pa.Array, schema: Schema, name: str, *, is_packed: bool | None) -> pa.Array:
-    """A column that is kept as MessagePack."""
+    """A column that is stored as MessagePack."""
     if is_packed and not _is_bytes(column.type):
         raise _misfit(name, schema, column, "this is no MessagePack")
     if is_packed is None and _is_bytes(column.type):
@@ -170,7 +170,7 @@ def _ends(column: pa.Array) -> tuple[int, int]:
 
 
 def _offsets(column: pa.Array) -> pa.Array:
-    """Where each value begins, with the first at 0."""
+    """The offsets of values, starting at 0."""
     offsets = column.offsets.to_numpy()
     return pa.array(offsets - offsets[0], pa.int32())
 
@@ -238,7 +238,7 @@ _LEAVES: Mapping[str, tuple[tuple[_Test, Callable[[pa.Array, pa.DataType], pa.Ar
     "decimal": ((pa.types.is_decimal, _texts(str)), (pa.types.is_integer, _texts(str)), _TEXT),
     "uuid": (_TEXT,),
 }
-"""By type: which columns it may come from, and how."""
+"""The column types accepted for each type, and their casts."""
 
 
 def _unsaid(name: str) -> Invalid:

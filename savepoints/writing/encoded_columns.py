@@ -1,4 +1,4 @@
-"""Keys and values out of columns that somebody else has made, checked, as the bytes they are."""
+"""Encoding of keys and values from columns of a DataFrame, with all checks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from holdfast.storage.errors import UNREADABLE, Invalid
 __all__ = ["KeyPart", "ValuePart", "has_null"]
 
 _PLAIN = frozenset({"int", "float", "str", "bytes", "bool"})
-"""Values that are written as they come; those of other types once more by their codec."""
+"""Types whose values are encoded directly; values of other types are re-encoded by their codec."""
 
 
 class KeyPart:
-    """Keys, namespaces or map keys of one type."""
+    """Encodes keys, namespaces or map keys of one type."""
 
     def __init__(self, schema: Schema, what: str) -> None:
         self._schema = schema
@@ -31,15 +31,15 @@ class KeyPart:
         self._form = KeyForm(schema)
 
     def encoded(self, column: pa.Array, name: str) -> pa.Array:
-        """Their ordered bytes; `name` is that of the column.
+        """The ordered bytes of each value; `name` is the name of the column in errors.
 
         Raises:
-            Invalid: the column is of another type, or a value is none of such a key.
+            Invalid: the column is of another type, or a value is not a key of this type.
         """
         return self._data(column, name).to_arrow(len(column)).cast(pa.binary())
 
     def hashed(self, column: pa.Array, name: str) -> tuple[pa.Array, Hashes]:
-        """Their ordered bytes, and their hashes; raises as `encoded`."""
+        """As `encoded`, with the hashes of the keys."""
         data, count = self._data(column, name), len(column)
         return data.to_arrow(count).cast(pa.binary()), self._form.hashes(data, count)
 
@@ -58,12 +58,12 @@ class KeyPart:
 
 
 class ValuePart:
-    """Values of one type."""
+    """Encodes values of one type."""
 
     def __init__(self, codec: ValueCodec[Any], *, is_packed: bool | None) -> None:
-        """Where columns are `is_packed`, what is kept as MessagePack is that already.
+        """`is_packed`: bytes in place of types that are stored as MessagePack are MessagePack.
 
-        None: it is not said, and bytes are refused there.
+        None: not known, and such bytes are refused.
         """
         self._schema = codec.describe()
         self._codec = codec
@@ -71,10 +71,10 @@ class ValuePart:
         self._is_packed = is_packed
 
     def packed(self, column: pa.Array, name: str) -> pa.Array:
-        """The MessagePack of each; `name` is that of the column.
+        """The MessagePack of each value; `name` is the name of the column in errors.
 
         Raises:
-            Invalid: the column is of another type, or a value is none of such.
+            Invalid: the column is of another type, or a value does not fit it.
         """
         kind = self._form.field.type
         fit = fitted(column, self._schema, kind, name=name, is_packed=self._is_packed)
@@ -106,11 +106,11 @@ class ValuePart:
 
 _raw_items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _MISFITS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
-"""What Python raises for what is none of a type."""
+"""What Python raises for a value that is not of a type."""
 
 
 def _decoded(codec: ValueCodec[Any], item: bytes) -> Any:
-    """The value; `Corrupt` would say that stored bytes were changed."""
+    """Decode a value; an error is `Invalid`, since the bytes come from a caller, not a storage."""
     try:
         return codec.decode(item)
     except Exception as error:
@@ -121,7 +121,7 @@ def _decoded(codec: ValueCodec[Any], item: bytes) -> Any:
 
 
 def has_null(what: str, name: str, column: pa.Array) -> Invalid:
-    """That a column has nulls where there must be none."""
+    """The error for nulls in a column that must not have any."""
     return Invalid(
         f"a row has no {what}",
         where=f"column {name!r}",

@@ -1,8 +1,8 @@
-"""State out of columns that somebody else has made: rows on their way to their key groups.
+"""Keyed state from columns of a DataFrame, through a shuffle by key group.
 
-Rows of a DataFrame become rows of bytes (`SHUFFLED`), in any process and any order. They are
-brought to whoever writes their key groups, sorted there by `SORTED_BY`, and become the blocks of a
-table. By then all is checked: types, nulls, and that no key is there twice.
+Any process encodes rows of the DataFrame as rows of bytes (`SHUFFLED`). The caller shuffles them to
+the writer of their key groups and sorts them by `SORTED_BY`; `blocks_of` turns them into blocks of
+a table. Types and nulls are checked before the shuffle, duplicate keys after it.
 """
 
 from __future__ import annotations
@@ -53,19 +53,20 @@ SHUFFLED = pa.schema(
         pa.field("last_used_ms", pa.int64()),
     ]
 )
-"""What a row is on its way: `part` says who writes its key group, keys are ordered bytes, values
+"""A row in the shuffle: `part` is the number of the writer, keys are ordered bytes, values are
 MessagePack."""
 
 SORTED_BY = ("key_group", "key", "namespace", "map_key", "position")
-"""The order in which `blocks_of` takes them."""
+"""The order that `blocks_of` expects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowColumns:
-    """Which columns of a DataFrame are what; several key columns make one key, a tuple.
+    """The roles of the columns of a DataFrame. Several key columns make one key, a tuple.
 
-    A list is a column of lists, or one of elements with their `position`; a map is a column of
-    maps, or one of entries with their `map_key`. Timers have no value, and `map_key` is their time.
+    A list state is a column of lists, or a column of elements with their `position`. A map state is
+    a column of maps, or a column of values with their `map_key`. Timers have no value, and their
+    time is in `map_key`.
     """
 
     key: tuple[str, ...]
@@ -75,14 +76,14 @@ class RowColumns:
     position: str | None = None
     last_used: str | None = None
     is_packed: bool | None = None
-    """Whether values that the canonical form keeps as MessagePack are that already.
+    """Whether bytes in place of types that are stored as MessagePack are MessagePack already.
 
-    None: nobody has said so, and where it would matter that is an error.
+    None: not known, which is an error if there are such bytes.
     """
 
 
 def table_of_state(descriptor: StateDescriptor) -> TableInfo:
-    """What a snapshot says of the table of a state that is declared so.
+    """The description of the table of a declared state.
 
     Raises:
         Invalid: its values are pickles, which columns cannot hold, or a type is not supported.
@@ -105,7 +106,7 @@ def table_of_state(descriptor: StateDescriptor) -> TableInfo:
 
 
 def table_of_timers(name: str, domain: str) -> TableInfo:
-    """What a snapshot says of the timers of a service, of one domain: `event` or `processing`."""
+    """The description of the table of timers of a service; `domain` is `event` or `processing`."""
     return TableInfo(
         name=timer_table(name, domain),
         kind="timers",
@@ -115,7 +116,7 @@ def table_of_timers(name: str, domain: str) -> TableInfo:
 
 
 class RowEncoder:
-    """Makes such rows for one table of so many slots. Made where it is used: it does not travel."""
+    """Encodes the rows of one table for the shuffle. Not picklable: create it where it is used."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class RowEncoder:
         max_parallelism: int,
         descriptor: StateDescriptor | None = None,
     ) -> None:
-        """`descriptor` says of which Python types the values are. Timers have none."""
+        """`descriptor` has the Python types of the values. Timers have none."""
         self._info = info
         self._columns = columns
         self._parallelism, self._max_parallelism = parallelism, max_parallelism
@@ -140,11 +141,11 @@ class RowEncoder:
             self._values = ValuePart(codec, is_packed=columns.is_packed)
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch of the DataFrame.
+        """Encode a batch of the DataFrame.
 
         Raises:
-            Invalid: a column does not fit its type, or has a null where there must be none; names
-                the state and the column.
+            Invalid: a column does not fit its type, or has a null that is not allowed; names the
+                state and the column.
         """
         try:
             return self._rows(batch)
@@ -226,7 +227,7 @@ def _column(batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.Array:
 
 
 def _unrolled(column: pa.Array, name: str | None, test: Any) -> tuple[npt.NDArray[np.int64], Any]:
-    """How many there are in each row, and all of them."""
+    """The number of elements in each row, and all elements."""
     if pa.types.is_large_list(column.type):
         column = column.cast(pa.list_(column.type.value_type))
     if not test(column.type):
@@ -262,7 +263,7 @@ def _numbers(column: pa.Array, name: str, what: str) -> pa.Array:
 
 
 def _milliseconds(column: pa.Array, name: str) -> pa.Array:
-    """A moment: a number of milliseconds, or a timestamp."""
+    """Times in milliseconds, from numbers or timestamps."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     return _numbers(column, name, "time")
@@ -271,10 +272,10 @@ def _milliseconds(column: pa.Array, name: str) -> pa.Array:
 def blocks_of(
     batches: Iterable[pa.RecordBatch], info: TableInfo, keys: Schema, *, now_ms: int
 ) -> Iterator[Block]:
-    """Sorted rows as the blocks of a table. What has a time to live begins at `now_ms`, if unsaid.
+    """The blocks of a table from sorted rows. Without a time of last use, it is `now_ms`.
 
     Raises:
-        Invalid: a key, or the same place in its list or map, is there twice; names it.
+        Invalid: a key is there twice, or a position or map key of one key; names the key.
     """
     once = _DuplicateCheck(info, keys)
     for batch in batches:
@@ -306,7 +307,7 @@ def _binary(batch: pa.RecordBatch, name: str) -> Column:
 
 
 class _DuplicateCheck:
-    """Makes sure that no two rows are for one place."""
+    """Refuses two rows for the same key, or for the same entry of its list or map."""
 
     def __init__(self, info: TableInfo, keys: Schema) -> None:
         self._info = info

@@ -1,7 +1,7 @@
-"""Writing tables that are read somewhere as a snapshot of keyed state, in any form, without a job.
+"""Writing tables as a snapshot of keyed state, in any form, without a job.
 
-The neutral form and the canonical one are written block by block. For files of a store a store is
-opened, filled and closed; its backend says how much memory that takes.
+The neutral and the canonical form are written block by block. For files of a store, a store is
+opened, filled and closed, in the memory that its backend is configured for.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BULK_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TableToWrite:
-    """A table, and its rows by ascending key group; see `CanonicalTable` for `whole`."""
+    """A table with its rows by ascending key group; see `CanonicalTable` for `whole`."""
 
     info: TableInfo
     blocks: Callable[[], Iterator[Block]]
@@ -54,7 +54,7 @@ class TableToWrite:
 class KeyedWriter:
     """Writes the keyed state of an operator in some key groups.
 
-    `backend` is the one that is to restore it, or None for any: then it is canonical.
+    `backend` is the one that will restore it, or None for the canonical form, which any restores.
     """
 
     uid: str
@@ -67,12 +67,12 @@ class KeyedWriter:
     compression: str = ""
 
     def write(self, tables: Sequence[TableToWrite]) -> StateSnapshot:
-        """Write the tables; the snapshot counts at once.
+        """Write the tables; the returned snapshot is complete.
 
         Raises:
             Invalid: the backend cannot hold a table.
-            Corrupt: a row is not what its table is described with.
-            Unavailable: the storage failed, or this machine lacks what it takes.
+            Corrupt: a row does not fit the description of its table.
+            Unavailable: the storage failed, or this machine cannot open the store.
         """
         if self.backend is None:
             return self._canonical(tables)
@@ -140,9 +140,9 @@ class KeyedWriter:
 
 
 def load_in_bulk(table: Table, blocks: Iterable[Block]) -> None:
-    """Load blocks that ascend by key group, many at once: whole key groups, where they are short.
+    """Load blocks, sorted by key group, in large batches that end at key groups if possible.
 
-    So a store that sorts what it is given at once gets what lies side by side in it.
+    A store that sorts each batch then writes key ranges that do not overlap.
     """
     waiting: list[Block] = []
     rows = size_bytes = 0
@@ -169,11 +169,11 @@ def check_holds(
     keys: Schema | None,
     infos: Iterable[TableInfo],
 ) -> None:
-    """Make sure that a backend can hold such tables.
+    """Make sure that a backend can hold these tables.
 
     Raises:
-        Invalid: it cannot hold one; names it.
-        Unavailable: this machine lacks what the backend takes.
+        Invalid: it cannot hold a table; names it.
+        Unavailable: this machine cannot open a store of the backend.
     """
     store = backend.open_store(uid, KeyGroupRange(0, max_parallelism - 1), max_parallelism)
     try:

@@ -1,4 +1,4 @@
-"""State without keys out of columns that somebody else has made: the blocks of each slot."""
+"""State without keys from columns of a DataFrame: the blocks of each slot."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = ["UnkeyedRows"]
 
 
 class UnkeyedRows:
-    """A state without keys that is to be written from columns, all of it in memory."""
+    """Encodes a state without keys from columns, as a whole in memory."""
 
     def __init__(self, descriptor: StateDescriptor, *, union: bool, where: str) -> None:
-        """A list, or with `union` one that each slot gets as a whole; or a map, for all slots.
+        """A list, which `union` gives to each slot as a whole; or a map, broadcast to all slots.
 
         Raises:
-            Invalid: the descriptor is none of a list or a map, has a time to live, or asks for
-                pickles; or a map is to be a union.
+            Invalid: the descriptor is not of a list or a map, has a time to live, or asks for
+                pickles; or `union` is set for a map.
         """
         if not isinstance(descriptor, ListStateDescriptor | MapStateDescriptor):
             raise Invalid(
@@ -66,14 +66,14 @@ class UnkeyedRows:
 
     @property
     def table(self) -> OperatorTable:
-        """How it is written."""
+        """The description of its table."""
         return self._form.table
 
     def dealt(self, rows: pa.Table, columns: RowColumns, slots: int) -> list[Iterator[Block]]:
-        """What each of so many slots gets, by slot.
+        """The blocks of each slot, distributed to a number of slots.
 
         Raises:
-            Invalid: a column does not fit, or the key of a map is there twice.
+            Invalid: a column does not fit, or a map has a key twice.
         """
         if columns.position is not None:
             rows = rows.sort_by(columns.position)

@@ -145,7 +145,7 @@ def test_two_at_one_place_are_refused(large: StoredSnapshot, quick_path: Path) -
 
     conversion(large, to, runner=Beside()).run()
     assert others[0].returncode != 0
-    assert "somebody is just converting to this place" in others[0].stderr
+    assert "another run is converting to this place" in others[0].stderr
     check_same(large, to)
 
 

@@ -231,6 +231,6 @@ def test_what_cannot_be_read_of_another_one_is_taken_over_if_somebody_says_so(
 ) -> None:
     folder = folder_at(quick_path / "to")
     folder.storage.write(FILE, b"damaged")
-    with pytest.raises(Taken, match=r"nothing is known.*--take-over"):
+    with pytest.raises(Taken, match=r"marker cannot be read.*--take-over"):
         ExclusiveRun(folder, FILE).enter()
     ExclusiveRun(folder, FILE).enter(take_over=True)
