@@ -1,4 +1,4 @@
-"""How a process gets the right to change a job's folder, and looks whether it still has it."""
+"""Claims: how a process gains the right to change a job's folder, and checks that it holds."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ class Survey:
     accepted: tuple[int, ...]
     """The checkpoints that count."""
     highest_begun: int
-    """The highest number of a checkpoint's own object, or one that is void; see the function of
-    this name."""
+    """The highest number of a checkpoint's own object or of a void one. The function of this name
+    also counts shared files and unfinished writes."""
     result: JobResult | None
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A claim to a job's folder. It never changes, so any thread may look whether it holds."""
+    """A claim to a job's folder. It never changes, so any thread may check whether it holds."""
 
     job: JobFolder
     epoch: int
     token: str
 
     def check(self) -> None:
-        """Make sure that nobody has taken over, and that the claim is still there.
+        """Make sure that no other process has taken over, and that the claim still exists.
 
         Raises:
-            Fenced: it is not so.
+            Fenced: a newer owner has claimed the job, or the claim was deleted.
             Unavailable: the storage did not answer.
         """
         job = self.job
         records = job.owner_records()
         other = fenced_by(self.epoch, claimed_epochs(records))
         if other is None and names.OwnerRecord(self.epoch, self.token, "start") not in records:
-            other = 0  # the folder was emptied, and somebody counts epochs from one again
+            other = 0  # the folder was emptied, and epochs are counted from one again
         if other is None:
             return
         taken_over = other > self.epoch
@@ -73,7 +73,7 @@ def claimed_epochs(records: Iterable[names.OwnerRecord]) -> list[int]:
 
 
 def survey(job: JobFolder, *, reopen: bool) -> Survey:
-    """Read what counts in a job's folder; with `reopen` its result does not.
+    """Read what counts in a job's folder; with `reopen` its result does not count.
 
     Raises as `JobStorage.take_over` does.
     """
@@ -89,10 +89,10 @@ def survey(job: JobFolder, *, reopen: bool) -> Survey:
 
 
 def highest_begun(job: JobFolder, found: Survey) -> int:
-    """The highest number that anybody has begun.
+    """The highest number under which any checkpoint was begun.
 
-    Of some checkpoints there is only a shared file, or an unfinished write: their own parts were
-    small, or were not written yet. Who went on with their numbers would spare what they have left.
+    Some checkpoints have left only a shared file or an unfinished write, because their own parts
+    were small or not written yet. An owner that reused their numbers would spare their leftovers.
 
     Raises:
         Unavailable: the storage did not answer.
@@ -101,8 +101,12 @@ def highest_begun(job: JobFolder, found: Survey) -> int:
     target_at = len(job.folder) + 1
     try:
         writes = [*job.storage.unfinished(f"{job.folder}/")]
-    except HoldfastError as error:  # some may not list these, and can do all else
-        _logger.warning("what was begun in %s is not known wholly: %s", job.url, error)
+    except HoldfastError as error:  # a user without the right to list these can do all else
+        _logger.warning(
+            "unfinished writes in %s cannot be listed, so some numbers may be unknown: %s",
+            job.url,
+            error,
+        )
         writes = []
     targets = (names.writer_of(write.target[target_at:]) for write in writes)
     unfinished = max((number for number in targets if number is not None), default=0)
@@ -113,7 +117,7 @@ def claim_epoch(job: JobFolder, token: str) -> int:
     """Claim the next epoch, and answer it.
 
     Raises:
-        Fenced: too many do at this moment.
+        Fenced: too many processes claim at this moment.
         Unavailable: the storage did not answer.
     """
     storage = job.storage

@@ -1,4 +1,4 @@
-"""Which checkpoints are whole, as far as names and lengths tell, and what to restore instead.
+"""Which checkpoints are whole, judged by names and lengths, and what to restore instead of others.
 
 No state is read: `holdfast savepoint validate` does that.
 """
@@ -31,7 +31,7 @@ def sizes_in(folder: StateFolder) -> dict[str, int]:
 
 
 def lost_of(metadata: CheckpointMetadata, sizes: Mapping[str, int]) -> str:
-    """Which files are missing or too short, in a few words; empty if none is."""
+    """The files that are missing or too short, as text; empty if none is."""
     wanted: dict[str, int] = {}
     for handle in metadata.handles():
         if isinstance(handle, FileHandle):
@@ -48,15 +48,15 @@ def lost_of(metadata: CheckpointMetadata, sizes: Mapping[str, int]) -> str:
 
 
 def checkpoint_url(job: JobFolder, checkpoint_id: int) -> str:
-    """The path or URL by which a checkpoint is restored."""
+    """The path or URL that restores a checkpoint."""
     return f"{job.url}/{names.checkpoint_folder(checkpoint_id)}"
 
 
 def whole_before(job: JobFolder, checkpoint_id: int) -> int | None:
-    """The newest completed checkpoint below this number that is whole; None if none is.
+    """The newest whole checkpoint below this number; None if there is none.
 
     Raises:
-        HoldfastError: the records of the job cannot be read, or nothing answers.
+        HoldfastError: the records of the job cannot be read, or the storage does not answer.
     """
     sizes = sizes_in(job)
     for number in reversed(job.completed()):
@@ -70,7 +70,7 @@ def whole_before(job: JobFolder, checkpoint_id: int) -> int | None:
 
 
 def instead_of(job: JobFolder, checkpoint_id: int) -> str:
-    """What to restore in the place of a checkpoint that is damaged, as a sentence."""
+    """Advice, as a sentence: what to restore instead of a damaged checkpoint."""
     try:
         older = whole_before(job, checkpoint_id)
     except HoldfastError:

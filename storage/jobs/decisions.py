@@ -1,36 +1,38 @@
-"""Who may commit, what counts as completed, what may be deleted: decisions, and nothing else.
+"""Which owner may commit, what counts as completed, what may be deleted: decisions, without I/O.
 
-These functions take facts that were already read and answer what follows from them. They import
-no storage, so every combination of facts can be tested. `holdfast.storage.jobs.owner` does the
-reading and the writing, in the order that makes the answers hold:
+These functions take facts that were already read and answer what follows from them. They import no
+storage, so every combination of facts can be tested. `holdfast.storage.jobs.owner` does the reading
+and the writing, in the order that makes the answers hold:
 
 - A new owner first creates its claim, then lists the checkpoints, then records in its start
-  document which of them count, and then looks whether it is still the newest.
-- An owner that commits first creates `_metadata`, then looks whether it is still the newest, and
-  only then tells anybody.
+  document which of them count, and then checks whether it is still the newest.
+- An owner that commits first creates `_metadata`, then checks whether it is still the newest, and
+  only then reports success.
 
-So either the new owner's listing shows the old owner's last checkpoint, and both take it to be
-completed; or the old owner sees the claim and stops before anything followed from its checkpoint.
-What it created too late is not among those that the start document accepts and has another epoch
-than its owner's, by which every reader knows that it is void.
+So there are two cases. Either the new owner's listing shows the old owner's last checkpoint, and
+both take it to be completed. Or the old owner sees the claim and stops before anything followed
+from its checkpoint. A checkpoint that it created too late is not among those that the start
+document accepts, and bears another epoch than that document's owner: by that every reader knows
+that it is void.
 
-A request of which nobody has heard may be carried out late, also after the checkpoint that it made
-was completed by a second request, and deleted: then its commit point is there again, without the
-files. So where that can be (`Capabilities.late_creates`) an owner records which numbers are void,
-before it deletes their commit points, and the records of the owner whose start document is the
-newest count for every reader. Those of older owners need not: what that one has not accepted, and
-bears another epoch, is void in any case. Readers look for records after commit points.
+A create whose answer was lost may be carried out late, even after the checkpoint that it made was
+completed by a repeated create, and deleted: then its commit point exists again, without the files.
+So where that can happen (`Capabilities.late_creates`) an owner records which numbers are void
+before it deletes their commit points. Only the void records of the owner with the newest start
+document count. Those of older owners are not needed: checkpoints that the newest owner has not
+accepted, and that bear another epoch, are void in any case. Readers look for these records after
+commit points.
 
-Which shared files may still be needed follows from one rule for who writes them. A checkpoint X
-refers to files that bear its number; to those of its base, a completed one, which is kept; and
-some writers begin files before the checkpoint that refers to them, as the log of a running job.
-Such a file bears a number above all barriers that those have seen who will refer to it, and a part
-that does not refer to one yet says `begun_from`. Now let C be completed, and older than X. If the
-file was begun after the writer's snapshot for C, its number is above C. If before, then that
-snapshot refers to it, or C's `begun_from` is not above its number; what it neither refers to nor
-says, the writer has let go of for good. So once C is completed, what is below `open_from` of it,
-and no completed checkpoint that is kept refers to, is nobody's. All this is within one attempt: the
-next one begins with nothing under way, and with numbers above all that were begun.
+Which shared files may still be needed follows from one rule for writers. A checkpoint X refers to
+files that bear its number; to files of its base, a completed checkpoint that is kept; and to files
+that were begun before X, which some writers do, such as the log of a running job. Such a file bears
+a number above all barriers that its possible users have seen, and a part that does not refer to it
+yet says `begun_from`. Now let C be completed, and older than X. If the file was begun after the
+writer's snapshot for C, its number is above C. If before, then that snapshot refers to it, or C's
+`begun_from` is not above its number; a file that the snapshot neither refers to nor covers by
+`begun_from` is given up by the writer for good. So once C is completed, files below `open_from` of
+it that no kept checkpoint refers to are never needed again. All this holds within one attempt: the
+next attempt begins with nothing under way, and with numbers above all that were begun.
 
 A claim alone would not be enough. The next restore could take a late commit for the newest
 checkpoint, and that could list transactions which the restore in between has aborted. Nor do void
@@ -70,7 +72,7 @@ __all__ = [
 
 
 class Created(Enum):
-    """What became of an attempt to create the commit point."""
+    """The outcome of an attempt to create the commit point."""
 
     COMMITTED = "committed"
     TAKEN = "taken"
@@ -92,8 +94,8 @@ def next_epoch(claimed: Collection[int]) -> int:
 def fenced_by(mine: int, claimed: Collection[int]) -> int | None:
     """The newest epoch claimed, if it is not `mine`; 0 when none is claimed.
 
-    An owner whose own claim has gone may not go on: somebody has deleted the folder, or the file
-    system is no longer mounted, and the next owner would count its epochs from one again.
+    An owner whose own claim is gone may not go on: the folder was deleted, or the file system is no
+    longer mounted, and the next owner would count its epochs from one again.
     """
     newest = max(claimed, default=0)
     return newest if newest != mine else None
@@ -102,7 +104,7 @@ def fenced_by(mine: int, claimed: Collection[int]) -> int | None:
 def unjudged(listed: Iterable[int], start: Start | None) -> list[int]:
     """The checkpoints whose epoch must be read before `judge` can decide.
 
-    None while there has been one owner only, so that a long listing costs no reading.
+    None while there has been one owner only, so that a long listing costs no reads.
     """
     if start is None or start.epoch == 1:
         return []
@@ -118,9 +120,9 @@ def judge(
 ) -> Judgement:
     """Decide which of the listed checkpoints count.
 
-    `void_numbers` are those of the newest owner's records; of them no epoch need be known. `start`
-    is the newest start document. `epochs` has the epoch of each other `unjudged` one, None if its
-    metadata cannot be read: it is kept, so that loading it names the damage.
+    `start` is the newest start document. `void_numbers` come from that owner's records; the epochs
+    of these need not be known. `epochs` has the epoch of each other `unjudged` checkpoint, None if
+    its metadata cannot be read: it is kept, so that loading it names the damage.
     """
     void = set(among(listed, void_numbers))
     if start is not None:
@@ -130,12 +132,12 @@ def judge(
 
 
 def among(numbers: Iterable[int], ranges: Collection[range]) -> list[int]:
-    """Those that are in one of these ranges."""
+    """Those of the numbers that lie in one of these ranges."""
     return [number for number in numbers if any(number in each for each in ranges)]
 
 
 def judge_create(mine: bytes, existing: bytes | None) -> Created:
-    """What happened, given what `create` answered.
+    """What happened, given the answer of `create`.
 
     Finding one's own bytes is success: an earlier call took effect and its answer was lost.
     """
@@ -143,10 +145,10 @@ def judge_create(mine: bytes, existing: bytes | None) -> Created:
 
 
 def borrowed(writers: Mapping[str, int | None], checkpoint_id: int) -> frozenset[str]:
-    """Of the files that a checkpoint refers to those that it has not written itself.
+    """The files that a checkpoint refers to and has not written itself.
 
-    `writers` has for each file the number in its name. Such a file is kept as long as a completed
-    checkpoint refers to it; one that none refers to may be deleted already.
+    `writers` has for each file the number in its name. A borrowed file is kept as long as a
+    completed checkpoint refers to it; otherwise it may be deleted already.
     """
     return frozenset(file for file, writer in writers.items() if writer != checkpoint_id)
 
@@ -156,7 +158,7 @@ def plan_retention(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Split into `(kept, dropped)`, both in ascending order.
 
-    Kept are the newest `keep`, and all from the number `since` on, if there is one.
+    The newest `keep` are kept, and all from the number `since` on, if it is given.
     """
     ordered = tuple(sorted(completed))
     split = max(len(ordered) - keep, 0)
@@ -166,39 +168,39 @@ def plan_retention(
 
 
 def open_from(completed: int, begun_from: int | None) -> int:
-    """From which number on files may come to be needed, though no completed checkpoint does.
+    """The lowest number of files that later checkpoints may need, beyond those already referred to.
 
-    `completed` is the newest that is, `begun_from` what it says; see above.
+    `completed` is the newest completed checkpoint, `begun_from` is what its metadata says.
     """
     return completed + 1 if begun_from is None else min(completed + 1, begun_from)
 
 
 @dataclass(frozen=True, slots=True)
 class Spared:
-    """The numbers of files that nobody can have deleted, though no checkpoint refers to them.
+    """The numbers of files that cannot have been deleted, though no checkpoint refers to them.
 
-    But for those to which one did that was released: whoever has let go of a file with a completed
-    checkpoint does not refer to it again, and nobody looks whether it is so.
+    Files of released checkpoints are an exception that is not checked: a writer that has dropped a
+    file from a completed checkpoint does not refer to it again.
 
-    Each search for orphans spares some, and who cleans beside the owner those that are open since
-    some checkpoint was completed: so it is what all of them have spared.
+    Each search for orphans spares some numbers, and cleaning beside the owner spares those that are
+    open since some checkpoint was completed. This is what all of them have spared.
     """
 
     first: int
     end: float = math.inf
     only: frozenset[int] | None = None
-    """If a search has spared a few, one by one: no others."""
+    """If set, only these: a search has spared single numbers."""
 
     def __contains__(self, number: int) -> bool:
         is_within = self.first <= number < self.end
         return is_within and (self.only is None or number in self.only)
 
     def from_number(self, first: int) -> Spared:
-        """What is left if only those from this one on were spared."""
+        """The rest if only numbers from this one on were spared."""
         return replace(self, first=max(self.first, first))
 
     def by(self, in_flight: Collection[int]) -> Spared:
-        """What is left after a search that has spared these."""
+        """The rest after a search that has spared these."""
         if isinstance(in_flight, range) and in_flight.step == 1:
             end = min(self.end, in_flight.stop)
             return replace(self, first=max(self.first, in_flight.start), end=end)
@@ -208,7 +210,7 @@ class Spared:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One object or unfinished write in a job's folder, and what its name says."""
+    """One object or unfinished write in a job's folder, and the facts that its name gives."""
 
     name: str
     finished: bool
@@ -222,7 +224,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was read before orphans can be told."""
+    """What must be read before orphans can be found."""
 
     epoch: int
     completed: Collection[int]
@@ -231,14 +233,14 @@ class Facts:
 
 
 def is_orphan(stored: Stored, facts: Facts) -> bool:
-    """Whether nobody needs it.
+    """Whether an object is not needed, as the owner of the job can tell.
 
-    Kept are: whatever a checkpoint in flight may be writing; commit points of completed
-    checkpoints and the files they refer to; the current owner's records and what any newer one
-    has written or is writing; and names that this version does not know, which are not ours.
+    Kept are: what a checkpoint in flight may be writing; commit points of completed checkpoints and
+    the files they refer to; the current owner's records; everything that a newer owner has written
+    or is writing; and names that this version does not know, which other programs may have made.
     """
     if stored.owner_epoch is not None:
-        # Its claim is written; it may be writing another record of its own at this moment.
+        # The current owner's claim is written; another record of it may be under way now.
         newest_dead = facts.epoch if stored.is_claim and not stored.finished else facts.epoch - 1
         return stored.owner_epoch <= newest_dead
     if stored.checkpoint_id is None or stored.checkpoint_id in facts.in_flight:
@@ -253,11 +255,11 @@ def is_orphan(stored: Stored, facts: Facts) -> bool:
 def settled_below(
     completed: Collection[int], *, has_ended: bool, begun_from: int | None = None
 ) -> float:
-    """Below which number no file comes to be needed, as somebody can tell who does not own the job.
+    """The number below which no file can come to be needed, as others than the owner can tell.
 
-    Owners commit in the order of their numbers, so nobody commits below the newest that was
-    `completed` when the folder was looked at; `begun_from` is what that one says. A job that has
-    ended commits nothing, unless it is taken over.
+    Owners commit in the order of their numbers, so nothing is committed below the newest that was
+    `completed` when the folder was listed; `begun_from` is what that one says. A job that has ended
+    commits nothing, unless it is taken over.
     """
     if has_ended:
         return math.inf
@@ -266,15 +268,14 @@ def settled_below(
 
 
 def is_leftover(stored: Stored, *, below: float, referenced: Collection[str]) -> bool:
-    """Whether nobody needs it, as somebody can tell who does not own the job.
+    """Whether an object is not needed, as others than the owner can tell.
 
     `below` is what `settled_below` says of the checkpoints that were completed before the folder
-    was listed; `referenced` are the files of those that were completed after that. So of what was
-    committed meanwhile, and later, its own files and those that were begun before it are numbered
-    `below` or higher, and what else it borrows belongs to it, to such another one, or to one that
-    was read. A commit point is nobody's
-    to delete but the owner's, since another one may get its name; nor are owners' records, and
-    names that this version does not know.
+    was listed; `referenced` are the files of those that were completed after that. So for every
+    checkpoint committed meanwhile or later: its own files, and those begun before it, are numbered
+    `below` or higher; other files that it borrows belong to it, to another such checkpoint, or to
+    one that was read. Only the owner may delete a commit point, since another one may get its name.
+    Owners' records, and names that this version does not know, stay too.
     """
     if stored.checkpoint_id is None or stored.checkpoint_id >= below:
         return False

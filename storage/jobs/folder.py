@@ -38,10 +38,10 @@ class JobFolder(StateFolder):
         self.job_id = job_id
 
     def keep_name(self) -> None:
-        """Leave a record of the job's name, if that of its folder does not tell it.
+        """Record the job's name, if the name of its folder was cut.
 
         Raises:
-            Corrupt: there is another one.
+            Corrupt: another name is recorded.
             Unavailable: the storage did not answer.
         """
         if names.is_cut(self.folder):
@@ -53,8 +53,8 @@ class JobFolder(StateFolder):
     def completed(self) -> tuple[int, ...]:
         """The numbers of all completed checkpoints, ascending.
 
-        While somebody takes over, the last one of the older owner may be among them and turn out
-        void a moment later. What an owner answers is final.
+        During a takeover the last checkpoint of the older owner may be among them and turn out void
+        a moment later. What an owner answers is final.
 
         Raises:
             Corrupt: an owner's record is damaged.
@@ -62,13 +62,14 @@ class JobFolder(StateFolder):
             Unavailable: the storage did not answer.
         """
         listed = [found.checkpoint_id for found in self.checkpoint_objects() if found.is_metadata]
-        return self.judged(listed, *self.begun()).completed  # after the listing: see `commit`
+        # The listing comes first: `decisions` says why records are read after commit points.
+        return self.judged(listed, *self.begun()).completed
 
     def result(self) -> JobResult | None:
         """How the job has ended; None if it has not, or was opened again since.
 
-        While somebody takes over, the answer may turn out void a moment later, as that of
-        `completed`. What an owner answers is final.
+        During a takeover the answer may turn out void a moment later, as that of `completed`. What
+        an owner answers is final.
 
         Raises:
             Corrupt: the record, or an owner's, is damaged; names the file.
@@ -76,7 +77,7 @@ class JobFolder(StateFolder):
             Unavailable: the storage did not answer.
         """
         looked, start = None, self.newest_start()
-        while start != looked:  # else somebody took over meanwhile, and has the record now
+        while start != looked:  # a new start document: its owner took the result over
             found = self.result_of(start)
             if found is not None:
                 return found
@@ -84,7 +85,7 @@ class JobFolder(StateFolder):
         return None
 
     def owner_records(self) -> list[names.OwnerRecord]:
-        """What the names of all claims, start documents and results say, by ascending epoch."""
+        """The records of owners that names tell of, such as claims, by ascending epoch."""
         start = len(self.folder) + 1
         listed = self.storage.list(f"{self.folder}/{names.owners_prefix()}")
         found = (names.parse_owner(info.name[start:]) for info in listed)
@@ -100,7 +101,7 @@ class JobFolder(StateFolder):
         return self.begun()[0]
 
     def begun(self) -> tuple[Start | None, tuple[range, ...]]:
-        """The newest owner's start document, and the numbers that are void by its records.
+        """The newest owner's start document, and the numbers that its records make void.
 
         Raises as `newest_start` does.
         """
@@ -132,7 +133,7 @@ class JobFolder(StateFolder):
         return None if data is None else decode_result(data, job_id=self.job_id, where=where)
 
     def held_by(self, start: Start | None) -> Held | None:
-        """What the owner that began with `start` has restored of the job itself, if it has.
+        """The restored checkpoint that the owner that began with `start` has recorded, if any.
 
         Raises:
             Corrupt: its record is damaged.
@@ -144,7 +145,7 @@ class JobFolder(StateFolder):
         return None if data is None else decode_held(data, where=where)
 
     def _record(self, name: str) -> tuple[bytes | None, str]:
-        """A record, None if it is not there; and its URL."""
+        """The bytes of a record, None if it does not exist, and its URL."""
         return _read_if_there(self.storage, self.name_of(name)), f"{self.url}/{name}"
 
     def judged(
@@ -157,7 +158,7 @@ class JobFolder(StateFolder):
         return decisions.judge(present, start, epochs, void)
 
     def _epoch_of(self, checkpoint_id: int) -> int | None:
-        """Who committed it; None when it cannot be read, 0 when it has just been deleted."""
+        """The epoch that committed it; None when it cannot be read, 0 when it was just deleted."""
         try:
             return self.read_metadata(checkpoint_id).epoch
         except NotFound:
@@ -166,11 +167,11 @@ class JobFolder(StateFolder):
             return None
 
     def checkpoint_objects(self) -> Iterator[names.CheckpointObject]:
-        """What the names of the checkpoints' own objects say, in ascending order."""
+        """The objects in checkpoints' own folders, in ascending order; names only."""
         return self._objects(names.checkpoints_prefix())
 
     def shared_objects(self) -> Iterator[names.CheckpointObject]:
-        """What the names of files say that several checkpoints may use, in ascending order."""
+        """The files that several checkpoints may use, in ascending order; names only."""
         return self._objects(names.shared_prefix())
 
     def _objects(self, prefix: str) -> Iterator[names.CheckpointObject]:
@@ -181,9 +182,9 @@ class JobFolder(StateFolder):
                 yield found
 
     def stored_objects(self) -> Iterator[Stored]:
-        """Everything in the folder, by its names alone; unfinished writes last.
+        """Everything in the folder, by its name alone; unfinished writes come last.
 
-        What comes or goes during the listing may be missed or shown.
+        Objects that come or go during the listing may be missed or shown.
 
         Raises:
             Unavailable: the storage did not answer.
@@ -244,10 +245,10 @@ def _describe(name: str, target: str, size_bytes: int) -> Stored:
 
 
 def job_id_of(storage: ObjectStorage, folder: str) -> str:
-    """The job whose folder has this name in a storage.
+    """The id of the job whose folder has this name in a storage.
 
     Raises:
-        NotFound: it is no folder of a job.
+        NotFound: the folder belongs to no job.
         Corrupt: the record of the job's name is damaged, or another job's.
         Invalid: that record was written in a newer format.
         Unavailable: the storage did not answer.
@@ -259,10 +260,10 @@ def job_id_of(storage: ObjectStorage, folder: str) -> str:
     data = _read_if_there(storage, where) if names.is_cut(folder) else None
     if data is None:
         raise NotFound(
-            "this is no folder of a job",
+            "this is not the folder of a job",
             where=storage.url_of(folder) if names.is_legal(folder) else repr(folder),
-            expected=f"one that is called after its job, or has a record {names.job_name()}",
-            fix="Look whether the path is right, and whether all of the folder was copied",
+            expected=f"a folder named after its job, or with a record {names.job_name()}",
+            fix="Check the path, and that the whole folder was copied",
         )
     url = storage.url_of(where)
     found = unseal(data, kind=_NAME, version=_NAME_VERSION, body=_Name, where=url)

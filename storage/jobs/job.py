@@ -44,12 +44,12 @@ class JobStorage(JobFolder):
     def log_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
-        """A writer like that of `shared_segments`, of which the first few bytes are inline."""
+        """A writer as of `shared_segments`, whose first few bytes may be inline."""
         file = names.shared_file(checkpoint_id, label, self.storage.entropy.token())
         return SegmentWriter(self.storage, self.folder, file, compression=compression)
 
     def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
-        """A writer for a file of one checkpoint alone, that has one segment: a table.
+        """A writer for a file of one checkpoint alone with a single segment: a table.
 
         Never inline, unless the storage keeps state in memory only.
         """
@@ -104,24 +104,25 @@ class JobStorage(JobFolder):
         """Claim the job: from now on only the answer may commit, and older owners are fenced.
 
         A job that has ended stays so, and its new owner cannot commit. With `reopen` it begins
-        again: its result does not count any more.
+        again: its result no longer counts.
 
         Raises:
-            Invalid: the storage cannot be written to as it is set up, or what is in the folder was
-                written in a newer format; the older owner goes on.
-            Fenced: somebody else took over at the same time.
+            Invalid: the storage cannot be written to as it is set up, or something in the folder
+                was written in a newer format; the older owner goes on.
+            Fenced: another process took over at the same time.
             Corrupt: an owner's record is damaged; the older owner goes on.
             Unavailable: the storage did not answer; calling again is safe.
         """
         return JobOwner.claim(self, reopen=reopen)
 
     def resume(self, epoch: int) -> JobOwner:
-        """Have the right of an earlier claim again, to go on with deleting. Changes nothing.
+        """Regain the right of an earlier claim, to go on with deleting. Changes nothing.
 
-        Who had it may be gone, or not: then both may delete the same. Neither may commit.
+        The process that made the claim may still run: then both may delete the same objects.
+        Neither may commit.
 
         Raises:
-            Fenced: somebody else has taken over since, or the folder was emptied.
+            Fenced: another process has taken over since, or the folder was emptied.
             Corrupt, Invalid, Unavailable: as `take_over`.
         """
         return JobOwner.resume(self, epoch)
@@ -136,7 +137,7 @@ def job_in(storage: ObjectStorage, folder: str) -> JobStorage:
 
 
 def told_damage(told: str, error: Corrupt, folder: StateFolder, checkpoint_id: int) -> str:
-    """What is told of a checkpoint that was being restored, with what to restore instead.
+    """The text about a damaged checkpoint, with the advice what to restore instead.
 
     Savepoints have no older ones.
     """

@@ -56,9 +56,9 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One completed checkpoint.
 
-    `kind` is `checkpoint`, or another word by a later room (`savepoint`). `epoch` and `owner` say
-    who committed it. `operators` and `sources` are by uid. `parts` is for whatever belongs to the
-    job as a whole; `properties` for plain facts about it.
+    `kind` is `checkpoint`, or another word by a later room (`savepoint`). `epoch` and `owner` name
+    the owner that committed it. `operators` and `sources` are by uid. `parts` holds what belongs to
+    the job as a whole, `properties` plain facts about it.
     """
 
     job_id: str
@@ -82,21 +82,21 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     def begun_from(self) -> int | None:
         """The lowest number of a file that a writer of it has begun, and may refer to later.
 
-        None if no writer begins files before the checkpoint that refers to them. What that means
-        for whoever deletes is in `holdfast.storage.jobs.decisions`.
+        None if no writer begins files before the checkpoint that refers to them.
+        `holdfast.storage.jobs.decisions` says what follows for deleting files.
         """
         said = (part.begun_from for part in self.all_parts())
         return min((number for number in said if number is not None), default=None)
 
     def all_parts(self) -> Iterator[StateSnapshot]:
-        """What every writer has left, whoever it is."""
+        """The parts of all writers."""
         for operator in self.operators.values():
             yield from operator.parts
         yield from self.sources.values()
         yield from self.parts.values()
 
     def handles(self) -> Iterator[Handle]:
-        """Every handle in the checkpoint, whoever it belongs to."""
+        """Every handle in the checkpoint."""
         for part in self.all_parts():
             yield from part.handles.values()
 

@@ -1,8 +1,8 @@
 """How a job has ended: a document of its last owner, written once, before checkpoints are deleted.
 
-A job that has one is not to be run again by whoever wants it to go on: what it had to do is done,
-and a run that began anew would do it a second time. Files of every released version are in
-`tests/golden/`, and stay readable.
+A job with a result must not be started again to finish the same work: a run from the beginning
+would do it a second time. Files of every released version are in `tests/golden/`, and stay
+readable.
 
 `JobOwner.end` creates the result in the steps of a commit (look, create, look); only then may
 checkpoints be deleted. The result that counts is that of the owner with the newest start document,
