@@ -40,6 +40,7 @@ from holdfast.storage import (
     StateSnapshot,
     load_storage,
 )
+from holdfast.storage.testing.example_jobs import clear, retain
 from holdfast.storage.testing.watched_storage import Call, WatchedStorage
 from support.servers.hdfs import HdfsServer
 from support.servers.s3 import S3Server
@@ -278,7 +279,7 @@ def _checkpoint(scale: Scale, place: _Place) -> Iterator[Result]:
     parameters = {"operators": _OPERATORS, "slots": _SLOTS, "state_bytes": len(state)}
     name = f"storage.{place.name}.small_checkpoint"
     answer = f"completed {len(owner.completed)}"
-    owner.clear()
+    clear(owner)
     yield Result(name, "ms, end to end", tuple(times_ms), answer, "<= 300", parameters)
     most = (float(max(writes)),)
     yield Result(name, "writes of objects", most, str(max(writes)), f"<= {_SLOTS + 2}", parameters)
@@ -325,9 +326,9 @@ def _retention(scale: Scale, place: _Place) -> Iterator[Result]:
             shared.append(writer.add(b"x" * 100))
         del shared[:-20]
         owner.commit(_metadata("kept", number, {"one": [_files(shared)]}))
-        times_s.append(seconds(partial(owner.retain, kept)))
+        times_s.append(seconds(partial(retain, owner, kept)))
     answer = f"kept {len(owner.completed)}, files {len([*job.storage.list('kept/shared/')])}"
-    owner.clear()
+    clear(owner)
     tenth = max(len(times_s) // 10, 1)
     steady = times_s[2 * kept :] or times_s
     growth = statistics.median(times_s[-tenth:]) / statistics.median(steady[:tenth])

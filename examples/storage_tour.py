@@ -31,7 +31,8 @@ def main() -> None:
         first = job.take_over()
         for number in (1, 2, 3):
             checkpoint(job, first, number, entries=number * 1000)
-        first.retain(2)
+        first.release(2)
+        first.sweeper.run()
         say(f"retained the newest two: {job.completed()}")
         second = job.take_over()
         say(f"a second driver takes over, epoch {second.epoch}, from checkpoint {newest(job)}")
@@ -83,7 +84,8 @@ def late_driver_is_fenced(job: JobStorage, first: JobOwner) -> None:
 def leftovers_are_found(owner: JobOwner) -> None:
     """What the fenced driver wrote belongs to nobody."""
     orphans = owner.orphans()
-    owner.remove(orphans)
+    owner.sweeper.delete(orphans)
+    owner.sweeper.run()
     say(f"orphans found and removed: {len(orphans)}, left: {len(owner.orphans())}")
 
 

@@ -1,10 +1,10 @@
-"""Calls of a library that may never return, made on threads that can be given up.
+"""Calls of a library that may never return, made on threads that can be abandoned.
 
-A thread that was given up stays where it hangs, and ends when its call does. Threads are used
-again: what a call costs beyond itself is a few hundredths of a millisecond.
+An abandoned thread stays where it hangs, and ends when its call does. Threads are reused: a call
+costs a few hundredths of a millisecond beyond itself.
 
-The interpreter does not wait for such threads when it ends, and breaks off with SIGABRT if one
-comes back from a library written in Rust at that moment. So the end waits for calls under way.
+The interpreter does not wait for such threads when it exits, and aborts with SIGABRT if one returns
+from a library written in Rust at that moment. So an exit handler waits for calls under way.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ class GivenUp(Exception):
 
 
 def within(limit_s: float, call: Callable[[], _Answer]) -> _Answer:
-    """What `call` answers or raises, unless it takes longer.
+    """The result of `call`, unless it takes longer than the limit.
 
     Raises:
-        GivenUp: it does.
+        GivenUp: it took longer.
     """
     future = begun(call)
     try:
         return future.result(limit_s)
     except NotYet:
         if future.done():
-            raise  # the call itself has raised that
+            raise  # the call itself raised a TimeoutError
         _under_way.discard(future)
         raise GivenUp from None
 
 
 def begun(call: Callable[[], _Answer]) -> Future[_Answer]:
-    """Have the call made on another thread, which does not keep the interpreter from ending."""
+    """Start the call on another thread, which does not keep the interpreter from exiting."""
     future: Future[_Answer] = Future()
     _under_way.add(future)
     future.add_done_callback(_under_way.discard)
@@ -76,10 +76,10 @@ class _Worker(threading.Thread):
                 try:
                     _idle.remove(self)
                 except ValueError:
-                    continue  # it has just been taken: a call comes
+                    continue  # another thread has just taken this worker: its call is coming
                 return
             _answer(future, call)
-            del future, call  # else this thread would keep the answer
+            del future, call  # else this idle thread would keep the answer alive
             _idle.append(self)
 
 
@@ -88,7 +88,7 @@ def _await_calls() -> None:
 
 
 def _after_fork() -> None:
-    """Threads of the parent, and what they do, stay there."""
+    """Threads of the parent do not exist in the child."""
     _idle.clear()
     _under_way.clear()
 
@@ -96,7 +96,7 @@ def _after_fork() -> None:
 def _answer(future: Future[Any], call: Callable[[], Any]) -> None:
     try:
         answer = call()
-    except Exception as error:  # noqa: BLE001 (it is raised where the call was asked for)
+    except Exception as error:  # noqa: BLE001 (it is raised in the caller)
         future.set_exception(error)
     except BaseException as error:  # noqa: BLE001 (a library written in Rust panics so)
         future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))

@@ -1,8 +1,7 @@
 """The only module that asks the machine what time it is.
 
-Components take a `Clock`, so that a test or a simulation decides how time passes. Nothing else in
-the house calls `time.time`, `time.monotonic` or `time.sleep`; lint and `tests/test_tidy.py` see
-to that.
+Components take a `Clock`, so that a test or a simulation decides how time passes. No other module
+calls `time.time`, `time.monotonic` or `time.sleep`; lint and `tests/test_tidy.py` check that.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ __all__ = ["Clock", "ManualClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """What a component may ask about time. Safe to call from any thread."""
+    """The time, as components see it. Safe to call from any thread."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch: for people and for time to live. May jump."""

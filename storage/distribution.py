@@ -1,8 +1,8 @@
-"""What this project is called where packages are installed, and whether it is alone there.
+"""The name of this project where packages are installed, and a check that it is alone there.
 
-The name `holdfast` is another project's on the package index: the distribution is `holdfast-spark`,
-and imports are `holdfast.<room>`. That project has a package `holdfast` of its own, which hides
-ours or runs before it.
+The name `holdfast` belongs to another project on the package index: the distribution is
+`holdfast-spark`, and imports are `holdfast.<room>`. That project has a package `holdfast` of its
+own, which hides ours or is imported instead.
 """
 
 from __future__ import annotations
@@ -43,4 +43,5 @@ def check_alone() -> None:
         )
 
 
-check_alone()  # when it is imported, so that nothing runs that was half replaced
+# At import, so that no code runs that is half replaced by the other project's.
+check_alone()

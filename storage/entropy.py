@@ -1,7 +1,7 @@
 """The only source of randomness: names that must not collide, and jitter.
 
-Components take an `Entropy`, so that a seed replays a run. Nothing in it may influence results;
-it only keeps writers apart.
+Components take an `Entropy`, so that a seed replays a run. Random values must not influence
+results; they only keep writers apart.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _TOKEN_BYTES = 8
 
 
 class Entropy(Protocol):
-    """What a component may ask of chance. Safe to call from any thread."""
+    """Random values, as components see them. Safe to call from any thread."""
 
     def token(self) -> str:
-        """Sixteen lower-case hexadecimal digits that nobody else was given."""
+        """Sixteen lower-case hexadecimal digits that no other call returns."""
         ...
 
     def uniform(self, low: float, high: float) -> float:

@@ -2,7 +2,7 @@
 
     HoldfastError
     ├── Unavailable   the place or service did not answer; the same call may succeed later: retry
-    ├── Fenced        a newer owner has taken over; nothing you write counts any more: stop
+    ├── Fenced        a newer owner has taken over; your writes no longer count: stop
     ├── Taken         something else has this name already: go on under another one
     ├── Corrupt       stored bytes are not what was written; an operator must look: names the file
     ├── Invalid       the code, a setting or an argument is wrong; retrying cannot help: fix it
@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoders raise for bytes that are none of theirs: text that is none, and nesting without
-end, are no errors of msgspec."""
+"""What decoders raise for foreign bytes. Text that is not UTF-8, and endless nesting, raise errors
+that are not msgspec's."""
 
 
 class HoldfastError(Exception):
@@ -90,7 +90,7 @@ class Unavailable(HoldfastError):
 
 
 class Fenced(HoldfastError):
-    """Somebody with a newer right to write has taken over. Stop; what you write is void."""
+    """An owner with a newer right to write has taken over. Stop; what you write is void."""
 
 
 class Taken(HoldfastError):

@@ -66,7 +66,7 @@ def check_range(name: str, offset: int, length: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a storage can prove about itself. The runtime names at start what is missing."""
+    """What a storage can prove about itself. At start the runtime warns of what is missing."""
 
     shared_between_processes: bool
     """Other processes, given the pickled storage, see the same objects."""
@@ -78,11 +78,11 @@ class Capabilities:
     """Slots may write files. If not, their state travels inline, and `inline_limit_bytes` bounds
     each segment of it."""
     ranges_at_once: int = 1
-    """How many ranges are best read side by side: more than one where an answer takes its time, as
+    """How many ranges are best read in parallel: more than one where each answer has a latency, as
     over a network. A local disk gains nothing by it."""
     late_creates: bool = True
-    """Whether a `create` of which no answer came may take effect at any later time, as over a
-    network. Then owners write a small object more for each checkpoint that they delete."""
+    """Whether a `create` without an answer may take effect at any later time, as over a network.
+    Then owners write one more small object for each checkpoint that they delete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class UnfinishedWrite:
     """What a writer that was neither committed nor aborted has left, or is writing now."""
 
     name: str
-    """What `ObjectStorage.delete` takes to be rid of it."""
+    """The name by which `ObjectStorage.delete` removes it."""
     target: str
     """The object that would have appeared."""
     size_bytes: int
@@ -179,16 +179,16 @@ class ObjectStorage(ABC):
 
     Guarantees that every storage owes, for names that `names.check_name` accepts:
 
-    - **Whole or absent.** A reader sees all bytes of an object or no object, also while it is
-      being written and after a writer was killed at any point.
-    - **Read your writes.** Once a call has returned, every later `read_range`, `create` and
-      `list`, from any process, sees its effect (within one process, if the storage is not
+    - **Whole or absent.** A reader sees all bytes of an object or no object, also while it is being
+      written and after a writer was killed at any point.
+    - **Read your writes.** Once a call has returned, every later `read_range`, `create` and `list`,
+      from any process, sees its effect (within one process, if the storage is not
       `shared_between_processes`).
     - **Threads and processes.** All methods may be called from many threads at once. A storage is
       light and picklable: it holds settings, and connects where it is used.
-    - **Errors.** Only errors of `holdfast.storage.errors` leave a storage, never those of a
-      library below it; each names the place or the object. No secret appears in one.
-    - **Buffers.** Any view of bytes is written as what its `tobytes` answers.
+    - **Errors.** Only errors of `holdfast.storage.errors` leave a storage, never those of a library
+      below it; each names the place or the object. No secret appears in one.
+    - **Buffers.** Any view of bytes is written as the bytes that its `tobytes` returns.
 
     A name and a longer one that begins with it and `/` never both exist: of `a` and `a/b` the
     second may be refused as `Invalid`, and neither is lost.
@@ -222,23 +222,25 @@ class ObjectStorage(ABC):
         """The root, as a user would write it, without secrets."""
 
     def url_of(self, name: str) -> str:
-        """Where an object or a folder is, for people."""
+        """The URL of an object or a folder, for people."""
         return f"{self.url}{'' if self.url.endswith('/') else '/'}{name}"
 
     @property
     def identity(self) -> str:
-        """What two storages of one place have in common, however their URLs spell it.
+        """A text that is equal for two storages of one place, however their URLs spell it.
 
-        No other place has it, and none below this one. Told without asking the place. Where
-        several URLs lead to one place, a storage makes one text of them; else it is the URL.
+        No other place has it, and none below this one. It is computed without a request to the
+        place. Where several URLs lead to one place, a storage makes one text of them; else it is
+        the URL.
         """
         return self.url.rstrip("/")
 
     def at(self, url: str) -> ObjectStorage | None:
-        """A storage of another root, by the settings and credentials of this one.
+        """A storage of another root, with the settings and credentials of this one.
 
-        What `url_of` answers for a folder is such a root. None if these say nothing of it: it is
-        another kind of storage, another bucket or server. Asks nobody, and never raises.
+        A URL that `url_of` returns for a folder is such a root. None if these settings do not apply
+        to the root: another kind of storage, another bucket or server. Makes no request, and never
+        raises.
         """
         return None
 
@@ -283,9 +285,9 @@ class ObjectStorage(ABC):
     def create(self, name: str, data: Buffer) -> bytes | None:
         """Create `name` with `data` if there is no such object; atomic, durable, one winner.
 
-        Returns None when this call created it. Otherwise nothing changed and the answer is the
-        content that is there, so that a caller who retries an ambiguous call can tell its own
-        earlier success from somebody else's. An object that is deleted meanwhile makes room.
+        Returns None when this call created it. Otherwise nothing changed and the result is the
+        existing content, so that a caller that retries an ambiguous call can tell its own earlier
+        success from another writer's. An object that is deleted meanwhile makes room.
 
         Raises:
             Invalid: the name is not legal.
@@ -297,8 +299,8 @@ class ObjectStorage(ABC):
         """All objects whose name begins with `prefix`, in ascending order of name.
 
         `prefix` need not end at a `/`; the empty one lists everything. Objects that come or go
-        during the call may be missed or shown; all others are shown exactly once. Unfinished
-        writes are not objects. What no name can begin with has no objects.
+        during the call may be missed or shown; all others are shown exactly once. Unfinished writes
+        are not objects. A prefix with which no legal name can begin has no objects.
 
         Raises:
             Unavailable: the storage did not answer.
@@ -306,7 +308,7 @@ class ObjectStorage(ABC):
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects, or unfinished writes by the names `unfinished` gave; absent is fine.
+        """Delete objects, or unfinished writes by the names from `unfinished`. Absent is fine.
 
         Goes on past a failure and reports it at the end.
 
@@ -319,7 +321,7 @@ class ObjectStorage(ABC):
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
         """Writes to names under `prefix` that were begun and neither committed nor aborted.
 
-        Only those that have left something at the place. Those under way now are among them: the
+        Only those that have left something at the place. Writes under way now are among them: the
         caller must know which are dead.
 
         Raises:

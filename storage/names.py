@@ -1,17 +1,17 @@
-"""Every object name that Holdfast writes is built and taken apart here, and nowhere else.
+"""Every object name that Holdfast writes is built and parsed here, and nowhere else.
 
     <job>/chk-00000000000000000042/_metadata         the commit point, created once, last
     <job>/chk-00000000000000000042/<label>-<token>   a file that one checkpoint owns
     <folder>/<uid>/<state>/part-00000-00000.parquet  a part of a table, in a folder of its own
     <folder>/<uid>/~timers/<name>/event/part-…       timers; <uid>/~operator/<state>/part-…: state
                                                      without keys
-    <job>/shared/00000000000000000042-<label>-<token>   a file that several may use; 42 wrote it
-    <job>/owner-00000000000000000007                 a claim: who may commit from now on
+    <job>/shared/00000000000000000042-<label>-<token>   a file that later ones may use; 42 wrote it
+    <job>/owner-00000000000000000007                 a claim: this owner may commit from now on
     <job>/owner-00000000000000000007.start-<token>   what that owner found when it took over
-    <job>/owner-00000000000000000007.result-<token>   that the job has ended, as that owner says
+    <job>/owner-00000000000000000007.result-<token>   how the job has ended, by that owner
     <job>/owner-00000000000000000007.held-<token>    which checkpoint that owner has restored
     <job>/owner-00000000000000000007.void-<token>-00000000000000000000-00000000000000000041
-                                                     checkpoints that count no more, from and to
+                                                     checkpoints that no longer count, from and to
     <job>/owner-00000000000000000007.claimed-<mark>  that owner's job may delete what it has held
 
     savepoint-<hash of the job>-<token>/_metadata    the commit point of a savepoint, likewise
@@ -21,9 +21,10 @@
 Numbers are padded to twenty digits, so that the order of a listing is the order of numbers.
 A legal name is one or more parts joined by `/`; a part is 1 to 200 of the characters
 `A-Z a-z 0-9 . _ = ~ -` and does not begin with a dot (storages keep unfinished writes under such
-names). Every storage can keep exactly these, on a disk, in HDFS or in a bucket; what people name
-freely, such as jobs, is escaped into them. What is too long then is cut, and `~-` and a hash of
-all of it say which it is: no escaped text has a `~-` in it. Of a job the name in full is beside:
+names). Every storage can keep exactly these, on a disk, in HDFS or in a bucket; names that users
+choose, such as those of jobs, are escaped into them. An escaped name that is too long is cut and
+ends with `~-` and a hash of the whole: no other escaped text contains `~-`. The full name of such a
+job is beside:
 
     <job>/_name                                      of a job whose folder's name is cut
 """
@@ -134,13 +135,13 @@ def is_legal(name: str) -> bool:
 
 
 def check_file(name: str) -> None:
-    """Refuse what is no name of a file with state, in the folder of a job or a savepoint.
+    """Refuse a name that no file with state has, in the folder of a job or a savepoint.
 
-    Documents are decoded with this, so that none leads its reader out of the folder, or has it
+    Documents are decoded with this, so that none leads its reader out of the folder, or makes it
     take a commit point or an owner's record for state.
 
     Raises:
-        ValueError: it is none; this kind, since decoders tell it with the place in the document.
+        ValueError: the name is refused. Decoders add the place in the document to this error.
     """
     if not is_legal(name):
         raise ValueError(f"{name[:80]!r} is no name of a file in this folder")
@@ -149,7 +150,7 @@ def check_file(name: str) -> None:
 
 
 def _check_text(text: object) -> None:
-    """Refuse whatever else a program has passed for a name."""
+    """Refuse a name that is not text."""
     if not isinstance(text, str):
         raise Invalid("a name is not text", expected="text", found=repr(text))
 
@@ -180,7 +181,7 @@ def escape(text: str) -> str:
 def escape_any(text: str, most: int = _MAX_PART) -> str:
     """Turn non-empty text of any length into a legal part of at most so many characters.
 
-    What `escape` makes of it if that is short enough; else its beginning, and a hash of the whole.
+    The result of `escape` if that is short enough; else its beginning, and a hash of the whole.
 
     Raises:
         Invalid: it is no text, is empty, or no valid Unicode.
@@ -200,7 +201,7 @@ def escape_any(text: str, most: int = _MAX_PART) -> str:
 
 
 def is_cut(part: str) -> bool:
-    """Whether it is of text that was too long, so that `unescape` cannot tell the text."""
+    """Whether the text was too long, so that `unescape` cannot restore it."""
     return _CUT in part
 
 
@@ -214,9 +215,9 @@ def _escape_byte(byte: int) -> str:
 
 
 def unescape(part: str) -> str | None:
-    """The text that `escape` was given; None for what it has not made, such as another's file.
+    """The text that `escape` was given; None if the part was not made by it, or was cut.
 
-    Also for a name that is cut. Listings and documents have names of anybody's making.
+    Listings and documents may contain names that other programs have made.
     """
     try:
         raw = re.sub(rb"~([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), part.encode())
@@ -257,7 +258,7 @@ def checkpoint_folder(checkpoint_id: int) -> str:
 
 
 def checkpoints_prefix() -> str:
-    """What the names of all checkpoints' own objects begin with."""
+    """The prefix of all checkpoints' own objects."""
     return "chk-"
 
 
@@ -277,17 +278,17 @@ def exclusive_table(checkpoint_id: int, path: str, token: str) -> str:
 
 
 def table_file(uid: str, table: str, part: int, number: int) -> str:
-    """One file of a table of an operator; `part` is whoever writes it, `number` which of its."""
+    """One file of a table of an operator; `part` is the writer, `number` counts its files."""
     return f"{_folder_of(uid)}/{table}/part-{part:05d}-{number:05d}.parquet"
 
 
 def state_table(state: str, other: int = 0) -> str:
-    """The table of a keyed state; `other` is that of the same name in so manyth other types."""
+    """The table of a keyed state; `other` counts states of the same name with other types."""
     return _folder_of(state) + (f"~-{other}" if other else "")
 
 
 def timers_table(name: str, domain: str, other: int = 0) -> str:
-    """The table of timers. No state has a name that is escaped so."""
+    """The table of timers. No escaped name of a state equals it."""
     return f"~timers/{_folder_of(name)}/{domain}" + (f"~-{other}" if other else "")
 
 
@@ -299,7 +300,7 @@ def operator_table(state: str, other: int = 0) -> str:
 def _folder_of(text: str) -> str:
     """A part for any text: escaped, cut where it is too long, and shown by every tool.
 
-    Spark and others pass over what begins with an underscore.
+    Spark and others skip names that begin with an underscore.
     """
     raw = text.encode(errors="surrogatepass")
     escaped = "".join(map(_escape_byte, raw))
@@ -311,7 +312,7 @@ def _folder_of(text: str) -> str:
 
 
 def shared_prefix() -> str:
-    """What the names of files that several checkpoints use begin with."""
+    """The prefix of files that several checkpoints use."""
     return "shared/"
 
 
@@ -322,7 +323,7 @@ def shared_file(checkpoint_id: int, label: str, token: str) -> str:
 
 
 def owners_prefix() -> str:
-    """What the names of all owner records begin with."""
+    """The prefix of all owner records."""
     return "owner-"
 
 
@@ -347,21 +348,21 @@ def held(epoch: int, token: str) -> str:
 
 
 def claimed(epoch: int, mark: str) -> str:
-    """The record of whose it is to delete what this owner has restored; see `StateFolder.mark`."""
+    """The record of which job may delete what this owner has restored; see `StateFolder.mark`."""
     return f"{claim(epoch)}.claimed-{mark}"
 
 
 def void(epoch: int, token: str, numbers: range) -> str:
-    """The record that these checkpoints count no more, whatever appears; the token is the owner's.
+    """The record that these checkpoints no longer count; the token is the owner's.
 
-    The name says it all, so a listing tells it.
+    The name holds all facts, so a listing tells them.
     """
     first, last = (_number(each, "checkpoint id") for each in (numbers[0], numbers[-1]))
     return f"{claim(epoch)}.void-{token}-{first}-{last}"
 
 
 def savepoint_folder(job_id: str, token: str) -> str:
-    """The folder of a savepoint: of which job it is, and which of them."""
+    """The folder of a savepoint, named by a hash of its job and a token."""
     return f"{_SAVEPOINT}{xxhash.xxh3_64_hexdigest(job_id.encode())[:6]}-{token[:12]}"
 
 
@@ -376,23 +377,23 @@ def savepoint_metadata() -> str:
 
 
 def savepoint_claim(mark: str) -> str:
-    """The record, in its folder, of whose it is to delete a savepoint; see `StateFolder.mark`."""
+    """The record, in its folder, of which job may delete a savepoint; see `StateFolder.mark`."""
     return f"_claimed-{mark}"
 
 
 def savepoint_file(label: str, token: str) -> str:
-    """A file of a savepoint, within its folder, in which a writer puts what it likes."""
+    """A file of a savepoint, within its folder, with segments of a writer."""
     return f"{_folder_of(label)}-{token}"
 
 
 def is_of_savepoint(name: str) -> bool:
-    """Whether an object of a savepoint's folder has such a name, as this house gives them."""
+    """Whether Holdfast gives such names to objects in a savepoint's folder."""
     return name == savepoint_metadata() or _SAVEPOINT_OBJECT.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointObject:
-    """What the name of an object says about the checkpoint that wrote it."""
+    """The facts that an object's name gives about the checkpoint that wrote it."""
 
     checkpoint_id: int
     shared: bool
@@ -400,7 +401,7 @@ class CheckpointObject:
 
 
 def parse_checkpoint_object(name: str) -> CheckpointObject | None:
-    """Take a name within a job's folder apart; None when it belongs to no checkpoint."""
+    """Parse a name within a job's folder; None when it belongs to no checkpoint."""
     match = _CHECKPOINT_OBJECT.fullmatch(name)
     if match is None:
         return None
@@ -429,17 +430,17 @@ _RecordKind = Literal["claim", "start", "result", "held", "void", "claimed"]
 
 @dataclass(frozen=True, slots=True)
 class OwnerRecord:
-    """What the name of an owner's record says: a claim; or with a token what `kind` is of."""
+    """The facts in the name of an owner's record: a claim, or a record of `kind` with its token."""
 
     epoch: int
     token: str | None
     kind: _RecordKind
     numbers: range = range(0)
-    """Which checkpoints are void, by a record of those."""
+    """The void checkpoints, in a record of kind `void`."""
 
 
 def parse_owner(name: str) -> OwnerRecord | None:
-    """Take the name of an owner's record within a job's folder apart; None if it is no such."""
+    """Parse the name of an owner's record within a job's folder; None if it is not one."""
     match = _OWNER.fullmatch(name)
     if match is None or (match[2] == "void") != (match[4] is not None):
         return None

@@ -1,4 +1,4 @@
-"""Finding what is registered by entry point: storages, state backends, and those of plug-ins."""
+"""Names registered by entry point: storages, state backends, and those of plug-ins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_options", "did_you_mean", "load", "registered", "unknown_name"
 
 
 def registered(group: str, what: str) -> dict[str, EntryPoint]:
-    """Every name in an entry point group; `what` is what errors call such a thing.
+    """Every name in an entry point group; `what` is the noun that errors use.
 
     Raises:
         Invalid: two distributions register one name.
@@ -54,7 +54,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def load(entry: EntryPoint, what: str) -> Callable[..., Any]:
-    """What the entry point names.
+    """The object that the entry point names.
 
     Raises:
         Invalid: it cannot be imported; says what to install, if the entry point names an extra.

@@ -1,8 +1,8 @@
 """Finding a storage by URL or by name, among the built-in ones and those of plug-ins.
 
 A storage registers its URL scheme, or any other name, in the entry point group
-`holdfast.checkpoint_storages`; the built-in ones take the same way. Any other URL that fsspec knows
-goes to the filesystem storage.
+`holdfast.checkpoint_storages`; the built-in ones are registered in the same way. Any other URL that
+fsspec knows goes to the filesystem storage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 STORAGE_GROUP = "holdfast.checkpoint_storages"
 OpenStorage = Callable[[str], CheckpointStorage]
-"""What makes a storage of a root: `load_storage`, or what knows more of how to get there."""
+"""Opens the storage of a root: `load_storage`, or a function that adds options."""
 _WHAT = "checkpoint storage"
 
 
@@ -64,9 +64,9 @@ def load_storage(url_or_name: str, **options: Any) -> CheckpointStorage:
 def storage_at(
     root: str, mine: ObjectStorage, open_storage: OpenStorage = load_storage
 ) -> ObjectStorage:
-    """The storage of a root: the job's own if that is where it is.
+    """The storage of a root: the job's own if it has this root.
 
-    Else it is made by the settings of that, if they say how to get there, or by `open_storage`.
+    Else one with the settings of the job's own if these apply, or what `open_storage` opens.
 
     Raises:
         Invalid: it cannot be opened.
@@ -78,7 +78,7 @@ def storage_at(
 
 
 def storage_factory(url_or_name: str) -> Callable[..., CheckpointStorage]:
-    """What `load_storage` calls for this, and so what options it takes; raises likewise."""
+    """The callable that `load_storage` calls, by which its options are known; raises likewise."""
     return _find(url_or_name)[0]
 
 
@@ -92,10 +92,10 @@ def registered_storages() -> dict[str, EntryPoint]:
 
 
 def whole_url(path: str) -> str:
-    """A URL as it is; a path from where you are as a whole one.
+    """A URL unchanged; a relative path as an absolute one.
 
     Raises:
-        Invalid: it is empty, there is no such user as `~user`, or nothing where you are any more.
+        Invalid: it is empty, the user of `~user` does not exist, or the current folder is gone.
     """
     given: object = path  # whatever the caller has passed
     if not isinstance(given, str):
@@ -107,13 +107,15 @@ def whole_url(path: str) -> str:
         )
     if "://" in path:
         return path
-    if not path.strip():  # else it would be where you are: a variable of a shell that is not set
+    if not path.strip():  # an unset shell variable, say: it would mean the current folder
         raise Invalid("a path is empty", expected="a path or a URL", found=repr(path))
     try:
         return str(Path(path).expanduser().absolute())
     except (OSError, RuntimeError) as error:
         raise Invalid(
-            "this path leads nowhere from here", found=f"{path}: {error}", fix="Give a whole path"
+            "this path cannot be made absolute",
+            found=f"{path}: {error}",
+            fix="Give an absolute path",
         ) from error
 
 
@@ -126,7 +128,7 @@ def text_fix(given: object) -> str:
 
 
 def named_for_all(url_or_name: str) -> str:
-    """What names the same place in every process: a path from where this one is becomes whole.
+    """A text that names the same place in every process: a relative path becomes absolute.
 
     Raises:
         Invalid: as `whole_url`.
@@ -142,11 +144,11 @@ def _is_path(text: str) -> bool:
 
 
 def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:
-    """What makes the storage, and whether the text names its root rather than a registered one."""
-    given: object = url_or_name  # whatever the caller has passed
+    """The callable that makes the storage, and whether the text names its root."""
+    given: object = url_or_name  # untyped callers may pass anything
     if not isinstance(given, str):
         raise Invalid(
-            "this names no storage",
+            "this does not name a storage",
             expected="text: a path, a URL, a registered name",
             found=repr(given),
             fix=text_fix(given),

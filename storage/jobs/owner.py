@@ -12,7 +12,7 @@ to a file that may be deleted would otherwise be found at a restore, months late
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 
 import msgspec
@@ -196,25 +196,6 @@ class JobOwner:
         self._result = stamped
         return stamped
 
-    def retain(self, keep: int, *, since: int | None = None) -> tuple[int, ...]:
-        """Delete all but the newest `keep` checkpoints; answers the numbers of those deleted.
-
-        Those from the number `since` on stay as well. A checkpoint in flight builds on a completed
-        one: it may refer to the files of that. So `since` is the oldest one that any of them
-        builds on, and then no file that will be referred to is deleted, here or as an orphan.
-
-        Raises:
-            Invalid: `keep` is below one, or a commit is not decided, so what it needs is not known.
-            Fenced: a newer owner has taken over; nothing was deleted.
-            Corrupt: a checkpoint that would be kept cannot be read, so what it needs is not known;
-                nothing was deleted.
-            Unavailable: something could not be deleted; it will be by the next call that deletes,
-                or be found as an orphan by the next owner.
-        """
-        kept, dropped = self._plan(keep, since)
-        self._drop(dropped, kept)
-        return dropped
-
     def release(self, keep: int, *, since: int | None = None) -> tuple[int, ...]:
         """Decide as `retain` does, and leave it to `sweeper` to delete.
 
@@ -229,15 +210,6 @@ class JobOwner:
             self._check_decided()
             self._release(dropped, kept)
         return dropped
-
-    def delete(self, checkpoint_id: int) -> None:
-        """Delete one checkpoint and the files that no other one needs.
-
-        None in flight may build on it: it could not be committed.
-
-        Raises as `retain` does; a number that is not completed is an `Invalid`.
-        """
-        self._drop((checkpoint_id,), self._others(checkpoint_id))
 
     def release_only(self, checkpoint_id: int) -> None:
         """Decide as `delete` does, and leave it to `sweeper`. Asks the storage nothing.
@@ -271,14 +243,6 @@ class JobOwner:
                 self._completed.discard(number)
                 self._known.forget([number])
         return newer
-
-    def clear(self) -> None:
-        """Delete every checkpoint and all that nobody needs; only this owner's records stay.
-
-        Raises as `retain` does; calling again goes on where it ended.
-        """
-        self._drop(self.completed, ())
-        self.remove(self.orphans())
 
     def release_all(self) -> None:
         """Decide as `clear` does, and leave it to `sweeper` to delete. Asks the storage nothing.
@@ -319,18 +283,6 @@ class JobOwner:
             Invalid: a commit is not decided, so what it needs is not known.
         """
         self.sweeper.search(self._search(in_flight))
-
-    def remove(self, orphans: Iterable[str]) -> None:
-        """Delete what `orphans` answered.
-
-        Raises:
-            Fenced: a newer owner has taken over; nothing was deleted.
-            Unavailable: something could not be deleted; it will be by the next call that deletes,
-                or be found as an orphan by the next owner.
-        """
-        self.check()
-        self.sweeper.delete(orphans)
-        self.sweeper.run()
 
     def hold(self, metadata: CheckpointMetadata) -> None:
         """Keep the files of a completed checkpoint that is restored, though it may be deleted.
@@ -474,15 +426,6 @@ class JobOwner:
                 where=self._job.url,
                 expected=f"one of {self.completed}",
             )
-
-    def _drop(self, dropped: tuple[int, ...], kept: Collection[int]) -> None:
-        """Delete these now. What cannot be told apart from what is kept is not even begun."""
-        if dropped:
-            self._check_decided()
-            self.check()
-            self._known.of_all(kept)
-            self._release(dropped, kept)
-        self.sweeper.run()
 
     def _release(self, dropped: Collection[int], kept: Collection[int]) -> None:
         if self._held in dropped:  # nothing is built on it: no need to spare what it leaves

@@ -18,7 +18,9 @@ from holdfast.storage.testing.watched_storage import Call, Hook
 __all__ = [
     "build_on",
     "checkpoint",
+    "clear",
     "commit",
+    "delete",
     "document",
     "ending",
     "exclusive_segments",
@@ -28,6 +30,8 @@ __all__ = [
     "is_whole",
     "metadata_name",
     "once",
+    "remove",
+    "retain",
     "shared_of",
     "without_owners",
     "write_files",
@@ -91,6 +95,32 @@ def build_on(
 ) -> CheckpointMetadata:
     """A checkpoint with files of its own and the shared ones of another, committed."""
     return owner.commit(document(job, number, {**write_files(job, number), **shared_of(base)}))
+
+
+def retain(owner: JobOwner, keep: int, *, since: int | None = None) -> tuple[int, ...]:
+    """Release all but the newest, and delete them now; the numbers that were released."""
+    dropped = owner.release(keep, since=since)
+    owner.sweeper.run()
+    return dropped
+
+
+def delete(owner: JobOwner, number: int) -> None:
+    """Release one checkpoint, and delete it now."""
+    owner.release_only(number)
+    owner.sweeper.run()
+
+
+def clear(owner: JobOwner) -> None:
+    """Release all checkpoints, and delete now what only they need."""
+    owner.release_all()
+    owner.sweeper.run()
+
+
+def remove(owner: JobOwner, orphans: Iterable[str]) -> None:
+    """Delete orphans now, by the names that `JobOwner.orphans` answered."""
+    owner.check()
+    owner.sweeper.delete(orphans)
+    owner.sweeper.run()
 
 
 def handles_of(metadata: CheckpointMetadata) -> dict[str, Handle]:

@@ -432,7 +432,8 @@ class StateBackendMachine(RuleBasedStateMachine):
         self.base = flight.number
         self.completed[flight.number] = flight.model
         bases = [each.base for each in self.flights if each.base is not None]
-        self.owner.retain(_RETAINED, since=min(bases, default=None))
+        self.owner.release(_RETAINED, since=min(bases, default=None))
+        self.owner.sweeper.run()
         kept = self.owner.completed
         self.completed = {n: model for n, model in self.completed.items() if n in kept}
 

@@ -102,7 +102,7 @@ def begin(
             _clear(job, ended, claimed_by)
             return ended
     elif restore is None and job.completed() and job.result() is not None:
-        job.take_over().clear()
+        _delete_all(job)
     # What cannot be restored must not fence one that works.
     first = _point(job, restore, check, open_storage)
     _check_claim(job, first, claim_mode)
@@ -201,11 +201,18 @@ def _point(
     return point
 
 
+def _delete_all(job: JobStorage) -> None:
+    """Take a job over, and delete its checkpoints now."""
+    owner = job.take_over()
+    owner.release_all()
+    owner.sweeper.run()
+
+
 def _clear(job: JobStorage, ended: JobResult, claimed_by: _ClaimedBy) -> None:
     """Delete what a job that has ended had left, if its driver died before it had done so."""
     try:
         if job.completed():
-            job.take_over().clear()
+            _delete_all(job)
     except HoldfastError as error:
         _logger.warning("checkpoints of a job that has ended could not be deleted: %s", error)
     try:

@@ -15,6 +15,7 @@ from holdfast.storage.testing.example_jobs import (
     files_kept,
     is_whole,
     metadata_name,
+    remove,
     without_owners,
     write_files,
 )
@@ -67,8 +68,8 @@ class CommitClauses:
         of_two = [name for name in left if f"{2:020d}" in name]
         orphans = newer.orphans(in_flight=[3])
         same(without_owners(orphans), of_two, "orphans while checkpoint 3 is in flight")
-        newer.remove(orphans)
-        newer.remove(newer.orphans())
+        remove(newer, orphans)
+        remove(newer, newer.orphans())
         same(files_kept(job), kept, "files after the orphans were removed")
         is_whole(later, (1,), "after the orphans were removed")
 
@@ -164,7 +165,7 @@ def _is_sound_after_a_kill(place: Place, job_id: str, held: list[int], what: str
     is_whole(job, completed, what)
     owner: JobOwner = job.take_over()
     same(owner.completed, completed, f"{what}: what the next owner found")
-    owner.remove(owner.orphans())
+    remove(owner, owner.orphans())
     same(list(job.storage.unfinished(f"{job.folder}/")), [], f"{what}: unfinished writes")
     same(without_owners(owner.orphans()), [], f"{what}: orphans after they were removed")
     is_whole(job, completed, f"{what}, after the orphans were removed")

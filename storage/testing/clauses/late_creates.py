@@ -21,7 +21,16 @@ from holdfast.storage.jobs.metadata import encode_metadata
 from holdfast.storage.jobs.owner import JobOwner
 from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.checks import names_in, owed, require, same
-from holdfast.storage.testing.example_jobs import checkpoint, document, is_whole, metadata_name
+from holdfast.storage.testing.example_jobs import (
+    checkpoint,
+    clear,
+    delete,
+    document,
+    is_whole,
+    metadata_name,
+    remove,
+    retain,
+)
 from holdfast.storage.testing.place import Place, opened
 from holdfast.storage.testing.watched_storage import Hook, WatchedStorage
 
@@ -39,11 +48,10 @@ class ReappearanceClauses:
         Its number is not used again, and it goes as an orphan.
         """
         ways: dict[str, tuple[_Deletes, tuple[int, ...], tuple[int, ...]]] = {
-            "retain": (lambda owner: owner.retain(1), (1, 2), (3,)),
-            "delete": (lambda owner: owner.delete(2), (2,), (1, 3)),
+            "retain": (lambda owner: retain(owner, 1), (1, 2), (3,)),
+            "delete": (lambda owner: delete(owner, 2), (2,), (1, 3)),
             "rewind": (lambda owner: owner.rewind(1), (2, 3), (1,)),
-            "clear": (lambda owner: owner.clear(), (1, 2, 3), ()),
-            "release": (_released, (1, 2), (3,)),
+            "clear": (clear, (1, 2, 3), ()),
             "two ways": (_both_ways, (2, 1), (3,)),
         }
         storage = _Late(opened(place))
@@ -63,7 +71,7 @@ class ReappearanceClauses:
                 require(owner.next_checkpoint_id > 3, f"the next number {what}")
                 same(owner.completed, left, f"completed for the owner {what}")
                 owner = job.take_over()  # it has other records
-            owner.remove(owner.orphans())
+            remove(owner, owner.orphans())
             listed = names_in(storage, job.folder)
             there = [number for number in gone if metadata_name(job, number) in listed]
             same(there, [], f"commit points {what}, and after orphans were removed")
@@ -117,14 +125,14 @@ class ReappearanceClauses:
         job = storage.job("job")
         older = job.take_over()
         checkpoint(older, job, 1)
-        older.delete(1)
+        delete(older, 1)
         owner = job.take_over()
         late = structs.replace(document(job, 2), epoch=older.epoch)
         storage.create(metadata_name(job, 2), encode_metadata(late))
-        owner.remove([name for name in owner.orphans() if name.endswith("_metadata")])
+        remove(owner, [name for name in owner.orphans() if name.endswith("_metadata")])
         checkpoint(owner, job, 2)
         is_whole(place.open().job("job"), (2,), "under a number that somebody else had used late")
-        owner.delete(2)
+        delete(owner, 2)
         with owed(Taken, "commit under a number that is void"):
             checkpoint(owner, job, 2)
         require(owner.next_checkpoint_id > 2, "the next number")
@@ -148,19 +156,14 @@ def _is_void(job: JobStorage, gone: tuple[int, ...], left: tuple[int, ...], what
     is_whole(job, left, what)
 
 
-def _released(owner: JobOwner) -> None:
-    owner.release(1)
-    owner.sweeper.run()
-
-
 def _both_ways(owner: JobOwner) -> None:
-    owner.delete(2)
-    owner.retain(1)
+    delete(owner, 2)
+    retain(owner, 1)
 
 
 def _retain(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> tuple[int, ...]:
     with storage.asking(pause):
-        return owner.retain(1)
+        return retain(owner, 1)
 
 
 def _create(storage: WatchedStorage, job: JobStorage, point: bytes, pause: Hook) -> None:

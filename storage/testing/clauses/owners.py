@@ -17,11 +17,14 @@ from holdfast.storage.testing.clauses.creates import at_once
 from holdfast.storage.testing.example_jobs import (
     checkpoint,
     commit,
+    delete,
     document,
     files_kept,
     is_whole,
     metadata_name,
     once,
+    remove,
+    retain,
     without_owners,
     write_files,
 )
@@ -51,10 +54,10 @@ class OwnerClauses:
         attempts: dict[str, Callable[[], object]] = {
             "check": older.check,
             "commit": partial(commit, older, job, 4),
-            "retain": partial(older.retain, 1),
-            "delete": partial(older.delete, 1),
+            "retain": partial(retain, older, 1),
+            "delete": partial(delete, older, 3),
             "orphans": older.orphans,
-            "remove": partial(older.remove, orphans),
+            "remove": partial(remove, older, orphans),
         }
         for what, attempt in attempts.items():
             with owed(Fenced, f"{what} by an older owner"):
@@ -143,7 +146,7 @@ class OwnerClauses:
             orphans = newer.orphans()
             late = [name for name in files_kept(job) if f"{2:020d}" in name]
             same(without_owners(orphans), late, "the orphans: all that came late")
-            newer.remove(orphans)
+            remove(newer, orphans)
             same(without_owners(newer.orphans()), [], "orphans after they were removed")
             checkpoint(newer, job, 2)
             is_whole(job, (1, 2), "the number used again")

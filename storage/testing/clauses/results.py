@@ -14,6 +14,7 @@ from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.checks import names_in, outcome_of, owed, require, same
 from holdfast.storage.testing.example_jobs import (
     checkpoint,
+    clear,
     commit,
     ending,
     files_kept,
@@ -50,7 +51,7 @@ class EndClauses:
             with owed(Invalid, "another end after the end"):
                 owner.end(ending(job, "cancelled"))
             same(job.completed(), () if round_number else (1,), "checkpoints after the end")
-            owner.clear()
+            clear(owner)
             same(files_kept(job), [], "files after the end, when all was deleted")
             same(job.result(), written, f"{what}, when all was deleted")
             owner = place.open().job("job").take_over()
@@ -157,7 +158,7 @@ class EndClauses:
             what = f"how the job has ended, killed after {after} calls"
             try:
                 with watched.asking(Kill(after)):
-                    watched.job(job.job_id).take_over().clear()
+                    clear(watched.job(job.job_id).take_over())
                 is_done = True
             except Killed:
                 is_done = False
@@ -166,7 +167,7 @@ class EndClauses:
             is_whole(again, again.completed(), what)
             later = again.take_over()
             same(later.result, written, f"{what}, for a later owner")
-            later.clear()
+            clear(later)
             same(files_kept(job), [], f"files, {what}, and cleared again")
             same(again.result(), written, f"{what}, and cleared again")
             if is_done:

@@ -16,9 +16,12 @@ from holdfast.storage.testing.checks import is_absent, outcome_of, owed, reads, 
 from holdfast.storage.testing.example_jobs import (
     build_on,
     checkpoint,
+    delete,
     document,
     has_only,
     is_whole,
+    remove,
+    retain,
     shared_of,
     without_owners,
     write_files,
@@ -37,8 +40,8 @@ class RetentionClauses:
         job = opened(place).job("job")
         owner = job.take_over()
         written = [checkpoint(owner, job, number) for number in (1, 2, 3, 4)]
-        same(owner.retain(4), (), "deleted, where as many are kept as there are")
-        same(owner.retain(2), (1, 2), "deleted, where two of four are kept")
+        same(retain(owner, 4), (), "deleted, where as many are kept as there are")
+        same(retain(owner, 2), (1, 2), "deleted, where two of four are kept")
         again = place.open().job("job")
         same((owner.completed, again.completed()), ((3, 4), (3, 4)), "completed after retention")
         is_whole(again, (3, 4), "after retention")
@@ -46,10 +49,10 @@ class RetentionClauses:
             with owed(NotFound, f"load of checkpoint {number}, which was deleted"):
                 again.load(number)
         has_only(job, written[2:], "after retention")
-        same(owner.retain(1), (3,), "deleted, where one of two is kept")
+        same(retain(owner, 1), (3,), "deleted, where one of two is kept")
         is_whole(again, (4,), "after keeping one")
         with owed(Invalid, "retention of none"):
-            owner.retain(0)
+            retain(owner, 0)
 
     def test_retention_keeps_files_that_others_need(self, place: Place) -> None:
         """A shared file goes with the last checkpoint that refers to it, not with the first."""
@@ -58,13 +61,13 @@ class RetentionClauses:
         borrowed = shared_of(checkpoint(owner, job, 1))
         for number in (2, 3):
             owner.commit(document(job, number, {**write_files(job, number), **borrowed}))
-        owner.retain(1)
+        retain(owner, 1)
         is_whole(place.open().job("job"), (3,), "after the checkpoint that wrote the file is gone")
         same(without_owners(owner.orphans()), [], "orphans: the file is needed")
         newer = place.open().job("job").take_over()
         same(without_owners(newer.orphans()), [], "orphans for the next owner")
         fourth = checkpoint(newer, job, newer.next_checkpoint_id)
-        newer.retain(1)
+        retain(newer, 1)
         has_only(job, [fourth], "after the last that needed the file is gone")
 
     def test_delete_takes_one_checkpoint(self, place: Place) -> None:
@@ -72,13 +75,13 @@ class RetentionClauses:
         job = opened(place).job("job")
         owner = job.take_over()
         written = [checkpoint(owner, job, number) for number in (1, 2, 3)]
-        owner.delete(2)
+        delete(owner, 2)
         same((owner.completed, job.completed()), ((1, 3), (1, 3)), "completed after a delete")
         is_whole(place.open().job("job"), (1, 3), "after a delete")
         has_only(job, [written[0], written[2]], "after a delete")
         for number in (2, 9):
             with owed(Invalid, f"delete of checkpoint {number}, which is not completed"):
-                owner.delete(number)
+                delete(owner, number)
         same(job.completed(), (1, 3), "completed after deletes that were refused")
 
     def test_a_kill_in_retention_leaves_no_half(self, place: Place) -> None:
@@ -94,7 +97,7 @@ class RetentionClauses:
             what = f"killed after {after} calls of retention"
             try:
                 with watched.asking(Kill(after)):
-                    same(mine.retain(1), (1, 2), "deleted, where one of three is kept")
+                    same(retain(mine, 1), (1, 2), "deleted, where one of three is kept")
             except Killed:
                 _is_sound_after_a_kill(place, job, what)
                 continue
@@ -113,8 +116,9 @@ class RetentionClauses:
             watched = WatchedStorage(storage)
             older = watched.job(job.job_id).take_over()
             build_on(older, job, 2, checkpoint(older, job, 1))
-            retain, take_over = partial(_retain, watched, older), partial(_take_over, storage, job)
-            retained, newer = order.run(retain, take_over)
+            retained, newer = order.run(
+                partial(_retain, watched, older), partial(_take_over, storage, job)
+            )
             fair = retained == (1,) or isinstance(retained, Fenced)
             require(fair, f"retention must end or be fenced in {order}: {retained!r}")
             if not isinstance(newer, JobOwner):
@@ -122,11 +126,11 @@ class RetentionClauses:
             completed = place.open().job(job.job_id).completed()
             require(2 in completed, f"the newest checkpoint must stay in {order}: {completed}")
             is_whole(job, completed, f"after {order}")
-            for what, call in (("orphans", newer.orphans), ("retain", partial(newer.retain, 1))):
+            for what, call in (("orphans", newer.orphans), ("retain", partial(retain, newer, 1))):
                 outcome = outcome_of(call)
                 failed = isinstance(outcome, Exception)
                 require(not failed, f"{what} of the newer owner must work in {order}: {outcome!r}")
-            newer.remove(newer.orphans())
+            remove(newer, newer.orphans())
             same(job.completed(), (2,), f"completed in the end, after {order}")
             has_only(job, [job.load(2)], f"in the end, after {order}")
 
@@ -177,7 +181,7 @@ class RetentionClauses:
         targets = [unfinished.get(f"{job.folder}/{name}", name) for name in orphans]
         rest = {target.removeprefix(f"{job.folder}/") for target in targets} - {dead}
         same(rest, {f"{dead}-done"}, "orphans, without the unfinished write of the dead attempt")
-        owner.remove(orphans)
+        remove(owner, orphans)
         left = {write.target for write in storage.unfinished(f"{job.folder}/")}
         require(f"{job.folder}/{dead}" not in left, "the unfinished write must be removed")
         for writer in begun:
@@ -191,7 +195,7 @@ class RetentionClauses:
 
 def _retain(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> tuple[int, ...]:
     with storage.asking(pause):
-        return owner.retain(1)
+        return retain(owner, 1)
 
 
 def _sweep(by_thread: ByThread, owner: JobOwner, pause: Hook) -> None:
@@ -218,7 +222,7 @@ def _is_sound_after_a_kill(place: Place, job: JobStorage, what: str) -> None:
     require(3 in completed, f"{what}: the kept checkpoint must be completed, not only {completed}")
     is_whole(again, completed, what)
     owner = again.take_over()
-    owner.remove(owner.orphans())
+    remove(owner, owner.orphans())
     is_whole(again, completed, f"{what}, after the orphans were removed")
-    owner.retain(1)
+    retain(owner, 1)
     has_only(job, [again.load(3)], f"{what}, and retained again")

@@ -15,10 +15,13 @@ from holdfast.storage.testing.checks import owed, require, same
 from holdfast.storage.testing.example_jobs import (
     build_on,
     checkpoint,
+    delete,
     document,
     handles_of,
     has_only,
     is_whole,
+    remove,
+    retain,
     shared_of,
     without_owners,
     write_files,
@@ -42,18 +45,18 @@ class SharedFileClauses:
         first = checkpoint(owner, job, 1)
         second = build_on(owner, job, 2, first)
         third = build_on(owner, job, 3, first)
-        same(owner.retain(1, since=2), (1,), "deleted, while another builds on checkpoint 2")
+        same(retain(owner, 1, since=2), (1,), "deleted, while another builds on checkpoint 2")
         for since in (1, 2):
-            same(owner.retain(1, since=since), (), f"deleted, where all from {since} on are kept")
+            same(retain(owner, 1, since=since), (), f"deleted, where all from {since} on are kept")
         orphans = owner.orphans(in_flight=[4])
         same(without_owners(orphans), [], "orphans, while another builds on checkpoint 2")
         is_whole(place.open().job("job"), (2, 3), "after the oldest is gone")
         fourth = build_on(owner, job, 4, second)
         has_only(job, [second, third, fourth], "once what was in flight is completed")
-        same(owner.retain(1, since=4), (2, 3), "deleted, when nothing builds on them any more")
+        same(retain(owner, 1, since=4), (2, 3), "deleted, when nothing builds on them any more")
         is_whole(place.open().job("job"), (4,), "after those that it built on are gone")
         has_only(job, [fourth], "after those that it built on are gone")
-        same(owner.retain(2, since=5), (), "deleted, where `since` is above all")
+        same(retain(owner, 2, since=5), (), "deleted, where `since` is above all")
 
     def test_a_shared_file_goes_with_the_last_that_needs_it(self, place: Place) -> None:
         """In whatever order those that refer to it are deleted."""
@@ -65,7 +68,7 @@ class SharedFileClauses:
             second = build_on(owner, job, 2, first)
             kept = {1: first, 2: second, 3: build_on(owner, job, 3, second)}
             for each in deleted:
-                owner.delete(each)
+                delete(owner, each)
                 del kept[each]
                 what = f"after {each} of {deleted} was deleted"
                 is_whole(place.open().job(job.job_id), kept, what)
@@ -80,7 +83,7 @@ class SharedFileClauses:
         owner = job.take_over()
         first = checkpoint(owner, job, 1)
         second = checkpoint(owner, job, 2)
-        owner.retain(1)
+        retain(owner, 1)
         given_up = write_files(job, 3)
         own = write_files(job, 4)
         for what, handles in (("dropped", handles_of(first)), ("given up", given_up)):
@@ -95,8 +98,8 @@ class SharedFileClauses:
         newer = place.open().job("job").take_over()
         fifth = build_on(newer, job, 5, fourth)
         is_whole(place.open().job("job"), (2, 4, 5), "with what is kept")
-        newer.retain(1)
-        newer.remove(newer.orphans())
+        retain(newer, 1)
+        remove(newer, newer.orphans())
         has_only(job, [fifth], "after those that it built on are gone")
 
     def test_a_commit_and_another_s_cleaning_agree_in_every_order(self, place: Place) -> None:
@@ -148,8 +151,8 @@ class SharedFileClauses:
 def _clean(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> None:
     """What an owner does while checkpoint 4 is written, which builds on 2."""
     with storage.asking(pause):
-        owner.retain(1, since=2)
-        owner.remove(owner.orphans(in_flight=[4]))
+        retain(owner, 1, since=2)
+        remove(owner, owner.orphans(in_flight=[4]))
 
 
 def _commit(
@@ -163,8 +166,8 @@ def _take_over_and_clean(storage: CheckpointStorage, job: JobStorage, pause: Hoo
     watched = WatchedStorage(storage)
     with watched.asking(pause):
         owner = watched.job(job.job_id).take_over()
-        owner.retain(1)
-        owner.remove(owner.orphans())
+        retain(owner, 1)
+        remove(owner, owner.orphans())
         return owner
 
 

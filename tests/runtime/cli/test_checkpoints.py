@@ -27,6 +27,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.jobs.decisions import settled_below
+from holdfast.storage.testing.example_jobs import retain
 from support.kills import busy_committer
 from support.kills.busy_committer import JOB, check_whole
 
@@ -61,7 +62,7 @@ class Root:
             self.owners[name] = self.storage.job(name).take_over()
             self.commit(name, 3, own(3), shared(3))
             self.commit(name, 5, own(5), shared(3))
-            self.owners[name].retain(1)
+            retain(self.owners[name], 1)
             self.leave(name, own(4), shared(4), own(6))
         self.storage.write("notes/of/somebody", b"x")
 

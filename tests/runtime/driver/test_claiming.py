@@ -37,6 +37,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.registry import OpenStorage
 from holdfast.storage.restore_points import RestorePoint
+from holdfast.storage.testing.example_jobs import delete, remove
 from holdfast.storage.testing.watched_storage import Call, Killed, WatchedStorage
 from support.jobs.claimed_checkpoints import Other, Run, Unaware, fits
 
@@ -172,7 +173,7 @@ def test_a_job_that_ends_deletes_what_it_has_claimed(other: Other, job: JobStora
 def test_a_checkpoint_that_goes_while_it_is_claimed_is_missed() -> None:
     other = Other(load_storage("memory://goes"))
     point = RestorePoint(other.job.load(3), other.job)
-    other.owner.delete(3)
+    delete(other.owner, 3)
     with pytest.raises(NotFound, match=r"was deleted by its job before .* one of \(4, 5\)"):
         claim(point, JobStorage(other.job.storage, "job"))
 
@@ -343,7 +344,7 @@ def test_a_kill_at_any_call_harms_neither_job(claim_mode: str) -> None:
             later.complete()
         later.keeper.close()
         again = other.job.take_over()
-        again.remove(again.orphans())
+        remove(again, again.orphans())
         left = other.left()
         ends.add(4 in other.job.completed())
         kept = (3, 4, 5) if 4 in other.job.completed() else (3, 5)

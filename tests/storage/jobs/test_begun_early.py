@@ -21,6 +21,7 @@ from holdfast.storage import (
 from holdfast.storage.jobs.cleaning import find_leftovers
 from holdfast.storage.jobs.decisions import open_from
 from holdfast.storage.testing.call_orders import orders
+from holdfast.storage.testing.example_jobs import clear, delete, remove, retain
 from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage
 from support.kills.cleaned_folders import clean, leave, own, shared, there, unneeded
 
@@ -119,7 +120,7 @@ def test_a_search_spares_what_is_open(job: JobStorage) -> None:
     commit(owner, 6, 4)
     leave(job, shared(3), shared(4), shared(5), shared(7))
     first = open_from(6, job.load(6).begun_from)
-    owner.remove(owner.orphans(in_flight=range(first, _ABOVE_ALL)))
+    remove(owner, owner.orphans(in_flight=range(first, _ABOVE_ALL)))
     assert there(job) == {names.metadata(6), shared(4), shared(5), shared(7)}
 
 
@@ -128,10 +129,10 @@ def test_retention_deletes_what_was_let_go_of(job: JobStorage) -> None:
     leave(job, own(4), shared(3), shared(4), shared(5))
     commit(owner, 4, 3, own(4), shared(4))
     commit(owner, 5, 3, shared(5))
-    assert owner.retain(1) == (4,)
+    assert retain(owner, 1) == (4,)
     assert there(job) == {names.metadata(5), shared(3), shared(5)}
     commit(owner, 6, 7, shared(3), shared(5))
-    owner.clear()
+    clear(owner)
     assert there(job) == set()
 
 
@@ -149,7 +150,7 @@ def test_without_a_completed_checkpoint_everything_may_be_open(job: JobStorage) 
     owner = job.take_over()
     commit(owner, 5, 3)
     leave(job, shared(2), shared(3))
-    seen = WatchedStorage(job.storage, before=once("unfinished", partial(owner.delete, 5)))
+    seen = WatchedStorage(job.storage, before=once("unfinished", partial(delete, owner, 5)))
     assert find_leftovers(seen.job("job")).unneeded == ()
     commit(owner, 6, 7, shared(3))
 
@@ -163,7 +164,7 @@ def test_what_the_newest_says_counts_at_the_moment_when_it_is_the_newest(job: Jo
     def complete_more() -> None:
         commit(owner, 6, 4, shared(3))
         commit(owner, 7, 4)
-        owner.retain(1)
+        retain(owner, 1)
 
     seen = WatchedStorage(job.storage, before=once("unfinished", complete_more))
     assert {stored.name for stored in find_leftovers(seen.job("job")).unneeded} == {
@@ -188,7 +189,7 @@ def go_on(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> None:
     """A run that completes what was under way, and what was begun before it."""
     with storage.asking(pause):
         owner.commit(document(7, 8, shared(4), shared(6)))
-        owner.retain(1)
+        retain(owner, 1)
 
 
 @pytest.mark.slow

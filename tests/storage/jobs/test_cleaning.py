@@ -37,6 +37,7 @@ from holdfast.storage.jobs.job import job_in
 from holdfast.storage.jobs.metadata import encode_metadata
 from holdfast.storage.jobs.owner_records import Start
 from holdfast.storage.testing.call_orders import orders
+from holdfast.storage.testing.example_jobs import clear, delete, remove, retain
 from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage
 from support.kills.cleaned_folders import (
     clean,
@@ -59,7 +60,7 @@ def test_beside_a_run_only_what_is_older_than_the_newest_goes(job: JobStorage) -
     owner = job.take_over()
     commit(owner, job, 5)
     commit(owner, job, 7, shared(5))
-    owner.delete(5)
+    delete(owner, 5)
     foreign = ["notes", "chk-5/slot", f"{names.checkpoint_folder(3)}-notes"]
     leave(job, own(4), shared(6), own(7), names.shared_file(7, "x", "bb"), own(8), *foreign)
     assert unneeded(job) == {own(4), shared(6)}
@@ -84,7 +85,7 @@ def test_of_a_job_that_has_ended_everything_goes(job: JobStorage) -> None:
     owner.end(JobResult(job_id="job", status="finished", ended_ms=1))
     leave(job, own(2), own(9), "notes")
     assert unneeded(job) == {own(2), own(9)}
-    owner.clear()
+    clear(owner)
     leave(job, own(3), shared(4))
     found = find_leftovers(job)
     assert found.has_ended
@@ -177,7 +178,7 @@ def test_what_is_committed_while_the_folder_is_listed_is_spared(job: JobStorage)
     def go_on() -> None:
         commit(owner, job, 6, shared(5))
         commit(owner, job, 7, shared(5), shared(6))
-        owner.retain(1)
+        retain(owner, 1)
 
     seen = meeting(job, Meanwhile("unfinished", "", go_on))
     assert {stored.name for stored in find_leftovers(seen).unneeded} <= {own(4)}
@@ -191,7 +192,7 @@ def test_what_is_deleted_before_it_could_be_read_is_looked_for_again(job: JobSto
 
     def go_on() -> None:
         commit(owner, job, 7, shared(5))
-        owner.retain(1)
+        retain(owner, 1)
 
     reads = Meanwhile("read_range", names.metadata(5), go_on)
     found = find_leftovers(meeting(job, reads))
@@ -203,7 +204,7 @@ def test_what_is_deleted_before_it_could_be_read_is_looked_for_again(job: JobSto
     def always(call: Call) -> None:
         if call.verb == "read_range" and "_metadata" in call.name:
             commit(owner, job, owner.next_checkpoint_id)
-            owner.retain(1)
+            retain(owner, 1)
 
     with pytest.raises(Unavailable, match="faster than they can be read"):
         find_leftovers(meeting(job, always))
@@ -218,7 +219,7 @@ def test_who_takes_over_meanwhile_begins_another_history(job: JobStorage) -> Non
     def go_back() -> None:
         newer = job.take_over()
         newer.rewind(5)
-        newer.remove(newer.orphans())
+        remove(newer, newer.orphans())
         job.take_over()
         leave(job, shared(6))
 
@@ -299,7 +300,7 @@ def test_jobs_are_known_by_their_owners(tmp_path: Path) -> None:
     for other in ("~FF", "~41", "\udcff", "Ärger"):  # as others may have called them
         (tmp_path / other).mkdir()
         (tmp_path / other / names.claim(1)).write_bytes(b"x")
-        with pytest.raises(NotFound, match="this is no folder of a job"):
+        with pytest.raises(NotFound, match="this is not the folder of a job"):
             job_in(storage, other)
     assert jobs_in(storage) == ["a job/1", "orders", "~"]
     assert not is_job_folder(storage)
@@ -335,7 +336,7 @@ def test_what_listings_have_missed_is_not_taken_for_what_nobody_needs(turns: int
     owner = job.take_over()
     commit(owner, job, 5)
     commit(owner, job, 6, shared(5))
-    owner.delete(5)
+    delete(owner, 5)
     commit(owner, job, 7)
 
     def go_on(listing: int) -> None:
@@ -343,7 +344,7 @@ def test_what_listings_have_missed_is_not_taken_for_what_nobody_needs(turns: int
             storage.meanwhile = lambda _: None
             number = owner.next_checkpoint_id
             commit(owner, job, number, *[shared(5)] * (number % 2 == 0))
-            owner.retain(2)
+            retain(owner, 2)
             storage.meanwhile = go_on
 
     storage.listings, storage.meanwhile = 0, go_on
@@ -359,7 +360,7 @@ def go_on(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> None:
     """What a run does: commits what it has written, on what there is, and retains one."""
     with storage.asking(pause):
         owner.commit(document(7, own(7), shared(5)))
-        owner.retain(1)
+        retain(owner, 1)
 
 
 @pytest.mark.slow

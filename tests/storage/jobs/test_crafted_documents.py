@@ -28,6 +28,7 @@ from holdfast.storage.jobs.envelope import seal
 from holdfast.storage.jobs.job import job_in
 from holdfast.storage.jobs.metadata import METADATA_VERSION, decode_metadata
 from holdfast.storage.jobs.owner_records import Held
+from holdfast.storage.testing.example_jobs import delete
 
 HONEST = "shared/00000000000000000001-slot-0-00aa"
 ELSEWHERE = [
@@ -131,7 +132,7 @@ def test_who_deletes_deletes_nothing_for_a_crafted_checkpoint(
             act()
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before
-    owner.delete(1)  # what it names is not known, and is an orphan
+    delete(owner, 1)  # what it names is not known, and is an orphan
     assert (tmp_path / "victim").read_bytes() == b"precious"
     assert [info.name for info in storage.list(f"{job.folder}/{HONEST}")]
 

@@ -18,6 +18,7 @@ from holdfast.storage import (
     Unavailable,
     names,
 )
+from holdfast.storage.testing.example_jobs import remove, retain
 from holdfast.storage.testing.watched_storage import Call, Recorder, WatchedStorage
 from support.storages.counting_storage import CountingStorage
 
@@ -121,8 +122,8 @@ def test_who_was_taken_over_deletes_nothing_more(stage: Stage) -> None:
     assert not stage.sweeper.owes
     assert newer.completed == (3, 4)
     assert {own(1), own(2), own(3), point(3)} <= set(kept(stage.job))
-    newer.remove(newer.orphans())
-    newer.retain(1)
+    remove(newer, newer.orphans())
+    retain(newer, 1)
     assert kept(stage.job) == [point(4), own(4), shared(4)]
 
 
@@ -238,10 +239,10 @@ def test_a_checkpoint_that_vanishes_while_it_is_restored_keeps_its_files() -> No
     assert 2 not in stage.job.completed()
     (owner,) = newer
     assert 2 in owner.completed
-    owner.remove(owner.orphans())
+    remove(owner, owner.orphans())
     assert {own(2), shared(2)} <= set(kept(stage.job))
     commit(stage.job, owner, 5, shared(2))
-    owner.retain(1)
+    retain(owner, 1)
     assert kept(stage.job) == sorted([point(5), own(5), shared(5), shared(2)])
 
 
@@ -275,7 +276,7 @@ def test_deletion_of_many_is_few_requests() -> None:
         stage.storage.write(f"{JOB}/{name}", b"x")
     stage.owner.commit(document(1, *files))
     commit(stage.job, stage.owner, 2)
-    stage.owner.retain(1)
+    retain(stage.owner, 1)
     assert [len(batch) for batch in stage.storage.batches] == [1, 1000, 1000, 500]
 
 

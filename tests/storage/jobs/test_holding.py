@@ -22,6 +22,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.jobs.cleaning import delete_leftovers, find_leftovers
 from holdfast.storage.testing.call_orders import orders
+from holdfast.storage.testing.example_jobs import delete
 from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage
 from support.kills.cleaned_folders import (
     clean,
@@ -75,7 +76,7 @@ def test_what_is_restored_and_vanishes_keeps_its_files_in_every_order(late: int)
         older = job.take_over()
         commit(older, job, 4)
         commit(older, job, 5, shared(4))
-        older.delete(4)
+        delete(older, 4)
         leave(job, own(3), own(7), own(8))
         watched = WatchedStorage(storage)
         owner = watched.job("job").take_over()

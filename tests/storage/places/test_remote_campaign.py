@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from holdfast.storage import CheckpointStorage, JobStorage, SystemClock, load_storage
+from holdfast.storage.testing.example_jobs import retain
 from support.kills import rival_drivers
 from support.kills.rival_drivers import KEEP, Fight
 from support.kills.whole_jobs import check_clean, check_whole
@@ -108,7 +109,7 @@ def nursery(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
 def settle(job: JobStorage) -> int:
     """Take over for good, retain, and clean; how many orphans there were."""
     owner = job.take_over()
-    owner.retain(KEEP)
+    retain(owner, KEEP)
     check_whole(job)
     return check_clean(job)
 

@@ -52,6 +52,7 @@ from holdfast.storage import (
     StateFolder,
     StateSnapshot,
 )
+from holdfast.storage.testing.example_jobs import retain
 from support.states.tried_backends import backend_named
 
 JOB = "clicks by user"
@@ -160,7 +161,7 @@ def build(name: str, root: Path, work: Path) -> Path:
             slot.notify_checkpoint_complete(1)
         _go_on(fleet, clock)
         owner.commit(_metadata(made, 2, fleet, job, keeper, 1))
-        owner.retain(1)
+        retain(owner, 1)
         return root / job.folder / f"chk-{2:020d}"
 
 

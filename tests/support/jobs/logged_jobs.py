@@ -28,6 +28,7 @@ from holdfast.storage import (
     StateSnapshot,
     SystemClock,
 )
+from holdfast.storage.testing.example_jobs import remove, retain
 from support.states.logged_steps import GROUPS, NOW_MS, UID, Content, Step, apply, content, steps
 
 __all__ = ["Begun", "LoggedRun", "lasting", "log_of", "parts_of"]
@@ -65,7 +66,7 @@ class LoggedRun:
         self.clock = ManualClock(now_ms)
         self._retained = retained
         self.number = self.owner.next_checkpoint_id
-        self.owner.remove(self.owner.orphans(in_flight=range(self.number, _ABOVE_ALL)))
+        remove(self.owner, self.owner.orphans(in_flight=range(self.number, _ABOVE_ALL)))
         self.slots: list[KeyedStateBackend] = []
         self.backends: list[StateBackend] = []
         """Of each slot."""
@@ -166,7 +167,7 @@ class LoggedRun:
             slot.notify_checkpoint_complete(begun.number)
         self._under_way.remove(begun)
         bases = [each.base for each in self._under_way if each.base is not None]
-        self.owner.retain(self._retained, since=min(bases, default=None))
+        retain(self.owner, self._retained, since=min(bases, default=None))
         return written
 
     def give_up(self, begun: Begun) -> None:

@@ -27,6 +27,7 @@ from holdfast.storage import (
     load_storage,
 )
 from holdfast.storage.segments.handles import block_checksum
+from holdfast.storage.testing.example_jobs import remove, retain
 
 KEEP = 3
 CHECKPOINTS = 6
@@ -103,10 +104,10 @@ def work(root: str, seed: int, say: Say) -> None:
         owner.commit(metadata)
         say("committed", metadata.checkpoint_id)
         say("retaining", KEEP)
-        owner.retain(KEEP)
+        retain(owner, KEEP)
         say("retained", KEEP)
         if chance.random() < 0.3:
-            owner.remove(owner.orphans())
+            remove(owner, owner.orphans())
     say("done", 0)
 
 

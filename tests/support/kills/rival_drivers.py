@@ -31,6 +31,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
+from holdfast.storage.testing.example_jobs import remove, retain
 from support.kills.checkpoint_writers import die, write_checkpoint
 
 __all__ = ["DRIVERS", "KEEP", "Fight", "HurriedClock"]
@@ -129,9 +130,9 @@ def own(job: JobStorage, chance: random.Random, say: Say) -> None:
         is_ours = commit(owner, metadata)
         say("committed" if is_ours else "taken", metadata.checkpoint_id)
         kept = shared if is_ours else []
-        owner.retain(KEEP)
+        retain(owner, KEEP)
         if chance.random() < 0.3:
-            owner.remove(owner.orphans())
+            remove(owner, owner.orphans())
 
 
 def drive(fight: Fight, driver: int, say: Say) -> None:

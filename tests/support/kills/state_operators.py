@@ -41,6 +41,7 @@ from holdfast.storage import (
     OperatorState,
     load_storage,
 )
+from holdfast.storage.testing.example_jobs import retain
 from support.kills.checkpoint_writers import arm, die
 from support.states.tried_backends import backend_named
 
@@ -206,7 +207,7 @@ class Life:
         say("committed", begun.checkpoint_id)
         self.fleet.completed(begun.checkpoint_id)
         bases = [base for base in self.bases if base is not None]
-        self.owner.retain(_RETAINED, since=min(bases, default=None))
+        retain(self.owner, _RETAINED, since=min(bases, default=None))
 
 
 def job_of(root: str, number: int, inline_limit_bytes: int = 0) -> JobStorage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.storage import JobStorage
 from holdfast.storage.segments.handles import block_checksum
+from holdfast.storage.testing.example_jobs import remove
 
 __all__ = ["check_clean", "check_whole"]
 
@@ -20,7 +21,7 @@ def check_clean(job: JobStorage) -> int:
     """Remove the orphans as a new owner; how many there were. Nothing else may be left."""
     owner = job.take_over()
     orphans = owner.orphans()
-    owner.remove(orphans)
+    remove(owner, orphans)
     start = len(job.folder) + 1
     left = {info.name[start:] for info in job.storage.list(f"{job.folder}/")}
     needed = {name for number in job.completed() for name in job.load(number).files()}

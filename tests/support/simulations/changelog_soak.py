@@ -19,6 +19,7 @@ from holdfast.backends.snapshots.neutral import SnapshotFuture
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.storage import CheckpointMetadata, JobOwner, OperatorState, load_storage
 from holdfast.storage.jobs.decisions import open_from
+from holdfast.storage.testing.example_jobs import remove, retain
 from support.simulations.churned_state import GROUPS, UID, Churn, Content, Slots, SteadyClock
 
 __all__ = ["Plan", "Reading", "Soak", "check_bounded", "written"]
@@ -126,7 +127,7 @@ class Soak:
         owner = self._job.take_over()
         if self.deletes:
             begun_from_now = range(owner.next_checkpoint_id, _ABOVE_ALL)
-            owner.remove(owner.orphans(in_flight=begun_from_now))
+            remove(owner, owner.orphans(in_flight=begun_from_now))
         latest = self._job.latest()
         parts = latest.operators[UID].parts if latest else ()
         slots = Slots(
@@ -191,7 +192,7 @@ class Soak:
         took_ms = (self._clock.monotonic_s() - flight.began_s) * 1000
         slots.completed(flight.number)
         if self.deletes:
-            owner.retain(1)
+            retain(owner, 1)
             self._clean(owner, metadata)
         self._read(slots, flight.number, took_ms)
 
@@ -202,7 +203,7 @@ class Soak:
         if before and now_s - self._cleaned_s >= self.plan.clean_s:
             self._cleaned_s = now_s
             first = min(before, open_from(completed.checkpoint_id, completed.begun_from))
-            owner.remove(owner.orphans(in_flight=range(first, _ABOVE_ALL)))
+            remove(owner, owner.orphans(in_flight=range(first, _ABOVE_ALL)))
 
     def _read(self, slots: Slots, number: int, took_ms: float) -> None:
         second = self._second()

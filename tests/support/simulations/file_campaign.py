@@ -52,6 +52,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.jobs.decisions import open_from
+from holdfast.storage.testing.example_jobs import clear, remove, retain
 from support.simulations.file_slots import Seat
 from support.storages.early_files import EarlyWriter, check_early
 
@@ -429,7 +430,7 @@ class Campaign:
 
     def _retain(self, since: int | None) -> None:
         kept = since if self.rules.retains_since else None
-        self.tally["dropped"] += len(self.owner.retain(self.config.retained, since=kept))
+        self.tally["dropped"] += len(retain(self.owner, self.config.retained, since=kept))
 
     def _clean(self, first: int) -> None:
         """Delete what nobody needs, but nothing of the checkpoints from this number on."""
@@ -437,7 +438,7 @@ class Campaign:
             first = _ABOVE_ALL
         orphans = self.owner.orphans(in_flight=range(first, _ABOVE_ALL))
         self.tally["orphans"] += len(orphans)
-        self.owner.remove(orphans)
+        remove(self.owner, orphans)
 
     def _weigh(self, number: int, part: StateSnapshot) -> None:
         if part.kind == FILES_KIND:
@@ -466,14 +467,14 @@ class Campaign:
         self.owner = self.settings.job.take_over()
         self._retain(None)
         if len(self.owner.completed) > 1:
-            self.owner.retain(1)
+            retain(self.owner, 1)
         self._clean(self.next_id)
         needed: set[str] = set()
         for number in self.owner.completed:
             needed |= self.settings.job.load(number).files() | {names.metadata(number)}
             self._compare(number)
         assert self._stored_files() == needed
-        self.owner.clear()
+        clear(self.owner)
         assert self._stored_files() == set()
 
     def _stored_files(self) -> set[str]:

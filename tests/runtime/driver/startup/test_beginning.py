@@ -27,6 +27,7 @@ from holdfast.storage import (
     names,
 )
 from holdfast.storage.restore_points import RestorePoint
+from holdfast.storage.testing.example_jobs import clear
 
 ENDED_MS = 1_700_000_000_000
 
@@ -275,7 +276,7 @@ def test_a_job_that_ends_during_the_take_over_has_ended(*, has_deleted: bool) ->
     def end() -> None:
         older.end(result())
         if has_deleted:
-            older.clear()
+            clear(older)
 
     meanwhile.append(end)
     ended = begin(job, LATEST, fits)
