@@ -143,7 +143,7 @@ class ClaimedCheckpoint:
             self.owner = self.job.resume(self.epoch)
         if not self._is_dropped:
             if self.checkpoint_id in self.owner.completed:
-                self.owner.release_only(self.checkpoint_id)
+                self.owner.release_one(self.checkpoint_id)
             else:  # an earlier run of this job may have been killed before it came to the files
                 release_held(self.job, self.owner, self.checkpoint_id)
             self._is_dropped = True

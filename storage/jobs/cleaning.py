@@ -1,42 +1,49 @@
-"""Cleaning a job's folder on request: finding what nobody needs, and deleting it.
+"""Cleaning a job's folder on request: finding objects that are not needed, and deleting them.
 
-There are two ways. Who takes the job over may delete every orphan; a run that lives is fenced by
-that. Who does not may delete what is provably nobody's, beside a run that commits at full speed:
-`commit.is_leftover` says what that is. It holds if the folder is read in this order.
+There are two ways. An owner, which has taken the job over, may delete every orphan; that fences a
+live run. Other processes may delete leftovers: objects that provably no owner needs, while a run
+commits at full speed. `decisions.is_leftover` says what these are. It holds if the folder is read
+in this order.
 
-1. Which owner is the newest. 2. Which checkpoints are completed. 3. All that is there. 4. Which are
-completed, once more and again, until the oldest is the same three times, and their files, the
-oldest one's last; `settled_below` is of 2, and of what the newest of these says of files that were
-begun before their checkpoints. 5. Whether the newest owner is still the same, and has not begun
-since: else a history may have been left, and numbers may have been used again.
+1. The newest owner.
+2. The completed checkpoints.
+3. Everything in the folder.
+4. The completed checkpoints again, repeatedly, until the oldest one is the same three times, and
+   their files, those of the oldest one last. `settled_below` takes the checkpoints of step 2, and
+   what the newest of step 4 says of files that were begun before their checkpoints.
+5. The newest owner again. If it has changed or begun since, the history may have been left, and
+   numbers may have been used again: start over.
 
-An owner claims first and begins later, with its start document: what it takes over it has listed
-in between, and its slots write nothing before. So who has claimed and begun is looked at, both
-before and after. A job has ended only if its newest owner says so: one that has claimed and not yet
-begun may be about to open it again.
+An owner claims first and begins later, with its start document: it lists what it takes over in
+between, and its slots write nothing before. So claim and start document are both read, before and
+after. A job has ended only if its newest owner says so: one that has claimed and not yet begun may
+be about to open it again.
 
-A listing takes its time, and may miss what comes or goes meanwhile. But commit points come in the
-order of their numbers, and go in that order (`Sweeper` sees to it). So if the oldest one was there
-before the second listing, and still is after the third, then none that is younger has gone, and at
-the moment when the third began those that were completed were just those that it shows, which are
-read. At every moment a file that may be referred to later is one of a completed checkpoint, or it
-is open, as the newest that is completed then has it (`commit.open_from`; the reason is there). So
-whatever is neither at that moment is nobody's, and all the less if it is below those of 2.
+A listing takes time, and may miss objects that come or go meanwhile. But commit points appear in
+the order of their numbers, and go in that order (`Sweeper` guarantees it). So if the oldest one
+existed before the second listing, and still does after the third, then no younger one has gone, and
+at the moment when the third listing began exactly those were completed that it shows, and these are
+read. At every moment a file that may be referred to later is a file of a completed checkpoint, or
+it is open by what the newest completed one then says (`decisions.open_from` gives the reason). So
+an object that is neither at that moment is never needed, and all the less if its number is below
+those of step 2.
 
-But for one checkpoint: that which the newest owner has restored. An older one, fenced while it was
-deleting, may end that late, and then the commit point is gone though what comes is built on it. So
-an owner leaves a record of it and its files, and looks afterwards whether it is there, else it does
-not restore it. Who cleans looks for the record with who has claimed and begun. If it appears only
-after the last of these looks, then the commit point was there at that moment, and was read;
-otherwise its files are known by it. They are spared until the owner has released it, or has ended
-the job: from then on nothing is built on it. So the record goes before the commit point does, and
-who finds it gone, and did so at its first look, finds the files by what is there, as ever.
+One checkpoint is an exception: the one that the newest owner has restored. An older owner, fenced
+while it was deleting, may finish late, and then the commit point is gone though new checkpoints
+build on it. So an owner writes a record of it and its files, and checks afterwards that it exists,
+else it does not restore it. Cleaning reads that record together with claim and start document. If
+the record appears only after the last of these looks, then the commit point existed at that moment,
+and was read; otherwise the record tells its files. They are spared until the owner has released the
+checkpoint, or has ended the job: from then on nothing is built on it. So the record goes before the
+commit point does. If the record is already gone at the first look, the completed checkpoints tell
+the files, as ever.
 
-What was found once to be nobody's stays so, because names are never used again: from there on it
-does not matter how long the deleting takes, or who takes the job over meanwhile.
+An object once found to be a leftover stays one, because names are never used again. From there on
+it does not matter how long the deleting takes, or whether another owner takes the job over
+meanwhile.
 
-To look twice at the checkpoints was not enough for what was restored: of two that are built on it
-one at a time, the first may do without a file that the second has.
+Two looks at the completed checkpoints were not enough for a restored one: of two checkpoints built
+on it in turn, the first may not refer to a file that the second does.
 """
 
 from __future__ import annotations
@@ -83,7 +90,7 @@ _LOOKS = 30
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is in a job's folder, and what of it nobody needs."""
+    """What is in a job's folder, and which of it is not needed."""
 
     completed: tuple[int, ...]
     has_ended: bool
@@ -95,16 +102,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """Whose a job is at some moment."""
+    """The state of a job's ownership at some moment."""
 
     claimed: int
     """The newest epoch; 0 if none is claimed."""
     start: Start | None
-    """What the newest owner that has begun began with. It may be an older one than has claimed."""
+    """The newest start document. Its owner may be older than the newest claim."""
     has_ended: bool
-    """Whether the job has ended in the hands of the newest owner."""
+    """Whether the newest owner has ended the job."""
     held: frozenset[str]
-    """The files of the checkpoint that the owner who has begun has restored."""
+    """The files of the checkpoint that the owner of `start` has restored."""
 
 
 def is_job_folder(storage: ObjectStorage) -> bool:
@@ -131,13 +138,13 @@ def jobs_in(storage: ObjectStorage) -> list[str]:
             jobs.append(job_in(storage, folder).job_id)
         except Unavailable:
             raise
-        except HoldfastError as error:  # it was half copied, say; the others are shown
-            _logger.warning("a folder of a job is passed over: %s", error)
+        except HoldfastError as error:  # a folder copied in part, for example; the others are shown
+            _logger.warning("the folder of a job is skipped: %s", error)
     return jobs
 
 
 def jobs_at(url: str, open_storage: Callable[[str], ObjectStorage]) -> list[JobStorage]:
-    """Those at a URL: of a storage's root, all of them; of a job's folder, that one.
+    """The jobs at a URL: all of them if it is a storage's root, one if it is a job's folder.
 
     Raises:
         NotFound: there is no job.
@@ -154,13 +161,13 @@ def jobs_at(url: str, open_storage: Callable[[str], ObjectStorage]) -> list[JobS
             "there are no checkpoints of any job",
             where=url,
             expected="the root of a storage, with a folder for each job, or the folder of one",
-            fix="Look whether the path is right: it is what the job has as its storage",
+            fix="Check the path: it is the one that the job has as its storage",
         )
     return [JobStorage(storage, job_id) for job_id in jobs]
 
 
 def find_leftovers(job: JobStorage) -> Found:
-    """What is nobody's, as can be told beside a run that lives. Changes nothing.
+    """The objects that no owner needs, as can be told beside a live run. Changes nothing.
 
     Raises:
         Corrupt: a completed checkpoint, or a record, cannot be read, so what it needs is not known.
@@ -173,7 +180,7 @@ def find_leftovers(job: JobStorage) -> Found:
         before = job.completed()
         there = [*job.stored_objects()]
         begun_from = None
-        if has_ended:  # nothing is committed any more, and what is there is being deleted
+        if has_ended:  # no more commits; the rest may be being deleted
             completed, referenced = _last_of(job)
         else:
             completed, referenced, begun_from = _at_one_moment(job, before)
@@ -189,12 +196,12 @@ def find_leftovers(job: JobStorage) -> Found:
         f"job {job.job_id!r} is taken over again and again",
         where=job.url,
         expected=f"one owner during one of {_LOOKS} looks",
-        fix="Try again when it runs",
+        fix="Try again when it runs without takeovers",
     )
 
 
 def delete_leftovers(job: JobStorage, found: Found) -> Iterator[int]:
-    """Delete what `find_leftovers` found, in batches; answers after each how many that were.
+    """Delete what `find_leftovers` found, in batches; answers the size of each batch.
 
     Stopping in between is safe, and so is doing it twice.
 
@@ -208,9 +215,9 @@ def delete_leftovers(job: JobStorage, found: Found) -> Iterator[int]:
 
 
 def find_orphans(job: JobStorage, owner: JobOwner | None = None) -> Found:
-    """The orphans that its owner may delete; or would, if somebody took it over. Changes nothing.
+    """The orphans that `owner`, or without it the next owner, may delete. Changes nothing.
 
-    Raises as `find_leftovers` does, and of an owner Fenced.
+    Raises as `find_leftovers` does; if there is an owner, also Fenced.
     """
     has_ended = job.result() is not None
     if owner is not None:
@@ -226,12 +233,12 @@ def find_orphans(job: JobStorage, owner: JobOwner | None = None) -> Found:
 
 
 def delete_orphans(owner: JobOwner, found: Found) -> Iterator[int]:
-    """Delete what `find_orphans` found for this owner; answers after each batch how many that were.
+    """Delete what `find_orphans` found for this owner; answers the number deleted by each step.
 
     Stopping in between is safe, and so is doing it twice.
 
     Raises:
-        Fenced: somebody else has taken over.
+        Fenced: another process has taken over.
         Corrupt, Invalid, Unavailable: not all could be deleted.
     """
     owner.sweeper.delete(stored.name for stored in found.unneeded)
@@ -240,11 +247,11 @@ def delete_orphans(owner: JobOwner, found: Found) -> Iterator[int]:
 
 
 def release_held(job: JobStorage, owner: JobOwner, checkpoint_id: int) -> None:
-    """Leave it to an owner's sweeper to delete the files of what it has restored, which is gone.
+    """Delete, by the owner's sweeper, the files of its restored checkpoint once that is gone.
 
-    For who goes on with deleting it, by `JobStorage.resume`: of the commit point, which says what
-    they are, nothing is left, but the record of `JobOwner.hold` says so too. What a completed
-    checkpoint needs stays. Nothing is done if this owner's record is of another checkpoint.
+    For a process that finishes the deletion after `JobStorage.resume`: the record of
+    `JobOwner.hold` names the files as the commit point did. Files that a completed checkpoint needs
+    stay. Nothing is done if this owner's record is of another checkpoint.
 
     Raises:
         Corrupt: the record, or a completed checkpoint, cannot be read.
@@ -263,7 +270,7 @@ def _standing(job: JobStorage) -> _Standing:
     has_begun = start is not None and start.epoch == claimed
     result, held = job.result_of(start), job.held_by(start)
     if result is not None and start is not None and result.epoch == start.epoch:
-        held = None  # whoever has ended the job builds on nothing any more
+        held = None  # the owner has ended the job, so it builds on nothing any more
     files = frozenset(() if held is None else held.files)
     return _Standing(claimed, start, has_begun and result is not None, files)
 
@@ -271,9 +278,9 @@ def _standing(job: JobStorage) -> _Standing:
 def _at_one_moment(
     job: JobStorage, before: tuple[int, ...]
 ) -> tuple[tuple[int, ...], frozenset[str], int | None]:
-    """The checkpoints that were completed at some moment, their files, and what the newest says.
+    """The checkpoints completed at one moment, their files, and `begun_from` of the newest.
 
-    See above. If none is completed, none says anything: then all may be open.
+    The module's docstring gives the method. With no completed checkpoint every file may be open: 0.
     """
     files = KnownFiles(job)
     oldest = [before[:1]]
@@ -292,7 +299,7 @@ def _at_one_moment(
             job.read_metadata(completed[0])
             return completed, files.of_known(), begun_from
     raise Unavailable(
-        f"job {job.job_id!r} completes checkpoints, and deletes them, faster than they can be read",
+        f"job {job.job_id!r} completes and deletes checkpoints faster than they can be read",
         where=job.url,
         expected=f"the oldest to stay for 3 of {_LOOKS} looks",
         fix="Try again, or have it retain more of them, or stop the job and take it over",
@@ -300,14 +307,14 @@ def _at_one_moment(
 
 
 def _last_of(job: JobStorage) -> tuple[tuple[int, ...], frozenset[str]]:
-    """The checkpoints that are there of a job that completes no more, and their files."""
+    """The existing checkpoints of a job that completes no more, and their files."""
     completed, files = job.completed(), KnownFiles(job)
     referenced = files.of_all(completed)
     return tuple(sorted(set(completed) - files.gone)), referenced
 
 
 def _is_of_a_job(folder: str) -> bool:
-    """Whether it is the name of a folder as jobs have it, and not of another's."""
+    """Whether a folder's name can be that of a job."""
     return names.is_cut(folder) or names.unescape(folder) is not None
 
 

@@ -34,10 +34,10 @@ writer's snapshot for C, its number is above C. If before, then that snapshot re
 it that no kept checkpoint refers to are never needed again. All this holds within one attempt: the
 next attempt begins with nothing under way, and with numbers above all that were begun.
 
-A claim alone would not be enough. The next restore could take a late commit for the newest
-checkpoint, and that could list transactions which the restore in between has aborted. Nor do void
-numbers need the look of a living writer, as SlateDB's boundary for its collector does (RFC 0026):
-here no writer may be left.
+A claim alone would not be enough: the next restore could take a late commit for the newest
+checkpoint, and that could list transactions which the restore in between has aborted. Void numbers
+do not depend on a live writer, as SlateDB's boundary for its collector does (RFC 0026): here no
+writer may be left.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Deleting what an owner has given up: in batches, in an order that leaves no half checkpoint.
+"""Deleting what an owner has released: in batches, in an order that leaves no half checkpoint.
 
-A decision is made by `JobOwner`, at once and in memory. What follows from it is carried out here,
-at once or later, by the same thread or another: a slow storage need not delay who decides.
+`JobOwner` decides at once and in memory. Deletions are carried out here, at once or later, in the
+same thread or another: a slow storage does not delay decisions.
 
 A decision stays right: from then on the owner refuses to commit a reference to a file of a released
-checkpoint. A search for orphans spares the files of all checkpoints that are known when it is done,
-and not just those of the moment when it was asked for: meanwhile a file may have been handed on
-from a released checkpoint to a newer one. A test found that.
+checkpoint. A search for orphans spares the files of all checkpoints that are known when it runs,
+not just of those known when it was requested: meanwhile a newer checkpoint may have taken over a
+file of a released one. A test found that.
 
-Beside a newer owner's restore only a commit point is in danger. Files go after a look at the claim
-that came after their commit point was gone; if that look saw no claim, the new owner's listing did
-not show the point. One request may still be under way that nobody can recall, which deletes a
-commit point just after the new owner has chosen it: see `JobOwner.hold`.
+While a newer owner restores, only a commit point is in danger. Files go after a check of the claim
+that followed the deletion of their commit point; if that check saw no newer claim, the new owner's
+listing did not show the point. One request may still be under way and cannot be recalled: it
+deletes a commit point just after the new owner has chosen it, see `JobOwner.hold`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ _Key = TypeVar("_Key", int, str)
 
 _logger = logging.getLogger(__name__)
 
+# The name of such a record holds all facts; the content is for people who open it.
 _VOID = b"The name says it.\n"
 BATCH_OBJECTS = 1000
-"""As many as S3 deletes at one request."""
+"""The most that S3 deletes by one request."""
 
 
 class KnownFiles:
-    """Which files completed checkpoints refer to. Any thread; each checkpoint is read once."""
+    """The files that completed checkpoints refer to. Any thread; each checkpoint is read once."""
 
     def __init__(self, job: JobFolder) -> None:
         self._job = job
@@ -54,22 +55,22 @@ class KnownFiles:
 
     @property
     def gone(self) -> frozenset[int]:
-        """Those that are not there any more, though nobody here has deleted them.
+        """Checkpoints that no longer exist though this owner has not deleted them.
 
-        An older owner that was fenced in the midst of deleting may have ended it after this one
-        had listed what is there.
+        An older owner that was fenced while it was deleting may finish after this one had listed
+        them.
         """
         with self._lock:
             return frozenset(self._gone)
 
     def add(self, metadata: CheckpointMetadata) -> None:
-        """Need not read this one."""
+        """Take the files from metadata that is at hand, so that they need not be read."""
         with self._lock:
             self._files[metadata.checkpoint_id] = metadata.files()
             self._gone.discard(metadata.checkpoint_id)
 
     def of(self, number: int) -> frozenset[str]:
-        """The files of one; none if it is gone.
+        """The files of one checkpoint; none if it is gone.
 
         Raises:
             Corrupt: it cannot be read; names the file.
@@ -94,12 +95,12 @@ class KnownFiles:
         return frozenset().union(*map(self.of, numbers))
 
     def of_known(self) -> frozenset[str]:
-        """The files of all that are known and not forgotten; asks nobody."""
+        """The files of all checkpoints in memory; reads nothing."""
         with self._lock:
             return frozenset().union(*self._files.values())
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Nobody will ask for these any more."""
+        """Drop these from memory."""
         with self._lock:
             for number in numbers:
                 self._files.pop(number, None)
@@ -107,24 +108,29 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What was so when somebody wanted orphans to be found: enough to tell them at any time."""
+    """The facts of the moment when a search for orphans was requested; they suffice later."""
 
     completed: Collection[int]
     in_flight: Collection[int]
-    """The numbers of the checkpoints that are written then, or may be written later."""
+    """The numbers of checkpoints that are being written then, or may be written later."""
 
 
 class Sweeper:
-    """What an owner has given up and is not deleted yet. Safe to use from any thread.
+    """What an owner has released and is not deleted yet. Safe to use from any thread.
 
-    Its promises: a commit point goes before every file that it refers to, so that what a crash
-    leaves is an orphan and never a checkpoint that looks whole. Before each batch the claim is
-    looked at, so that a newer owner finds at most one batch under way, and none of its own files
-    in it. As long as any is kept, commit points go one by one, the oldest first: who cleans beside
-    the owner knows by that what it has not seen. Where a create may be late, their numbers are
-    recorded to be void before: if one appears again it counts for nobody. What could not be deleted
-    is kept, and tried again at a later call. So a commit point that cannot be deleted holds up all
-    that is to follow: the log names it, at the first time and then ever more rarely.
+    Guarantees:
+
+    - A commit point goes before every file that it refers to. So a crash leaves orphans, never a
+      checkpoint that looks whole.
+    - The claim is checked before each batch. So a newer owner finds at most one batch under way,
+      and none of its own files in it.
+    - As long as any checkpoint is kept, commit points go one by one, the oldest first. From this
+      order a process that cleans beside the owner concludes which it has not seen (`cleaning`).
+    - Where a create may be late, the numbers of commit points are recorded as void before they go.
+      One that appears again does not count.
+    - What could not be deleted is kept, and tried again at a later call. So a commit point that
+      cannot be deleted blocks everything after it: the log names it, at first and then ever more
+      rarely.
     """
 
     def __init__(self, right: Right, files: KnownFiles) -> None:
@@ -136,14 +142,14 @@ class Sweeper:
         self._kept: frozenset[int] = frozenset()
         self._records: dict[str, None] = {}
         self._points: dict[int, bool] = {}
-        """Those whose commit points go; and whether all below that are not kept do, or did."""
+        """Commit points to delete; the value tells those released from those found as orphans."""
         self._void: list[range] = []
-        """What this has recorded to be void."""
+        """Numbers that this sweeper has recorded as void."""
         self._names: dict[str, None] = {}
         self._search: Search | None = None
         self._has_failed_to_learn = False
         self._stuck = 0
-        """How often in a row a commit point could not be deleted."""
+        """How many times in a row a commit point could not be deleted."""
 
     @property
     def owes(self) -> bool:
@@ -160,27 +166,27 @@ class Sweeper:
             return sum(map(len, known))
 
     def owes_point(self, number: int) -> bool:
-        """Whether the commit point of this number is to be deleted, or void, whoever makes it."""
+        """Whether the commit point of this number is to be deleted, or is void by a record."""
         with self._lock:
             owed = number in self._dropped or number in self._points
             return owed or bool(among([number], self._void))
 
     def drop(self, numbers: Iterable[int], *, kept: Iterable[int]) -> None:
-        """Be rid of these checkpoints, and of their files as far as those that are kept need none.
+        """Delete these checkpoints, and those of their files that no kept one needs.
 
-        Nothing may be built any more on what is not kept, nor on what was not kept before.
+        Nothing may be built any more on a checkpoint that is not kept, now or at an earlier call.
         """
         with self._lock:
             self._dropped.update(numbers)
             self._kept = frozenset(kept)
 
     def delete_first(self, record: str) -> None:
-        """Be rid of this one before any commit point, named within the job's folder."""
+        """Delete this record, named within the job's folder, before any commit point."""
         with self._lock:
             self._records[record] = None
 
     def delete(self, orphans: Iterable[str]) -> None:
-        """Be rid of these, named within the job's folder; nobody needs them, now or later."""
+        """Delete these orphans, named within the job's folder."""
         with self._lock:
             for name in orphans:
                 found = names.parse_checkpoint_object(name)
@@ -190,12 +196,12 @@ class Sweeper:
                     self._names[name] = None
 
     def search(self, wanted: Search) -> None:
-        """Find orphans, and be rid of them. Of two that are not begun the later one is done."""
+        """Find orphans, and delete them. A search that has not begun is replaced by a later one."""
         with self._lock:
             self._search = wanted
 
     def run(self) -> None:
-        """Do all that there is to do; raises as `step` does, and goes on at the next call."""
+        """Do everything that is owed; raises as `step` does, and goes on at the next call."""
         while self.owes:
             self.step()
 
@@ -203,9 +209,10 @@ class Sweeper:
         """Do the next thing, and answer how many objects it has deleted, at most so many.
 
         Raises:
-            Fenced: a newer owner has taken over. It was all forgotten, since it is that one's.
-            Corrupt, Invalid: a checkpoint that is kept cannot be read, so what it needs is not
-                known; or a name cannot be deleted. It is tried again, after what else there is.
+            Fenced: a newer owner has taken over. Everything owed was forgotten: it is that owner's
+                task.
+            Corrupt, Invalid: a kept checkpoint cannot be read, so what it needs is not known; or a
+                name cannot be deleted. It is tried again after the other tasks.
             Unavailable: the storage did not answer, or not for all. It is tried again likewise.
         """
         with self._stepping:
@@ -216,9 +223,9 @@ class Sweeper:
                 raise
 
     def orphans(self, wanted: Search) -> Iterator[Stored]:
-        """Find what nobody needs, and delete nothing. Raises as `step` does."""
-        # In this order: what was forgotten meanwhile was dropped, and whatever may build on it was
-        # committed before that, and is known.
+        """Find what is not needed, and delete nothing. Raises as `step` does."""
+        # In this order: a checkpoint forgotten meanwhile was dropped, and those that build on it
+        # were committed before that, and are known.
         referenced = self._files.of_all(wanted.completed)
         referenced |= self._files.of_known()
         facts = Facts(
@@ -259,11 +266,11 @@ class Sweeper:
         return 0
 
     def _learn(self, dropped: frozenset[int], kept: frozenset[int]) -> None:
-        """Find out which files go: before their commit points, which say so."""
+        """Find out which files go, before the commit points go that name them."""
         needed = self._files.of_all(kept)
         lost: set[str] = set()
         for number in sorted(dropped):
-            with suppress(Corrupt, Invalid):  # its files are orphans from now on
+            with suppress(Corrupt, Invalid):  # unreadable: its files become orphans
                 lost |= self._files.of(number)
         with self._lock:
             self._dropped -= dropped
@@ -272,7 +279,7 @@ class Sweeper:
         self._files.forget(dropped)
 
     def void(self, numbers: Iterable[range]) -> None:
-        """Record that these checkpoints count no more, whoever makes their commit points again.
+        """Record that these checkpoints no longer count, even if their commit points appear again.
 
         Raises:
             Unavailable: the storage did not answer; calling again is safe.
@@ -291,10 +298,10 @@ class Sweeper:
                     self._names[names.void(right.epoch, right.token, known)] = None
 
     def _delete_points(self, points: list[int], kept: Collection[int]) -> int:
-        """Record that they are void, and then delete them.
+        """Record that these are void, and then delete them.
 
-        Not of those that were found as orphans: they do not count by their epoch, or by an earlier
-        record, and this owner may still use their numbers.
+        Commit points found as orphans are not recorded: their epoch or an earlier record already
+        makes them void, and this owner may still use their numbers.
         """
         with self._lock:
             dropped = [number for number in points if self._points[number]]
@@ -312,7 +319,10 @@ class Sweeper:
     def _delete(
         self, owed: dict[_Key, Any], batch: list[_Key], named: Callable[[_Key], str]
     ) -> int:
-        """Delete a batch; a newer owner may have chosen one of these since the last look."""
+        """Delete a batch, after a check that no newer owner has taken over.
+
+        A newer owner may restore one of these checkpoints.
+        """
         self._right.check()
         job = self._right.job
         try:
@@ -335,8 +345,8 @@ class Sweeper:
         if self._stuck & (self._stuck - 1) == 0:
             which = points[0] if len(points) == 1 else f"{points[0]} to {points[-1]}"
             _logger.warning(
-                "%s of job %r at %s could not be deleted, at %d tries in a row, and until it is "
-                "nothing else of this job is deleted: %s",
+                "%s of job %r at %s could not be deleted in %d tries in a row; it blocks all other "
+                "deletions of this job: %s",
                 which,
                 self._right.job.job_id,
                 self._right.job.url,
@@ -345,7 +355,7 @@ class Sweeper:
             )
 
     def _put_last(self, batch: list[_Key]) -> None:
-        """Let the others go first at the next call: one that never goes must not stop them."""
+        """Move these to the end of the queue: a name that cannot go must not block others."""
         with self._lock:
             for each in map(str, batch):
                 if each in self._names:

@@ -1,13 +1,13 @@
 """The owner of a job: the one process that may commit its checkpoints and delete them.
 
-This module reads facts and carries out what `holdfast.storage.jobs.decisions` decides, in the
-order that its docstring gives.
+This module reads facts and carries out what `holdfast.storage.jobs.decisions` decides, in the order
+that its docstring gives.
 
-A commit whose answer was lost may be complete for every reader. So an owner goes forward only: it
-commits and deletes nothing else before that commit was repeated and is decided.
+A commit whose answer was lost may be complete for every reader. So an owner commits and deletes
+nothing else before that commit was repeated and is decided.
 
-A commit looks for each file that the checkpoint refers to and has not written itself. A reference
-to a file that may be deleted would otherwise be found at a restore, months later.
+A commit checks each file that the checkpoint refers to and has not written itself. A reference to
+a file that may be deleted would otherwise be found at a restore, months later.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ __all__ = ["JobOwner"]
 class JobOwner:
     """The right to commit, from `JobStorage.take_over`. One thread at a time.
 
-    Every method that changes something raises `Fenced` once a newer owner has claimed the job;
-    whoever gets it must stop, and must not act on the checkpoint that it was about to commit.
+    Every method that changes something raises `Fenced` once a newer owner has claimed the job. The
+    caller must then stop, and must not act on the checkpoint that it was about to commit.
 
-    Deleting may be left to another thread: `release` and `release_orphans` decide what goes and
-    come back at once, and `sweeper` does it, while this one commits.
+    Retention decides here and deletes in `sweeper`: the `release` methods return at once without
+    asking the storage, and `sweeper` deletes when its `step` or `run` is called, in any thread. So
+    commits do not wait for deletions. A released checkpoint stays completed and whole for every
+    reader until its commit point goes or is recorded as void; this owner builds on it no longer.
     """
 
     def __init__(self, right: Right, start: Start, found: Survey) -> None:
@@ -57,11 +59,11 @@ class JobOwner:
         self._highest = highest_begun(right.job, found)
         self._spared = Spared(self._highest + 1)
         self._undecided: bytes | None = None
-        """The `_metadata` of a commit of which it is not known whether it took effect."""
+        """The `_metadata` of a commit whose outcome is unknown."""
         self._result = self._ending = found.result
-        """`_ending` is one of which it may not be known whether it was recorded."""
+        """`_ending` may be a result whose write outcome is unknown."""
         self.sweeper = Sweeper(right, self._known)
-        """What was released, and is to be deleted. Safe to use from any thread."""
+        """Deletes what was released. Safe to use from any thread."""
         self._held: int | None = None
 
     @classmethod
@@ -69,13 +71,15 @@ class JobOwner:
         """See `JobStorage.take_over`."""
         storage = job.storage
         storage.prepare()
-        survey(job, reopen=reopen)  # what cannot be read must not fence the owner that there is
+        # A folder that cannot be read is refused here, before the present owner is fenced.
+        survey(job, reopen=reopen)
         job.keep_name()
         token = storage.entropy.token()
         epoch = claim_epoch(job, token)
         found = survey(job, reopen=reopen)
         start = Start(epoch=epoch, owner=token, accepted=found.accepted)
-        if found.result is not None:  # kept before its owner is superseded: it counts at any moment
+        if found.result is not None:
+            # Copied before the start document: at every moment one record of the result counts.
             storage.create(
                 f"{job.folder}/{names.result(epoch, token)}", encode_result(found.result)
             )
@@ -90,7 +94,7 @@ class JobOwner:
         newest, found = job.newest_start(), survey(job, reopen=False)
         token = newest.owner if newest is not None and newest.epoch == epoch else ""
         right = Right(job, epoch, token)
-        right.check()  # also that it has begun: nobody's token is empty
+        right.check()  # an empty token matches no owner: this also proves that the owner has begun
         return cls(right, Start(epoch=epoch, owner=token, accepted=found.accepted), found)
 
     @property
@@ -105,7 +109,7 @@ class JobOwner:
 
     @property
     def next_checkpoint_id(self) -> int:
-        """A number above every one that this owner or an earlier one has committed or met."""
+        """A number above every one that this owner or an earlier one has committed or seen."""
         return self._highest + 1
 
     @property
@@ -114,16 +118,16 @@ class JobOwner:
         return self._result
 
     def check(self) -> None:
-        """Make sure that nobody has taken over, and that this owner's claim is still there.
+        """Make sure that no other process has taken over, and that this owner's claim still exists.
 
         Raises:
-            Fenced: it is not so.
+            Fenced: a newer owner has claimed the job, or the claim was deleted.
             Unavailable: the storage did not answer.
         """
         self._right.check()
 
     def is_in(self, job: JobFolder) -> bool:
-        """Whether a folder is the one that this owner has claimed, whatever path leads there.
+        """Whether a folder is the one that this owner has claimed, by whatever path it is opened.
 
         Raises:
             Unavailable: the storage did not answer.
@@ -134,9 +138,10 @@ class JobOwner:
     def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """Make a checkpoint completed: atomically, once, for good. Answers what was written.
 
-        Every file it refers to must have been closed before, and be written for this checkpoint, or
-        belong to one that is completed and still there: others may be deleted. A part that says
-        `begun_from` may refer to shared files also that were begun before, as `commit` has it.
+        Every file that it refers to must have been closed before. It must be written for this
+        checkpoint, or belong to a completed one that still exists: other files may be deleted. A
+        part that says `begun_from` may also refer to shared files that were begun before;
+        `decisions` says which.
 
         After a call that raised `Unavailable` the checkpoint may be completed, for all readers: the
         call must be repeated with the same argument until it is decided, and nothing else can be
@@ -173,14 +178,14 @@ class JobOwner:
     def end(self, result: JobResult) -> JobResult:
         """Record how the job has ended, durably, once. Answers what was written.
 
-        From then on nobody can commit, unless the job is opened again by `take_over`. What it
-        has left may be deleted only after this call: who finds neither a checkpoint nor a result
-        begins anew. After one that raised `Unavailable` the record may be there, for all readers;
-        it can be repeated with the same argument.
+        From then on no owner can commit, unless the job is opened again by `take_over`. Checkpoints
+        may be deleted only after this call: a start that finds neither a checkpoint nor a result
+        begins anew. After a call that raised `Unavailable` the record may exist, for all readers;
+        the call can be repeated with the same argument.
 
         Raises:
-            Fenced: a newer owner has taken over. It knows of this result or does not, and the job
-                goes on in its hands: nothing may be deleted.
+            Fenced: a newer owner has taken over. Whether it knows of this result or not, the job
+                goes on under its control: nothing may be deleted.
             Invalid: the result is another job's, another one was recorded, or a commit is not
                 decided.
             Unavailable: it is not known whether it was recorded.
@@ -197,10 +202,11 @@ class JobOwner:
         return stamped
 
     def release(self, keep: int, *, since: int | None = None) -> tuple[int, ...]:
-        """Decide as `retain` does, and leave it to `sweeper` to delete.
+        """Give up all but the newest `keep` checkpoints; answers the numbers of those given up.
 
-        They are completed for every reader, and whole, until their commit points go, or are said to
-        be void; for this owner no longer: nothing can be built on them. Asks the storage nothing.
+        Checkpoints from the number `since` on stay as well. A checkpoint in flight builds on a
+        completed one and may refer to its files. So `since` is the oldest one that any of them
+        builds on, and then no file that will be referred to is deleted, here or as an orphan.
 
         Raises:
             Invalid: `keep` is below one, or a commit is not decided, so what it needs is not known.
@@ -211,10 +217,11 @@ class JobOwner:
             self._release(dropped, kept)
         return dropped
 
-    def release_only(self, checkpoint_id: int) -> None:
-        """Decide as `delete` does, and leave it to `sweeper`. Asks the storage nothing.
+    def release_one(self, checkpoint_id: int) -> None:
+        """Give up one checkpoint. None in flight may build on it: it could not be committed.
 
-        The record of `hold` stays: who goes on with that later needs it, see `release_held`.
+        The record of `hold` stays: a later process that finishes the deletion needs it, see
+        `release_held`.
 
         Raises:
             Invalid: the number is not completed, or a commit is not decided.
@@ -227,8 +234,8 @@ class JobOwner:
     def rewind(self, checkpoint_id: int) -> tuple[int, ...]:
         """Make every checkpoint that is newer than this one void; answers their numbers.
 
-        Their commit points are deleted, the newest first, and their files are orphans from then
-        on. So neither they nor those that are kept need be readable.
+        Their commit points are deleted at once, the newest first, and their files are orphans from
+        then on. So neither these checkpoints nor the kept ones need be readable.
 
         Raises:
             Fenced: a newer owner has taken over; nothing was deleted.
@@ -245,7 +252,7 @@ class JobOwner:
         return newer
 
     def release_all(self) -> None:
-        """Decide as `clear` does, and leave it to `sweeper` to delete. Asks the storage nothing.
+        """Give up every checkpoint and every orphan; only this owner's records stay.
 
         Raises:
             Invalid: a commit is not decided.
@@ -257,12 +264,12 @@ class JobOwner:
     def orphans(self, *, in_flight: Collection[int] = ()) -> list[str]:
         """Objects and unfinished writes in the job's folder that no completed checkpoint needs.
 
-        `in_flight` are the numbers of the files that this owner's slots are writing now, or have
-        written, for checkpoints that are not completed: those of checkpoints that are under way;
-        and all from `commit.open_from` of the newest completed one on, if it says `begun_from`.
-        What these refer to besides is a completed one's, see `retain`, and no orphan. No file of
-        another number that no completed checkpoint needs can be committed from then on. Answers
-        names within the job's folder, for `remove`.
+        `in_flight` are the numbers of files that this owner's slots are writing or have written for
+        checkpoints that are not completed: the numbers of checkpoints under way; and all numbers
+        from `decisions.open_from` of the newest completed one on, if that says `begun_from`. Other
+        files that these refer to belong to completed checkpoints, see `release`, and are no
+        orphans. From then on no file of another number can be committed, unless a completed
+        checkpoint needs it. Answers names within the job's folder.
 
         Raises:
             Fenced: a newer owner has taken over, so what is in flight is not known here.
@@ -274,10 +281,10 @@ class JobOwner:
         return [stored.name for stored in found]
 
     def release_orphans(self, *, in_flight: Collection[int] = ()) -> None:
-        """Leave it to `sweeper` to find orphans and delete them; `in_flight` as for `orphans`.
+        """Have `sweeper` find orphans and delete them; `in_flight` as for `orphans`.
 
-        So that it may come to that late, `in_flight` must also have the numbers that are begun by
-        then. Asks the storage nothing.
+        The search may take place much later, so `in_flight` must also cover the numbers begun until
+        then.
 
         Raises:
             Invalid: a commit is not decided, so what it needs is not known.
@@ -287,14 +294,15 @@ class JobOwner:
     def hold(self, metadata: CheckpointMetadata) -> None:
         """Keep the files of a completed checkpoint that is restored, though it may be deleted.
 
-        An older owner that was fenced in the midst of deleting it may end that at any time. It has
-        not come to the files, and will not: it looks before it does. But whose they are only this
-        owner would know then, so until it is released there is a record, for those who clean beside
-        it. That comes first, and then a look whether it is there: `cleaning` has the reason.
+        An older owner that was fenced while it was deleting may still delete the commit point at
+        any time. It has not deleted files and will not, since it checks its claim before. But only
+        this owner would know which files these are. So until the checkpoint is released a record
+        names them, for processes that clean beside this owner. The record comes first, and then a
+        check that the checkpoint exists: `cleaning` gives the reason.
 
         Raises:
             NotFound: it was deleted before; nothing was changed.
-            Invalid: it is not completed, or this owner has another one.
+            Invalid: it is not completed, or this owner has restored another one.
             Unavailable: the storage did not answer; calling again is safe.
         """
         number = metadata.checkpoint_id
@@ -328,10 +336,10 @@ class JobOwner:
             )
 
     def _check_kept(self, metadata: CheckpointMetadata) -> None:
-        """Refuse a checkpoint of whose files one may be deleted.
+        """Refuse a checkpoint that refers to a file which may be deleted.
 
-        What it has borrowed it has from one of the newest. Those that this owner has committed are
-        known here; of those before only the ones that are needed are read, each once.
+        A checkpoint borrows files from one of the newest. Those that this owner has committed are
+        known in memory; of earlier ones only those needed are read, each once.
         """
         number = metadata.checkpoint_id
         missing = frozenset().union(
@@ -340,7 +348,7 @@ class JobOwner:
         for number in reversed(self.completed):
             if not missing:
                 return
-            with suppress(Corrupt, Invalid):  # nobody can have built on what cannot be read
+            with suppress(Corrupt, Invalid):  # no checkpoint can build on one that cannot be read
                 missing -= self._known.of(number)
         if missing:
             self.check()  # a newer owner may have deleted what they belong to
@@ -353,11 +361,11 @@ class JobOwner:
                 f"shared ones numbered from {self._spared.first} on, of a part with begun_from",
                 found="a file that none of them needs",
                 fix="Build on checkpoints that are known to be completed, and retain those; say "
-                "begun_from in each part of who begins files before the checkpoint that needs them",
+                "begun_from in each part whose writer begins files before their checkpoint",
             )
 
     def _owed_by_completed(self, part: StateSnapshot, checkpoint_id: int) -> frozenset[str]:
-        """The files of a part that are there only if a completed checkpoint needs them."""
+        """The files of a part that exist only as long as a completed checkpoint needs them."""
         found = {file: names.parse_checkpoint_object(file) for file in part.files()}
         writers = {file: names.writer_of(file) for file in found}
         begun_before = {
@@ -371,7 +379,7 @@ class JobOwner:
         return borrowed(writers, checkpoint_id) - begun_before
 
     def _check_decided(self) -> None:
-        """A commit that is not decided may be complete, and then needs what it refers to."""
+        """Refuse while a commit is undecided: it may be complete, and need its files."""
         if self._undecided is not None:
             raise Invalid(
                 f"a commit of job {self._job.job_id!r} is not decided",
@@ -380,7 +388,7 @@ class JobOwner:
             )
 
     def _check_may_write(self, what: str, commit: bytes | None, ending: JobResult | None) -> None:
-        """Of a commit or an end that is not decided only the same one may follow."""
+        """After a commit or an end of unknown outcome only the same one may follow."""
         if self._undecided not in (None, commit):
             raise Invalid(
                 f"an earlier commit of job {self._job.job_id!r} is not decided",
@@ -398,7 +406,7 @@ class JobOwner:
             )
 
     def _check_free(self, checkpoint_id: int) -> None:
-        """Whoever deletes a commit point later must not meet another one of the same number."""
+        """Refuse a number whose commit point is about to be deleted: a new one would go with it."""
         if self.sweeper.owes_point(checkpoint_id):
             raise self._taken(checkpoint_id, "is about to be deleted, or was")
 
@@ -428,7 +436,7 @@ class JobOwner:
             )
 
     def _release(self, dropped: Collection[int], kept: Collection[int]) -> None:
-        if self._held in dropped:  # nothing is built on it: no need to spare what it leaves
+        if self._held in dropped:  # no checkpoint builds on it any more: its files need no record
             self.sweeper.delete_first(names.held(self.epoch, self._right.token))
         self._completed.difference_update(dropped)
         self.sweeper.drop(dropped, kept=kept)

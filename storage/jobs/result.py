@@ -4,7 +4,7 @@ A job with a result must not be started again to finish the same work: a run fro
 would do it a second time. Files of every released version are in `tests/golden/`, and stay
 readable.
 
-`JobOwner.end` creates the result in the steps of a commit (look, create, look); only then may
+`JobOwner.end` creates the result in the steps of a commit (check, create, check); only then may
 checkpoints be deleted. The result that counts is that of the owner with the newest start document,
 read by its exact name, so no listing can miss it. A take-over of a job that has ended writes the
 result anew under its own name before its start document: there is no moment at which the job has
@@ -30,7 +30,7 @@ _KIND = "job result"
 class JobResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """That a job has ended, and how.
 
-    `status` is a word of whoever ran it (`finished`, `cancelled`). `epoch` and `owner` say who
+    `status` is a word of the runtime (`finished`, `cancelled`). `epoch` and `owner` say who
     ended it, also where a later owner keeps the record. `properties` has plain facts about the run.
     """
 

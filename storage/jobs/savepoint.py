@@ -1,7 +1,8 @@
-"""A savepoint's folder: all that it needs is in it, under names that say nothing of where it is.
+"""A savepoint's folder: it holds all that the savepoint needs, under names free of its place.
 
-So it can be moved and copied, and belongs to nobody: no owner, no retention, no file that anything
-else refers to. `_metadata` is created last, and is its commit point; without it there is none.
+So it can be moved and copied, and belongs to no job: no owner, no retention, no file that anything
+else refers to. `_metadata` is created last, and is its commit point; without it there is no
+savepoint.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _BATCH_OBJECTS = 1000
 
 
 class SavepointFolder(StateFolder):
-    """A savepoint, or what is to become one. Light, picklable, safe to use from any thread.
+    """A savepoint, or one that is being written. Light, picklable, safe to use from any thread.
 
     `SavepointFolder(storage, "")` is the one whose folder is the root of the storage. As a target
-    of snapshots it has only files of its own: whatever is asked for, nobody else refers to it.
+    of snapshots it has only files of its own: nothing outside refers to them.
     """
 
     @classmethod
@@ -57,7 +58,7 @@ class SavepointFolder(StateFolder):
     def shared_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
-        """A writer for a file of its own, never inline. Not shared with anything, either."""
+        """A writer for a file of its own, never inline. A savepoint shares no file."""
         return self._writer(label, 0, compression)
 
     def log_segments(
@@ -81,17 +82,17 @@ class SavepointFolder(StateFolder):
     def commit(self, metadata: CheckpointMetadata) -> None:
         """Make it a savepoint: atomically, once, for good.
 
-        Every file it refers to must have been closed before. After a call that raised
-        `Unavailable` it may be one; to call again with the same argument tells.
+        Every file that it refers to must have been closed before. After a call that raised
+        `Unavailable` the savepoint may exist; calling again with the same argument tells.
 
         Raises:
             Invalid: the metadata is not that of a savepoint.
-            Taken: there is another one in the folder.
+            Taken: there is another savepoint in the folder.
             Unavailable: it is not known whether it was committed.
         """
         if metadata.kind != SAVEPOINT:
             raise Invalid(
-                "what is to be a savepoint says that it is something else",
+                "the metadata to commit is not that of a savepoint",
                 where=self.url,
                 expected=f"kind {SAVEPOINT!r}",
                 found=f"kind {metadata.kind!r}",
@@ -102,10 +103,10 @@ class SavepointFolder(StateFolder):
             raise Taken("there is another savepoint in this folder", where=self.url)
 
     def read_metadata(self) -> CheckpointMetadata:
-        """What is known of the savepoint, whether or not its files are there.
+        """The metadata of the savepoint, whether or not its files exist.
 
         Raises:
-            NotFound: there is none, or one that was never completed; says which.
+            NotFound: there is no savepoint, or one that was never completed; says which.
             Invalid: it is a checkpoint, or was written in a newer format.
             Corrupt: `_metadata` is damaged; names it.
             Unavailable: the storage did not answer.
@@ -123,12 +124,12 @@ class SavepointFolder(StateFolder):
                 expected="the folder of a savepoint, which has all that it needs",
                 found=f"{metadata.kind} {metadata.checkpoint_id} of job {metadata.job_id!r}, which "
                 "may need files beside its folder",
-                fix="Name it where its job has written it: …/job/chk-00000000000000000042",
+                fix="Name it in the folder of its job: …/job/chk-00000000000000000042",
             )
         return metadata
 
     def is_complete(self) -> bool:
-        """Whether there is a `_metadata`, be it whole or not; raises `Unavailable`."""
+        """Whether `_metadata` exists, damaged or not; raises `Unavailable`."""
         try:
             self.storage.read(self.name_of(names.savepoint_metadata()))
         except NotFound:
@@ -136,7 +137,7 @@ class SavepointFolder(StateFolder):
         return True
 
     def load(self) -> CheckpointMetadata:
-        """What is known of the savepoint, after a look whether its files are there.
+        """The metadata of the savepoint, after a check that its files exist.
 
         Raises:
             Corrupt: `_metadata` is damaged, or a file is missing or too short; names it.
@@ -147,7 +148,7 @@ class SavepointFolder(StateFolder):
         return metadata
 
     def check_files(self, metadata: CheckpointMetadata) -> None:
-        """Look whether all files that a savepoint names are here, in their length.
+        """Check that all files that the savepoint names are here, in their length.
 
         Raises:
             Corrupt: one is missing or too short; names it.
@@ -183,10 +184,10 @@ class SavepointFolder(StateFolder):
                 )
 
     def discard(self) -> None:
-        """Delete what was written for it, the commit point first, and unfinished writes too.
+        """Delete everything written for it, the commit point first, and unfinished writes too.
 
-        For one that was given up while it was written: its name is its own. What has another name
-        than such files was put there by somebody else, and stays.
+        For a savepoint that was given up while it was written. Objects whose names no savepoint
+        uses were put there by other programs, and stay.
 
         Raises:
             Unavailable: not all could be deleted; calling again is safe.
@@ -197,7 +198,7 @@ class SavepointFolder(StateFolder):
         self.delete_own(lambda _: True)
 
     def delete_own(self, is_unneeded: Callable[[str], bool]) -> None:
-        """Delete files that savepoints have, and unfinished writes of such, of which this is so.
+        """Delete files that pass `is_unneeded`, and unfinished writes; only names of savepoints.
 
         Raises as `discard` does.
         """
@@ -219,10 +220,11 @@ class SavepointFolder(StateFolder):
         )
 
     def delete_some(self, metadata: CheckpointMetadata, done: int, most: int) -> int:
-        """Delete files of a savepoint, behind the first `done`; answers how many, 0 at the end.
+        """Delete files of a savepoint after the first `done`; answers how many, 0 at the end.
 
-        Only what belongs to it, and its commit point last: who is interrupted knows what is left.
-        It is of no use from the first file on, and whoever opens it is told.
+        Only the files that belong to it, and its commit point last, so that an interrupted deletion
+        knows what is left. The savepoint is unusable from the first file on, and opening it says
+        so.
 
         Raises:
             Unavailable: not all could be deleted; calling again is safe.
@@ -257,14 +259,14 @@ class SavepointFolder(StateFolder):
                 where=self.url,
                 expected="a folder with a file `_metadata`",
                 found="nothing",
-                fix="Look whether the path is right, and whether the savepoint was moved",
+                fix="Check the path, and whether the savepoint was moved",
             )
         return NotFound(
             "there is no whole savepoint",
             where=self.url,
             expected="a folder with a file `_metadata`, which is written last",
             found=f"no `_metadata`, and files such as {some[0]}",
-            fix="If this is the folder of one, it was never completed: take another one",
+            fix="If this is a savepoint's folder, it was never completed: take another savepoint",
         )
 
 

@@ -106,7 +106,7 @@ def retain(owner: JobOwner, keep: int, *, since: int | None = None) -> tuple[int
 
 def delete(owner: JobOwner, number: int) -> None:
     """Release one checkpoint, and delete it now."""
-    owner.release_only(number)
+    owner.release_one(number)
     owner.sweeper.run()
 
 

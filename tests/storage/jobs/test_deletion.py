@@ -224,7 +224,7 @@ def test_a_checkpoint_that_vanishes_while_it_is_restored_keeps_its_files() -> No
     """An older owner has looked, and then its deletion of the commit point takes its time."""
     stage = Stage(4)
     older = stage.owner
-    older.release_only(2)
+    older.release_one(2)
     stage.sweeper.step(0)
     newer: list[JobOwner] = []
 
@@ -283,7 +283,7 @@ def test_deletion_of_many_is_few_requests() -> None:
 def test_a_commit_point_that_cannot_be_deleted_is_told_by_its_name(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """All that is to go waits for it, because points go in order: who runs the job must know."""
+    """Commit points go in order, so it blocks all other deletions: the log must name it."""
     inner = JobManagerCheckpointStorage()
     is_locked = True
 
@@ -302,7 +302,7 @@ def test_a_commit_point_that_cannot_be_deleted_is_told_by_its_name(
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 4, "at the first, second, fourth and eighth time"
     assert f"{point(1)} of job 'job' at memory://job could not be deleted" in told[-1]
-    assert "at 8 tries in a row" in told[-1]
+    assert "in 8 tries in a row" in told[-1]
     assert "it is kept by a lock" in told[-1]
     assert job.completed() == (1, 2, 3)
     is_locked = False

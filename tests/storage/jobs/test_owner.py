@@ -175,7 +175,7 @@ def test_nothing_is_deleted_that_a_commit_that_is_not_decided_may_need(tmp_path:
     storage.lossy = True
     with pytest.raises(Unavailable):
         owner.commit(checkpoint(3))
-    releases = (partial(owner.release, 1), partial(owner.release_only, 1), owner.release_all)
+    releases = (partial(owner.release, 1), partial(owner.release_one, 1), owner.release_all)
     for release in releases:
         with pytest.raises(Invalid, match="a commit of job 'job' is not decided"):
             release()

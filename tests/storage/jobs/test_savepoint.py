@@ -176,7 +176,7 @@ def test_a_checkpoint_is_no_savepoint(storage: CheckpointStorage) -> None:
     assert at is not None
     with pytest.raises(Invalid, match=r"this is a checkpoint, and not a savepoint .*chk-"):
         SavepointFolder(at, "").load()
-    with pytest.raises(Invalid, match="says that it is something else"):
+    with pytest.raises(Invalid, match="not that of a savepoint"):
         SavepointFolder.begin(storage, "orders").commit(metadata)
 
 
