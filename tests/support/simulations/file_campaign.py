@@ -466,8 +466,7 @@ class Campaign:
         assert _files_below(self.state_folder) == []
         self.owner = self.settings.job.take_over()
         self._retain(None)
-        if len(self.owner.completed) > 1:
-            retain(self.owner, 1)
+        retain(self.owner, 1)
         self._clean(self.next_id)
         needed: set[str] = set()
         for number in self.owner.completed:
