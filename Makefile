@@ -19,6 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):  *## /  make \1\t/p' Makefile
+	@echo; echo "  make PYTHON=python3.13 …  chooses the interpreter; CONTRIBUTING.md says more"
 
 setup:  ## .venv and nothing else
 	@$(INSIDE)
