@@ -15,7 +15,7 @@ from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.errors import NotOpened, OperatorFailed, UserCodeFailed, may_pass
 from holdfast.runtime.network import (
     BeginSavepoint,
-    Cancel,
+    CancelAttempt,
     CheckpointAborted,
     CheckpointCompleted,
     Credentials,
@@ -295,7 +295,7 @@ class _SlotProcess:
                 self._has_peers.set()
             case BeginSavepoint() as savepoint:
                 return self._slot.begin_savepoint(savepoint)
-            case CheckpointCompleted() | CheckpointAborted() | Finish() | Cancel():
+            case CheckpointCompleted() | CheckpointAborted() | Finish() | CancelAttempt():
                 self._slot.command(command)
         return True
 
@@ -322,7 +322,7 @@ class _SlotProcess:
                 reason = str(error)
         if reason:
             self._is_unwanted.set()
-            self._slot.command(Cancel(reason))
+            self._slot.command(CancelAttempt(reason))
             self._has_peers.set()  # if it waits for them still: it sees the command first
             if not self._has_ended.wait(_STOP_TIMEOUT_S):
                 # The slot's thread is stuck in a user's function. Nobody waits for what it does.

@@ -1,11 +1,12 @@
 """What became of a job's checkpoints: counters, and the particulars of the last ones.
 
 A `CheckpointHistory` outlives the coordinators that write into it, one for each attempt of the
-job. Like them it has no lock: who writes and who asks take turns.
+job. The driver's thread writes, and any thread reads.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -135,9 +136,10 @@ def _cells(known: CheckpointStatistics) -> tuple[str, ...]:
 
 
 class CheckpointHistory:
-    """What coordinators report, and people ask for."""
+    """What coordinators report of their checkpoints. Safe to use from any thread."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._counts = CheckpointCounts()
         self._running: dict[int, CheckpointStatistics] = {}
         self._ended: deque[CheckpointStatistics] = deque(maxlen=_KEPT)
@@ -147,14 +149,15 @@ class CheckpointHistory:
 
     def overview(self) -> CheckpointOverview:
         """All there is to see now; does not change afterwards."""
-        known = (*self._ended, *self._running.values())
-        return CheckpointOverview(
-            counts=self._counts,
-            recent=tuple(sorted(known, key=lambda each: each.checkpoint_id)),
-            last_completed=self._last_completed,
-            last_savepoint=self._last_savepoint,
-            last_failed=self._last_failed,
-        )
+        with self._lock:
+            known = (*self._ended, *self._running.values())
+            return CheckpointOverview(
+                counts=self._counts,
+                recent=tuple(sorted(known, key=lambda each: each.checkpoint_id)),
+                last_completed=self._last_completed,
+                last_savepoint=self._last_savepoint,
+                last_failed=self._last_failed,
+            )
 
     def __repr__(self) -> str:
         return repr(self.overview())
@@ -164,13 +167,14 @@ class CheckpointHistory:
 
     def begun(self, begun: Begin) -> None:
         """A checkpoint has begun."""
-        self._running[begun.checkpoint_id] = CheckpointStatistics(
-            checkpoint_id=begun.checkpoint_id,
-            trigger=begun.trigger,
-            triggered_ms=begun.triggered_ms,
-            savepoint=None if begun.savepoint is None else begun.savepoint.folder.url,
-        )
-        self._counts = replace(self._counts, begun=self._counts.begun + 1)
+        with self._lock:
+            self._running[begun.checkpoint_id] = CheckpointStatistics(
+                checkpoint_id=begun.checkpoint_id,
+                trigger=begun.trigger,
+                triggered_ms=begun.triggered_ms,
+                savepoint=None if begun.savepoint is None else begun.savepoint.folder.url,
+            )
+            self._counts = replace(self._counts, begun=self._counts.begun + 1)
 
     def answered(
         self,
@@ -181,41 +185,45 @@ class CheckpointHistory:
         slots: Mapping[int, SlotStatistics],
     ) -> None:
         """So much of it is known."""
-        self._running[checkpoint_id] = replace(
-            self._running[checkpoint_id],
-            size_bytes=size_bytes,
-            written_bytes=written_bytes,
-            slots=dict(slots),
-        )
+        with self._lock:
+            self._running[checkpoint_id] = replace(
+                self._running[checkpoint_id],
+                size_bytes=size_bytes,
+                written_bytes=written_bytes,
+                slots=dict(slots),
+            )
 
     def storing(self, checkpoint_id: int) -> None:
         """Its metadata is being committed."""
-        known = self._running[checkpoint_id]
-        self._running[checkpoint_id] = replace(known, status=CheckpointStatus.STORING)
+        with self._lock:
+            known = self._running[checkpoint_id]
+            self._running[checkpoint_id] = replace(known, status=CheckpointStatus.STORING)
 
     def completed(self, checkpoint_id: int, now_ms: int) -> None:
         """It is complete."""
-        known = self._running.pop(checkpoint_id)
-        ended = replace(known, status=CheckpointStatus.COMPLETED, ended_ms=now_ms)
-        self._counts = replace(self._counts, completed=self._counts.completed + 1)
-        self._ended.append(ended)
-        if ended.savepoint is None:
-            self._last_completed = ended
-        else:
-            self._last_savepoint = ended
+        with self._lock:
+            known = self._running.pop(checkpoint_id)
+            ended = replace(known, status=CheckpointStatus.COMPLETED, ended_ms=now_ms)
+            self._counts = replace(self._counts, completed=self._counts.completed + 1)
+            self._ended.append(ended)
+            if ended.savepoint is None:
+                self._last_completed = ended
+            else:
+                self._last_savepoint = ended
 
     def aborted(self, abort: Abort, now_ms: int) -> None:
         """It was given up."""
-        ended = replace(
-            self._running.pop(abort.checkpoint_id),
-            status=CheckpointStatus.ABORTED,
-            ended_ms=now_ms,
-            reason=abort.reason,
-            detail=abort.detail,
-        )
-        self._ended.append(ended)
-        if abort.reason.counts:
-            self._counts = replace(self._counts, failed=self._counts.failed + 1)
-            self._last_failed = ended
-        else:
-            self._counts = replace(self._counts, aborted=self._counts.aborted + 1)
+        with self._lock:
+            ended = replace(
+                self._running.pop(abort.checkpoint_id),
+                status=CheckpointStatus.ABORTED,
+                ended_ms=now_ms,
+                reason=abort.reason,
+                detail=abort.detail,
+            )
+            self._ended.append(ended)
+            if abort.reason.counts:
+                self._counts = replace(self._counts, failed=self._counts.failed + 1)
+                self._last_failed = ended
+            else:
+                self._counts = replace(self._counts, aborted=self._counts.aborted + 1)

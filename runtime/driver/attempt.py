@@ -29,38 +29,38 @@ from holdfast.runtime.checkpoint import (
 )
 from holdfast.runtime.driver.attempt_parts import AttemptParts, Deployment
 from holdfast.runtime.driver.checkpoints.savepoint_requests import announcement, given_up
-from holdfast.runtime.driver.deployment_timeout import Patience
 from holdfast.runtime.driver.events import (
     AttemptEvent,
     CancelWanted,
+    CheckpointStored,
     CheckpointWanted,
     CutFailed,
     EventQueue,
-    RoomFound,
     SavepointWanted,
     SlotLost,
     SlotsEnded,
     SourceCut,
     SourceFailed,
-    Stored,
     StoreFailed,
+    TaskSlotsFound,
 )
 from holdfast.runtime.driver.failure.long_calls import LongCalls
 from holdfast.runtime.driver.failure.lost_slots import LostSlots, loss_in
 from holdfast.runtime.driver.outcomes import (
+    AttemptPhase,
     Cancelled,
     Outcome,
-    Phase,
     Succeeded,
     Unsuccessful,
     failure_in,
     first_line_of,
     source_failure_in,
 )
+from holdfast.runtime.driver.slot_deadlines import SlotDeadlines
 from holdfast.runtime.driver.source_feed import Feed, SlotLink
 from holdfast.runtime.network import (
     Acknowledge,
-    Cancel,
+    CancelAttempt,
     CheckpointAborted,
     CheckpointCompleted,
     Decline,
@@ -90,9 +90,9 @@ class Attempt:
         self._parts = parts
         self._events = events
         self._clock = parts.clock
-        self._phase = Phase.DEPLOYING
+        self._phase = AttemptPhase.DEPLOYING
         self._began_ms, self._began_s = parts.clock.now_ms(), parts.clock.monotonic_s()
-        self._patience = Patience(parts.slots, self._began_s, parts.room_timeout_s)
+        self._patience = SlotDeadlines(parts.slots, self._began_s, parts.room_timeout_s)
         self._registered: dict[int, Register] = {}
         self._links: dict[int, SlotLink] = {}
         self._ready: set[int] = set()
@@ -107,7 +107,7 @@ class Attempt:
         self.long_calls = LongCalls()
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> AttemptPhase:
         """What the attempt is doing."""
         return self._phase
 
@@ -178,7 +178,7 @@ class Attempt:
         return self._began_ms + round((self._clock.monotonic_s() - self._began_s) * 1000)
 
     def _wait_s(self) -> float:
-        if self._coordinator is None or self._phase is not Phase.RUNNING:
+        if self._coordinator is None or self._phase is not AttemptPhase.RUNNING:
             return _LONGEST_WAIT_S  # no checkpoint begins or expires
         due_ms = self._coordinator.next_tick_ms()
         if due_ms is None:
@@ -186,19 +186,19 @@ class Attempt:
         return min(max((due_ms - self._now_ms()) / 1000, 0.0), _LONGEST_WAIT_S)
 
     def _check_time(self) -> None:
-        self._parts.room.look(is_running=self._phase is not Phase.DEPLOYING)
+        self._parts.room.look(is_running=self._phase is not AttemptPhase.DEPLOYING)
         lost = self._patience.lost(self._clock.monotonic_s())
         if lost and self._is_all_committed(lost):
             self._outcome = self._outcome or Succeeded()  # what hangs is stopped
         elif lost:
             why = (self._parts.room.trouble, self.long_calls.told())
             self._fail(": ".join(filter(None, (lost, *why))))
-        if self._coordinator is not None and self._phase is Phase.RUNNING:
+        if self._coordinator is not None and self._phase is AttemptPhase.RUNNING:
             self._carry_out(self._coordinator.tick(self._now_ms()))
 
     def _happened(self, event: AttemptEvent) -> None:
         match event:
-            case RoomFound() | Register() | Ready() | Finished():
+            case TaskSlotsFound() | Register() | Ready() | Finished():
                 self._slots_advance(event)
             case Failed():
                 self._slot_has_failed(event)
@@ -215,9 +215,9 @@ class Attempt:
             case _:
                 self._checkpoint_event(event)
 
-    def _slots_advance(self, event: RoomFound | Register | Ready | Finished) -> None:
+    def _slots_advance(self, event: TaskSlotsFound | Register | Ready | Finished) -> None:
         match event:
-            case RoomFound():
+            case TaskSlotsFound():
                 self._patience.found_room(self._clock.monotonic_s())
             case Register():
                 self._register(event)
@@ -248,7 +248,7 @@ class Attempt:
                 commands = coordinator.trigger_failed(
                     now_ms, number, reason=f"the position of source {uid!r}: {reason}"
                 )
-            case Stored():
+            case CheckpointStored():
                 commands = self._stored(coordinator, event)
             case StoreFailed(number, reason, is_fatal):
                 if is_fatal:
@@ -259,7 +259,9 @@ class Attempt:
                 commands = coordinator.request(now_ms)
         self._carry_out(commands)
 
-    def _stored(self, coordinator: CheckpointCoordinator, event: Stored) -> Sequence[Command]:
+    def _stored(
+        self, coordinator: CheckpointCoordinator, event: CheckpointStored
+    ) -> Sequence[Command]:
         commands = coordinator.stored(self._now_ms(), event.checkpoint_id)
         if event.order is not None:  # its history can be looked at by now
             event.order.complete()
@@ -293,14 +295,14 @@ class Attempt:
             self._outcome = self._outcome or Cancelled()
 
     def _source_has_failed(self, event: SourceFailed) -> None:
-        if self._phase is Phase.FINISHING:
+        if self._phase is AttemptPhase.FINISHING:
             return  # all that counts of it is in the last checkpoint; it met slots that had ended
         self._outcome = self._outcome or source_failure_in(event)
         self._is_symptom = True
 
     def _begin_savepoint(self, order: SavepointOrder) -> None:
         coordinator = self._coordinator
-        if coordinator is None or self._phase is not Phase.RUNNING:
+        if coordinator is None or self._phase is not AttemptPhase.RUNNING:
             order.fail(
                 Unavailable(
                     "no savepoint can be taken now",
@@ -358,7 +360,7 @@ class Attempt:
         self._links[event.slot] = self._parts.link(event.address)
         self._patience.came(event.slot, self._clock.monotonic_s())
         if len(self._registered) == self._parts.slots and self._outcome is None:
-            self._enter(Phase.OPENING)
+            self._enter(AttemptPhase.OPENING)
             self._tell_all(Start(self._addresses))
 
     @property
@@ -367,9 +369,9 @@ class Attempt:
 
     def _slot_is_ready(self, slot: int) -> None:
         self._ready.add(slot)
-        if len(self._ready) < self._parts.slots or self._phase is not Phase.OPENING:
+        if len(self._ready) < self._parts.slots or self._phase is not AttemptPhase.OPENING:
             return
-        self._enter(Phase.RUNNING)
+        self._enter(AttemptPhase.RUNNING)
         self._coordinator = CheckpointCoordinator(
             self._parts.config,
             slots=self._parts.slots,
@@ -406,13 +408,15 @@ class Attempt:
             self._finish()
 
     def _finish(self) -> None:
-        if self._phase is not Phase.FINISHING and self._outcome is None:
-            self._enter(Phase.FINISHING)
+        if self._phase is not AttemptPhase.FINISHING and self._outcome is None:
+            self._enter(AttemptPhase.FINISHING)
             self._patience.finish(self._clock.monotonic_s())
             self._tell_all(Finish())
 
     def _slots_have_ended(self, error: str | None) -> None:
-        if self._phase is Phase.FINISHING and (error is None or self._is_all_committed(error)):
+        if self._phase is AttemptPhase.FINISHING and (
+            error is None or self._is_all_committed(error)
+        ):
             self._outcome = Succeeded()
         else:
             # What a slot has said of its own failure is already told: it came before.
@@ -421,7 +425,7 @@ class Attempt:
 
     def _is_all_committed(self, trouble: str) -> bool:
         """Whether the job has done all that it is for: what fails now is told, and no failure."""
-        if not (self._phase is Phase.FINISHING and self._patience.all_is_committed):
+        if not (self._phase is AttemptPhase.FINISHING and self._patience.all_is_committed):
             return False
         _logger.warning("the job is complete, but its end is not in order: %s", trouble)
         return True
@@ -440,13 +444,13 @@ class Attempt:
             try:
                 are_willing &= link.call(message)
             except HoldfastError as error:
-                if self._phase is Phase.FINISHING and isinstance(message, CheckpointAborted):
+                if self._phase is AttemptPhase.FINISHING and isinstance(message, CheckpointAborted):
                     continue  # it has ended as it was told to, and what it wrote with it
                 self._lose(slot, str(error))
                 return False
         return are_willing
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: AttemptPhase) -> None:
         self._phase = phase
         self._parts.on_phase(phase)
 
@@ -495,6 +499,6 @@ class Attempt:
 
     def _call_off(self, slot: int) -> None:
         try:
-            self._links[slot].call(Cancel("the attempt is over"))
+            self._links[slot].call(CancelAttempt("the attempt is over"))
         except HoldfastError:
             self._silent.add(slot)  # the cluster stops it

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder, Store
-from holdfast.runtime.driver.cluster_capacity import RoomWatch
+from holdfast.runtime.driver.cluster_capacity import TaskSlotWatch
 from holdfast.runtime.driver.events import EventQueue
-from holdfast.runtime.driver.outcomes import Phase
+from holdfast.runtime.driver.outcomes import AttemptPhase
 from holdfast.runtime.driver.source_feed import SlotLink, Source
 from holdfast.storage import Clock
 
@@ -48,12 +48,12 @@ class AttemptParts:
     link: Callable[[str], SlotLink]
     """Speaks to a slot at an address."""
     store: Callable[[Store, EventQueue], None]
-    """Commits a checkpoint in the background; tells `Stored` or `StoreFailed`."""
+    """Commits a checkpoint in the background; tells `CheckpointStored` or `StoreFailed`."""
     retain: Callable[[int], None]
     """Deletes older checkpoints in the background, but none from this number on."""
     discard: Callable[[SavepointOrder, int], None]
     """Deletes in the background what there is of a savepoint that has failed, of this number."""
-    on_phase: Callable[[Phase], None]
+    on_phase: Callable[[AttemptPhase], None]
     clock: Clock
-    room: RoomWatch
+    room: TaskSlotWatch
     room_timeout_s: float

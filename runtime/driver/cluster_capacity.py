@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from holdfast.storage import Clock
 
-__all__ = ["Room", "RoomWatch"]
+__all__ = ["TaskSlotCount", "TaskSlotWatch"]
 
 _logger = logging.getLogger(__name__)
 _LOOK_S = 1.0
@@ -17,7 +17,7 @@ _SAID_AFTER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class TaskSlotCount:
     """How many task slots must be there, and how many are."""
 
     needed: int
@@ -30,17 +30,17 @@ class Room:
         return self.there < self.needed
 
 
-class RoomWatch:
+class TaskSlotWatch:
     """Looks now and then, and says what is missing. `look` is for one thread, the rest for any."""
 
-    def __init__(self, job: str, look: Callable[[], Room | None], clock: Clock) -> None:
+    def __init__(self, job: str, look: Callable[[], TaskSlotCount | None], clock: Clock) -> None:
         self._job = job
         self._look = look
         self._clock = clock
         self._looked_s: float | None = None
         self._lacks_since_s: float | None = None
         self._said = ""
-        self.room: Room | None = None
+        self.room: TaskSlotCount | None = None
         """What was seen last; None if the cluster cannot tell."""
         self.trouble = ""
         """What is missing; empty if nothing is."""

@@ -20,22 +20,22 @@ from holdfast.storage import CheckpointMetadata, StateSnapshot
 __all__ = [
     "AttemptEvent",
     "CancelWanted",
+    "CheckpointStored",
     "CheckpointWanted",
     "CutFailed",
     "EventQueue",
-    "RoomFound",
     "SavepointWanted",
     "SlotLost",
     "SlotsEnded",
     "SourceCut",
     "SourceFailed",
     "StoreFailed",
-    "Stored",
+    "TaskSlotsFound",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class RoomFound:
+class TaskSlotsFound:
     """There is room for the slots of the attempt: they are being started."""
 
 
@@ -85,7 +85,7 @@ class SourceFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class CheckpointStored:
     """A checkpoint is completed; if it is a savepoint, by this order."""
 
     metadata: CheckpointMetadata
@@ -130,13 +130,13 @@ AttemptEvent: TypeAlias = (
     | Decline
     | Failed
     | Finished
-    | RoomFound
+    | TaskSlotsFound
     | SlotsEnded
     | SlotLost
     | SourceCut
     | CutFailed
     | SourceFailed
-    | Stored
+    | CheckpointStored
     | StoreFailed
     | CancelWanted
     | CheckpointWanted

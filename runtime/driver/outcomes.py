@@ -9,10 +9,10 @@ from holdfast.runtime.driver.events import SourceFailed
 from holdfast.runtime.network import Failed
 
 __all__ = [
+    "AttemptPhase",
     "Cancelled",
     "FailureKind",
     "Outcome",
-    "Phase",
     "Succeeded",
     "Unsuccessful",
     "failure_in",
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-class Phase(Enum):
+class AttemptPhase(Enum):
     """What an attempt is doing."""
 
     DEPLOYING = "deploying"

@@ -29,21 +29,20 @@ from holdfast.runtime.driver.checkpoints.savepoint_requests import (
     ended_otherwise,
     never_decided,
 )
-from holdfast.runtime.driver.checkpoints.shared_history import SharedHistory
-from holdfast.runtime.driver.cluster_capacity import RoomWatch
+from holdfast.runtime.driver.cluster_capacity import TaskSlotWatch
 from holdfast.runtime.driver.events import (
     CancelWanted,
+    CheckpointStored,
     CheckpointWanted,
     EventQueue,
     SavepointWanted,
-    Stored,
 )
 from holdfast.runtime.driver.failure.failure import Failure, failure_of, job_failed
-from holdfast.runtime.driver.failure.repeated_failures import Repeat, Repeats, positions_of
+from holdfast.runtime.driver.failure.repeated_failures import Repeat, RepeatedFailures, positions_of
 from holdfast.runtime.driver.outcomes import (
+    AttemptPhase,
     Cancelled,
     Outcome,
-    Phase,
     Succeeded,
     Unsuccessful,
 )
@@ -95,12 +94,12 @@ class JobRun:
         self._attempt: Attempt | None = None
         self._token = parts.entropy.token() + parts.entropy.token()
         self._collected: dict[str, dict[str, bytes]] = {}
-        self._room = RoomWatch(parts.plan.job_id, parts.cluster.room, parts.clock)
+        self._room = TaskSlotWatch(parts.plan.job_id, parts.cluster.room, parts.clock)
         self.attempts = 0
         self._running_since_s = math.inf
         """When the attempt began to run; never, before it does."""
         self._failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
-        self.history: CheckpointHistory = SharedHistory()
+        self.history = CheckpointHistory()
         self.status = JobStatus.STARTING
         self.error: JobFailed | None = None
         self.ended = threading.Event()
@@ -191,7 +190,9 @@ class JobRun:
     def _run(self, server: DriverServer) -> None:
         decider, repeats = (
             self._parts.restart.start(),
-            Repeats(self._parts.restart.max_same_failures, self._parts.restart.ran_well_ms / 1000),
+            RepeatedFailures(
+                self._parts.restart.max_same_failures, self._parts.restart.ran_well_ms / 1000
+            ),
         )
         self._parts.keeper.clean()  # what an earlier driver has left
         while True:
@@ -414,15 +415,15 @@ class JobRun:
             if each.status is not CheckpointStatus.STORING:
                 continue
             decided = keeper.what_became_of(number)
-            if isinstance(decided, Stored):
+            if isinstance(decided, CheckpointStored):
                 self.history.completed(number, ended_ms)
             elif decided is not None or each.savepoint is not None:  # nobody waits for its place
                 detail = "its place did not answer in time" if decided is None else decided.reason
                 abort = Abort(checkpoint_id=number, reason=AbortReason.FINALIZE, detail=detail)
                 self.history.aborted(abort, ended_ms)
 
-    def _entered(self, phase: Phase) -> None:
-        if phase is Phase.RUNNING:
+    def _entered(self, phase: AttemptPhase) -> None:
+        if phase is AttemptPhase.RUNNING:
             self.status = JobStatus.RUNNING
             self._running_since_s = self._parts.clock.monotonic_s()
 

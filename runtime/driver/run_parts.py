@@ -12,7 +12,7 @@ from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.restart_strategies import RestartStrategy
 from holdfast.runtime.driver.attempt_parts import Deployment
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
-from holdfast.runtime.driver.cluster_capacity import Room
+from holdfast.runtime.driver.cluster_capacity import TaskSlotCount
 from holdfast.runtime.driver.events import EventQueue
 from holdfast.runtime.driver.source_feed import Source
 from holdfast.runtime.network import LOOPBACK_ONLY, Credentials, Protection
@@ -39,14 +39,14 @@ class Cluster(Protocol):
     """Where the driver listens, and slots find it."""
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> Deployment:
-        """Start all slots of an attempt as soon as there is room for them, and tell `RoomFound`.
+        """Start all slots of an attempt as soon as task slots are free for all of them.
 
-        Tell `SlotsEnded` when they have ended.
+        Puts `TaskSlotsFound` into the queue when it starts them, and `SlotsEnded` when they ended.
         """
         ...
 
-    def room(self) -> Room | None:
-        """The room that the job needs, and that there is; None if that cannot be told now."""
+    def room(self) -> TaskSlotCount | None:
+        """Task slots that the job needs and that exist; None if that is not known now."""
         ...
 
     def close(self) -> None:

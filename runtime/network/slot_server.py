@@ -19,7 +19,7 @@ from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.protocol.messages import (
     Admit,
     BeginSavepoint,
-    Cancel,
+    CancelAttempt,
     CheckpointAborted,
     CheckpointCompleted,
     EndSource,
@@ -40,7 +40,7 @@ from holdfast.storage import HoldfastError, Invalid, Taken, Unavailable
 __all__ = ["SlotCommand", "SlotServer", "SourceCommand", "obey_source"]
 
 SlotCommand: TypeAlias = (
-    Start | BeginSavepoint | CheckpointCompleted | CheckpointAborted | Finish | Cancel
+    Start | BeginSavepoint | CheckpointCompleted | CheckpointAborted | Finish | CancelAttempt
 )
 """What is for the slot itself; the commands of sources go to its staging."""
 

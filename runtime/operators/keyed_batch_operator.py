@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from holdfast.backends import Timer
 from holdfast.backends.state.timers import USER_TIMERS
 from holdfast.runtime.api.functions import BatchOrder, KeyedBatchFunction, OutputTag, TimeDomain
-from holdfast.runtime.operators.batch_context import TimedBatchContext
-from holdfast.runtime.operators.contexts import Timers
+from holdfast.runtime.operators.contexts import TimedBatchContext, Timers
 from holdfast.runtime.operators.function_operator import FunctionOperator
 from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
 from holdfast.runtime.operators.results import BatchResults

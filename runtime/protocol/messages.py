@@ -22,7 +22,7 @@ __all__ = [
     "Acknowledge",
     "Admit",
     "BeginSavepoint",
-    "Cancel",
+    "CancelAttempt",
     "CheckpointAborted",
     "CheckpointCompleted",
     "Collect",
@@ -120,7 +120,7 @@ class Finish(msgspec.Struct, frozen=True, tag="finish"):
     """The final checkpoint is done, or none was wanted: close everything and return."""
 
 
-class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+class CancelAttempt(msgspec.Struct, frozen=True, tag="cancel"):
     """The attempt is over: stop without finishing."""
 
     reason: str
@@ -144,7 +144,7 @@ ToSlot: TypeAlias = (
     | CheckpointCompleted
     | CheckpointAborted
     | Finish
-    | Cancel
+    | CancelAttempt
     | RoomFor
 )
 

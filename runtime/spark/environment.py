@@ -31,14 +31,16 @@ from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
 from holdfast.runtime.driver.startup.beginning import Beginning, begin
 from holdfast.runtime.driver.startup.commit_checks import check_commits
-from holdfast.runtime.driver.startup.start_notes import StartNotes, checkpointing_note
-from holdfast.runtime.driver.startup.storage_warnings import what_is_missing
+from holdfast.runtime.driver.startup.start_notes import (
+    StartNotes,
+    checkpointing_note,
+    storage_warnings,
+)
 from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.options.command_line import command_line
 from holdfast.runtime.options.precedence import Restoring, choose_restoring
 from holdfast.runtime.options.table import Settings
-from holdfast.runtime.planning.graph import Input, Node
-from holdfast.runtime.planning.job_graph import JobGraph, StartedGraph
+from holdfast.runtime.planning.graph import Input, JobGraph, Node, StartedGraph
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.spark.arguments import CodeArguments, choose_all, parallelism_of
@@ -46,7 +48,7 @@ from holdfast.runtime.spark.job_builder import JobBuilder
 from holdfast.runtime.spark.launching.cluster import SparkCluster
 from holdfast.runtime.spark.launching.interrupts import Work, begun, preparing, seen_through
 from holdfast.runtime.spark.launching.job_network import JobNetwork, job_network
-from holdfast.runtime.spark.launching.pickling_checks import check_travels
+from holdfast.runtime.spark.launching.pickling import check_pickles
 from holdfast.runtime.spark.session_settings import session_settings, settings_in
 from holdfast.runtime.spark.sessions.session_checks import (
     SessionFacts,
@@ -54,9 +56,9 @@ from holdfast.runtime.spark.sessions.session_checks import (
     check_session,
 )
 from holdfast.runtime.spark.sessions.session_choice import choose_session
+from holdfast.runtime.spark.sources.frame_checks import check_supported
 from holdfast.runtime.spark.sources.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.sources.query_source import QuerySourcePlan, check_streaming
-from holdfast.runtime.spark.sources.streaming_checks import check_supported
 from holdfast.runtime.spark.state_frames.formats import register_formats
 from holdfast.runtime.spark.storage_settings import SessionStorages
 from holdfast.runtime.stream import DataStream, GeneratedUidWarning, SourceFrame
@@ -291,7 +293,7 @@ class StreamEnvironment:
         check_commits(plan, endless, self.checkpointing)
         sources = {node.uid: _source_plan(node) for node in nodes}
         job = self.storage.job(name)
-        check_travels(plan, self.backend, self.storage)
+        check_pickles(plan, self.backend, self.storage)
 
         def check(point: RestorePoint) -> None:
             check_fit(
@@ -322,7 +324,7 @@ class StreamEnvironment:
                 handle = _ended(beginning, job, plan)
             else:
                 run = self._job_run(plan, sources, job, beginning, network, opens, facts, restoring)
-                missing = what_is_missing(self.storage.url, self.storage.capabilities)
+                missing = storage_warnings(self.storage.url, self.storage.capabilities)
                 notes = StartNotes(
                     overridden=restoring.note,
                     facts=beginning.notes,

@@ -26,7 +26,7 @@ from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.protocol.messages import (
     Acknowledge,
     BeginSavepoint,
-    Cancel,
+    CancelAttempt,
     CheckpointAborted,
     CheckpointCompleted,
     Collect,
@@ -61,7 +61,7 @@ from holdfast.storage.registry import storage_at
 
 __all__ = ["Driver", "Slot", "SlotCommand"]
 
-SlotCommand = CheckpointCompleted | CheckpointAborted | Finish | Cancel
+SlotCommand = CheckpointCompleted | CheckpointAborted | Finish | CancelAttempt
 _LONGEST_WAIT_S = 0.5
 _logger = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class Slot:
         if self._lost is not None:
             raise self._lost
         for command in tuple(self._commands):
-            if isinstance(command, Cancel):
+            if isinstance(command, CancelAttempt):
                 raise _called_off(command)
 
     def _routers(self, chain_plan: ChainPlan) -> dict[str, Router]:
@@ -440,7 +440,7 @@ class Slot:
             case Finish():
                 self._is_done = True
                 self._say_closing()
-            case Cancel() as cancel:
+            case CancelAttempt() as cancel:
                 raise _called_off(cancel)
         return True
 
@@ -480,7 +480,7 @@ class Slot:
                 del self._checkpoints[number]
 
 
-def _called_off(cancel: Cancel) -> Fenced:
+def _called_off(cancel: CancelAttempt) -> Fenced:
     return Fenced("the driver has called this attempt off", found=cancel.reason)
 
 

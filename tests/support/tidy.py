@@ -30,8 +30,8 @@ DELETERS = {
     "backends/rocksdb/files.py": "likewise",
     "backends/rocksdb/options.py": "likewise",
     "changelog/writing/local_copies.py": "by checked names, in the marked folder of copies",
-    "runtime/sinks/files/local_place.py": "hidden files of a sink, with checked names",
-    "runtime/sinks/files/fsspec_place.py": "likewise",
+    "runtime/sinks/files/local_folder.py": "hidden files of a sink, with checked names",
+    "runtime/sinks/files/fsspec_folder.py": "likewise",
     "runtime/control/registry.py": "files of runs that nobody serves, by their whole names",
 }
 """Where files are deleted, and which: everything else asks one of these."""

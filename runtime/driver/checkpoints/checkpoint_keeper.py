@@ -29,7 +29,7 @@ from holdfast.runtime.checkpoint import SavepointOrder, Store
 from holdfast.runtime.driver.checkpoints.background_deletion import BackgroundSweeper
 from holdfast.runtime.driver.checkpoints.savepoint_keeper import SavepointKeeper
 from holdfast.runtime.driver.claiming import Claimed, claims_as_properties
-from holdfast.runtime.driver.events import EventQueue, Stored, StoreFailed
+from holdfast.runtime.driver.events import CheckpointStored, EventQueue, StoreFailed
 from holdfast.storage import (
     CheckpointMetadata,
     Clock,
@@ -96,8 +96,8 @@ class CheckpointKeeper:
         self._next_id = owner.next_checkpoint_id
         self.last: CheckpointMetadata | None = None
         self.point: RestorePoint | None = None
-        self.decided: Stored | StoreFailed | None = None
-        self.decided_aside: dict[int, Stored | StoreFailed] = {}
+        self.decided: CheckpointStored | StoreFailed | None = None
+        self.decided_aside: dict[int, CheckpointStored | StoreFailed] = {}
         self._newest = self._next_id - 1
         """The number of the last one that was completed, or where this attempt began."""
         self.trouble = ""
@@ -124,7 +124,7 @@ class CheckpointKeeper:
         """Whether any is the job's: its own, or one that was claimed and is not deleted yet."""
         return not all(each.is_gone for each in self._claimed) or bool(self._owner.completed)
 
-    def what_became_of(self, checkpoint_id: int) -> Stored | StoreFailed | None:
+    def what_became_of(self, checkpoint_id: int) -> CheckpointStored | StoreFailed | None:
         """How the last one that was to be stored was decided, or a savepoint since `clean`."""
         for decided in (self.decided, *self.decided_aside.values()):
             if decided is not None and decided.checkpoint_id == checkpoint_id:
@@ -234,18 +234,18 @@ class CheckpointKeeper:
 
     def _store(self, command: Store, events: EventQueue) -> None:
         decided, order = self._decide(command), command.savepoint
-        if isinstance(decided, Stored):
+        if isinstance(decided, CheckpointStored):
             self.last, self._has_too_many = decided.metadata, True
             if order is not None:
                 order.is_stored = True
         self.decided = decided
         events.put(decided)
-        if isinstance(decided, Stored):
+        if isinstance(decided, CheckpointStored):
             self._clean_between(decided.metadata)
             self._savepoints.passed(decided.metadata.checkpoint_id)
 
     def _store_aside(self, order: SavepointOrder, command: Store, events: EventQueue) -> None:
-        decided: Stored | StoreFailed
+        decided: CheckpointStored | StoreFailed
         if order.is_decided:
             return  # its attempt is over, and nobody waits for it any more
         try:
@@ -254,7 +254,7 @@ class CheckpointKeeper:
             # Only then: a newer run removes what this one has prepared and not committed, which the
             # savepoint lists; and nobody may take it for the job's last word, and cancel by it.
             self._owner.check()
-            decided = Stored(metadata, order)
+            decided = CheckpointStored(metadata, order)
             order.is_stored = True
         except Exception as error:  # noqa: BLE001 - who waits for it learns of it only here
             reason = str(error) or repr(error)
@@ -265,7 +265,7 @@ class CheckpointKeeper:
         self.decided_aside[command.checkpoint_id] = decided
         events.put(decided)
 
-    def _decide(self, command: Store) -> Stored | StoreFailed:
+    def _decide(self, command: Store) -> CheckpointStored | StoreFailed:
         """Commit, again and again until it is decided: it may be complete for all who read.
 
         A savepoint that ends the job is committed as one first, then in the job's folder: by that
@@ -292,7 +292,7 @@ class CheckpointKeeper:
         self.point = RestorePoint(stored, self._job)
         if order is not None:
             self.point = RestorePoint(metadata, order.folder)
-        return Stored(stored, order)
+        return CheckpointStored(stored, order)
 
     def _insist(self, act: Callable[[], _T], what: str, most: float = math.inf) -> _T:
         """Do it again while the storage does not answer.

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
 from holdfast.storage import CheckpointMetadata
 
-__all__ = ["Positions", "Repeat", "Repeats", "positions_of"]
+__all__ = ["Positions", "Repeat", "RepeatedFailures", "positions_of"]
 
 Positions = Mapping[str, Any]
 """Where each source is, by uid, as far as checkpoints tell."""
@@ -28,7 +28,7 @@ class Repeat:
     """Whether it is not worth another attempt."""
 
 
-class Repeats:
+class RepeatedFailures:
     """The failures of one run of a job. The same one counts while no checkpoint leads past it.
 
     `limit` is how often a failure may come that another attempt is not likely to change: a

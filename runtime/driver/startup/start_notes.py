@@ -6,8 +6,9 @@ import logging
 from dataclasses import dataclass
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
+from holdfast.storage import Capabilities
 
-__all__ = ["StartNotes", "checkpointing_note"]
+__all__ = ["StartNotes", "checkpointing_note", "storage_warnings"]
 
 _logger = logging.getLogger(__name__)
 
@@ -46,3 +47,21 @@ def checkpointing_note(url: str, config: CheckpointConfig) -> str:
     if config.final_checkpoint:
         return f"no checkpoints while it runs (no interval is set), a final one at {url}"
     return f"no checkpoints but those that are asked for, at {url}"
+
+
+def storage_warnings(url: str, capabilities: Capabilities) -> tuple[str, ...]:
+    """A sentence for each guarantee of a storage that is not proven; none where all are."""
+    missing = []
+    if not capabilities.shared_between_processes:
+        missing.append(
+            f"checkpoints are in the driver's memory ({url}), and end with it: the job cannot go "
+            'on after that. Pass storage="/a/folder", or another place'
+        )
+    elif not capabilities.durable:
+        missing.append(f"checkpoints at {url} may not survive the loss of power")
+    if not capabilities.atomic_create:
+        missing.append(
+            f"of two drivers of this job both could commit at {url}, which cannot decide between "
+            "them: let there never be two"
+        )
+    return tuple(missing)

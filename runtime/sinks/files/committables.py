@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.runtime.api.sinks import WriterContext
-from holdfast.runtime.sinks.files.places import HIDDEN_FOLDER, Place, translating
+from holdfast.runtime.sinks.files.output_folder import HIDDEN_FOLDER, OutputFolder, translating
 from holdfast.storage import Corrupt, Unavailable
 from holdfast.storage.names import escape, escape_any, is_legal, unescape
 
@@ -122,7 +122,11 @@ def check_own(committable: FileCommittable, uid: str) -> None:
 
 
 def action_for(
-    committable: FileCommittable, *, hidden_bytes: int | None, final_bytes: int | None, place: Place
+    committable: FileCommittable,
+    *,
+    hidden_bytes: int | None,
+    final_bytes: int | None,
+    place: OutputFolder,
 ) -> Action:
     """What to do, from the lengths of the files; None where there is none.
 
@@ -155,7 +159,9 @@ def action_for(
     )
 
 
-def carry_out(committable: FileCommittable, place: Place, *, allow_missing: bool = False) -> bool:
+def carry_out(
+    committable: FileCommittable, place: OutputFolder, *, allow_missing: bool = False
+) -> bool:
     """Make one file seen; it is not made durable yet.
 
     False, and a warning, if it is in neither place and that is allowed.

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from holdfast.runtime.columns.types import detached
 from holdfast.runtime.sinks.files.csv_lines import csv_header, csv_lines, misfit_of_csv
 from holdfast.runtime.sinks.files.json_lines import json_lines, misfit_of_json
-from holdfast.runtime.sinks.files.places import HiddenFile
+from holdfast.runtime.sinks.files.output_folder import HiddenFile
 
 __all__ = ["FORMATS", "Encoding", "FileFormat", "RowEncoder"]
 

@@ -18,9 +18,14 @@ from holdfast.runtime.sinks.files.committables import (
     hidden_folder,
 )
 from holdfast.runtime.sinks.files.formats import FORMATS, Encoding, FileFormat
-from holdfast.runtime.sinks.files.fsspec_place import FsspecPlace
-from holdfast.runtime.sinks.files.local_place import LocalPlace
-from holdfast.runtime.sinks.files.places import HIDDEN_FOLDER, Place, local_path, translating
+from holdfast.runtime.sinks.files.fsspec_folder import FsspecOutputFolder
+from holdfast.runtime.sinks.files.local_folder import LocalOutputFolder
+from holdfast.runtime.sinks.files.output_folder import (
+    HIDDEN_FOLDER,
+    OutputFolder,
+    local_path,
+    translating,
+)
 from holdfast.runtime.sinks.files.writer import FileSinkWriter, Rolling
 from holdfast.storage import Entropy, HoldfastError, Invalid, SystemEntropy, Unavailable
 from holdfast.storage.places.fsspec.urls import without_password
@@ -176,21 +181,21 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
     def _compression(self) -> str:
         return self.compression or next(iter(self._file_format.compressions))
 
-    def _place(self) -> Place:
+    def _place(self) -> OutputFolder:
         path = local_path(self.url)
-        return LocalPlace(path) if path is not None else self._remote(self.url)
+        return LocalOutputFolder(path) if path is not None else self._remote(self.url)
 
-    def _remote(self, url: str, like: Place | None = None) -> Place:
+    def _remote(self, url: str, like: OutputFolder | None = None) -> OutputFolder:
         with translating("open the place of a sink", without_password(url)):
-            return FsspecPlace(url, self.storage_options, like=like)
+            return FsspecOutputFolder(url, self.storage_options, like=like)
 
-    def _place_of(self, root: str) -> Place:
+    def _place_of(self, root: str) -> OutputFolder:
         """Where a committable is: here, or where an earlier version of the job wrote."""
         own = self._place()
         if root == own.url:
             return own
         path = local_path(root)
-        return LocalPlace(path) if path is not None else self._remote(root, own)
+        return LocalOutputFolder(path) if path is not None else self._remote(root, own)
 
     def _check_options(self) -> None:
         if self.format not in list(FORMATS):
@@ -247,7 +252,7 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
     def _probe(self) -> None:
         """Write a hidden file, and remove it."""
         place = self._place()
-        if isinstance(place, FsspecPlace):
+        if isinstance(place, FsspecOutputFolder):
             place.address.warn_of_secrets()
         hidden = f"{HIDDEN_FOLDER}/probe-{self._entropy.token()}"
         try:

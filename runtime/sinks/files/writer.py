@@ -10,7 +10,7 @@ import pyarrow as pa
 from holdfast.runtime.api.sinks import SinkWriter, WriterContext
 from holdfast.runtime.sinks.files.committables import FileCommittable, final_name, hidden_name
 from holdfast.runtime.sinks.files.formats import Encoding, FileFormat, RowEncoder
-from holdfast.runtime.sinks.files.places import HiddenFile, Place, translating
+from holdfast.runtime.sinks.files.output_folder import HiddenFile, OutputFolder, translating
 from holdfast.storage import HoldfastError
 
 __all__ = ["FileSinkWriter", "Rolling"]
@@ -46,7 +46,7 @@ class FileSinkWriter(SinkWriter[FileCommittable]):
     def __init__(
         self,
         context: WriterContext,
-        place: Place,
+        place: OutputFolder,
         *,
         token: str,
         file_format: FileFormat,

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from holdfast.runtime.api.addresses import Listening, bare_host
 from holdfast.runtime.api.network_config import NetworkConfig
-from holdfast.runtime.driver.cluster_capacity import Room
-from holdfast.runtime.driver.events import EventQueue, RoomFound, SlotsEnded
+from holdfast.runtime.driver.cluster_capacity import TaskSlotCount
+from holdfast.runtime.driver.events import EventQueue, SlotsEnded, TaskSlotsFound
 from holdfast.runtime.driver.failure.lost_slots import shortened
 from holdfast.runtime.slot_process import SlotFailed, SlotLaunch, host_slot
 from holdfast.runtime.spark.launching.job_network import slot_listening
@@ -133,7 +133,7 @@ class SparkDeployment:
         while not self._hold.enter(task_slots(context)):
             if self._stopping.wait(_ROOM_LOOK_S):
                 return False
-        self._events.put(RoomFound())
+        self._events.put(TaskSlotsFound())
         return True
 
 
@@ -161,14 +161,14 @@ class SparkCluster:
         self.driver = driver
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> SparkDeployment:
-        """Start all slots of an attempt once there is room; tell `RoomFound`, and `SlotsEnded`."""
+        """Start all slots of an attempt once task slots are free; see `Cluster.deploy`."""
         name = f"{self._job}, attempt {launch.attempt}"
         tag = f"holdfast-{launch.credentials.label}-{launch.attempt}"
         return SparkDeployment(
             self._spark, _SlotTask(launch, self._network), events, self._hold, tag=tag, name=name
         )
 
-    def room(self) -> Room | None:
+    def room(self) -> TaskSlotCount | None:
         """The task slots that the job needs beside other jobs that run, and those that there are.
 
         None: Spark does not say.
@@ -177,7 +177,7 @@ class SparkCluster:
             there = task_slots(self._spark.sparkContext)
         except Exception:  # noqa: BLE001 - it is being stopped, which others notice
             return None
-        return Room(self._hold.needed(), there)
+        return TaskSlotCount(self._hold.needed(), there)
 
     def close(self) -> None:
         """Let other jobs have the task slots."""

@@ -18,8 +18,10 @@ import copyreg
 import dataclasses
 import inspect
 import pickle
+import traceback
 import typing
 from collections import ChainMap
+from collections.abc import Iterator
 from functools import partial
 from io import BytesIO
 from typing import Any, Generic, TypeVar
@@ -27,7 +29,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from pyspark import cloudpickle
 
-__all__ = ["ByValue", "pickled", "pickled_by_spark"]
+from holdfast.backends import StateBackend
+from holdfast.runtime.planning.job_plan import JobPlan
+from holdfast.storage import CheckpointStorage, Invalid
+
+__all__ = ["ByValue", "check_pickles", "pickled", "pickled_by_spark"]
 
 _T = TypeVar("_T")
 
@@ -152,3 +158,30 @@ def _struct_default(default: Any) -> Any:
 def _post_init(self: Any) -> None:
     """In the place of a method that comes later: msgspec looks only when a class is made."""
     self.__post_init__()
+
+
+def check_pickles(plan: JobPlan, backend: StateBackend, storage: CheckpointStorage) -> None:
+    """Pickle, as Spark will, what slots are started with. Functions and sinks were tried before.
+
+    Raises:
+        Invalid: something cannot be pickled; names it.
+    """
+    for what, part in _parts(plan, backend, storage):
+        try:
+            pickled_by_spark(part)
+        except Exception as error:
+            raise Invalid(
+                f"{what} cannot be pickled, so it cannot get into slots",
+                expected="settings, in attributes that can be pickled",
+                found="".join(traceback.format_exception_only(error)).strip(),
+                fix="Keep settings only, and make what cannot travel (locks, connections, clients) "
+                "where it is used, or leave it out in __getstate__",
+            ) from error
+
+
+def _parts(
+    plan: JobPlan, backend: StateBackend, storage: CheckpointStorage
+) -> Iterator[tuple[str, Any]]:
+    yield f"the state backend {type(backend).__qualname__}", backend
+    yield f"the checkpoint storage {type(storage).__qualname__}", storage
+    yield "the job", plan

@@ -1,4 +1,4 @@
-"""Whether a DataFrame can be a source: told from its plan, before anything starts.
+"""Checks of a DataFrame that is to be a source, by its plan, before anything starts.
 
 `cleanSource` is refused: Spark removes files by its own commits, which run ahead of checkpoints. A
 source of another kind that forgets what Spark has committed cannot be told from one that does not.
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from holdfast.storage import Invalid
 
-__all__ = ["check_classic", "check_rewindable"]
+__all__ = ["check_classic", "check_rewindable", "check_supported"]
 
 _WITH_STATE = (
     "Aggregate",
@@ -28,6 +29,8 @@ _WITH_STATE = (
     "TransformWithStateInPandas",
     "TransformWithStateInPySpark",
 )
+_SWITCH = "spark.sql.streaming.unsupportedOperationCheck"
+"""By which a user turns off the check of `check_supported`."""
 
 
 def check_classic(frame: Any, uid: str) -> None:
@@ -104,3 +107,26 @@ def _options(frame: DataFrame, plan: Any) -> Iterator[tuple[str, str]]:
 
 def _listed(found: Any) -> list[Any]:
     return [found.apply(place) for place in range(found.size())]
+
+
+def check_supported(frame: DataFrame, uid: str) -> None:
+    """Ask Spark what it would say when the query starts, long after the job has.
+
+    Raises:
+        Invalid: it is a stream that Spark cannot process, such as one that is to be sorted.
+    """
+    spark: Any = frame.sparkSession
+    if str(spark.conf.get(_SWITCH, "true")).lower() == "false":
+        return  # the user has switched the check off for all queries
+    plan, sql = frame._jdf.queryExecution().analyzed(), spark._jvm.org.apache.spark.sql
+    append = sql.streaming.OutputMode.Append()
+    try:
+        sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, append)
+    except AnalysisException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise Invalid(
+            f"Spark cannot process source {uid!r} as a stream",
+            where="from_stream",
+            found=lines[0] if lines else repr(error),
+            fix="Leave that out of the DataFrame, and do it in the job",
+        ) from error

@@ -1,17 +1,22 @@
-"""How far a streaming query has come, where its public side does not say it.
+"""How often a streaming query polls, how far it has read, and when its source counts as idle.
 
-Spark shows a query that was stopped like one that has read all. So a stream without end never ends,
-and one that reads what is there now has ended if its last look at its sources was whole and found
-nothing; otherwise the attempt fails.
+Spark has no public call for the second, and shows a query that was stopped like one that has read
+all. So a stream without end never ends, and one that reads what is there now has ended if its last
+look at its sources was whole and found nothing; otherwise the attempt fails.
+"""
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["has_looked", "has_seen_all"]
+__all__ = ["POLLING_MS", "Idleness", "has_looked", "has_seen_all", "slow_polling"]
 
 
 def has_looked(query: StreamingQuery) -> bool:
@@ -42,3 +47,63 @@ def _execution(query: StreamingQuery) -> Any:
 def _is_whole(trigger: Any) -> bool:
     """Spark notes how long a trigger took only when nothing has broken it off."""
     return bool(trigger.getDuration("triggerExecution").isDefined())
+
+
+class Idleness:
+    """Decides when a source is idle: it was polled for `after_ms` and had no rows.
+
+    The time in which a batch is read or held back does not count: that source is not silent. A
+    batch without rows does not end the silence: it brings no watermark. The caller passes the time.
+    """
+
+    def __init__(self, after_ms: int | None, now_s: float) -> None:
+        self._after_ms = after_ms
+        self._silent_since_s = now_s
+        self._is_idle = False
+
+    @property
+    def may_be(self) -> bool:
+        """Whether the source can become idle from here."""
+        return self._after_ms is not None and not self._is_idle
+
+    def was_read(self, began_s: float, ended_s: float, rows: int) -> None:
+        """A batch was read meanwhile, and admitted."""
+        if rows:
+            self._silent_since_s = ended_s
+            self._is_idle = False
+        else:
+            self._silent_since_s += ended_s - began_s
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is news that the source is idle."""
+        if self._after_ms is None or self._is_idle:
+            return False
+        return (now_s - self._silent_since_s) * 1000 >= self._after_ms
+
+    def was_told(self) -> None:
+        """All slots know that the source is idle."""
+        self._is_idle = True
+
+
+POLLING_MS = 100
+"""Spark's default of 10 ms makes some eighty polls a second, each of which may list a bucket."""
+_POLLING = "spark.sql.streaming.pollingDelay"
+_lock = threading.Lock()
+
+
+@contextmanager
+def slow_polling(spark: SparkSession) -> Iterator[None]:
+    """A query that starts inside this context polls a silent source every `POLLING_MS`.
+
+    A value that the session sets has precedence. The session's setting is put back afterwards: a
+    query reads it once, when it starts.
+    """
+    with _lock:
+        is_said = _POLLING in spark.conf.getAll
+        if not is_said:
+            spark.conf.set(_POLLING, f"{POLLING_MS}ms")
+        try:
+            yield
+        finally:
+            if not is_said:
+                spark.conf.unset(_POLLING)

@@ -29,8 +29,6 @@ from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.protocol.pushes import Winner
 from holdfast.runtime.spark.sources.frame_checks import check_classic, check_rewindable
-from holdfast.runtime.spark.sources.idleness import Idleness
-from holdfast.runtime.spark.sources.polling import slow_polling
 from holdfast.runtime.spark.sources.positions import (
     QUERY_KIND,
     LogKeeper,
@@ -44,7 +42,12 @@ from holdfast.runtime.spark.sources.query_log import (
     with_query_id,
     write_files,
 )
-from holdfast.runtime.spark.sources.query_progress import has_looked, has_seen_all
+from holdfast.runtime.spark.sources.query_progress import (
+    Idleness,
+    has_looked,
+    has_seen_all,
+    slow_polling,
+)
 from holdfast.runtime.spark.sources.source_errors import trouble_in
 from holdfast.runtime.spark.sources.source_parts import (
     BACKLOG_BYTES,

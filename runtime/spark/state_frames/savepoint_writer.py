@@ -37,8 +37,8 @@ from holdfast.runtime.spark.state_frames.state_writing import (
     WRITTEN_DDL,
     Carrier,
     Maker,
+    OperatorTarget,
     Writer,
-    Written,
 )
 from holdfast.runtime.spark.storage_settings import storage_from
 from holdfast.savepoints import find_snapshot
@@ -438,7 +438,7 @@ class SavepointWriter:
             tables=(*(info for _, info in kept), *made),
         )
         written: dict[int, list[StateSnapshot]] = {}
-        to = Written(
+        to = OperatorTarget(
             uid=operator.uid,
             keys=operator.keys or {},
             parallelism=parallelism,

@@ -2,32 +2,45 @@
 
 Spark makes and asks it in processes of its own, on the driver's machine, and reads in tasks: a task
 has a range of key groups. What a filter says of keys or key groups decides which tasks there are
-and what they read; Spark itself looks at every row once more, so no filter is taken from it.
+and what they read. Filters only leave out key groups and keys, and all of them go back to Spark,
+which looks at every row once more. So a literal that no key is spelled like, or a comparison that
+means something else to Spark, costs time and no rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.backends.arrow.values import ENCODING
-from holdfast.runtime.spark.state_frames.filters import equalities, place_bounds
 from holdfast.runtime.spark.state_frames.frame_columns import encoding_of
 from holdfast.runtime.spark.state_frames.session_source import SessionSource
 from holdfast.savepoints.finding import find_snapshot
 from holdfast.savepoints.reading.columns import StateColumns
-from holdfast.savepoints.showing.selections import Selection, asked_for, select
+from holdfast.savepoints.showing.selections import Path, Selection, asked_for, select
 from holdfast.savepoints.showing.state_reader import state_of, timers_name
 from holdfast.storage import Invalid
 
-__all__ = ["StateSource"]
+__all__ = ["StateSource", "equalities", "place_bounds"]
 
 _PARTITION_ROWS = 2_500_000
+_PLACES = (("key_group",), ("slot",))
 _WANTED = ("key", "keys", "keyGroups")
 
 
@@ -151,3 +164,46 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def equalities(filters: Iterable[Filter]) -> dict[Path, list[Any]]:
+    """Columns that must have one of some values, and these."""
+    found: dict[Path, list[Any]] = {}
+    for each in filters:
+        match each:
+            case EqualTo(attribute, value) | EqualNullSafe(attribute, value):
+                values = [value]
+            case In(attribute, value):
+                values = list(value)
+            case _:
+                continue
+        there = found.get(attribute)
+        found[attribute] = (
+            values if there is None else [value for value in there if value in values]
+        )
+    return found
+
+
+def place_bounds(filters: Iterable[Filter]) -> tuple[int | None, int | None]:
+    """From which to which key group, or slot, all must be; None is no bound."""
+    lows: list[int] = []
+    highs: list[int] = []
+    for each in filters:
+        if getattr(each, "attribute", None) not in _PLACES:
+            continue
+        match each:
+            case EqualTo(_, int(value)):
+                lows.append(value)
+                highs.append(value)
+            case In(_, value) if value and all(type(one) is int for one in value):
+                lows.append(min(value))
+                highs.append(max(value))
+            case GreaterThan(_, int(value)):
+                lows.append(value + 1)
+            case GreaterThanOrEqual(_, int(value)):
+                lows.append(value)
+            case LessThan(_, int(value)):
+                highs.append(value - 1)
+            case LessThanOrEqual(_, int(value)):
+                highs.append(value)
+    return max(lows, default=None), min(highs, default=None)

@@ -32,7 +32,7 @@ from holdfast.savepoints.writing.changes import NewState
 from holdfast.savepoints.writing.keyed_rows import RowEncoder, blocks_of
 from holdfast.storage import SavepointFolder, StateSnapshot, SystemClock
 
-__all__ = ["SHUFFLED_DDL", "WRITTEN_DDL", "Carrier", "Maker", "Writer", "Written"]
+__all__ = ["SHUFFLED_DDL", "WRITTEN_DDL", "Carrier", "Maker", "OperatorTarget", "Writer"]
 
 SHUFFLED_DDL = (
     "part int, key_group int, key binary, namespace binary, map_key binary, position long, "
@@ -42,7 +42,7 @@ WRITTEN_DDL = "part int, snapshot binary"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class OperatorTarget:
     """Where the state of an operator goes: how it is spread, and what its keys are."""
 
     uid: str
@@ -72,7 +72,7 @@ class Written:
 class Maker:
     """Makes rows of bytes, with their key groups, of the rows of a DataFrame."""
 
-    to: Written
+    to: OperatorTarget
     state: ByValue[NewState]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,7 +95,7 @@ class Maker:
 class Writer:
     """Writes such rows, which come sorted; answers each part as a snapshot."""
 
-    to: Written
+    to: OperatorTarget
     state: ByValue[NewState]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -118,7 +118,7 @@ class Writer:
 class Carrier:
     """Writes what a stored operator has of some parts; it is given their numbers."""
 
-    to: Written
+    to: OperatorTarget
     reader: KeyedReader
     tables: tuple[tuple[KeyedTable, TableInfo], ...]
 

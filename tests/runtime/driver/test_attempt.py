@@ -18,7 +18,7 @@ from holdfast.runtime.driver.events import (
     SourceFailed,
     StoreFailed,
 )
-from holdfast.runtime.driver.outcomes import Cancelled, Phase, Succeeded, Unsuccessful
+from holdfast.runtime.driver.outcomes import AttemptPhase, Cancelled, Succeeded, Unsuccessful
 from holdfast.runtime.network import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -89,7 +89,7 @@ def beats(stage: Stage, seconds: int, *slots: int, closing: bool = False) -> Ite
 def test_a_job_whose_sources_end_goes_through_all_phases() -> None:
     stage = Stage()
     assert stage.run(lambda stage: stage.finished()) == Succeeded()
-    assert stage.phases == [Phase.OPENING, Phase.RUNNING, Phase.FINISHING]
+    assert stage.phases == [AttemptPhase.OPENING, AttemptPhase.RUNNING, AttemptPhase.FINISHING]
     for slot in stage.slots:
         assert slot.commands() == ["Start", "CheckpointCompleted", "Finish"]
         assert slot.told[0] == Start({0: "0", 1: "1"})
@@ -138,7 +138,7 @@ def test_slots_that_never_come_are_waited_for_two_minutes() -> None:
 
     reason = failure(stage, script).reason
     assert reason.startswith("1 of 2 slots have come within 120 s: something else in the session")
-    assert stage.slots[0].commands() == ["Cancel"]
+    assert stage.slots[0].commands() == ["CancelAttempt"]
 
 
 def test_a_message_that_comes_twice_is_one() -> None:
@@ -151,8 +151,8 @@ def test_a_message_that_comes_twice_is_one() -> None:
         Ready(0),
     ]
     run(stage, lambda _: iter(twice), CancelWanted())
-    assert stage.phases == [Phase.OPENING]
-    assert stage.slots[1].commands() == ["Start", "Cancel"]
+    assert stage.phases == [AttemptPhase.OPENING]
+    assert stage.slots[1].commands() == ["Start", "CancelAttempt"]
 
 
 @IN_ALL_BUT_THE_LAST
@@ -225,7 +225,7 @@ def test_a_cancelled_attempt_leaves_nothing_behind(begin: Script) -> None:
     stage = Stage()
     assert run(stage, begin, CancelWanted()) == Cancelled()
     linked = [slot for slot in stage.slots if slot.told]
-    assert all(slot.commands()[-1] == "Cancel" for slot in linked)
+    assert all(slot.commands()[-1] == "CancelAttempt" for slot in linked)
     assert all(slot.is_closed for slot in linked)
     assert sorted(stage.order[:2]) == ["stop a", "stop b"], "sources that were opened, too"
     assert stage.order[2:] == ["cancel"]
@@ -361,7 +361,7 @@ def test_checkpoints_are_taken_at_their_interval() -> None:
 def test_a_checkpoint_can_be_asked_for() -> None:
     stage = Stage()
     run(stage, running, CheckpointWanted(), *stage.acknowledged(7), None, CancelWanted())
-    assert stage.slots[0].commands() == ["Start", "CheckpointCompleted", "Cancel"]
+    assert stage.slots[0].commands() == ["Start", "CheckpointCompleted", "CancelAttempt"]
 
 
 @pytest.mark.parametrize("begin", [deploying, opening])
@@ -392,7 +392,7 @@ def test_a_position_that_cannot_be_stored_aborts_the_checkpoint() -> None:
     stage = Stage(tolerable_failures=5)
     stage.sources["a"].store_error = KeyError("a bug")
     run(stage, running, CheckpointWanted(), None, CancelWanted())
-    assert stage.slots[0].commands() == ["Start", "CheckpointAborted", "Cancel"]
+    assert stage.slots[0].commands() == ["Start", "CheckpointAborted", "CancelAttempt"]
 
 
 def test_a_commit_that_fails_aborts_the_checkpoint() -> None:
@@ -400,7 +400,7 @@ def test_a_commit_that_fails_aborts_the_checkpoint() -> None:
     stage.stores_at_once = False
     failed = StoreFailed(7, "disk full", is_fatal=False)
     run(stage, running, CheckpointWanted(), *stage.acknowledged(7), failed, CancelWanted())
-    assert stage.slots[0].commands() == ["Start", "CheckpointAborted", "Cancel"]
+    assert stage.slots[0].commands() == ["Start", "CheckpointAborted", "CancelAttempt"]
 
 
 def test_a_run_that_may_not_commit_any_more_ends() -> None:

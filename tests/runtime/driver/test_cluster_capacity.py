@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runtime.driver.cluster_capacity import Room
-from holdfast.runtime.driver.deployment_timeout import Patience
-from holdfast.runtime.driver.events import CancelWanted, EventQueue, RoomFound
+from holdfast.runtime.driver.cluster_capacity import TaskSlotCount
+from holdfast.runtime.driver.events import CancelWanted, EventQueue, TaskSlotsFound
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
+from holdfast.runtime.driver.slot_deadlines import SlotDeadlines
 from holdfast.runtime.network import Heartbeat
 from support.jobs import run_of_played_attempts
 from support.jobs.attempt_with_played_slots import InlineExecutor, Stage, Step
@@ -32,7 +32,7 @@ def beats(stage: Stage, seconds: int) -> Iterator[Step]:
 
 def test_room_for_slots_is_waited_for_as_long_as_the_job_says() -> None:
     stage = Stage()
-    stage.room = Room(needed=7, there=5)
+    stage.room = TaskSlotCount(needed=7, there=5)
     outcome = stage.run(lambda _: iter([1_000] * 299))
     assert isinstance(outcome, Unsuccessful)
     assert outcome.reason == (
@@ -44,12 +44,12 @@ def test_room_for_slots_is_waited_for_as_long_as_the_job_says() -> None:
 
 def test_slots_have_their_two_minutes_from_when_there_is_room() -> None:
     stage = Stage()
-    stage.room = Room(needed=7, there=5)
+    stage.room = TaskSlotCount(needed=7, there=5)
 
     def script(stage: Stage) -> Iterator[Step]:
         yield from [1_000] * 250
-        stage.room = Room(needed=7, there=7)
-        yield RoomFound()
+        stage.room = TaskSlotCount(needed=7, there=7)
+        yield TaskSlotsFound()
         yield from [1_000] * 119
         yield from stage.opening()
         yield CancelWanted()
@@ -67,11 +67,11 @@ def test_that_sources_have_no_task_slot_is_seen_while_the_job_runs(
         yield from stage.running()
         yield 2_000
         assert stage.parts.room.trouble == ""
-        stage.room = Room(needed=7, there=6)
+        stage.room = TaskSlotCount(needed=7, there=6)
         for _ in range(20):
             yield from beats(stage, 1)
         assert stage.parts.room.trouble == "no task slot for sources: needs 7, has 6"
-        stage.room = Room(needed=7, there=9)
+        stage.room = TaskSlotCount(needed=7, there=9)
         yield from beats(stage, 3)
         assert stage.parts.room.trouble == ""
         yield CancelWanted()
@@ -87,7 +87,7 @@ def test_room_that_lacks_for_a_moment_is_no_warning(caplog: pytest.LogCaptureFix
 
     def script(stage: Stage) -> Iterator[Step]:
         yield from stage.running()
-        stage.room = Room(needed=7, there=6)
+        stage.room = TaskSlotCount(needed=7, there=6)
         yield from beats(stage, 2)
         stage.room = None
         yield from beats(stage, 9)
@@ -109,14 +109,14 @@ def test_a_run_says_what_it_lacks_while_it_waits_to_start_again(
         return Succeeded()
 
     stage = run_of_played_attempts.Stage([fails, looks])
-    stage.room = Room(needed=4, there=3)
+    stage.room = TaskSlotCount(needed=4, there=3)
     stage.run.run()
     assert seen == ["too few task slots for the job: needs 4, has 3"]
     assert stage.run.trouble == "", "it has ended"
 
 
 def test_who_waits_for_no_room_hears_that_there_is_some() -> None:
-    patience = Patience(2, 0.0, 0.0)
+    patience = SlotDeadlines(2, 0.0, 0.0)
     assert patience.lost(1.0) == ""
     assert "too few task slots" in patience.lost(3.0)
     patience.found_room(1.0)

@@ -15,7 +15,7 @@ import pytest
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.network import (
     Acknowledge,
-    Cancel,
+    CancelAttempt,
     CheckpointCompleted,
     Collect,
     Decline,
@@ -150,8 +150,8 @@ def test_what_is_for_the_slot_comes_to_its_handler(slot: Slot) -> None:
     with SlotClient(slot.server.address, TRUSTED) as client:
         assert all(map(client.call, said))
         slot.answer = False
-        assert not client.call(Cancel("enough"))
-    assert slot.commands == [*said, Cancel("enough")]
+        assert not client.call(CancelAttempt("enough"))
+    assert slot.commands == [*said, CancelAttempt("enough")]
 
 
 def test_a_message_of_many_megabytes(driver: Driver) -> None:

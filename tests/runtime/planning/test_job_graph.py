@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.api.functions import OutputTag
-from holdfast.runtime.planning.job_graph import JobGraph, StartedGraph
+from holdfast.runtime.planning.graph import JobGraph, StartedGraph
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.stream import DataStream
 from holdfast.storage import Invalid

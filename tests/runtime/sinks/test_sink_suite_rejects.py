@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.runtime.sinks import FileSink, TwoPhaseCommitSink, WriterContext
 from holdfast.runtime.sinks.files.committables import FileCommittable, hidden_folder
-from holdfast.runtime.sinks.files.local_place import LocalPlace
+from holdfast.runtime.sinks.files.local_folder import LocalOutputFolder
 from holdfast.storage import HoldfastError
 from sink_jobs import (
     crash_after_acknowledgement,
@@ -42,7 +42,7 @@ class CommitsOnce(FileSink):
     """Expects every file to be where it was prepared."""
 
     def commit(self, committables: Committables, context: WriterContext) -> None:
-        place = LocalPlace(self.url)
+        place = LocalOutputFolder(self.url)
         for each in committables:
             place.move(each.hidden, each.final)
 
@@ -73,7 +73,7 @@ class CleansOthers(FileSink):
 
     def clean(self, keep: Committables, context: WriterContext) -> None:
         folder = hidden_folder(context.job_id, context.uid)
-        place = LocalPlace(self.url)
+        place = LocalOutputFolder(self.url)
         for file in place.listed(folder):
             if f"{folder}/{file}" not in {each.hidden for each in keep}:
                 place.remove(f"{folder}/{file}")

@@ -18,7 +18,7 @@ from holdfast.runtime import CollectSink, JobHandle, StreamEnvironment
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import Sink
 from holdfast.runtime.spark.launching import interrupts
-from holdfast.runtime.spark.launching.pickling_checks import check_travels
+from holdfast.runtime.spark.launching.pickling import check_pickles
 from holdfast.runtime.spark.sessions.live_jobs import LiveJobs, SlotHold
 from holdfast.runtime.spark.sessions.session_checks import _held_in_time
 from holdfast.runtime.spark.sessions.task_slots import most_task_slots
@@ -78,12 +78,12 @@ class LockedStorage(Locked, JobManagerCheckpointStorage):
 
 def test_what_cannot_get_into_slots_is_named(backend: StateBackend) -> None:
     storage = load_storage("memory://")
-    check_travels(plan(CollectSink()), backend, storage)
+    check_pickles(plan(CollectSink()), backend, storage)
     with pytest.raises(Invalid, match="checkpoint storage LockedStorage cannot be pickled"):
-        check_travels(plan(CollectSink()), backend, LockedStorage())
+        check_pickles(plan(CollectSink()), backend, LockedStorage())
     locked: Any = Locked()
     with pytest.raises(Invalid, match="the state backend Locked cannot be pickled") as caught:
-        check_travels(plan(CollectSink()), locked, storage)
+        check_pickles(plan(CollectSink()), locked, storage)
     assert caught.value.found == "TypeError: cannot pickle '_thread.lock' object"
 
 

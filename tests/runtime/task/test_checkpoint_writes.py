@@ -13,7 +13,7 @@ from holdfast.backends import KeyedStateBackend, KeyGroupRange, StateBackend, Va
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import Begin, CheckpointCoordinator, Store
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
-from holdfast.runtime.driver.events import EventQueue, Stored
+from holdfast.runtime.driver.events import CheckpointStored, EventQueue
 from holdfast.runtime.spark.sources.positions import QUERY_KIND, LogKeeper
 from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint, SlotPart
 from holdfast.storage import JobStorage, StateSnapshot, SystemClock
@@ -117,7 +117,7 @@ def take_checkpoints(
             assert isinstance(store, Store)
             keeper.store(store, events)
             told = events.next(60)
-            assert isinstance(told, Stored)
+            assert isinstance(told, CheckpointStored)
             assert len(told.metadata.operators) == operators
             assert all(len(each.parts) == SLOTS for each in told.metadata.operators.values())
             written.append(storage.calls["writer"] + storage.calls["create"] - before)

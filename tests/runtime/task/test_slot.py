@@ -14,7 +14,7 @@ from holdfast.runtime.api.errors import OperatorFailed
 from holdfast.runtime.network import (
     Acknowledge,
     BeginSavepoint,
-    Cancel,
+    CancelAttempt,
     CheckpointAborted,
     CheckpointCompleted,
     Decline,
@@ -125,14 +125,14 @@ def test_the_loop_ends_by_finish(make: Callable[..., Stage]) -> None:
 
 def test_a_cancelled_slot_is_fenced(make: Callable[..., Stage]) -> None:
     stage = make()
-    stage.slot.command(Cancel("enough"))
+    stage.slot.command(CancelAttempt("enough"))
     with pytest.raises(Fenced, match="called this attempt off"):
         stage.slot.run()
 
 
 @pytest.mark.parametrize(
     "stop",
-    [lambda slot: slot.command(Cancel("enough")), lambda slot: slot.fail(Fenced("gone"))],
+    [lambda slot: slot.command(CancelAttempt("enough")), lambda slot: slot.fail(Fenced("gone"))],
     ids=["cancelled", "failed"],
 )
 def test_a_slot_that_is_not_wanted_opens_nothing(

@@ -22,7 +22,7 @@ from holdfast.runtime import slot_process
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.functions import KeyedProcessFunction, RuntimeContext
 from holdfast.runtime.network import (
-    Cancel,
+    CancelAttempt,
     Credentials,
     DriverServer,
     Finish,
@@ -164,7 +164,7 @@ def test_a_job_does_not_fail_for_metrics(
 class Listener:
     """A driver that starts one slot, and calls it off when it has told of its operators."""
 
-    def __init__(self, last: Cancel | Finish) -> None:
+    def __init__(self, last: CancelAttempt | Finish) -> None:
         self.server = DriverServer(Listening("127.0.0.1"), "token")
         self._last = last
         self.closings: list[bool] = []
@@ -243,7 +243,7 @@ def test_a_heartbeat_says_when_a_slot_only_closes(
 
 def test_a_heartbeat_carries_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(slot_process, "_HEARTBEAT_S", 0.02)
-    driver = Listener(Cancel("that was all"))
+    driver = Listener(CancelAttempt("that was all"))
     launch = launched(driver, Spend(), tmp_path)
     listening = threading.Thread(target=driver.run)
     listening.start()

@@ -24,7 +24,7 @@ from holdfast.backends import (
 from holdfast.backends.snapshots.neutral import KeyedAttributes, TableInfo
 from holdfast.runtime import read_state
 from holdfast.runtime.spark.launching.pickling import ByValue
-from holdfast.runtime.spark.state_frames.state_writing import Carrier, Maker, Writer, Written
+from holdfast.runtime.spark.state_frames.state_writing import Carrier, Maker, OperatorTarget, Writer
 from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.savepoints.writing.assembly import (
     clean_and_commit,
@@ -253,8 +253,8 @@ def test_operators_and_sources_go_and_are_renamed(stored: str) -> None:
     assert (found.operators, found.sources) == ({}, {})
 
 
-def written(uid: str, folder: SavepointFolder) -> Written:
-    return Written(
+def written(uid: str, folder: SavepointFolder) -> OperatorTarget:
+    return OperatorTarget(
         uid=uid,
         keys={"type": "str"},
         parallelism=3,

@@ -23,13 +23,19 @@ from holdfast.runtime.checkpoint import (
 )
 from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.attempt_parts import AttemptParts
-from holdfast.runtime.driver.cluster_capacity import Room, RoomWatch
-from holdfast.runtime.driver.events import AttemptEvent, EventQueue, RoomFound, SlotsEnded, Stored
-from holdfast.runtime.driver.outcomes import Outcome, Phase
+from holdfast.runtime.driver.cluster_capacity import TaskSlotCount, TaskSlotWatch
+from holdfast.runtime.driver.events import (
+    AttemptEvent,
+    CheckpointStored,
+    EventQueue,
+    SlotsEnded,
+    TaskSlotsFound,
+)
+from holdfast.runtime.driver.outcomes import AttemptPhase, Outcome
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.network import (
     Acknowledge,
-    Cancel,
+    CancelAttempt,
     CheckpointAborted,
     CheckpointCompleted,
     Finish,
@@ -129,7 +135,7 @@ class PlayedSlot:
 
     def commands(self) -> list[str]:
         """What the slot itself was told, in short."""
-        kinds = (Start, CheckpointCompleted, CheckpointAborted, Finish, Cancel)
+        kinds = (Start, CheckpointCompleted, CheckpointAborted, Finish, CancelAttempt)
         return [type(each).__name__ for each in self.told if isinstance(each, kinds)]
 
 
@@ -190,12 +196,12 @@ class Stage:
         self.order: list[str] = []
         self.slots = [PlayedSlot() for _ in range(slots)]
         self.sources = {uid: PlayedSource(uid, self.order) for uid in ("a", "b")}
-        self.phases: list[Phase] = []
+        self.phases: list[AttemptPhase] = []
         self.stored: list[Store] = []
         self.retained: list[int] = []
         self.discarded: list[tuple[SavepointOrder, int]] = []
         self.stores_at_once = True
-        self.room: Room | None = None
+        self.room: TaskSlotCount | None = None
         self.cancelled = 0
         self.history = CheckpointHistory()
         self.parts = AttemptParts(
@@ -214,7 +220,7 @@ class Stage:
             discard=lambda order, number: self.discarded.append((order, number)),
             on_phase=self.phases.append,
             clock=self.clock,
-            room=RoomWatch("job", lambda: self.room, self.clock),
+            room=TaskSlotWatch("job", lambda: self.room, self.clock),
             room_timeout_s=300.0,
         )
         self.attempt = Attempt(self.parts, self.events)
@@ -225,7 +231,7 @@ class Stage:
 
     def _deploy(self, events: EventQueue) -> Stage:
         if self.room is None or not self.room.lacks:
-            events.put(RoomFound())
+            events.put(TaskSlotsFound())
         return self
 
     def ending(self) -> None:
@@ -288,7 +294,7 @@ class Stage:
     def _store(self, command: Store, events: EventQueue) -> None:
         self.stored.append(command)
         if self.stores_at_once:
-            events.put(Stored(metadata_of(command), command.savepoint))
+            events.put(CheckpointStored(metadata_of(command), command.savepoint))
 
 
 def metadata_of(command: Store) -> CheckpointMetadata:

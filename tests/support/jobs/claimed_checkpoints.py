@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
-from holdfast.runtime.driver.events import EventQueue, Stored
+from holdfast.runtime.driver.events import CheckpointStored, EventQueue
 from holdfast.runtime.driver.startup.beginning import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
@@ -161,5 +161,5 @@ class Run:
         )
         self.keeper.store(store, self.events)
         told = self.events.next(30)
-        assert isinstance(told, Stored)
+        assert isinstance(told, CheckpointStored)
         return told.metadata

@@ -16,9 +16,15 @@ from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.attempt_parts import AttemptParts
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.claiming import Claimed
-from holdfast.runtime.driver.cluster_capacity import Room
+from holdfast.runtime.driver.cluster_capacity import TaskSlotCount
 from holdfast.runtime.driver.events import CancelWanted, EventQueue
-from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Phase, Succeeded, Unsuccessful
+from holdfast.runtime.driver.outcomes import (
+    AttemptPhase,
+    Cancelled,
+    Outcome,
+    Succeeded,
+    Unsuccessful,
+)
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
 from holdfast.runtime.driver.source_feed import Source
@@ -79,7 +85,7 @@ class Stage:
     has_closed_cluster: bool = False
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
     server: PlayedServer | None = None
-    room: Room | None = None
+    room: TaskSlotCount | None = None
     job_name: str = "job"
     now: ClassVar[Any] = None
 
@@ -149,7 +155,7 @@ class _Cluster:
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> Any:
         raise AssertionError("attempts are played")
 
-    def room(self) -> Room | None:
+    def room(self) -> TaskSlotCount | None:
         return self.stage.room
 
     def close(self) -> None:
@@ -169,7 +175,7 @@ class PlayedAttempt(Attempt):
         stage: Stage = Stage.now
         stage.numbers.append(self.parts.next_checkpoint_id)
         stage.restored.append(self.parts.restored)
-        self.parts.on_phase(Phase.RUNNING)
+        self.parts.on_phase(AttemptPhase.RUNNING)
         assert stage.run.status is JobStatus.RUNNING
         act = stage.acts.pop(0)
         return act(stage, self.events)

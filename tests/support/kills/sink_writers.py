@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from holdfast.runtime.sinks import FileSink
-from holdfast.runtime.sinks.files.places import HiddenFile
+from holdfast.runtime.sinks.files.output_folder import HiddenFile
 from holdfast.storage import load_storage
 from sink_jobs import SCHEMA, Attempt, Begun
 

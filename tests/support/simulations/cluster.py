@@ -17,10 +17,10 @@ from typing import ClassVar
 import msgspec
 
 from holdfast.runtime.api.addresses import Listening
-from holdfast.runtime.driver.events import EventQueue, RoomFound, SlotsEnded
+from holdfast.runtime.driver.events import EventQueue, SlotsEnded, TaskSlotsFound
 from holdfast.runtime.network import (
     BeginSavepoint,
-    Cancel,
+    CancelAttempt,
     CheckpointCompleted,
     Credentials,
     Failed,
@@ -258,7 +258,7 @@ class SimulatedSlot:
         self._command(self._news.popleft())
 
     def _command(self, command: ToSlot) -> None:
-        if isinstance(command, Cancel) and self.life in (Life.WAITING, Life.OPENING):
+        if isinstance(command, CancelAttempt) and self.life in (Life.WAITING, Life.OPENING):
             self.stop()
         else:
             self.slot.command(command)  # type: ignore[arg-type]
@@ -345,7 +345,7 @@ class SimulatedSlot:
         except HoldfastError:
             is_wanted = False
         if not is_wanted:
-            self._command(Cancel("nobody wants this slot"))
+            self._command(CancelAttempt("nobody wants this slot"))
 
 
 _BEATING = (Life.WAITING, Life.OPENING, Life.RUNNING, Life.DRAINING)
@@ -463,7 +463,7 @@ class SimulatedCluster:
         deployment = SimulatedDeployment(self._world, self._world.process, events, slots)
         self.deployments.append(deployment)
         self._world.actors.append(deployment)
-        events.put(RoomFound())
+        events.put(TaskSlotsFound())
         return deployment
 
     def room(self) -> None:

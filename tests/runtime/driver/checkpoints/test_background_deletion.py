@@ -10,7 +10,7 @@ import pytest
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.checkpoints.background_deletion import BackgroundSweeper
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
-from holdfast.runtime.driver.events import EventQueue, Stored
+from holdfast.runtime.driver.events import CheckpointStored, EventQueue
 from holdfast.storage import (
     Fenced,
     FileHandle,
@@ -224,7 +224,7 @@ class Kept:
             sources={},
         )
         self.keeper.store(store, self.events)
-        assert isinstance(self.events.next(LONG_S), Stored)
+        assert isinstance(self.events.next(LONG_S), CheckpointStored)
         self.keeper.retain(number)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
-from holdfast.runtime.driver.events import AttemptEvent, EventQueue, Stored, StoreFailed
+from holdfast.runtime.driver.events import AttemptEvent, CheckpointStored, EventQueue, StoreFailed
 from holdfast.storage import (
     Buffer,
     Fenced,
@@ -106,7 +106,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 def test_a_checkpoint_is_written_as_it_was_told(stage: Stage) -> None:
     told = stage.store(4)
-    assert isinstance(told, Stored)
+    assert isinstance(told, CheckpointStored)
     metadata = stage.job.load(4)
     assert told.metadata == metadata
     assert stage.keeper.last == metadata
@@ -123,7 +123,7 @@ def test_a_checkpoint_is_written_as_it_was_told(stage: Stage) -> None:
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_commit_is_tried_until_it_is_decided(stage: Stage, is_late: bool) -> None:  # noqa: FBT001
     stage.storage.failures, stage.storage.is_late = 4, is_late
-    assert isinstance(stage.store(4), Stored)
+    assert isinstance(stage.store(4), CheckpointStored)
     assert stage.storage.asked == 5
     assert stage.job.completed() == (4,)
 
@@ -143,7 +143,7 @@ def test_what_keeps_a_commit_waiting_is_told_ever_more_rarely(
         return create(name, data)
 
     monkeypatch.setattr(stage.storage, "create", noting)
-    assert isinstance(stage.store(4), Stored)
+    assert isinstance(stage.store(4), CheckpointStored)
     assert [message.split(" tries ")[0][-2:].strip() for message in caplog.messages] == [
         "1",
         "2",
@@ -189,10 +189,10 @@ def test_old_checkpoints_are_deleted_at_last_when_an_attempt_is_over(stage: Stag
 
 def test_a_checkpoint_counts_although_older_ones_cannot_be_deleted(stage: Stage) -> None:
     stage.storage.deletes_fail = True
-    assert isinstance(stage.store(1), Stored)
-    assert isinstance(stage.store(2), Stored)
+    assert isinstance(stage.store(1), CheckpointStored)
+    assert isinstance(stage.store(2), CheckpointStored)
     stage.keeper.retain(2)
-    assert isinstance(stage.store(3), Stored)
+    assert isinstance(stage.store(3), CheckpointStored)
     stage.keeper.settle()
     assert stage.job.completed() == (1, 2, 3)
     stage.storage.deletes_fail = False
@@ -217,7 +217,7 @@ def test_a_number_that_is_taken_fails_this_checkpoint_only(stage: Stage) -> None
     told = stage.store(4)
     assert isinstance(told, StoreFailed)
     assert not told.is_fatal
-    assert isinstance(stage.store(5), Stored)
+    assert isinstance(stage.store(5), CheckpointStored)
 
 
 def test_an_error_that_nobody_thought_of_is_told(
@@ -346,7 +346,7 @@ class Folder:
 
     def store(self, number: int, *files: str) -> None:
         self.keeper.store(store(number, *files), self.events)
-        assert isinstance(self.events.next(10), Stored)
+        assert isinstance(self.events.next(10), CheckpointStored)
         self.keeper.retain(number)
         self.keeper.finish_deleting()
 

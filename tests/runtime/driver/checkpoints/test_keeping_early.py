@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
-from holdfast.runtime.driver.events import EventQueue, Stored, StoreFailed
+from holdfast.runtime.driver.events import CheckpointStored, EventQueue, StoreFailed
 from holdfast.storage import (
     FileHandle,
     JobManagerCheckpointStorage,
@@ -42,7 +42,7 @@ class Stage:
 
     def store(self, number: int, *files: int, begun_from: int | None) -> None:
         """Store a checkpoint that refers to files of these numbers, a minute after the last."""
-        assert isinstance(self.told(number, *files, begun_from=begun_from), Stored)
+        assert isinstance(self.told(number, *files, begun_from=begun_from), CheckpointStored)
         self.keeper.retain(number)
         self.keeper.finish_deleting()
 

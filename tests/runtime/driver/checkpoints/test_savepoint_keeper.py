@@ -17,7 +17,7 @@ from holdfast.runtime.checkpoint import (
 from holdfast.runtime.driver.checkpoints import savepoint_keeper
 from holdfast.runtime.driver.checkpoints.savepoint_requests import never_decided
 from holdfast.runtime.driver.events import (
-    Stored,
+    CheckpointStored,
     StoreFailed,
 )
 from holdfast.runtime.driver.restoring import LATEST, find_restore_point
@@ -45,11 +45,11 @@ def run_of(job: JobStorage, restore: str | None = None) -> Run:
     return Run(job, restore, None)
 
 
-def saved(run: Run, order: SavepointOrder) -> Stored | StoreFailed:
+def saved(run: Run, order: SavepointOrder) -> CheckpointStored | StoreFailed:
     """Have it stored with the state of a source; its answer."""
     run.keeper.store(store_of(run, order), run.events)
     answer = run.events.next(30)
-    assert isinstance(answer, Stored | StoreFailed)
+    assert isinstance(answer, CheckpointStored | StoreFailed)
     return answer
 
 
@@ -69,7 +69,7 @@ def store_of(run: Run, order: SavepointOrder) -> Store:
 def test_one_beside_the_job_leaves_no_trace_in_its_folder(storage: CheckpointStorage) -> None:
     run, order = run_of(storage.job("job")), an_order(storage)
     run.complete()
-    assert isinstance(saved(run, order), Stored)
+    assert isinstance(saved(run, order), CheckpointStored)
     assert order.is_stored
     assert not order.is_decided, "the run says so, when it knows of it itself"
     assert run.keeper.last is not None
@@ -103,7 +103,7 @@ def test_who_comes_after_a_stop_goes_on_from_the_savepoint(storage: CheckpointSt
     run, order = run_of(job), an_order(storage, STOP)
     run.complete()
     stored = saved(run, order)
-    assert isinstance(stored, Stored)
+    assert isinstance(stored, CheckpointStored)
     assert order.is_needed
     number = stored.metadata.checkpoint_id
     assert job.load(number).properties[SAVED_AT] == order.folder.url
@@ -127,7 +127,7 @@ def test_who_comes_after_a_stop_goes_on_from_the_savepoint(storage: CheckpointSt
 
     order.folder.discard()
     third, second = run_of(job, LATEST), an_order(storage, STOP)
-    assert isinstance(saved(third, second), Stored)
+    assert isinstance(saved(third, second), CheckpointStored)
     third.keeper.close()
     second.folder.discard()
     for restore in (LATEST, f"{job.url}/chk-{job.completed()[-1]:020}"):

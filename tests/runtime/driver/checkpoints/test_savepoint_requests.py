@@ -12,11 +12,11 @@ from holdfast.runtime.checkpoint import (
 )
 from holdfast.runtime.driver.events import (
     CancelWanted,
+    CheckpointStored,
     CheckpointWanted,
     SavepointWanted,
     SlotLost,
     SlotsEnded,
-    Stored,
     StoreFailed,
 )
 from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
@@ -214,7 +214,7 @@ def test_a_job_that_has_finished_does_not_fail_with_it(storage: CheckpointStorag
         yield from stage.acknowledged(7)
         yield from (Finished(0), Finished(1))
         yield from stage.acknowledged(8)
-        yield Stored(metadata_of(stage.stored[-1]))
+        yield CheckpointStored(metadata_of(stage.stored[-1]))
         stage.slots[0].error = Unavailable("it has ended")
         yield StoreFailed(7, "the disk is full", is_fatal=False)
         yield SlotsEnded(None)

@@ -10,9 +10,9 @@ import pytest
 from holdfast.runtime.driver.events import AttemptEvent, SlotLost, SlotsEnded, SourceFailed
 from holdfast.runtime.driver.failure import lost_slots
 from holdfast.runtime.driver.failure.lost_slots import Loss, LostSlots, loss_in, shortened
-from holdfast.runtime.driver.failure.repeated_failures import Repeats
+from holdfast.runtime.driver.failure.repeated_failures import RepeatedFailures
 from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
-from holdfast.runtime.network import Cancel, Failed
+from holdfast.runtime.network import CancelAttempt, Failed
 from holdfast.runtime.protocol.process_facts import MemoryFacts, memory_facts
 from holdfast.storage import Unavailable
 from holdfast.storage.processes import ProcessIdentity, my_identity
@@ -142,7 +142,7 @@ def test_an_executor_that_is_lost_for_want_of_memory_is_one_that_was_killed(
     outcome = slots().outcome(loss, silent=[1])
     assert outcome.kind is kind
     assert how.removesuffix(".") in outcome.reason
-    repeats = Repeats(2)
+    repeats = RepeatedFailures(2)
     assert [repeats.failed(outcome, {}).is_final for _ in range(2)] == [False, kind is KILLS]
 
 
@@ -254,7 +254,7 @@ LOST_PEER = Failed(slot=0, uid=None, summary="no peer", traceback="", is_fatal=F
 
 def test_the_message_names_a_process_that_was_killed() -> None:
     stage = Stage()
-    stage.slots[1].error, stage.slots[1].fails_at = Unavailable("gone"), Cancel
+    stage.slots[1].error, stage.slots[1].fails_at = Unavailable("gone"), CancelAttempt
     outcome = failure(stage, DIED)
     assert outcome.reason == "slot 1 (process 1 on here) was killed, or has died"
     assert outcome.kind is FailureKind.SLOT_KILLED
@@ -263,7 +263,7 @@ def test_the_message_names_a_process_that_was_killed() -> None:
 def test_one_slot_that_was_killed_is_one_though_spark_then_kills_the_others() -> None:
     stage = Stage()
     for slot in stage.slots:
-        slot.error, slot.fails_at = Unavailable("gone"), Cancel
+        slot.error, slot.fails_at = Unavailable("gone"), CancelAttempt
     died = SlotsEnded(f"barrier task ResultTask(1, 1) finished unsuccessfully.\n{DIED.error}")
     outcome = failure(stage, LOST_PEER, died)
     assert outcome.reason == "slot 1 (process 1 on here) was killed, or has died"

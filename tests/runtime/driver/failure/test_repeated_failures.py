@@ -16,7 +16,7 @@ from holdfast.runtime.api.restart_strategies import (
     RestartStrategy,
 )
 from holdfast.runtime.driver.events import EventQueue, SourceFailed
-from holdfast.runtime.driver.failure.repeated_failures import Positions, Repeats
+from holdfast.runtime.driver.failure.repeated_failures import Positions, RepeatedFailures
 from holdfast.runtime.driver.outcomes import FailureKind, Outcome, Unsuccessful, source_failure_in
 from holdfast.storage import Invalid
 from support.jobs.run_of_played_attempts import Act, Stage, completes, play_attempts, succeeds
@@ -27,7 +27,7 @@ BROKEN = Unsuccessful("the network is down")
 
 
 def counts(limit: int | None, *failures: tuple[Unsuccessful, Positions]) -> Iterator[Any]:
-    repeats = Repeats(limit)
+    repeats = RepeatedFailures(limit)
     for outcome, positions in failures:
         repeat = repeats.failed(outcome, positions)
         yield f"{repeat.count}!" if repeat.is_final else repeat.count
@@ -90,7 +90,7 @@ def test_slots_that_die_while_any_source_goes_on_die_of_something_else() -> None
 
 
 def test_it_says_how_often_and_what_to_do() -> None:
-    repeats = Repeats(3)
+    repeats = RepeatedFailures(3)
     told = [repeats.failed(KILLED, {}).told for _ in range(3)]
     assert told[0] == ""
     assert told[1].startswith(

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.runtime.driver.startup.storage_warnings import what_is_missing
+from holdfast.runtime.driver.startup.start_notes import storage_warnings
 from holdfast.storage import FileSystemCheckpointStorage, load_storage
 
 
 def test_nothing_is_missing_on_a_disk(tmp_path: Path) -> None:
     storage = load_storage(str(tmp_path))
-    assert what_is_missing(storage.url, storage.capabilities) == ()
+    assert storage_warnings(storage.url, storage.capabilities) == ()
 
 
 def test_memory_ends_with_the_driver() -> None:
     storage = load_storage("memory://promises")
-    (said,) = what_is_missing(storage.url, storage.capabilities)
+    (said,) = storage_warnings(storage.url, storage.capabilities)
     assert said.startswith("checkpoints are in the driver's memory (memory://promises), and end")
     assert said.endswith('Pass storage="/a/folder", or another place')
 
 
 def test_a_file_system_that_proves_nothing_is_named(tmp_path: Path) -> None:
     storage = FileSystemCheckpointStorage(f"local://{tmp_path}", allow_unsafe_commit=True)
-    power, commits = what_is_missing(storage.url, storage.capabilities)
+    power, commits = storage_warnings(storage.url, storage.capabilities)
     assert power == f"checkpoints at local://{tmp_path} may not survive the loss of power"
     assert commits.startswith("of two drivers of this job both could commit at local://")

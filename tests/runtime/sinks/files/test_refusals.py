@@ -96,7 +96,7 @@ def test_urls_that_cannot_be_used_are_refused(url: str, what: str, where: str) -
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runtime.sinks.files.fsspec_place.find_spec", lambda _: None)
+    monkeypatch.setattr("holdfast.runtime.sinks.files.fsspec_folder.find_spec", lambda _: None)
     with pytest.raises(Invalid) as caught:
         FileSink("s3a://bucket/out").check(SCHEMA)
     assert caught.value.found == "no package s3fs"

@@ -18,7 +18,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from holdfast.runtime.sinks import FileSink, SinkWriter
 from holdfast.runtime.sinks.files.committables import Action, FileCommittable, action_for, age_of
-from holdfast.runtime.sinks.files.local_place import LocalPlace
+from holdfast.runtime.sinks.files.local_folder import LocalOutputFolder
 from holdfast.storage import (
     Corrupt,
     SeededEntropy,
@@ -215,7 +215,7 @@ def test_what_was_prepared_elsewhere_is_committed_and_cleaned_there(tmp_path: Pa
 
 
 def test_the_decision_for_a_file_follows_from_what_is_there(tmp_path: Path) -> None:
-    place = LocalPlace(str(tmp_path))
+    place = LocalOutputFolder(str(tmp_path))
     committable = FileCommittable(
         root=str(tmp_path), hidden="hidden", final="final", size_bytes=7, rows=1
     )

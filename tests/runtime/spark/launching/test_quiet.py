@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from holdfast.runtime.spark.launching.spark_log import QuietLog
-from holdfast.runtime.spark.sources.polling import POLLING_MS, slow_polling
+from holdfast.runtime.spark.sources.query_progress import POLLING_MS, slow_polling
 
 SCHEDULER = "org.apache.spark.scheduler.TaskSetManager"
 POLLING = "spark.sql.streaming.pollingDelay"

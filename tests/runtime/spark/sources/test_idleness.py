@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.runtime.spark.sources.idleness import Idleness
+from holdfast.runtime.spark.sources.query_progress import Idleness
 from holdfast.runtime.spark.sources.source_parts import SourceTime
 from holdfast.runtime.stream import SourceWatermark
 

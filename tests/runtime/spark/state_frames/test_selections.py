@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_group
-from holdfast.runtime.spark.state_frames.filters import equalities, place_bounds
+from holdfast.runtime.spark.state_frames.state_source import equalities, place_bounds
 from holdfast.savepoints.reading.columns import KeyedColumns
 from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.savepoints.showing.selections import Selection, asked_for, select

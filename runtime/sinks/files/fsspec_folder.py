@@ -17,12 +17,12 @@ from typing import Any
 import fsspec
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from holdfast.runtime.sinks.files.places import HiddenFile, Place, translating
+from holdfast.runtime.sinks.files.output_folder import HiddenFile, OutputFolder, translating
 from holdfast.storage import Invalid
 from holdfast.storage.distribution import install_line
 from holdfast.storage.places.fsspec.urls import FsspecAddress, without_password
 
-__all__ = ["FsspecPlace"]
+__all__ = ["FsspecOutputFolder"]
 
 _OBJECT_STORES = frozenset(
     {"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"}
@@ -35,11 +35,11 @@ _EXTRAS = {
 }
 
 
-class FsspecPlace(Place):
+class FsspecOutputFolder(OutputFolder):
     """A folder of a file system of fsspec."""
 
     def __init__(
-        self, url: str, storage_options: Mapping[str, Any], *, like: Place | None = None
+        self, url: str, storage_options: Mapping[str, Any], *, like: OutputFolder | None = None
     ) -> None:
         """Name a place; it is looked at, but nothing in it is touched.
 
@@ -64,10 +64,10 @@ class FsspecPlace(Place):
                 fix="Choose another place for the output",
             )
         self.address = FsspecAddress(kind, url, storage_options)
-        if isinstance(like, FsspecPlace) and self.address.server != like.address.server:
+        if isinstance(like, FsspecOutputFolder) and self.address.server != like.address.server:
             # A checkpoint says so, and who wrote it may have made that server up.
             self.address = FsspecAddress(kind, url, {})
-        elif isinstance(like, FsspecPlace):
+        elif isinstance(like, FsspecOutputFolder):
             self.address = self.address.led_by(like.address) or self.address
         with translating("open the place of a sink", shown_url, self.address.shown):
             self._files = self.address.files

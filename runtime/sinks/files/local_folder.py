@@ -10,14 +10,14 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from holdfast.runtime.sinks.files.places import HiddenFile, Place
+from holdfast.runtime.sinks.files.output_folder import HiddenFile, OutputFolder
 
-__all__ = ["LocalPlace"]
+__all__ = ["LocalOutputFolder"]
 
 _BUFFER_BYTES = 1 << 20
 
 
-class LocalPlace(Place):
+class LocalOutputFolder(OutputFolder):
     """A directory."""
 
     def __init__(self, root: str) -> None:

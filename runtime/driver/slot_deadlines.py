@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Patience"]
+__all__ = ["SlotDeadlines"]
 
 _DEPLOY_TIMEOUT_S = 120.0
 _HEARTBEAT_TIMEOUT_S = 30.0
@@ -11,7 +11,7 @@ _LEAST_ROOM_TIMEOUT_S = 2.0
 """Who does not want to wait for room still needs the time to hear that there is some."""
 
 
-class Patience:
+class SlotDeadlines:
     """Told what happens, with the time of a steady clock; `heard` by any thread, the rest by one.
 
     Slots that have been told to finish commit first what was prepared, which takes as long as the

@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.runtime.checkpoint import Abort, AbortReason, Begin, CheckpointHistory, Trigger
-from holdfast.runtime.driver.checkpoints.shared_history import SharedHistory
 
 
 def write(history: CheckpointHistory, numbers: range) -> None:
@@ -23,7 +22,7 @@ def write(history: CheckpointHistory, numbers: range) -> None:
 
 def test_it_may_be_looked_at_at_any_time() -> None:
     """Without its lock a look meets a dict that changes its size, or counts that do not add up."""
-    history = SharedHistory()
+    history = CheckpointHistory()
     with ThreadPoolExecutor(1) as writing:
         done = writing.submit(write, history, range(3_000))
         while not done.done():

@@ -20,7 +20,7 @@ import pyarrow as pa
 from holdfast.storage import HoldfastError, Invalid, Unavailable
 from holdfast.storage.places.fsspec.urls import without_password
 
-__all__ = ["HIDDEN_FOLDER", "HiddenFile", "Place", "local_path", "translating"]
+__all__ = ["HIDDEN_FOLDER", "HiddenFile", "OutputFolder", "local_path", "translating"]
 
 HIDDEN_FOLDER = "_holdfast"
 
@@ -78,7 +78,7 @@ class HiddenFile(ABC):
         """Give the file up, finished or not, and leave nothing of it if possible."""
 
 
-class Place(ABC):
+class OutputFolder(ABC):
     """A root with files. Light; safe to use from any thread.
 
     Every method lets errors of the operating system and of libraries out as they are: callers
