@@ -4,7 +4,6 @@ Spark has no public call for the second, and shows a query that was stopped like
 all. So a stream without end never ends, and one that reads what is there now has ended if its last
 look at its sources was whole and found nothing; otherwise the attempt fails.
 """
-"""
 
 from __future__ import annotations
 

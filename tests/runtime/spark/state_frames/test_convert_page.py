@@ -18,7 +18,7 @@ from support.jobs.spark_sessions import prepare_environment
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[3] / "docs" / "convert.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "convert.md").read_text()
 USERS = 20
 _PATIENCE_S = 300.0
 

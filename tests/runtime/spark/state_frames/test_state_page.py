@@ -13,7 +13,7 @@ from holdfast.storage import CheckpointMetadata, OperatorState, load_storage
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[3] / "docs" / "state-as-data.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "state-as-data.md").read_text()
 BEGUN_MS, TOOK_MS = 1_700_000_000_000, 250
 
 
