@@ -1,10 +1,10 @@
-"""One attempt of a job: its slots come, run, and end; its checkpoints are taken meanwhile.
+"""One attempt of a job: starts its slots and sources, takes checkpoints, and sees it to its end.
 
     deploying ─▶ opening ─▶ running ─▶ finishing ─▶ finished
         └───────────┴─────────┴──────────┴─▶ failed, or cancelled
 
-One thread decides everything; what happens elsewhere reaches it as an event. It ends by an outcome,
-after which nothing of the attempt is left: no slot, no source, no thread.
+One thread makes all decisions; what happens elsewhere reaches it as an event. The attempt ends with
+an outcome. After that nothing of it is left: no slot, no source, no thread.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Attempt:
-    """`run` is called once; `handle` and the queue are for other threads."""
+    """`run` is called once, by the deciding thread. Other threads use `handle` and the queue."""
 
     def __init__(self, parts: AttemptParts, events: EventQueue) -> None:
         self._parts = parts
@@ -92,7 +92,7 @@ class Attempt:
         self._clock = parts.clock
         self._phase = AttemptPhase.DEPLOYING
         self._began_ms, self._began_s = parts.clock.now_ms(), parts.clock.monotonic_s()
-        self._patience = SlotDeadlines(parts.slots, self._began_s, parts.room_timeout_s)
+        self._deadlines = SlotDeadlines(parts.slots, self._began_s, parts.room_timeout_s)
         self._registered: dict[int, Register] = {}
         self._links: dict[int, SlotLink] = {}
         self._ready: set[int] = set()
@@ -113,33 +113,33 @@ class Attempt:
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
-        """The feeds of its sources at this moment, by uid; none before it runs. Any thread."""
+        """The feeds of its sources, by uid; empty before it runs. Safe to call from any thread."""
         return dict(self._feeds)
 
     @property
     def metrics(self) -> Mapping[int, SlotMetrics]:
-        """What slots have told last, at this moment. Any thread."""
+        """The latest metrics that each slot has reported. Safe to call from any thread."""
         return dict(self._metrics)
 
     @property
     def pids(self) -> Mapping[int, int]:
-        """The processes of its slots, as far as they have come."""
+        """Process ids of the slots that have registered."""
         return {slot: registered.process.pid for slot, registered in list(self._registered.items())}
 
     @property
     def next_checkpoint_id(self) -> int:
-        """Above every checkpoint that has begun."""
+        """A number above that of every checkpoint that has begun."""
         if self._coordinator is None:
             return self._parts.next_checkpoint_id
         return self._coordinator.next_checkpoint_id
 
     def handle(self, message: ToDriver) -> bool:
-        """What a slot says. Any thread."""
+        """Take a message of a slot; False if the attempt is over. Safe to call from any thread."""
         if self._is_over:
             return False
         if isinstance(message, Heartbeat):
             now_s = self._clock.monotonic_s()
-            self._patience.heard(message.slot, now_s, is_closing=message.is_closing)
+            self._deadlines.heard(message.slot, now_s, is_closing=message.is_closing)
             self._metrics[message.slot] = message.metrics
             self.long_calls.heard(message.slot, message.call)
             self._lost.lives(message.slot, message.memory)
@@ -150,7 +150,7 @@ class Attempt:
         return True
 
     def run(self) -> Outcome:
-        """Start the slots, and see the attempt to its end."""
+        """Start the slots, and return the outcome of the attempt when it has ended."""
         deployment: Deployment | None = None
         try:
             deployment = self._deployed()
@@ -174,7 +174,7 @@ class Attempt:
             return None
 
     def _now_ms(self) -> int:
-        """The time of day, but steady: a clock that is set anew must not expire checkpoints."""
+        """The time of day by a steady clock: setting the system clock expires no checkpoint."""
         return self._began_ms + round((self._clock.monotonic_s() - self._began_s) * 1000)
 
     def _wait_s(self) -> float:
@@ -187,9 +187,9 @@ class Attempt:
 
     def _check_time(self) -> None:
         self._parts.room.look(is_running=self._phase is not AttemptPhase.DEPLOYING)
-        lost = self._patience.lost(self._clock.monotonic_s())
+        lost = self._deadlines.lost(self._clock.monotonic_s())
         if lost and self._is_all_committed(lost):
-            self._outcome = self._outcome or Succeeded()  # what hangs is stopped
+            self._outcome = self._outcome or Succeeded()  # the slots that hang are stopped
         elif lost:
             why = (self._parts.room.trouble, self.long_calls.told())
             self._fail(": ".join(filter(None, (lost, *why))))
@@ -218,7 +218,7 @@ class Attempt:
     def _slots_advance(self, event: TaskSlotsFound | Register | Ready | Finished) -> None:
         match event:
             case TaskSlotsFound():
-                self._patience.found_room(self._clock.monotonic_s())
+                self._deadlines.found_room(self._clock.monotonic_s())
             case Register():
                 self._register(event)
             case Ready(slot):
@@ -234,11 +234,7 @@ class Attempt:
         match event:
             case Acknowledge(checkpoint_id=number, slot=slot, parts=parts, statistics=took):
                 commands = coordinator.acknowledged(
-                    now_ms,
-                    number,
-                    slot=slot,
-                    parts=parts,
-                    statistics=took,
+                    now_ms, number, slot=slot, parts=parts, statistics=took
                 )
             case Decline(checkpoint_id=number, slot=slot, reason=reason):
                 commands = coordinator.declined(now_ms, number, slot=slot, reason=reason)
@@ -263,7 +259,7 @@ class Attempt:
         self, coordinator: CheckpointCoordinator, event: CheckpointStored
     ) -> Sequence[Command]:
         commands = coordinator.stored(self._now_ms(), event.checkpoint_id)
-        if event.order is not None:  # its history can be looked at by now
+        if event.order is not None:  # after the history, which the caller may read next
             event.order.complete()
         return commands
 
@@ -296,7 +292,7 @@ class Attempt:
 
     def _source_has_failed(self, event: SourceFailed) -> None:
         if self._phase is AttemptPhase.FINISHING:
-            return  # all that counts of it is in the last checkpoint; it met slots that had ended
+            return  # its rows are in the last checkpoint; the slots that it called had ended
         self._outcome = self._outcome or source_failure_in(event)
         self._is_symptom = True
 
@@ -358,7 +354,7 @@ class Attempt:
         self._registered[event.slot] = event
         self._lost.came(event.slot, event.process)
         self._links[event.slot] = self._parts.link(event.address)
-        self._patience.came(event.slot, self._clock.monotonic_s())
+        self._deadlines.came(event.slot, self._clock.monotonic_s())
         if len(self._registered) == self._parts.slots and self._outcome is None:
             self._enter(AttemptPhase.OPENING)
             self._tell_all(Start(self._addresses))
@@ -410,7 +406,7 @@ class Attempt:
     def _finish(self) -> None:
         if self._phase is not AttemptPhase.FINISHING and self._outcome is None:
             self._enter(AttemptPhase.FINISHING)
-            self._patience.finish(self._clock.monotonic_s())
+            self._deadlines.finish(self._clock.monotonic_s())
             self._tell_all(Finish())
 
     def _slots_have_ended(self, error: str | None) -> None:
@@ -419,13 +415,13 @@ class Attempt:
         ):
             self._outcome = Succeeded()
         else:
-            # What a slot has said of its own failure is already told: it came before.
+            # A slot's own failure has been reported before: its event is older than this one.
             self._fail("slots have ended before the job", error or "")
             self._is_symptom = loss_in(error) is not None
 
     def _is_all_committed(self, trouble: str) -> bool:
-        """Whether the job has done all that it is for: what fails now is told, and no failure."""
-        if not (self._phase is AttemptPhase.FINISHING and self._patience.all_is_committed):
+        """Whether all output is committed: trouble after that is logged, and is no failure."""
+        if not (self._phase is AttemptPhase.FINISHING and self._deadlines.all_is_committed):
             return False
         _logger.warning("the job is complete, but its end is not in order: %s", trouble)
         return True
@@ -436,7 +432,7 @@ class Attempt:
             self._is_symptom = event.uid is None
 
     def _tell_all(self, message: ToSlot) -> bool:
-        """Whether all slots have answered, and none by No."""
+        """Send a message to all slots. True if all of them have answered, and none with False."""
         if self._outcome is not None:
             return False
         are_willing = True
@@ -445,7 +441,7 @@ class Attempt:
                 are_willing &= link.call(message)
             except HoldfastError as error:
                 if self._phase is AttemptPhase.FINISHING and isinstance(message, CheckpointAborted):
-                    continue  # it has ended as it was told to, and what it wrote with it
+                    continue  # the slot has ended as ordered, and so have its writes
                 self._lose(slot, str(error))
                 return False
         return are_willing
@@ -467,7 +463,7 @@ class Attempt:
             self._outcome = Unsuccessful(reason, details, is_fatal, uid)
 
     def _explained(self, outcome: Outcome) -> Outcome:
-        """The outcome with its cause: who misses a slot says so before Spark says why."""
+        """Replace a symptom by its cause: a lost connection is noticed before Spark reports why."""
         if not isinstance(outcome, Unsuccessful) or outcome.is_fatal or not self._is_symptom:
             return outcome
         loss = loss_in(outcome.details)

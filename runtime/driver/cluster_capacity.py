@@ -1,4 +1,4 @@
-"""Whether a cluster has the task slots that a job needs, looked at while the job runs."""
+"""Watches whether the cluster has the task slots that a running job needs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["TaskSlotCount", "TaskSlotWatch"]
 _logger = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _SAID_AFTER_S = 3.0
-"""What passes sooner, such as an executor that comes back, is not worth a warning."""
+"""A shortage that ends sooner, as when an executor is replaced, causes no warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSlotCount:
-    """How many task slots must be there, and how many are."""
+    """Task slots that are needed, and task slots that exist."""
 
     needed: int
-    """For the slots of this job and of the others that run, and one to read sources with."""
+    """For the slots of all running jobs of the session, and one more to read sources."""
     there: int
 
     @property
     def lacks(self) -> bool:
-        """Whether there are too few."""
+        """Whether fewer exist than are needed."""
         return self.there < self.needed
 
 
 class TaskSlotWatch:
-    """Looks now and then, and says what is missing. `look` is for one thread, the rest for any."""
+    """Polls the cluster and warns of a shortage. `look` is for one thread, the rest for any."""
 
     def __init__(self, job: str, look: Callable[[], TaskSlotCount | None], clock: Clock) -> None:
         self._job = job
@@ -41,15 +41,15 @@ class TaskSlotWatch:
         self._lacks_since_s: float | None = None
         self._said = ""
         self.room: TaskSlotCount | None = None
-        """What was seen last; None if the cluster cannot tell."""
+        """The latest count; None if the cluster cannot tell."""
         self.trouble = ""
-        """What is missing; empty if nothing is."""
+        """The shortage as a message; empty if there is none."""
 
     def look(self, *, is_running: bool) -> None:
-        """Look, unless that was just done.
+        """Poll the cluster, unless that was just done.
 
-        A job that `is_running` has its slots, and may lack only what reads its sources: it takes
-        checkpoints then, and reads nothing.
+        A job that `is_running` has all its slots. It may lack only the task slot that reads its
+        sources: then it takes checkpoints, and reads nothing.
         """
         now_s = self._clock.monotonic_s()
         if self._looked_s is not None and now_s - self._looked_s < _LOOK_S:

@@ -1,4 +1,4 @@
-"""What can happen to an attempt, as its driver's one thread sees it: a queue of facts."""
+"""Events of an attempt, and the queue in which they reach the driver's deciding thread."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TaskSlotsFound:
-    """There is room for the slots of the attempt: they are being started."""
+    """Task slots are free for all slots of the attempt; Spark starts them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsEnded:
-    """The slots' job of Spark is over; it should not be, unless they were told to finish."""
+    """The Spark job of the slots has ended: a failure, unless slots were told to finish."""
 
     error: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLost:
-    """A slot does not answer any more."""
+    """A slot has stopped answering."""
 
     slot: int
     reason: str
@@ -56,7 +56,7 @@ class SlotLost:
 
 @dataclass(frozen=True, slots=True)
 class SourceCut:
-    """A source has its barrier, and its position there is in storage."""
+    """A source has injected a barrier, and its position there is stored."""
 
     checkpoint_id: int
     uid: str
@@ -65,7 +65,7 @@ class SourceCut:
 
 @dataclass(frozen=True, slots=True)
 class CutFailed:
-    """A source has its barrier, but its position could not be stored."""
+    """A source has injected a barrier, but its position could not be stored."""
 
     checkpoint_id: int
     uid: str
@@ -81,12 +81,12 @@ class SourceFailed:
     details: str
     is_fatal: bool = False
     fault: str = ""
-    """What the user's own code or data does wrong, the same each time; empty if it is not that."""
+    """Identifies an error of the user's code or data that would repeat; empty for other errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStored:
-    """A checkpoint is completed; if it is a savepoint, by this order."""
+    """A checkpoint is committed. `order` is set for a savepoint that was requested."""
 
     metadata: CheckpointMetadata
     order: SavepointOrder | None = None
@@ -99,7 +99,7 @@ class CheckpointStored:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """A checkpoint could not be committed; if `is_fatal`, none ever will: the right is lost."""
+    """A commit failed. If `is_fatal`, this driver has lost the right to commit for good."""
 
     checkpoint_id: int
     reason: str
@@ -108,17 +108,17 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class CancelWanted:
-    """Somebody wants the job to stop."""
+    """Cancellation was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWanted:
-    """Somebody wants a checkpoint now."""
+    """A checkpoint was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavepointWanted:
-    """Somebody wants a savepoint now; the order is told what becomes of it."""
+    """A savepoint was requested. `order` receives the result."""
 
     order: SavepointOrder
 
@@ -145,18 +145,18 @@ AttemptEvent: TypeAlias = (
 
 
 class EventQueue:
-    """Facts from any thread, for the one that decides."""
+    """Events that any thread may put, for the one deciding thread."""
 
     def __init__(self) -> None:
-        self._facts: SimpleQueue[AttemptEvent] = SimpleQueue()
+        self._queue: SimpleQueue[AttemptEvent] = SimpleQueue()
 
     def put(self, event: AttemptEvent) -> None:
-        """Tell a fact."""
-        self._facts.put(event)
+        """Append an event."""
+        self._queue.put(event)
 
     def next(self, timeout_s: float) -> AttemptEvent | None:
-        """The next fact; None when there was none for so long."""
+        """The next event; None if there was none within the timeout."""
         try:
-            return self._facts.get(timeout=max(timeout_s, 0))
+            return self._queue.get(timeout=max(timeout_s, 0))
         except Empty:
             return None

@@ -1,4 +1,4 @@
-"""What an attempt of a job is doing, and how it may end."""
+"""Phases of an attempt, and the outcomes that it can end with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class AttemptPhase(Enum):
-    """What an attempt is doing."""
+    """What an attempt is doing at the moment."""
 
     DEPLOYING = "deploying"
     """Slots are being started."""
@@ -30,50 +30,50 @@ class AttemptPhase(Enum):
     """Slots restore their state."""
     RUNNING = "running"
     FINISHING = "finishing"
-    """All slots have finished, and are being told that this is all."""
+    """All slots have finished their input, and are told to close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """All that the sources gave is processed and committed: they have ended, or were stopped."""
+    """All rows of the sources are processed and committed; sources have ended or were stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Somebody wanted the job to stop."""
+    """Cancellation was requested."""
 
 
 class FailureKind(Enum):
-    """What has failed, as far as it matters for whether trying again may help."""
+    """Classes of failures, by whether another attempt may help."""
 
     USER_CODE = "user code"
-    """A function of the user's raised what has nothing to do with the world around it, or Spark met
-    a record or a value that it cannot read."""
+    """A user's function raised an error that its environment does not explain, or Spark met a
+    record or a value that it cannot read."""
     SLOT_KILLED = "slot killed"
-    """The process of a slot is gone: alone, or with its executor for want of memory."""
+    """The process of a slot is gone: alone, or with an executor that ran out of memory."""
     OTHER = "other"
-    """A machine, a network, a storage, Spark: what may be better the next time."""
+    """A machine, a network, a storage, or Spark: another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsuccessful:
-    """The attempt has failed; `is_fatal`: so would another one."""
+    """The attempt has failed. If `is_fatal`, another attempt would fail in the same way."""
 
     reason: str
     details: str = ""
     is_fatal: bool = False
     uid: str | None = None
-    """The operator or source in which it happened, if it is one."""
+    """The operator or source that failed; None if neither did."""
     kind: FailureKind = FailureKind.OTHER
     fault: str = ""
-    """What makes it the same as another failure; empty if the reason does."""
+    """Identifies the failure among others; empty: `reason` does."""
 
 
 Outcome = Succeeded | Cancelled | Unsuccessful
 
 
 def failure_in(event: Failed) -> Unsuccessful:
-    """How an attempt ends by what a slot says."""
+    """The outcome for a failure that a slot has reported."""
     where = f"operator {event.uid!r}" if event.uid else f"slot {event.slot}"
     prefix = "" if event.uid and event.uid in event.summary else f"{where} failed: "
     kind = FailureKind.USER_CODE if event.is_users else FailureKind.OTHER
@@ -82,13 +82,13 @@ def failure_in(event: Failed) -> Unsuccessful:
 
 
 def source_failure_in(event: SourceFailed) -> Unsuccessful:
-    """How an attempt ends by what a source says."""
+    """The outcome for a failure that a source has reported."""
     reason = f"source {event.uid!r} failed: {event.summary}"
     kind = FailureKind.USER_CODE if event.fault else FailureKind.OTHER
     return Unsuccessful(reason, event.details, event.is_fatal, event.uid, kind, event.fault)
 
 
 def first_line_of(error: Exception) -> str:
-    """In one line: errors of Spark come with the stack of the JVM."""
+    """The error in one line; errors of Spark carry the stack of the JVM."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0]}" if lines else repr(error)

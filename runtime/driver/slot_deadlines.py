@@ -1,4 +1,4 @@
-"""How long an attempt waits for its slots, and what is said when they keep it waiting longer."""
+"""Deadlines of an attempt for its slots: to start, to send heartbeats, and to end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ _DEPLOY_TIMEOUT_S = 120.0
 _HEARTBEAT_TIMEOUT_S = 30.0
 _FINISH_TIMEOUT_S = 60.0
 _LEAST_ROOM_TIMEOUT_S = 2.0
-"""Who does not want to wait for room still needs the time to hear that there is some."""
+"""With a request timeout of zero, the answer that task slots are free still takes this long."""
 
 
 class SlotDeadlines:
-    """Told what happens, with the time of a steady clock; `heard` by any thread, the rest by one.
+    """Deadlines, decided from events and times of a steady clock that the caller passes in.
 
-    Slots that have been told to finish commit first what was prepared, which takes as long as the
-    place of a sink takes; each says by its heartbeats when that is done, and it only closes.
+    `heard` may be called from any thread, the rest from one. Slots that were told to finish first
+    commit prepared output, which may take as long as the sink's storage takes. Heartbeats with
+    `is_closing` say that a slot has committed and only closes its operators.
     """
 
     def __init__(self, slots: int, now_s: float, room_timeout_s: float) -> None:
@@ -29,20 +30,20 @@ class SlotDeadlines:
         self._closing: set[int] = set()
 
     def found_room(self, now_s: float) -> None:
-        """There are task slots for all slots; these are being started."""
+        """Task slots are free for all slots; Spark starts them."""
         self._has_room = True
         if self._came < self._slots:
             self._deadline_s = now_s + _DEPLOY_TIMEOUT_S
 
     def came(self, slot: int, now_s: float) -> None:
-        """A slot has registered; the last one ends the wait for them."""
+        """A slot has registered. The last one ends the deadline for registration."""
         self._last_beat_s[slot] = now_s
         self._came += 1
         if self._came == self._slots:
             self._deadline_s = None
 
     def heard(self, slot: int, now_s: float, *, is_closing: bool) -> None:
-        """A heartbeat has come."""
+        """A heartbeat has arrived."""
         self._last_beat_s[slot] = now_s
         if is_closing:
             self._closing.add(slot)
@@ -51,16 +52,16 @@ class SlotDeadlines:
 
     @property
     def all_is_committed(self) -> bool:
-        """Whether every slot has said that it only closes: nothing that happens then is lost."""
+        """Whether every slot has committed all output: no failure after that loses anything."""
         return len(self._closing) == self._slots
 
     def finish(self, now_s: float) -> None:
-        """The slots were told to end; from now on they fall silent one by one."""
+        """The slots were told to finish. From now on a slot without heartbeats is no failure."""
         self._deadline_s = now_s + _FINISH_TIMEOUT_S
         self._is_finishing = True
 
     def lost(self, now_s: float) -> str:
-        """What has taken too long; empty if nothing has."""
+        """The deadline that has passed, as a message; empty if none has."""
         if self._deadline_s is not None and now_s > self._deadline_s:
             if self._is_finishing:
                 late = sorted({*range(self._slots)} - self._closing)

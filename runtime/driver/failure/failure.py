@@ -1,4 +1,4 @@
-"""What is known of an attempt that has failed, for people."""
+"""The record of a failed attempt, as job handles show it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Failure:
     summary: str
     """In one line."""
     count: int = 1
-    """How often in a row it has come so, with no checkpoint that led past it."""
+    """How often in a row it has occurred, with no checkpoint that got past it."""
     uid: str | None = None
-    """The operator or source in which it happened; None if it is none of these."""
+    """The operator or source that failed; None if neither did."""
     traceback: str = ""
-    """What the user's code raised, or what Spark has told; empty if there is no more to say."""
+    """The traceback of the user's code, or the error of Spark; empty if there is none."""
 
     def __str__(self) -> str:
         return f"{self.summary}\n\n{self.traceback}" if self.traceback else self.summary
@@ -44,5 +44,5 @@ def failure_of(outcome: Unsuccessful, repeat: Repeat, *, attempt: int, failed_ms
 
 
 def job_failed(failure: Failure) -> JobFailed:
-    """The failure after which there was no other attempt."""
+    """The error of the job, for the failure after which no attempt followed."""
     return JobFailed(failure.summary, uid=failure.uid, traceback=failure.traceback)

@@ -1,4 +1,4 @@
-"""Calls of users' functions that do not return, as slots tell of them by their heartbeats."""
+"""Calls of users' functions that do not return, as heartbeats report them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from holdfast.runtime.protocol.metrics import LongCall
 __all__ = ["LongCalls"]
 
 _TROUBLE_FROM_S = 20.0
-"""Some functions work long at a batch, and nothing is wrong."""
+"""Shorter calls are normal: some functions take long for a batch."""
 
 _logger = logging.getLogger(__name__)
 
 
 class LongCalls:
-    """By slot, the last that was heard. `heard` is for any thread, as is the rest."""
+    """The latest reported call of each slot. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._calls: dict[int, LongCall] = {}
@@ -23,11 +23,11 @@ class LongCalls:
 
     @property
     def trouble(self) -> str:
-        """Those that have lasted so long that somebody should know."""
+        """Calls long enough to be reported as trouble of the job; empty if there are none."""
         return self._told(_TROUBLE_FROM_S)
 
     def heard(self, slot: int, call: LongCall | None) -> None:
-        """What a slot says that it is in; None: nothing that has lasted."""
+        """A heartbeat has reported the call that a slot is in; None: no long one."""
         if call is None:
             self._calls.pop(slot, None)
             self._warned_s.pop(slot, None)
@@ -38,7 +38,7 @@ class LongCalls:
             _logger.warning("slot %d: %s", slot, call)
 
     def told(self) -> str:
-        """All, for whoever says that slots do not answer; empty if there are none."""
+        """All reported calls, to explain why slots do not answer; empty if there are none."""
         return self._told(0)
 
     def _told(self, from_s: float) -> str:

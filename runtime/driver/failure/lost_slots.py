@@ -1,4 +1,4 @@
-"""What has become of slots that are gone, as far as anybody can tell."""
+"""Explains why processes of slots are gone: by Spark's errors and by facts about memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WANT_OF_MEMORY = re.compile(
     r"|(?:exceed|beyond)[^\n]*\bmemory|memory limit",
     re.IGNORECASE,
 )
-"""SIGKILL, and the code by which Spark ends a JVM that is out of memory, are of this as a rule."""
+"""Texts and exit codes that mean a lack of memory: SIGKILL, and Spark's code for a full JVM."""
 _SIGNALS = {134: "SIGABRT", 135: "SIGBUS", 137: "SIGKILL", 139: "SIGSEGV", 143: "SIGTERM"}
 _LINE = "\n"
 _MIB = 1024 * 1024
@@ -31,20 +31,20 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A process that is gone, by what Spark says of the slots' job."""
+    """A process that is gone, as Spark's error of the slots' job says."""
 
     slot: int | None
-    """The slot of which Spark has seen the end first; None if it does not say."""
+    """The slot whose end Spark noticed first; None if the error does not say."""
     executor: str | None = None
-    """The executor that is gone, with all that ran in it; None if it was a slot's process alone."""
+    """The lost executor; None if only the process of a slot is gone."""
     how: str = ""
-    """What Spark says of the executor's end."""
+    """Spark's reason for the end of the executor."""
     crash: str = ""
-    """What Python has written of its own end, if it had the time; the first line says why."""
+    """Python's report of a fatal error, if it wrote one; the first line says why."""
 
 
 def loss_in(error: str | None) -> Loss | None:
-    """What is gone, if Spark's error is about that."""
+    """The loss that Spark's error describes; None if it describes another failure."""
     if error is None:
         return None
     task = _BARRIER_TASK.search(error)
@@ -59,7 +59,7 @@ def loss_in(error: str | None) -> Loss | None:
 
 
 def shortened(error: str, most: int) -> str:
-    """Spark's error up to so many characters, behind the places that say what is gone."""
+    """Spark's error, cut to `most` characters, after the lines that describe a loss."""
     if len(error) <= most:
         return error
     found = [each[0] for pattern in (_BARRIER_TASK, _EXECUTOR) if (each := pattern.search(error))]
@@ -77,29 +77,29 @@ def _crash_in(error: str) -> str:
 
 
 class LostSlots:
-    """What was known of the slots of one attempt while they lived. Told by any thread."""
+    """Facts about the slots of one attempt, kept to explain a loss. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._processes: dict[int, ProcessIdentity] = {}
         self._last: dict[int, MemoryFacts] = {}
-        """By the last heartbeat of each."""
+        """From the latest heartbeat of each slot."""
         self._after: dict[int, MemoryFacts] = {}
-        """What slots have seen that miss another one."""
+        """Memory of the machine, as slots saw it after they lost another slot."""
 
     def came(self, slot: int, process: ProcessIdentity) -> None:
-        """A slot has come."""
+        """A slot has registered."""
         self._processes[slot] = process
 
     def lives(self, slot: int, memory: MemoryFacts) -> None:
-        """A slot was heard of."""
+        """A heartbeat of a slot has arrived."""
         self._last[slot] = memory
 
     def saw(self, slot: int, memory: MemoryFacts) -> None:
-        """A slot has failed, and saw this of its machine."""
+        """A slot has failed, and reports the memory of its machine."""
         self._after[slot] = memory
 
     def outcome(self, loss: Loss, silent: Iterable[int]) -> Unsuccessful:
-        """How the attempt has ended. `silent` slots have not answered since the loss."""
+        """The outcome of the attempt. `silent` slots have not answered since the loss."""
         if loss.executor is not None:
             is_killed = _WANT_OF_MEMORY.search(loss.how) is not None
             return Unsuccessful(
@@ -115,7 +115,7 @@ class LostSlots:
         return Unsuccessful(f"{names} {how}", loss.crash, kind=FailureKind.SLOT_KILLED)
 
     def _hints(self, gone: Sequence[int]) -> str:
-        """What there is to say of why, from what can be read of memory."""
+        """Facts about memory that may explain the loss, as a part of the message."""
         known = [slot for slot in gone if slot in self._processes]
         hint = ""
         if any(map(self._had_no_memory, known)):
@@ -127,7 +127,7 @@ class LostSlots:
     def _had_no_memory(self, slot: int) -> bool:
         process = self._processes[slot]
         before = self._last.get(slot, MemoryFacts()).oom_kills
-        # A slot may have failed before anybody heard that it had come, and more may while we look.
+        # A slot may have failed before its registration arrived, and more may fail meanwhile.
         after = [
             seen.oom_kills
             for other, seen in self._after.copy().items()
@@ -159,7 +159,7 @@ class LostSlots:
 
 
 def _signal_in(how: str) -> str:
-    """The signal by which a process has ended, if it is not named and its exit code tells."""
+    """The signal that the exit code stands for, unless the text names it."""
     code = _EXIT_CODE.search(how)
     name = _SIGNALS.get(int(code[1]), "") if code else ""
     return "" if name in how else name

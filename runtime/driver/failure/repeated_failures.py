@@ -1,4 +1,4 @@
-"""Failures that come again and again: whether it is the same one, and whether that is enough."""
+"""Counts repetitions of the same failure, and decides when another attempt is pointless."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from holdfast.storage import CheckpointMetadata
 __all__ = ["Positions", "Repeat", "RepeatedFailures", "positions_of"]
 
 Positions = Mapping[str, Any]
-"""Where each source is, by uid, as far as checkpoints tell."""
+"""The position of each source by uid, as the newest checkpoint has it."""
 _ENDED = "has_ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """How often a failure has come in a row."""
+    """How often the same failure has occurred in a row."""
 
     count: int
     told: str = ""
-    """What there is to say of that; empty the first time."""
+    """A note for the message; empty the first time."""
     is_final: bool = False
-    """Whether it is not worth another attempt."""
+    """Whether the job gives up."""
 
 
 class RepeatedFailures:
@@ -53,7 +53,7 @@ class RepeatedFailures:
         self._count = self._count + 1 if is_same else 1
         self._last, self._positions = what, positions
         if outcome.kind is FailureKind.OTHER:
-            return Repeat(self._count)  # it may pass: who waits for that has the count
+            return Repeat(self._count)  # it may pass; the restart strategy decides
         is_final = self._limit is not None and self._count >= self._limit
         told = _told(outcome.kind, self._count) if self._count > 1 else ""
         if is_final:

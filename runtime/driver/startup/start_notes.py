@@ -1,4 +1,7 @@
-"""What is said of a job when it starts: in the log `holdfast`, and in its handle."""
+"""Notes about how a job was started, for the log `holdfast` and for its handle.
+
+Among them are warnings about guarantees that the checkpoint storage lacks.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,22 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartNotes:
-    """Sentences, each of which goes to the log in any case: also without a terminal."""
+    """Notes about a start. Each is logged, with or without a terminal."""
 
     overridden: str = ""
-    """What the program says and does not count; empty if all counts."""
+    """Arguments of the program that an option overrides; empty if there are none."""
     facts: tuple[str, ...] = ()
-    """From where the job goes on."""
+    """What the job was restored from, and what was claimed."""
     missing: tuple[str, ...] = ()
-    """Which guarantees it does not have."""
+    """Guarantees that the job lacks."""
 
     @property
     def all(self) -> tuple[str, ...]:
-        """In the order in which they are said."""
+        """All notes, in the order in which they are logged."""
         return (*filter(None, (self.overridden,)), *self.facts, *self.missing)
 
     def log(self, job_id: str, start: str) -> None:
-        """Say them; `start` is what the job begins with, which is no note."""
+        """Log all notes, after the line `start` about the start itself."""
         _logger.info("job %r starts: %s", job_id, start)
         if self.overridden:
             _logger.warning("job %r: %s", job_id, self.overridden)
@@ -41,7 +44,7 @@ class StartNotes:
 
 
 def checkpointing_note(url: str, config: CheckpointConfig) -> str:
-    """Where checkpoints are, and how often."""
+    """Where checkpoints are kept, and how often they are taken."""
     if config.interval_ms is not None:
         return f"a checkpoint every {config.interval_ms / 1000:g} s at {url}"
     if config.final_checkpoint:
@@ -50,7 +53,7 @@ def checkpointing_note(url: str, config: CheckpointConfig) -> str:
 
 
 def storage_warnings(url: str, capabilities: Capabilities) -> tuple[str, ...]:
-    """A sentence for each guarantee of a storage that is not proven; none where all are."""
+    """Warnings about guarantees that the checkpoint storage lacks, a sentence each."""
     missing = []
     if not capabilities.shared_between_processes:
         missing.append(
