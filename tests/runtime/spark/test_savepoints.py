@@ -118,13 +118,13 @@ def place(tmp_path: Path, spark: SparkSession) -> Place:
     return Place(tmp_path, spark)
 
 
-def await_first_half(job: JobHandle) -> None:
+def await_half(job: JobHandle) -> None:
     def has_all() -> bool:
         assert not job.status.is_final, job.failures
         sources: Any = job.metrics()["sources"]
         return bool(sources) and sources["orders"]["rows"] == ORDERS // 2
 
-    await_that(has_all, "the first half")
+    await_that(has_all, "half of the orders")
 
 
 def loaded(path: str, form: str = "canonical") -> SavepointFolder:
@@ -149,7 +149,7 @@ def test_a_job_that_was_stopped_goes_on_elsewhere_as_if_nothing_had_been(
 ) -> None:
     """Moved, under another name, backend and parallelism, at most and now; rows are seen once."""
     job = place.start(place.env(before))
-    await_first_half(job)
+    await_half(job)
     path = job.stop_with_savepoint(format=form)
     assert job.status is JobStatus.FINISHED
     assert path.startswith(f"file://{place.savepoints}/savepoint-")
@@ -196,7 +196,7 @@ def test_one_is_taken_under_load_and_the_job_goes_on(place: Place) -> None:
 
 def test_a_cancelled_job_goes_on_from_its_savepoint_which_it_may_claim(place: Place) -> None:
     job = place.start(place.env("changelog-hashmap"))
-    await_first_half(job)
+    await_half(job)
     path = job.cancel_with_savepoint()
     assert job.status is JobStatus.CANCELLED
     assert not [*(place.root / "checkpoints" / "orders").glob("chk-*")]
@@ -210,7 +210,7 @@ def test_a_drained_job_has_flushed_all(place: Place) -> None:
     """Timers have fired as if the input had ended, and the job can still be gone on from."""
     half = [order for order in place.orders if order.n < ORDERS // 2]
     job = place.start(place.env("rocksdb"))
-    await_first_half(job)
+    await_half(job)
     path = job.stop_with_savepoint(drain=True)
     assert job.status is JobStatus.FINISHED
     check_complete(place.root, expected(half))
@@ -320,7 +320,7 @@ def test_savepoints_go_to_other_storages(
     other = place_named(name, place.root, request).storage()
     env = place.env("rocksdb", storage=other, savepoint_dir=other.url_of("savepoints"))
     job = place.start(env)
-    await_first_half(job)
+    await_half(job)
     path = job.stop_with_savepoint()
     again = place.env("rocksdb", parallelism=2, storage=other)
     place.finish(again, "orders", restore=path)
@@ -329,7 +329,7 @@ def test_savepoints_go_to_other_storages(
 def test_a_job_goes_on_though_its_output_was_moved_away_if_that_is_said(place: Place) -> None:
     """What was committed is another program's now; what is new is written beside nothing."""
     job = place.start(place.env())
-    await_first_half(job)
+    await_half(job)
     path = job.stop_with_savepoint()
     moved = visible_files(place.root / "out")
     assert moved
@@ -341,7 +341,7 @@ def test_a_job_goes_on_though_its_output_was_moved_away_if_that_is_said(place: P
         job.result(120)
     job = place.start(place.env(), restore=path, allow_missing_output=True)
     place.show(range(FILES // 2, FILES))
-    await_that(lambda: job.metrics()["sources"]["orders"]["rows"] == ORDERS // 2, "the rest")
+    await_half(job)
     job.stop_with_savepoint()
     for file in (place.root / "away").iterdir():
         file.rename(place.root / "out" / file.name)
