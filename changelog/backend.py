@@ -1,8 +1,8 @@
-"""The changelog backend: logs every change over any other backend, materializes now and then.
+"""The changelog backend: logs every change over any other backend, and materializes periodically.
 
-Backpressure is asked for and never thrown: a slot tends its operators in each turn of its loop, and
-one that holds too much answers that there is no room, so its chain takes no batch. Nothing waits
-inside a call of a user's function.
+Backpressure is polled: a slot calls `tend` for each operator in each turn of its loop, and one that
+holds too many bytes answers that it has no room, so that its chain takes no batch. No call of a
+user's function ever blocks on an upload.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["ChangelogStateBackend"]
 
 @dataclass(slots=True)
 class _Shared:
-    """What the operators of a slot have together, as long as one of them is open."""
+    """Shared by the operators of a slot, as long as one of them is open."""
 
     uploader: LogUploader | None
     copies: LocalCopies | None
@@ -40,14 +40,14 @@ class _Shared:
 
 
 class ChangelogStateBackend(StateBackend):
-    """Any backend, with checkpoints that cost what has changed and not what there is.
+    """Any backend, with checkpoints that cost what has changed, not what there is.
 
     Args:
-        inner: the backend that has the state, or its registered name.
-        options: how changes are logged; instead of it each may be named: `log_ratio=2.0`.
+        inner: the backend that holds the state, or its registered name.
+        options: how changes are logged; single options can be passed by name: `log_ratio=2.0`.
 
     Raises:
-        Invalid: `inner` is a changelog itself or no backend, or an option is not as it must be.
+        Invalid: `inner` is a changelog itself or not a backend, or an option is out of range.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class ChangelogStateBackend(StateBackend):
         make_store = partial(
             self.open_store, opening.uid, opening.key_groups, opening.max_parallelism
         )
-        place = self._enter(opening)
-        if place is not None and place.copies is not None and opening.storage is not None:
-            opening = replace(opening, storage=CopiesFirst(opening.storage, place.copies))
+        target = self._enter(opening)
+        if target is not None and target.copies is not None and opening.storage is not None:
+            opening = replace(opening, storage=CopiesFirst(opening.storage, target.copies))
         try:
-            return KeyedStateBackend(make_store, opening, partial(self._snapshots, opening, place))
+            return KeyedStateBackend(make_store, opening, partial(self._snapshots, opening, target))
         except BaseException:
-            self._leave(place)
+            self._leave(target)
             raise
 
     def metrics(self) -> Mapping[str, float]:
@@ -124,7 +124,7 @@ class ChangelogStateBackend(StateBackend):
     def _snapshots(
         self,
         opening: Opening,
-        place: LogTarget | None,
+        target: LogTarget | None,
         store: TableStore,
         uid: str,
         key_groups: KeyGroupRange,
@@ -135,13 +135,13 @@ class ChangelogStateBackend(StateBackend):
             store,
             LoggedOperator(uid, key_groups, max_parallelism, self.options, self._entropy.token()),
             clock=opening.clock,
-            place=place,
+            target=target,
             is_restored=bool(opening.restore),
-            on_close=partial(self._leave, place),
+            on_close=partial(self._leave, target),
         )
 
     def _enter(self, opening: Opening) -> LogTarget | None:
-        """Where an operator writes between snapshots, shared with the others of its slot."""
+        """Where an operator writes between checkpoints; operators of a slot share the uploader."""
         early, options = opening.early, self.options
         if early is None:
             return None
@@ -163,15 +163,15 @@ class ChangelogStateBackend(StateBackend):
         first = early.first_checkpoint_id
         return LogTarget(job, shared.uploader, first, shared.copies, early.compression)
 
-    def _leave(self, place: LogTarget | None) -> None:
-        if place is None:
+    def _leave(self, target: LogTarget | None) -> None:
+        if target is None:
             return
         with self._lock:
-            shared = self._shared[place.job.url]
+            shared = self._shared[target.job.url]
             shared.users -= 1
             if shared.users:
                 return
-            del self._shared[place.job.url]
+            del self._shared[target.job.url]
         if shared.uploader is not None:
             shared.uploader.close()
 

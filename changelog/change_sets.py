@@ -1,4 +1,4 @@
-"""Sets of changes: what was sealed of one table at once, in memory until it is in a file."""
+"""Sets of changes: the changes of one table between two seals, in memory until written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ChangeSet", "Encoded"]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A set as bytes, and what is in it."""
+    """A set as bytes, with its key groups and number of rows."""
 
     data: bytes
     first_group: int
@@ -27,7 +27,7 @@ class Encoded:
 
 
 class ChangeSet:
-    """One set of changes that is in memory. Encoded once, by whichever thread needs it first."""
+    """One set of changes in memory. It is encoded once, by the first thread that needs it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ChangeSet:
         self.seal = seal
         self.about_rows = taken.rows
         self.upload: Future[Handle] | None = None
-        """Of a file of its own, if it was decided to write one."""
+        """Its upload between checkpoints, if one was requested."""
         self._store = store
         self._spec = taken.spec
         self._head = head
@@ -54,11 +54,11 @@ class ChangeSet:
 
     @property
     def about_bytes(self) -> int:
-        """How long it is, as far as that is known."""
+        """Its size in bytes; an estimate until it is encoded."""
         return self._about_bytes if self._encoded is None else len(self._encoded.data)
 
     def encoded(self) -> Encoded:
-        """The set as bytes. Any thread."""
+        """The encoded set. Any thread."""
         with self._lock:
             if self._encoded is None:
                 assert self._recorded is not None

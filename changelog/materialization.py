@@ -1,8 +1,8 @@
-"""When state is materialized, and what becomes of it: decisions, as plain arithmetic.
+"""When state is materialized: decisions, without I/O.
 
-A materialization is a snapshot that no checkpoint asked for. It has the number that the next
-checkpoint will have, goes the inner backend's own way, and checkpoints refer to it once it is
-written. The base before it is kept by the checkpoints that refer to that.
+A materialization is a snapshot that no checkpoint requested. It is written by the inner backend
+under the number of the next checkpoint, and checkpoints refer to it once it is written. The base
+before it stays as long as retained checkpoints refer to that.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _PAUSES = Backoff(first_s=1.0, longest_s=1024.0)
 class Schedule:
     """When the next materialization of one operator in one slot is due.
 
-    The first of each comes at another moment of the interval, so that slots do not all write at
-    once. One that has failed is tried again soon, and ever more slowly.
+    First materializations are spread over the interval by a hash of the name, so that slots do not
+    all write at once. Failed ones are retried with growing pauses.
     """
 
     options: ChangelogOptions
     name: str
-    """Tells operators and slots apart."""
+    """Identifies operator and slot."""
     now_s: float
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     base_bytes: int = 0
-    """How long the last materialization was."""
+    """The size of the last materialization."""
     _due_s: float = math.inf
     _not_before_s: float = -math.inf
 
@@ -46,7 +46,7 @@ class Schedule:
             self._due_s = self.now_s + interval_s * (1 + share) / 2
 
     def is_due(self, now_s: float, log_bytes: int, log_pieces: int) -> bool:
-        """Whether it is time to begin one."""
+        """Whether to begin one now."""
         if now_s < self._not_before_s or not log_pieces:
             return False
         options = self.options
@@ -54,7 +54,7 @@ class Schedule:
         return now_s >= self._due_s or is_long or log_pieces > options.most_log_pieces
 
     def ended(self, now_s: float, size_bytes: int | None) -> None:
-        """One has ended, so many bytes long; None: it has failed."""
+        """Note the end of a materialization: its size, or None if it failed."""
         interval_s = self.options.materialization_interval_s
         if size_bytes is None:
             self.failures += 1
@@ -65,6 +65,6 @@ class Schedule:
         self._due_s = math.inf if interval_s is None else now_s + interval_s
 
     @property
-    def has_failed_for_good(self) -> bool:
-        """Whether more have failed than are tolerated."""
+    def has_failed_too_often(self) -> bool:
+        """Whether more have failed in a row than are tolerated."""
         return self.failures > self.options.max_materialization_failures

@@ -1,14 +1,13 @@
-"""The log of one operator in one slot: which changes are where, and which a checkpoint refers to.
+"""The log of one operator in one slot: where each change is, and what a checkpoint refers to.
 
-Changes are *sealed* now and then, for all tables at once. What was sealed of a table is a *set*
-(`holdfast.backends.blocks.changes`). A set is in memory until it is *durable*: in a piece of the
-log that every later checkpoint may refer to. That is a file of its own, written between
-checkpoints; or a part of a checkpoint's file, once that checkpoint is completed. What a checkpoint
-keeps inline is not durable by it: it is put together with what comes later, until it is worth a
-file.
+From time to time all tables are *sealed*: the changes of a table since the last seal become a *set*
+(`holdfast.backends.blocks.changes`). A set stays in memory until it is *durable*, that is, in a
+piece of the log that every later checkpoint may refer to: a file written between checkpoints, or a
+part of a checkpoint's file once that checkpoint is completed. What a checkpoint keeps inline in its
+metadata does not become durable: it is written again with later sets, until it is worth a file.
 
-A materialization holds everything up to some seal, and what was logged before is forgotten. No
-piece reaches over that seal, for lists would be appended to twice.
+A materialization has everything up to a seal, and the log up to there is dropped. So no piece may
+cross that seal: replaying it over the new base would append to lists twice.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _FIRST_ROW_BYTES = 24.0
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Some sets of one log, durable or in a checkpoint; the last of them is of seal `seal`."""
+    """A piece of a log: consecutive sets behind one handle, the last of them of seal `seal`."""
 
     log: str
     handle: Handle
@@ -54,7 +53,7 @@ class LogPiece:
 
     @property
     def numbers(self) -> range:
-        """Of the sets."""
+        """The numbers of the sets."""
         return range(self.first, self.first + self.sets)
 
 
@@ -65,17 +64,17 @@ class _TableLog:
     next_number: int = 0
     durable: list[LogPiece] = field(default_factory=list)
     waiting: list[ChangeSet] = field(default_factory=list)
-    """In order of their numbers."""
+    """Sets in memory, by number."""
     first_needed: int = 0
-    """What is numbered lower is materialized."""
+    """Sets with lower numbers are materialized."""
     row_bytes: float = _FIRST_ROW_BYTES
-    """About how long a row is, as those were that were encoded last."""
+    """Estimated bytes of a row, from the sets encoded last."""
     encoded_bytes: int = 0
-    """How long all sets were together."""
+    """Total bytes of all encoded sets."""
     _learning: threading.Lock = field(default_factory=threading.Lock)
 
     def learn(self, rows: int, size_bytes: int) -> None:
-        """So many rows were so long. Any thread."""
+        """Update the estimate with an encoded set. Any thread."""
         row_bytes = size_bytes / max(1, rows)
         with self._learning:
             is_first = not self.encoded_bytes
@@ -83,10 +82,10 @@ class _TableLog:
             self.encoded_bytes += size_bytes
 
     def adopt_pieces(self, pieces: Sequence[LogPiece]) -> None:
-        """Go on from what the newest completed checkpoint refers to.
+        """Replace durable pieces by those of the newest completed checkpoint.
 
-        An older one may have durable the same sets in other pieces, which it did not know of when
-        it began. Those may be deleted soon, and are forgotten.
+        A checkpoint that began earlier may have written the same sets in other pieces. Those may be
+        deleted with that checkpoint, and are forgotten here.
         """
         waiting = {each.number for each in self.waiting}
         kept = [
@@ -101,7 +100,7 @@ class _TableLog:
         self.durable = sorted(kept, key=_first)
 
     def truncate(self, seal: int) -> None:
-        """Forget what was logged up to a seal."""
+        """Drop everything up to a seal."""
         for piece in self.durable:
             if piece.seal <= seal:
                 self.first_needed = max(self.first_needed, piece.numbers.stop)
@@ -114,7 +113,7 @@ class _TableLog:
 
 @dataclass(frozen=True, slots=True)
 class _TableView:
-    """A table's log at the moment of a checkpoint."""
+    """The log of a table at the moment of a checkpoint."""
 
     info: TableInfo
     log: str
@@ -124,16 +123,16 @@ class _TableView:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLog:
-    """What of the log a checkpoint refers to."""
+    """The part of a checkpoint that describes the log."""
 
     logs: tuple[LogInfo, ...]
     handles: Mapping[str, Handle]
     pieces: Mapping[str, Sequence[LogPiece]]
-    """By table, all that are of this log."""
+    """The pieces of this log by table, without restored ones."""
 
 
 class OperatorLog:
-    """Belongs to the owner's thread, but for what `view` answers."""
+    """The log of one operator, for its own thread. A `writer` works on a copy, in any thread."""
 
     def __init__(self, store: TableStore, token: str) -> None:
         self._store = store
@@ -144,7 +143,7 @@ class OperatorLog:
         self.last_seal = 0
 
     def about_bytes(self, rows: Iterable[tuple[str, int]]) -> float:
-        """About how long so many rows of each table will be."""
+        """Estimated bytes of a number of rows of each table."""
         found = 0.0
         for name, count in rows:
             table = self._tables.get(name)
@@ -152,11 +151,11 @@ class OperatorLog:
         return found
 
     def has_met(self, name: str) -> bool:
-        """Whether anything of a table was sealed, so that it comes out how long its rows are."""
+        """Whether changes of a table were sealed before, so that the size of its rows is known."""
         return name in self._tables
 
     def restore(self, logs: Iterable[LogInfo], handles: Mapping[str, Handle]) -> None:
-        """Go on from the logs of a checkpoint, which stay in front of this one."""
+        """Start from the logs of a restored checkpoint, which are replayed before this one."""
         for log in logs:
             for each in log.segments:
                 piece = LogPiece(
@@ -172,7 +171,7 @@ class OperatorLog:
                 self._restored.append((log.info, piece))
 
     def seal(self, taken: Iterable[TakenChanges], infos: Mapping[str, TableInfo]) -> None:
-        """Add what has changed; `infos` says how the tables are written."""
+        """Add changes as sets of a new seal; `infos` describes the tables."""
         self.last_seal += 1
         for each in taken:
             name = each.spec.name
@@ -187,16 +186,16 @@ class OperatorLog:
             )
 
     def waiting(self) -> list[ChangeSet]:
-        """The sets in memory of which nobody writes a file, in order of their seals."""
+        """The sets in memory without an upload, by seal."""
         found = [
             each for table in self._tables.values() for each in table.waiting if not each.upload
         ]
         return sorted(found, key=lambda each: each.seal)
 
     def collect_uploads(self) -> bool:
-        """Forget the sets whose files are written; whether there are some that could not be.
+        """Turn finished uploads into durable pieces; returns whether an upload has failed.
 
-        Those are as before.
+        Sets of failed uploads wait in memory as before.
         """
         have_failed = False
         for table in self._tables.values():
@@ -213,14 +212,14 @@ class OperatorLog:
         return have_failed
 
     def truncate(self, seal: int) -> None:
-        """Forget what was logged up to a seal: it is materialized."""
+        """Drop everything up to a seal, which is materialized."""
         self._restored.clear()
         for table in self._tables.values():
             table.truncate(seal)
 
     def completed(self, checkpoint_id: int) -> None:
-        """A checkpoint is completed: what it has written is durable, where it is in files."""
-        for number in list(self._written):  # at once: the background may be adding one
+        """Note a completed checkpoint: its pieces in files are durable now."""
+        for number in list(self._written):  # a copy: a background thread may add one
             if number < checkpoint_id:
                 del self._written[number]
         written = self._written.pop(checkpoint_id, None)
@@ -229,36 +228,37 @@ class OperatorLog:
                 self._tables[name].adopt_pieces(pieces)
 
     def aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint will not be completed."""
+        """Note a checkpoint that will not be completed."""
         self._written.pop(checkpoint_id, None)
 
     @property
     def pieces(self) -> int:
-        """How many pieces there are."""
+        """The number of pieces, and of sets in memory."""
         return len(self._restored) + sum(
             len(table.durable) + len(table.waiting) for table in self._tables.values()
         )
 
     @property
     def about_rows(self) -> int:
-        """About how many rows a restore goes through, of what is sealed."""
+        """Estimated rows of sealed changes that a restore would replay."""
         waiting = (each.about_rows for table in self._tables.values() for each in table.waiting)
         return sum(piece.rows for piece in self._durable_pieces()) + sum(waiting)
 
     @property
     def encoded_bytes(self) -> int:
-        """How much was logged in all, as it is written; what is in no piece any more counts too."""
+        """Total bytes that were logged, also those that were dropped since."""
         return sum(table.encoded_bytes for table in self._tables.values())
 
     @property
     def size_bytes(self) -> int:
-        """How long the log is, as far as that is known."""
+        """Bytes of the log, as far as they are known."""
         return sum(piece.handle.size_bytes for piece in self._durable_pieces()) + self.waiting_bytes
 
     def pinned_bytes(self, size_of: Callable[[str], int | None]) -> int:
-        """How long the files are that pieces are in, with what others have in them.
+        """Bytes of all files that pieces are in, including the data of other operators there.
 
-        `size_of` answers how long a file is, where that is known.
+        These cannot be deleted while a piece is needed. `size_of` returns the length of a file, or
+        None if it is not known.
         """
         ends: dict[str, int] = {}
         for piece in self._durable_pieces():
@@ -271,12 +271,12 @@ class OperatorLog:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of it is in memory, as far as that is known."""
+        """Bytes in memory, as far as they are known."""
         return sum(each.about_bytes for table in self._tables.values() for each in table.waiting)
 
     @property
     def files(self) -> frozenset[str]:
-        """The files that durable pieces are in."""
+        """The files of durable pieces."""
         handles = (piece.handle for piece in self._durable_pieces())
         return frozenset(each.file for each in handles if isinstance(each, FileHandle))
 
@@ -286,10 +286,10 @@ class OperatorLog:
         boundaries: Iterable[int],
         copy: Callable[[Handle, bytes], None] | None,
     ) -> LogWriter:
-        """What writes what a checkpoint needs of the log as it is now, in the background.
+        """A writer of the log as it is now, for a checkpoint, to be run in the background.
 
-        No piece reaches over a seal of `boundaries`, up to which there may soon be a base. `copy`
-        is given what is written.
+        No piece crosses a seal of `boundaries`, up to which there may soon be a base. `copy` is
+        called with written data.
         """
         views = [
             _TableView(table.info, table.log, tuple(table.durable), tuple(table.waiting))
@@ -299,14 +299,14 @@ class OperatorLog:
         return LogWriter(tuple(self._restored), views, sorted(boundaries), note, copy)
 
     def _durable_pieces(self) -> Iterator[LogPiece]:
-        """The pieces that every checkpoint may refer to."""
+        """The pieces that any checkpoint may refer to."""
         yield from (piece for _, piece in self._restored)
         for table in self._tables.values():
             yield from table.durable
 
 
 class LogWriter:
-    """The log at the moment of a checkpoint. One background thread writes it."""
+    """Writes the log as of a checkpoint, in one background thread."""
 
     def __init__(
         self,
@@ -323,11 +323,11 @@ class LogWriter:
         self._copy = copy
 
     def write(self, begin: Callable[[], Segments], future: SnapshotFuture) -> WrittenLog:
-        """Write what is in no file; `begin` answers where to, if there is something.
+        """Write what is in no file yet; `begin` is called only if there is something to write.
 
         Raises:
-            CancelledError: the checkpoint was given up.
-            HoldfastError: something could not be written.
+            CancelledError: the checkpoint was aborted.
+            HoldfastError: the storage failed.
         """
         new: dict[str, list[LogPiece]] = {}
         tails: list[tuple[_TableView, list[ChangeSet]]] = []
@@ -353,7 +353,7 @@ class LogWriter:
     def _write_tail(
         self, view: _TableView, left: list[ChangeSet], writer: Segments, future: SnapshotFuture
     ) -> Iterable[LogPiece]:
-        """Sets that follow one another are one piece."""
+        """Write sets; consecutive ones become one piece."""
         keyed = (
             ((bisect_left(self._boundaries, each.seal), each.number - place), each)
             for place, each in enumerate(left)
@@ -397,12 +397,12 @@ class LogWriter:
 
 
 def _result(upload: Future[Handle] | None, future: SnapshotFuture) -> Handle | None:
-    """What an upload has answered, when it is done; None if there is none, or it has failed."""
+    """Wait for an upload and return its handle; None if there is none, or it has failed."""
     if upload is None:
         return None
     future.wait_for(upload)
     has_failed = upload.cancelled() or upload.exception() is not None
-    return None if has_failed else upload.result()  # what has failed is written here instead
+    return None if has_failed else upload.result()  # a failed set is written with the checkpoint
 
 
 def _piece(log: str, handle: Handle, sets: Sequence[ChangeSet]) -> LogPiece:

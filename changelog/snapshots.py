@@ -1,19 +1,19 @@
-"""Snapshots that are a base and a log, and the materializations that make the base.
+"""Snapshots of a base and a log, and the materializations that write bases.
 
-Pieces and bases go to storage while no checkpoint knows of them; `begun_from` says which of them
-may still come to be needed (`holdfast.storage.jobs.decisions`). Flink passes the ownership of such
-files between task and coordinator by message, and has deleted what was still needed (FLINK-28440,
-FLINK-29913); here names decide.
+Pieces and bases are uploaded before any checkpoint refers to them; `begun_from` states which of
+them may still be needed (`holdfast.storage.jobs.decisions`). Flink passes the ownership of such
+files between task and coordinator by messages, and has deleted files that were still needed
+(FLINK-28440, FLINK-29913); here the names of files decide.
 
-What the newest completed checkpoint refers to is what later ones refer to. With several under way
-one change may be in two pieces, since each writes what was in no file when it began. When a
-checkpoint is completed, its pieces and its base take the place of those of an older one, which may
-be deleted with its files.
+Later checkpoints refer to the pieces and the base of the newest completed one. Concurrent
+checkpoints may write the same change twice, since each writes what is in no file when it begins.
+When a checkpoint completes, its pieces and its base replace those of an older checkpoint, whose
+files may be deleted.
 
-A neutral or canonical snapshot takes the base away: it refers to nothing, so all that bases are in
-may be deleted, and nothing can be added to it, as it may be read without any files. The next
-checkpoint makes a base; so does the first after a restore of what cannot be one, such as other key
-groups or another job's files.
+A neutral or canonical snapshot ends the use of a base: it refers to no files, so that the files of
+bases may be deleted after it, and it cannot itself be a base, because it may be moved and read
+alone. The next checkpoint writes a new base. So does the first checkpoint after a restore from
+something that cannot be a base, such as other key groups or the files of another job.
 """
 
 from __future__ import annotations
@@ -58,29 +58,34 @@ from holdfast.storage import Clock, Handle, HoldfastError, StateSnapshot, Unavai
 __all__ = ["ChangelogSnapshots"]
 
 _logger = logging.getLogger(__name__)
+# `tend` runs in each turn of the slot's loop, and does more than a look at the clock only after
+# this time, or this many new rows.
 _LOOK_S = 0.05
 _LOOK_ROWS = 10_000
 _PAUSE_S = 1.0
+"""Pause after an upload has failed."""
 _APPLIED_SHARE = 0.25
+"""Share of the sealed changes that one `tend` writes to the inner store: the pause of the loop is
+short, and four turns are enough."""
 _Make = Callable[[int, SnapshotTarget], SnapshotRequest]
 
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """A snapshot of the inner backend, which has everything up to a seal."""
+    """A snapshot of the inner backend, which has all changes up to a seal."""
 
     snapshot: StateSnapshot
     seal: int
     number: int | None
-    """As which the inner backend knows it; None if it was restored from it."""
+    """Its checkpoint number in the inner backend; None if the operator was restored from it."""
     changed: int
-    """How much of what was restored it has in other types, or under other names; see
-    `SnapshotRequest`. What has changed since goes into no log over it."""
+    """`SnapshotRequest.changed` at that time: accessed states with other types or names than were
+    restored. If it grows, the log cannot describe the difference, and a new base is needed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
-    """A materialization on its way."""
+class _Materialization:
+    """A materialization in progress."""
 
     future: SnapshotFuture
     seal: int
@@ -98,7 +103,7 @@ class ChangelogSnapshots(Snapshots):
         what: LoggedOperator,
         *,
         clock: Clock,
-        place: LogTarget | None,
+        target: LogTarget | None,
         is_restored: bool,
         on_close: Callable[[], None],
     ) -> None:
@@ -106,8 +111,8 @@ class ChangelogSnapshots(Snapshots):
         self._what = what
         self._options = what.options
         self._clock = clock
-        self._place = place
-        self._copies = None if place is None else place.copies
+        self._target = target
+        self._copies = None if target is None else target.copies
         self._on_close = on_close
         self._inner = Snapshotter(store.inner, what.uid, what.key_groups, what.max_parallelism)
         self._worker = SnapshotWorker(f"{what.uid}, logs")
@@ -115,26 +120,26 @@ class ChangelogSnapshots(Snapshots):
         now_s = clock.monotonic_s()
         self._schedule = Schedule(what.options, f"{what.uid}/{what.key_groups}", now_s)
         self._base = None if is_restored else self._empty_base()
-        """None: nothing that was written has all that was restored."""
-        self._next_number = 1 if place is None else place.first_checkpoint_id
-        self._carried: dict[int, _Base] = {}
-        """The base of each checkpoint on its way."""
-        self._whole: dict[int, tuple[SnapshotFuture, int, int]] = {}
-        """The checkpoints on their way that make a base: its seal, and what was changed by then."""
-        self._logless: set[int] = set()
-        """Those on their way that have no log: neutral ones, and those of savepoints."""
+        """None after a restore, until a snapshot has all restored state."""
+        self._next_number = 1 if target is None else target.first_checkpoint_id
+        self._base_of: dict[int, _Base] = {}
+        """The base of each pending checkpoint."""
+        self._new_bases: dict[int, tuple[SnapshotFuture, int, int]] = {}
+        """Pending checkpoints that write a base, with its seal and `changed`."""
+        self._without_log: set[int] = set()
+        """Pending checkpoints without a log: neutral ones and savepoints."""
         self._confirmed: _Base | None = self._base
-        """The newest base that a completed checkpoint has."""
-        self._running: _Running | None = None
+        """The newest base in a completed checkpoint."""
+        self._running: _Materialization | None = None
         self._sealed_s = self._looked_s = self._upload_again_s = now_s
         self._materialized_s = 0.0
         self._replaced = 0
-        self._warned_of: _Running | None = None
+        self._warned_of: _Materialization | None = None
 
     def begin(self, request: SnapshotRequest) -> SnapshotFuture:
         number = request.checkpoint_id
         self._next_number = max(self._next_number, number + 1)
-        self._look_after()
+        self._collect_results()
         if request.form is not SnapshotForm.OWN:
             return self._begin_without_log(request)
         if self._base is not None and request.changed != self._base.changed:
@@ -142,10 +147,10 @@ class ChangelogSnapshots(Snapshots):
         self._seal(request)
         base = self._base
         if base is None or self._must_materialize_here():
-            return self._begin_whole(request)
-        self._carried[number] = base
+            return self._begin_with_base(request)
+        self._base_of[number] = base
         running = self._running
-        boundaries = [seal for _, seal, _ in self._whole.values()]
+        boundaries = [seal for _, seal, _ in self._new_bases.values()]
         boundaries += [] if running is None else [running.seal]
         writer = self._log.writer(
             number, boundaries, None if self._copies is None else self._copies.put
@@ -158,7 +163,7 @@ class ChangelogSnapshots(Snapshots):
             return
         (snapshot,) = restored.snapshots
         if snapshot.kind == PARQUET_KIND:
-            return  # a savepoint is nobody's base
+            return  # a savepoint may be deleted at any time: it cannot be a base
         if snapshot.key_groups != (self._what.key_groups.first, self._what.key_groups.last):
             return
         base = snapshot
@@ -174,53 +179,54 @@ class ChangelogSnapshots(Snapshots):
         self._log.completed(checkpoint_id)
         if self._copies is not None:
             self._copies.need(self, self._log.files, checkpoint_id)
-        whole = self._whole.pop(checkpoint_id, None)
-        if whole is not None:
-            future, seal, changed = whole
-            if max(self._carried, default=0) > checkpoint_id:  # it refers to another base, and may
-                self._inner.aborted(checkpoint_id)  # be the only one that is kept
+        new_base = self._new_bases.pop(checkpoint_id, None)
+        if new_base is not None:
+            future, seal, changed = new_base
+            # A later pending checkpoint refers to another base, and may be the only one retained.
+            if max(self._base_of, default=0) > checkpoint_id:
+                self._inner.aborted(checkpoint_id)
             else:
-                made = self._carried[checkpoint_id] = _Base(
+                made = self._base_of[checkpoint_id] = _Base(
                     future.result(), seal, checkpoint_id, changed
                 )
                 self._adopt(made)
-        base = self._carried.get(checkpoint_id)
+        base = self._base_of.get(checkpoint_id)
         if base is not None and base is not self._confirmed:
             self._confirmed = base
             if base.number is not None:
                 self._inner.completed(base.number)
-        if checkpoint_id in self._logless:  # what bases are in, and build on, may be deleted now
+        if checkpoint_id in self._without_log:  # files of bases may be deleted from now on
             self._base = self._confirmed = None
             self._give_up_running()
-            self._inner.aborted(checkpoint_id)  # as which it may know a materialization
+            self._inner.aborted(checkpoint_id)  # a materialization may have used this number
             self._inner.completed(checkpoint_id)
-        self._logless = {number for number in self._logless if number > checkpoint_id}
-        for kept in (self._carried, self._whole):
+        self._without_log = {number for number in self._without_log if number > checkpoint_id}
+        for kept in (self._base_of, self._new_bases):
             for number in [number for number in kept if number <= checkpoint_id]:
                 del kept[number]
 
     def aborted(self, checkpoint_id: int) -> None:
         self._log.aborted(checkpoint_id)
-        self._carried.pop(checkpoint_id, None)
-        self._logless.discard(checkpoint_id)
-        if self._whole.pop(checkpoint_id, None) is not None:
+        self._base_of.pop(checkpoint_id, None)
+        self._without_log.discard(checkpoint_id)
+        if self._new_bases.pop(checkpoint_id, None) is not None:
             self._inner.aborted(checkpoint_id)
-            self._forget_what_is_whole()
+            self._drop_what_new_bases_have()
 
     def tend(self, request: _Make) -> bool:
         self._store.apply_some(_APPLIED_SHARE)
-        place = self._place
-        if place is None:
+        target = self._target
+        if target is None:
             return True
         now_s = self._clock.monotonic_s()
         if now_s - self._looked_s >= _LOOK_S or self._store.rows >= _LOOK_ROWS:
             self._looked_s = now_s
-            self._look_after()
-            self._persist(request, place, now_s)
+            self._collect_results()
+            self._persist(request, target, now_s)
             if self._may_materialize() and self._is_due(now_s):
-                self._materialize(request, place, now_s)
+                self._materialize(request, target, now_s)
             self._warn_of_growth(now_s)
-        return place.uploader is None or place.uploader.has_room
+        return target.uploader is None or target.uploader.has_room
 
     def metrics(self) -> Mapping[str, float]:
         return {
@@ -238,12 +244,12 @@ class ChangelogSnapshots(Snapshots):
     def close(self) -> None:
         if self._running is not None:
             self._running.future.cancel()
-        for future, _, _ in self._whole.values():
+        for future, _, _ in self._new_bases.values():
             future.cancel()
         self._worker.close()
         self._inner.close()
-        if self._place is not None and self._place.uploader is not None:
-            self._place.uploader.hold(self, 0)
+        if self._target is not None and self._target.uploader is not None:
+            self._target.uploader.hold(self, 0)
         if self._copies is not None:
             self._copies.leave(self)
         self._on_close()
@@ -264,25 +270,25 @@ class ChangelogSnapshots(Snapshots):
             self._sealed_s = self._clock.monotonic_s()
 
     def _must_materialize_here(self) -> bool:
-        """Whether a checkpoint has to, since nothing may be written between checkpoints."""
-        return self._place is None and self._is_due(self._clock.monotonic_s())
+        """Whether this checkpoint must write a base: without a target nothing else writes one."""
+        return self._target is None and self._is_due(self._clock.monotonic_s())
 
     def _may_materialize(self) -> bool:
-        """Whether the base is in a completed checkpoint, and no other one is on its way.
+        """Whether the base is in a completed checkpoint, and no other base is being written.
 
-        A materialization builds on the files of the one before, and those may be deleted while no
-        completed checkpoint refers to them: so it must not be the one before the last, either.
+        A materialization builds on files of the one before, which may be deleted as long as no
+        completed checkpoint refers to them.
         """
-        is_free = self._running is None and not self._whole
+        is_free = self._running is None and not self._new_bases
         return is_free and self._base is not None and self._base is self._confirmed
 
     def _is_due(self, now_s: float) -> bool:
-        uploader = None if self._place is None else self._place.uploader
+        uploader = None if self._target is None else self._target.uploader
         size_of = _unknown if uploader is None else uploader.size_of
         return self._schedule.is_due(now_s, self._log.pinned_bytes(size_of), self._log.pieces)
 
     def _warn_of_growth(self, now_s: float) -> None:
-        """Say once of each materialization that takes so long that the log is far too long."""
+        """Warn once for each materialization during which the log grows far too long."""
         running, most = self._running, self._options.most_log_pieces
         if running is None or running is self._warned_of or self._log.pieces <= 2 * most:
             return
@@ -296,15 +302,15 @@ class ChangelogSnapshots(Snapshots):
             self._log.pieces,
         )
 
-    def _begin_whole(self, request: SnapshotRequest) -> SnapshotFuture:
-        """A checkpoint with a new base, which has all that there is."""
+    def _begin_with_base(self, request: SnapshotRequest) -> SnapshotFuture:
+        """Begin a checkpoint that writes a new base."""
         seal, began_s = self._log.last_seal, self._clock.monotonic_s()
         self._give_up_running()
         self._store.apply()
         base = self._inner.begin(request)
-        self._whole[request.checkpoint_id] = base, seal, request.changed
-        self._forget_what_is_whole()
-        begun_from = min(self._whole) + 1  # what was logged since is of use until that is adopted
+        self._new_bases[request.checkpoint_id] = base, seal, request.changed
+        self._drop_what_new_bases_have()
+        begun_from = min(self._new_bases) + 1  # pieces since are needed until the base is adopted
 
         def write(future: SnapshotFuture) -> StateSnapshot:
             snapshot = _result(base, future)
@@ -313,17 +319,17 @@ class ChangelogSnapshots(Snapshots):
 
         return self._worker.submit(write)
 
-    def _forget_what_is_whole(self) -> None:
-        """Without a base, nobody needs what is in each of the bases that are on their way."""
-        if self._base is None and self._whole:
-            self._log.truncate(min(seal for _, seal, _ in self._whole.values()))
+    def _drop_what_new_bases_have(self) -> None:
+        """Without a base, drop what every pending base contains."""
+        if self._base is None and self._new_bases:
+            self._log.truncate(min(seal for _, seal, _ in self._new_bases.values()))
 
     def _begin_without_log(self, request: SnapshotRequest) -> SnapshotFuture:
-        """All that there is, in a form without a log, to which nothing can be added later."""
+        """Begin a snapshot of all state in a form without a log."""
         self._store.apply()
-        self._logless.add(request.checkpoint_id)
-        if self._place is not None:  # none of what was written is in it
-            request = replace(request, begun_from=self._place.first_checkpoint_id)
+        self._without_log.add(request.checkpoint_id)
+        if self._target is not None:  # it refers to no uploaded piece
+            request = replace(request, begun_from=self._target.first_checkpoint_id)
         return self._inner.begin(request)
 
     def _write(
@@ -344,10 +350,10 @@ class ChangelogSnapshots(Snapshots):
         future.check()
         return self._snapshot(request, base, written.logs, written.handles, begun_from)
 
-    def _materialize(self, request: _Make, place: LogTarget, now_s: float) -> None:
-        """Begin to write a new base, between checkpoints."""
+    def _materialize(self, request: _Make, target: LogTarget, now_s: float) -> None:
+        """Begin to write a base between checkpoints."""
         number = self._next_number
-        made = replace(request(number, SharedFiles(place.job)), compression=place.compression)
+        made = replace(request(number, SharedFiles(target.job)), compression=target.compression)
         self._seal(made)
         self._store.apply()
         try:
@@ -355,20 +361,20 @@ class ChangelogSnapshots(Snapshots):
         except (HoldfastError, OSError) as error:
             future = SnapshotFuture()
             future.set_exception(error)
-        self._running = _Running(future, self._log.last_seal, number, made.changed, now_s)
+        self._running = _Materialization(future, self._log.last_seal, number, made.changed, now_s)
 
     def _give_up_running(self) -> None:
-        """There is, or will be, a newer base than the one on its way."""
+        """Cancel the running materialization: a newer base replaces it."""
         if self._running is not None:
             self._running.future.cancel()
             self._inner.aborted(self._running.number)
             self._running = None
 
-    def _look_after(self) -> None:
-        """Take over what the background has done.
+    def _collect_results(self) -> None:
+        """Take over the results of background threads.
 
         Raises:
-            HoldfastError: materializations fail, and no more failures are tolerated.
+            Unavailable: more materializations have failed than are tolerated.
         """
         if self._log.collect_uploads():
             self._upload_again_s = self._clock.monotonic_s() + _PAUSE_S
@@ -382,7 +388,7 @@ class ChangelogSnapshots(Snapshots):
         except (HoldfastError, OSError, CancelledError) as error:
             self._inner.aborted(running.number)
             self._schedule.ended(now_s, None)
-            if self._schedule.has_failed_for_good:
+            if self._schedule.has_failed_too_often:
                 raise _never_materialized(self._what.uid, self._schedule.failures, error) from error
             _logger.warning(
                 "the state of operator %r in key groups %s was not materialized, its log grows "
@@ -399,16 +405,16 @@ class ChangelogSnapshots(Snapshots):
         self._adopt(_Base(snapshot, running.seal, running.number, running.changed))
 
     def _adopt(self, base: _Base) -> None:
-        """Build on a base from now on, unless there is a newer one."""
+        """Use a base from now on, unless there is a newer one."""
         if self._base is None or base.seal >= self._base.seal:
             self._base = base
             self._log.truncate(base.seal)
             self._schedule.ended(self._clock.monotonic_s(), base.snapshot.size_bytes)
 
-    def _persist(self, request: _Make, place: LogTarget, now_s: float) -> None:
-        """Have changes written before the next checkpoint, if they are many or old."""
-        uploader, options = place.uploader, self._options
-        if self._base is None and not self._whole:  # the next checkpoint has all that there is
+    def _persist(self, request: _Make, target: LogTarget, now_s: float) -> None:
+        """Upload changes before the next checkpoint if they are many or old."""
+        uploader, options = target.uploader, self._options
+        if self._base is None and not self._new_bases:  # the next checkpoint writes a base
             self._log.truncate(self._log.last_seal)
             if self._store.rows >= _LOOK_ROWS:
                 self._store.take()
@@ -417,18 +423,20 @@ class ChangelogSnapshots(Snapshots):
             age_s = math.inf if options.persist_interval_s is None else options.persist_interval_s
             is_old = now_s - self._sealed_s >= age_s
             is_much = self._log.about_bytes(rows.items()) >= options.persist_threshold_bytes
-            # A few rows of a new table are written at once, to learn how long they are.
+            # The first rows of a new table are uploaded at once, to learn their size.
             is_unknown = not all(map(self._log.has_met, rows))
             if rows and (is_old or is_much or is_unknown):
-                self._seal(request(self._next_number, SharedFiles(place.job)))
+                self._seal(request(self._next_number, SharedFiles(target.job)))
             waiting = self._log.waiting()
             is_much = sum(each.about_bytes for each in waiting) >= options.persist_threshold_bytes
             is_much |= is_unknown
-            is_much |= not uploader.has_room  # others have filled it, and wait as well
+            is_much |= (
+                not uploader.has_room
+            )  # operators without room must all upload, or none gets any
             if waiting and (is_old or is_much) and now_s >= self._upload_again_s:
                 uploader.submit(waiting, self._next_number)
             elif not rows and not waiting:
-                self._sealed_s = now_s  # what comes now is not old yet
+                self._sealed_s = now_s  # restarts the age of changes
         if uploader is not None:
             uploader.hold(self, self._log.waiting_bytes)
 
@@ -462,11 +470,11 @@ class ChangelogSnapshots(Snapshots):
 
 
 def _unknown(_: str) -> None:
-    """How long a file is where nothing is written between checkpoints."""
+    """The length of any file where nothing is uploaded between checkpoints: not known."""
 
 
 def _result(inner: SnapshotFuture, future: SnapshotFuture) -> StateSnapshot:
-    """What the inner backend's snapshot answers; it is given up with that for which it is."""
+    """The result of the inner snapshot, which is cancelled together with the outer one."""
     try:
         future.wait_for(inner)
     except CancelledError:
@@ -478,7 +486,7 @@ def _result(inner: SnapshotFuture, future: SnapshotFuture) -> StateSnapshot:
 def _never_materialized(uid: str, failures: int, error: BaseException) -> Unavailable:
     return Unavailable(
         f"the state of operator {uid!r} cannot be materialized, and its log would grow for ever",
-        expected="a materialization now and then",
+        expected="a materialization from time to time",
         found=f"{failures} failures in a row; the last one: {error}",
-        fix="See to what the last one says, or tolerate more: max_materialization_failures",
+        fix="Remove the cause of the last failure, or raise max_materialization_failures",
     )

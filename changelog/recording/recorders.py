@@ -1,13 +1,12 @@
-"""What has changed in a table since it was looked at last: of each address only what counts.
+"""Recorders of the changes of a table since the last seal, merged by address.
 
-Changes are put together in memory, by the thread that makes them, and become rows in another one.
-To set a value a thousand times is one change in the log; what was appended to a list is logged,
-and not the list.
+The thread that makes changes merges them in memory; another thread turns them into rows. Setting a
+value a thousand times is one row of the log; appending to a list logs the elements, not the list.
 
-Flink logs each operation as it happens. Here a counter that goes up a thousand times between two
-seals is one row of the log, costs the counting thread nothing, and the log, in columns, is read by
-the block. The price is memory: `persist_threshold_bytes` bounds it before a seal,
-`max_in_flight_bytes` until what was sealed is written.
+Flink logs each operation as it happens. Merging makes a counter cheap for the thread that counts,
+and lets the log be columns that are read block by block. The price is memory, bounded by
+`persist_threshold_bytes` before a seal and by `max_in_flight_bytes` until sealed changes are
+written.
 """
 
 from __future__ import annotations
@@ -23,30 +22,29 @@ from holdfast.backends.values.normalizing import has_none
 __all__ = ["ListChanges", "MapChanges", "Recorded", "Recorder", "TimerChanges", "ValueChanges"]
 
 Recorded = Callable[[], Iterator[Rows]]
-"""Answers the rows of what was taken: those that are gone, then those that were added. Any
-thread."""
+"""Returns the rows of taken changes: removed rows, then added rows. Any thread."""
 _Pairs = tuple[list[Any], list[Any]]
-"""Addresses, and the cell of each."""
+"""Addresses and their cells."""
 
 
 class Recorder(ABC):
-    """The changes of one table. Belongs to the thread that makes them."""
+    """The changes of one table. For the thread that makes them only."""
 
     @property
     @abstractmethod
     def rows(self) -> int:
-        """About how many rows the changes are."""
+        """The number of changed rows, about."""
 
     @abstractmethod
     def take(self) -> Recorded:
-        """What was recorded, which is forgotten here."""
+        """Take all recorded changes; the recorder is empty afterwards."""
 
 
 class ValueChanges(Recorder):
-    """The cell of each address that was set; None where it was removed.
+    """The cell of each address that was set, None for a removed one.
 
-    `hot` has the newest. What was there before is put `aside` by whoever has done with it; what
-    nobody is going to look for is put there at once.
+    `hot` has the newest cells, in which tables look up values. `put_aside` retires it. Cells that
+    no table will look up are put aside directly (`note`).
     """
 
     def __init__(self) -> None:
@@ -59,7 +57,7 @@ class ValueChanges(Recorder):
         return len(self.hot) + self._rows_aside
 
     def put_aside(self) -> dict[Any, Any]:
-        """Begin a new `hot`; answers what was in it, for the caller to read only."""
+        """Begin a new `hot`; returns the old one, which the caller must not change."""
         before, self.hot = self.hot, {}
         if before:
             self._aside.append(before)
@@ -67,7 +65,7 @@ class ValueChanges(Recorder):
         return before
 
     def note(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
-        """These were set. They are put together in the background, and not in `hot` until then."""
+        """Record cells that are merged in the background and never in `hot`."""
         self.put_aside()
         self._aside.append((list(addresses), list(cells)))
         self._rows_aside += len(addresses)
@@ -102,7 +100,7 @@ def _merged(parts: Sequence[dict[Any, Any] | _Pairs]) -> dict[Any, Any]:
 
 
 class ListChanges(Recorder):
-    """What was appended to each list, and whether the list was emptied before."""
+    """The elements appended to each list, and whether the list was emptied before."""
 
     def __init__(self) -> None:
         self._lists: dict[Any, list[Any]] = {}
@@ -114,13 +112,13 @@ class ListChanges(Recorder):
         return self._cells + len(self._emptied)
 
     def put(self, address: Any, cells: Sequence[Any]) -> None:
-        """The list is just these cells now."""
+        """Record that the list was replaced by these cells."""
         self._emptied[address] = None
         self._lists.pop(address, None)
         self.extend(address, cells)
 
     def extend(self, address: Any, cells: Sequence[Any]) -> None:
-        """These cells were appended."""
+        """Record appended cells."""
         there = self._lists.get(address)
         if there is None:
             self._lists[address] = list(cells)
@@ -143,7 +141,7 @@ class ListChanges(Recorder):
 
 
 class MapChanges(Recorder):
-    """The cell of each map key that was set, None where it was removed; and which were emptied."""
+    """The cell of each map key that was set, None if removed; and which maps were emptied."""
 
     def __init__(self) -> None:
         self._maps: dict[Any, dict[Any, Any]] = {}
@@ -155,7 +153,7 @@ class MapChanges(Recorder):
         return self._cells + len(self._emptied)
 
     def put(self, address: Any, map_key: Any, cell: Any) -> None:
-        """A cell was set; None: it was removed."""
+        """Record a cell; None if it was removed."""
         there = self._maps.get(address)
         if there is None:
             self._maps[address] = {map_key: cell}
@@ -164,12 +162,12 @@ class MapChanges(Recorder):
         self._cells += 1
 
     def put_all(self, address: Any, cells: dict[Any, Any]) -> None:
-        """Many were set."""
+        """Record many cells."""
         self._maps.setdefault(address, {}).update(cells)
         self._cells += len(cells)
 
     def empty(self, address: Any) -> None:
-        """The map was emptied."""
+        """Record that the map was emptied."""
         self._emptied[address] = None
         self._maps.pop(address, None)
 
@@ -186,7 +184,7 @@ class MapChanges(Recorder):
 
 
 class TimerChanges(Recorder):
-    """Whether each timer that was added or removed is there, in a queue that a store keeps."""
+    """Whether each added or removed timer exists, for a queue that the store keeps itself."""
 
     def __init__(self, store: TableStore, spec: TableSpec) -> None:
         self._store = store
@@ -219,7 +217,7 @@ class TimerChanges(Recorder):
 
 
 def _repeated(addresses: Iterable[Any], of_each: Iterable[Any]) -> Iterator[Any]:
-    """Each address as often as there are things at it."""
+    """Each address, repeated for each of its elements."""
     return chain.from_iterable(map(repeat, addresses, map(len, of_each)))
 
 

@@ -39,16 +39,16 @@ __all__ = ["LoggedStore", "TakenChanges"]
 
 @dataclass(frozen=True, slots=True)
 class TakenChanges:
-    """What was recorded of one table."""
+    """The changes taken from one table."""
 
     spec: TableSpec
     recorded: Recorded
     rows: int
-    """About how many there are."""
+    """The number of changed rows, about."""
 
 
 class LoggedStore(TableStore):
-    """The tables of `inner`, which has all changes once `apply` was called."""
+    """The tables of `inner` with recorders. `inner` has all changes only after `apply`."""
 
     def __init__(self, inner: TableStore) -> None:
         self.inner = inner
@@ -57,16 +57,16 @@ class LoggedStore(TableStore):
 
     @property
     def rows(self) -> int:
-        """About how many rows were recorded and not taken."""
+        """The number of changed rows that were not taken yet, about."""
         return sum(each.changes.rows for _, each in self._recording())
 
     def rows_by_table(self) -> Iterator[tuple[str, int]]:
-        """The same for each table."""
+        """The same by table."""
         for spec, each in self._recording():
             yield spec.name, each.changes.rows
 
     def take(self) -> list[TakenChanges]:
-        """What was recorded since the call before, by table, where there is something."""
+        """Take the changes since the last call, of each table that has some."""
         return [
             TakenChanges(spec, each.take(), rows)
             for spec, each in self._recording()
@@ -74,18 +74,18 @@ class LoggedStore(TableStore):
         ]
 
     def apply(self) -> None:
-        """Have the inner tables be as these."""
+        """Write all changes to the inner tables."""
         for _, table in self._tables.values():
             table.apply()
 
     def apply_some(self, share: float) -> None:
-        """Bring the inner tables nearer to that, by such a share of what was taken last."""
+        """Write a share of the changes taken last to the inner tables."""
         for _, table in self._tables.values():
             table.apply_some(share)
 
     @property
     def files(self) -> TableFiles | None:  # type: ignore[override]
-        """Those of the inner store; who freezes them calls `apply` before."""
+        """The files of the inner store. Call `apply` before freezing them."""
         return self.inner.files
 
     def form(self, spec: TableSpec) -> CellForm:

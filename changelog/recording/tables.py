@@ -31,15 +31,20 @@ __all__ = [
 _T = TypeVar("_T", bound=Table)
 _ABSENT: Any = object()
 _LEAST_APPLIED = 10_000
+"""Rows that `apply_some` writes at least, so that small remainders do not linger."""
 _MANY = 1024
+"""The size of batch reads from which on a sample tells the hit rate."""
 _SAMPLE = 64
 _WEIGHT = 0.5
+"""Of the newest sample in the moving average."""
 _TOO_FEW, _ENOUGH = 0.4, 0.6
+"""Hit rates at which memory stops and starts to run ahead; apart, so that it does not flap."""
 _SEALS_BETWEEN = 8
+"""Seals from one measurement of the hit rate to the next, while memory is not ahead."""
 
 
 class LoggedTable(Table, Generic[_T]):
-    """What the kinds have in common. What is loaded was logged before, or is in a base."""
+    """Common part of all kinds. Loading records nothing: loaded rows are in a log or a base."""
 
     changes: Recorder
 
@@ -59,24 +64,24 @@ class LoggedTable(Table, Generic[_T]):
         self.inner.unload(block)
 
     def take(self) -> Recorded:
-        """What was recorded since the call before."""
+        """Take the changes since the last call."""
         return self.changes.take()
 
     def apply(self) -> None:
-        """Have the inner table be as this one."""
+        """Write all changes to the inner table."""
 
     def apply_some(self, share: float) -> None:
-        """Do a part of that, with what was taken last."""
+        """Write a share of the changes taken last to the inner table."""
 
 
 class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
-    """Values: what was set last is in memory, for whoever reads it soon and for the log.
+    """Values: recent writes are in memory, for the next reads and for the log.
 
-    It gets into the inner table later: when somebody walks over that, or after it was sealed, some
-    of it at a time. So a value that changes often is written there once, and a seal takes no time.
-    Where whole batches rarely find in memory what they read, to look there is in vain: then the
-    inner table is written at once. From one seal to the next, now and then, it is found out whether
-    that is still so.
+    They are written to the inner table later: before it is iterated, or in steps after a seal. So a
+    value that changes often is written there once per seal, and sealing copies nothing.
+
+    If batches rarely find what they read in memory, looking there is a waste: then writes go to the
+    inner table at once (`_is_ahead` is False). Every few seals the hit rate is measured again.
     """
 
     changes: ValueChanges
@@ -85,15 +90,16 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
         super().__init__(inner)
         self.changes = ValueChanges()
         self._sealed: dict[Any, Any] = {}
-        """Below what is hot, above the inner table, which has the first of it already. It stays
-        when that has all of it: what has changed lately is looked for soon."""
+        """Sealed writes, looked up after `hot` and before the inner table, which has the first of
+        them already. Kept once all are written: recent keys are likely read again."""
+        # The sealed writes that the inner table lacks, consumed in steps.
         self._left: tuple[Iterator[Any], Iterator[Any]] = iter(()), iter(())
         self._is_ahead = True
-        """Whether the inner table may lack what is in memory."""
+        """Whether memory may have writes that the inner table lacks."""
         self._hits = 1.0
-        """The share of reads by the batch that memory could answer, lately."""
+        """The recent share of batch reads that memory could answer."""
         self._seals_behind = 0
-        """How many there were since memory is not ahead."""
+        """Seals since memory is not ahead."""
 
     def get(self, address: Any) -> Any:
         if not self._is_ahead:
@@ -173,7 +179,7 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
             self.apply_some(1.0)
             self._put_below()
             self.apply_some(1.0)
-            self._sealed = {}  # somebody may change the inner table now
+            self._sealed = {}  # the caller may change the inner table, which this would hide
 
     def apply_some(self, share: float) -> None:
         rows = max(round(len(self._sealed) * share), _LEAST_APPLIED)
@@ -187,11 +193,11 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
 
     @property
     def _is_remembered(self) -> bool:
-        """Whether what is set can be looked for, be it to see how often it is found."""
+        """Whether writes go to `hot`: when memory is ahead, and while the hit rate is measured."""
         return self._is_ahead or self._seals_behind % _SEALS_BETWEEN == 0
 
     def _choose(self, addresses: Sequence[Any]) -> None:
-        """Whether to let memory be ahead of the inner table, from a sample of what is read."""
+        """Decide from a sample of reads whether memory runs ahead of the inner table."""
         sample = addresses[:: max(1, len(addresses) // _SAMPLE)]
         hot, sealed = self.changes.hot, self._sealed
         hits = sum(address in hot or address in sealed for address in sample) / len(sample)
@@ -203,16 +209,16 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
             self._is_ahead = True
 
     def _put_below(self) -> None:
-        """What is hot lies between now, and is not changed any more."""
+        """Make the hot writes the sealed ones, which do not change any more."""
         self._sealed = sealed = self.changes.put_aside()
         self._left = iter(sealed), iter(sealed.values())
 
 
 class WrittenThroughTable(LoggedTable[ValueTable], ValueTable):
-    """Values that the inner table has at once.
+    """Values that are written to the inner table at once.
 
-    Those with a time to live, for whose sake it is walked over all the time; and those of a table
-    that is in memory anyway, and may offer a direct way.
+    For values with a time to live, whose sweeps iterate the inner table all the time; and for
+    tables in memory, which have a faster direct path.
     """
 
     changes: ValueChanges
@@ -247,7 +253,7 @@ class WrittenThroughTable(LoggedTable[ValueTable], ValueTable):
 
 
 class LoggedListTable(LoggedTable[ListTable], ListTable):
-    """Lists: what is appended is logged, and not the list."""
+    """Lists: appended elements are logged, not the list."""
 
     changes: ListChanges
 
@@ -305,7 +311,7 @@ class LoggedMapTable(LoggedTable[MapTable], MapTable):
 
 
 class LoggedTimerQueue(TimerQueue):
-    """Timers in a queue that the inner store keeps in its own way."""
+    """Timers in a queue that the inner store implements itself."""
 
     def __init__(self, inner: TimerQueue, changes: TimerChanges) -> None:
         self._inner = inner

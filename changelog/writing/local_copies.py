@@ -1,8 +1,8 @@
-"""Copies of log pieces on the slot's own disk, for the slot that starts again on this machine.
+"""Copies of log pieces on the slot's local disk, for a slot that restarts on this machine.
 
-They are a cache: what is missing, or harmed, is read from the checkpoint storage, and nothing is
-lost with the disk. So nothing is synced, and whatever may not be needed is deleted: but only in a
-folder of ours below the directory that was named, and only what has the name of a copy.
+They are a cache: missing or damaged copies are read from the checkpoint storage instead. So nothing
+is synced to disk, and copies that may not be needed are deleted: only in a folder of our own below
+the configured directory, and only files with the name of a copy.
 
     <directory>/holdfast-copies-<user>/<job>/shared/00000000000000000042-…
 """
@@ -41,10 +41,10 @@ _STALE_S = 3600.0
 
 
 class LocalCopies:
-    """The copies that are kept for one job in a directory. Safe to use from any thread.
+    """The copies of one job in a directory. Safe to use from any thread.
 
-    Several slots may use one directory. Each deletes what it has put there and needs no more. What
-    the dead have left, of any job, is deleted when it is an hour old.
+    Several slots may share a directory. Each deletes its own copies once unneeded. Copies of slots
+    that are gone, of any job, are deleted when they are an hour old.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LocalCopies:
         self._mine: set[str] = set()
         self._has_looked = False
         self._why: Exception | None
-        """What nobody was told yet."""
+        """An error that was not logged yet."""
         try:
             own = lasting_directory(directory, "copies", entropy or SystemEntropy())
         except (HoldfastError, OSError) as error:
@@ -65,12 +65,12 @@ class LocalCopies:
         else:
             self._is_broken, self._why = False, None
         self.directory = own
-        """Where all copies are, of any job of this user; nothing else is touched."""
+        """The folder of all copies of this user; nothing outside is touched."""
         self.job = FileSystemCheckpointStorage(str(own)).job(job_id)
         self._folder = own / self.job.folder
 
     def put(self, handle: Handle, data: Buffer) -> None:
-        """Keep what was written to a handle. If that cannot be, there are no more copies."""
+        """Copy the data of a handle. After a failure no more copies are made."""
         why, self._why = self._why, None
         if why is not None:
             self._tell(self.directory, why)
@@ -92,15 +92,15 @@ class LocalCopies:
             self._tell(self._folder, error)
 
     def has(self, handle: Handle) -> bool:
-        """Whether there is a file that may hold it."""
+        """Whether there is a file that may contain the copy."""
         if self._is_broken or not isinstance(handle, FileHandle):
             return False
         return _is_copy(handle.file) and (self._folder / handle.file).exists()
 
     def need(self, holder: object, files: Collection[str], completed: int) -> None:
-        """A checkpoint is completed, and of the files up to its number these may be read later.
+        """State which files up to a completed checkpoint an operator may read again.
 
-        What nobody names, and is not above the number, goes.
+        Copies that no operator states, and that are not newer than the checkpoint, are deleted.
         """
         if self._is_broken:
             return
@@ -116,11 +116,11 @@ class LocalCopies:
             is_first, self._has_looked = not self._has_looked, True
         for file in dropped:
             (self._folder / file).unlink(missing_ok=True)
-        if is_first:  # not before: a restore may have read what is old
+        if is_first:  # not earlier: the restore may have needed old copies
             self._delete_stale()
 
     def leave(self, holder: object) -> None:
-        """Somebody is gone."""
+        """An operator was closed."""
         with self._lock:
             self._needed.pop(id(holder), None)
 
@@ -131,7 +131,7 @@ class LocalCopies:
                 job, _, name = path.relative_to(self.directory).as_posix().partition("/")
                 if not names.is_legal(job) or not _is_copy(name) or self._is_mine(path):
                     continue
-                with suppress(OSError):  # another slot was faster
+                with suppress(OSError):  # another slot may delete it at the same time
                     found = path.lstat()
                     if stat.S_ISREG(found.st_mode) and found.st_mtime < oldest_s:
                         path.unlink()
@@ -151,12 +151,12 @@ class LocalCopies:
 
 
 def _is_copy(name: str) -> bool:
-    """Whether a file of this name, within a job's folder, can be one of a log."""
+    """Whether a name within a job's folder can be that of a file of a log."""
     return names.is_legal(name) and names.parse_checkpoint_object(name) is not None
 
 
 class CopiesFirst(StateFolder):
-    """A folder with state of which some segments may be near."""
+    """A folder with state, some segments of which may have local copies."""
 
     def __init__(self, folder: StateFolder, copies: LocalCopies) -> None:
         super().__init__(folder.storage, folder.folder)
@@ -174,5 +174,7 @@ class CopiesFirst(StateFolder):
         try:
             return self._copies.job.read(handle)
         except HoldfastError as error:
-            _logger.warning("a copy of a log is of no use, and the log is read instead: %s", error)
+            _logger.warning(
+                "a local copy of a log cannot be read, and the storage is read instead: %s", error
+            )
             return self.read(handle)

@@ -1,7 +1,7 @@
-"""Where logs are written between checkpoints, and the plug-ins that know another way.
+"""Changelog storages: where logs are written between checkpoints. Plug-ins can add others.
 
-A changelog storage begins the files that pieces of logs are written into. Whoever restores reads
-them through the job's checkpoint storage, so the handles that come back must be of its folder.
+A changelog storage begins the files for pieces of logs. A restore reads them through the job's
+checkpoint storage, so that the handles must refer to the job's folder.
 """
 
 from __future__ import annotations
@@ -25,23 +25,27 @@ _WHAT = "changelog storage"
 
 
 class StateChangelogStorage(ABC):
-    """A light, picklable way to write files of logs.
+    """Begins files of logs. Light and picklable.
 
-    Batches, retries, second attempts and the bound on what waits are not its business.
+    Batching, retries, second attempts and the memory bound are done by the caller.
     """
 
     @abstractmethod
     def begin(self, job: JobStorage, number: int, *, compression: str) -> Segments:
-        """Begin one file, of a name that tells that it is `number`'s; see `JobStorage`.
+        """Begin one file whose name has `number`; see `JobStorage`.
 
-        Its handles count after a normal exit, from then on for whoever reads the job's folder on
-        any machine, also after a crash. After another exit nothing of it is left. Any thread,
-        several at once; what is raised is of `HoldfastError`, and `Unavailable` is tried again.
+        After a normal exit its handles are readable in the job's folder from any machine, also
+        after a crash. After an exit by an exception nothing of it is left. May be called from any
+        thread, and concurrently.
+
+        Raises:
+            Unavailable: the file cannot be written now; the caller tries again.
+            HoldfastError: any other failure.
         """
 
 
 class CheckpointFolder(StateChangelogStorage):
-    """Writes them where the checkpoints are."""
+    """Writes logs into the job's folder, beside its checkpoints."""
 
     def begin(self, job: JobStorage, number: int, *, compression: str) -> Segments:
         return job.shared_segments(number, "log", compression=compression)

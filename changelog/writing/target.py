@@ -1,4 +1,4 @@
-"""Whose state is logged, and where the log goes."""
+"""Which operator is logged, and where its log is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LogTarget", "LoggedOperator", "SharedFiles"]
 
 @dataclass(frozen=True, slots=True)
 class LoggedOperator:
-    """Whose state is logged, and how; `token` is a word that no other log has."""
+    """The operator and key groups that are logged; `token` identifies the log uniquely."""
 
     uid: str
     key_groups: KeyGroupRange
@@ -27,18 +27,18 @@ class LoggedOperator:
 
 @dataclass(frozen=True, slots=True)
 class LogTarget:
-    """Where state is written between checkpoints, and the first number that files may bear."""
+    """Where state is written between checkpoints, and the first number for file names."""
 
     job: JobStorage
     uploader: LogUploader | None
-    """None where the storage keeps no files."""
+    """None if the storage keeps no files."""
     first_checkpoint_id: int
     copies: LocalCopies | None = None
     compression: str = ""
 
 
 class SharedFiles:
-    """A target of which every file may be referred to by later checkpoints."""
+    """A snapshot target whose files later checkpoints may all refer to."""
 
     def __init__(self, job: JobStorage) -> None:
         self._job = job

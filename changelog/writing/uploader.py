@@ -1,7 +1,7 @@
-"""Writing pieces of logs while the job runs: one writer a slot, for all of its operators.
+"""Uploads pieces of logs between checkpoints: one uploader a slot, shared by its operators.
 
-Sets that come close together go into one file. A file that takes too long is written a second
-time beside the first attempt, and the one that is done first counts; the other is deleted.
+Sets that arrive within a short time go into one file. If a file takes too long, a second attempt
+starts beside the first; the first to finish wins, and the other file is deleted.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _CLOSED: QueuedSets | None = None
 
 @dataclass(frozen=True, slots=True)
 class QueuedSets:
-    """Some sets of an operator that are to be written, and their uploads."""
+    """Sets of an operator in the queue, and the futures of their handles."""
 
     sets: Sequence[ChangeSet]
     futures: Sequence[Future[Handle]]
     number: int
-    """Of the next checkpoint of the operator: the file bears it, or a later one."""
+    """The number of the operator's next checkpoint: the file is named by it, or by a later one."""
 
     @property
     def about_bytes(self) -> int:
@@ -55,17 +55,17 @@ class QueuedSets:
 
 @dataclass(slots=True)
 class UploadStatistics:
-    """What an uploader has done so far."""
+    """Statistics of an uploader."""
 
     files: int = 0
     bytes: int = 0
     failures: int = 0
     latencies_s: deque[float] = field(default_factory=lambda: deque(maxlen=_LATENCIES))
-    """Of the last ones, from the first attempt to the end of the winner."""
+    """Of the last uploads, from the first attempt to the end of the winner."""
 
 
 class LogUploader:
-    """Any thread may call it; `close` ends its threads."""
+    """Safe to call from any thread. `close` ends its own threads."""
 
     def __init__(
         self,
@@ -95,11 +95,11 @@ class LogUploader:
         self._collector.start()
         self.statistics = UploadStatistics()
         self._failed = 0
-        """How many files in a row."""
+        """Consecutive files that failed."""
 
     @property
     def held_bytes(self) -> int:
-        """About how much is in memory until it is written."""
+        """Bytes in memory that are not written yet, about."""
         with self._lock:
             return sum(self._held.values())
 
@@ -109,23 +109,23 @@ class LogUploader:
         return self.held_bytes < self._options.max_in_flight_bytes
 
     def size_of(self, file: str) -> int | None:
-        """How long a file is that was written here, if it is known."""
+        """The length of a file that this uploader has written; None if unknown."""
         return self._sizes.get(file)
 
     def hold(self, holder: object, size_bytes: int) -> None:
-        """So much waits in the memory of one operator."""
+        """Set the bytes that wait in the memory of one operator."""
         with self._lock:
             self._held[id(holder)] = size_bytes
 
     def submit(self, sets: Sequence[ChangeSet], number: int) -> None:
-        """Have these sets written soon; each gets its `upload`."""
+        """Queue these sets; each gets its `upload` future."""
         futures: list[Future[Handle]] = [Future() for _ in sets]
         for each, future in zip(sets, futures, strict=True):
             each.upload = future
         self._queue.put(QueuedSets(sets, futures, number))
 
     def close(self) -> None:
-        """Give up what is on its way, and wait for the threads."""
+        """Cancel pending uploads and join the threads."""
         self._closing.set()
         self._queue.put(_CLOSED)
         self._collector.join()
@@ -137,7 +137,7 @@ class LogUploader:
                 self._fail([upload], _closed())
 
     def _collect(self) -> None:
-        """Put together what comes within a short time."""
+        """Combine sets that arrive within `batch_delay_s` into files."""
         while True:
             upload = self._queue.get()
             if upload is None:
@@ -161,7 +161,7 @@ class LogUploader:
         try:
             contents = [each.encoded().data for upload in batch for each in upload.sets]
             handles = self._race(contents, max(upload.number for upload in batch))
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the futures gets it
+        except BaseException as error:  # noqa: BLE001 - the futures pass it on
             self.statistics.failures += 1
             self._fail(batch, error)
             self._tell(error)
@@ -180,7 +180,7 @@ class LogUploader:
                 future.set_result(next(left))
 
     def _tell(self, error: BaseException) -> None:
-        """Log that a file could not be written, ever more rarely the longer that goes on."""
+        """Log a failed file: the 1st, 2nd, 4th, 8th … in a row, so that the log stays readable."""
         with self._lock:
             self._failed += 1
             failed = self._failed
@@ -203,7 +203,7 @@ class LogUploader:
                 self._sizes.popitem(last=False)
 
     def _race(self, contents: Sequence[bytes], number: int) -> list[Handle]:
-        """The handles of the contents, from the attempt that is done first."""
+        """The handles of the contents, from the attempt that finishes first."""
         options = self._options
         most = 1 if options.retry_policy == "none" else options.upload_attempts
         begin = partial(self._storage.begin, self._job, number, compression=options.compression)
@@ -225,9 +225,9 @@ class LogUploader:
         return (winner or attempts[-1]).future.result()  # raises what went wrong with the last
 
     def _winner(self, attempts: Sequence[_Attempt], patience_s: float | None) -> _Attempt | None:
-        """The first attempt that is done well; None if the newest fails, or patience has ended.
+        """The first successful attempt; None if the newest one failed, or `patience_s` has passed.
 
-        Without an end to it, None if all have failed.
+        With `patience_s` None it waits for all attempts, and returns None if all have failed.
         """
         began_s = self._clock.monotonic_s()
         while not self._closing.is_set():
@@ -251,7 +251,7 @@ class LogUploader:
 
 
 class _Attempt:
-    """One attempt at a file. Of several one wins; what the others have written is deleted."""
+    """One attempt to write a file. One attempt wins; the files of the others are deleted."""
 
     future: Future[list[Handle]]
 
@@ -267,11 +267,11 @@ class _Attempt:
 
     @property
     def has_won(self) -> bool:
-        """Whether it is done, and well."""
+        """Whether it has succeeded."""
         return self.future.done() and self.future.exception() is None
 
     def write(self) -> list[Handle]:
-        """Write the file, and answer a handle for each content."""
+        """Write the file; returns a handle for each content."""
         with self._begin() as writer:
             for content in self._contents:
                 if self._has_lost:
@@ -284,7 +284,7 @@ class _Attempt:
         return self._handles
 
     def lose(self) -> None:
-        """Another attempt has won. Does not wait for this one."""
+        """Another attempt has won: delete the file, now or when it is written. Does not wait."""
         with self._lock:
             self._has_lost = True
             is_written = self._is_written
@@ -292,7 +292,7 @@ class _Attempt:
             self._delete()
 
     def _delete(self) -> None:
-        """What is left, if this fails, is an orphan."""
+        """Delete the file. If that fails it is an orphan, which the job's sweep removes."""
         files = {each.file for each in self._handles if isinstance(each, FileHandle)}
         with suppress(HoldfastError, OSError):
             self._job.storage.delete([f"{self._job.folder}/{file}" for file in files])

@@ -98,7 +98,7 @@ def test_harmed_copies_are_passed_over_and_told(
     for path in filter(Path.is_file, near.rglob("*")):
         path.write_bytes(b"x" * path.stat().st_size)
     check(backend, job, snapshot)
-    assert "a copy of a log is of no use" in caplog.text
+    assert "a local copy of a log cannot be read" in caplog.text
 
 
 def test_near_and_far_come_in_their_order(job: JobStorage, copies: LocalCopies) -> None:

@@ -78,6 +78,6 @@ def test_more_failures_than_are_tolerated(tolerated: int) -> None:
     made, found = schedule(max_materialization_failures=tolerated), []
     for size_bytes in (*[None] * (tolerated + 1), 1):
         made.ended(0.0, size_bytes)
-        found.append(made.has_failed_for_good)
+        found.append(made.has_failed_too_often)
     assert found == [*[False] * tolerated, True, False]
     assert made.failures == 0
