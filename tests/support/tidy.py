@@ -21,6 +21,7 @@ MAX_COLUMNS = 100
 
 CLOCK = "storage/clock.py"
 ENTROPY = "storage/entropy.py"
+KITS = ("backends/testing/", "runtime/sinks/testing/", "storage/testing/")
 PICKLING = "runtime/spark/launching/pickling.py"
 DELETERS = {
     "storage/places/local.py": "objects by checked names below the root, own hidden files, probes",
@@ -278,7 +279,8 @@ def chance_comes_from_entropy(module: Module) -> list[str]:
         if isinstance(node, ast.Call) and (node.args or node.keywords)
     }
     annotations = {id(part) for each in annotated(module.tree) for part in ast.walk(each)}
-    allowed = seeded | annotations if module.top in {"tests", "benchmarks"} else annotations
+    is_test = module.top in {"tests", "benchmarks"} or module.path.startswith(KITS)
+    allowed = seeded | annotations if is_test else annotations
     return [
         module.problem(node.lineno, f"{name}: chance comes in through holdfast.storage.entropy")
         for node, name in uses(module)
@@ -288,7 +290,7 @@ def chance_comes_from_entropy(module: Module) -> list[str]:
 
 def nothing_that_comes_in_is_run(module: Module) -> list[str]:
     """Neither unpickled nor evaluated. The conformance kits unpickle what they have pickled."""
-    if not module.is_in_room or module.path.startswith(("storage/testing/", "backends/testing/")):
+    if not module.is_in_room or module.path.startswith(KITS):
         return []
     found = [
         (node.lineno, name)

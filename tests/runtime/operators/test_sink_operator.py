@@ -1,4 +1,4 @@
-"""What the operator does around a sink; the suite in `sink_suite` tries it with every sink."""
+"""What the operator does around a sink; the kit of sinks tries it with every sink."""
 
 import pickle
 from dataclasses import replace
@@ -12,8 +12,8 @@ import pytest
 from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.protocol.elements import EVENT_TIME
 from holdfast.runtime.sinks import CollectSink, FileSink, collected_table
+from holdfast.runtime.sinks.testing.sink_jobs import SCHEMA, UID, Attempt, Driver, rows
 from holdfast.storage import Corrupt, Invalid, JobStorage, load_storage
-from sink_jobs import SCHEMA, UID, Attempt, Driver, rows
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import pytest
 from holdfast.runtime.sinks import FileSink, TwoPhaseCommitSink, WriterContext
 from holdfast.runtime.sinks.files.committables import FileCommittable, hidden_folder
 from holdfast.runtime.sinks.files.local_folder import LocalOutputFolder
-from holdfast.storage import HoldfastError
-from sink_jobs import (
+from holdfast.runtime.sinks.testing.conformance import SinkConformance, Stage
+from holdfast.runtime.sinks.testing.sink_jobs import (
     crash_after_acknowledgement,
     crash_after_metadata,
     crash_between_notifications,
 )
-from sink_suite import SinkSuite, Stage
+from holdfast.storage import HoldfastError
 from support.jobs.sink_files import files_in
 from support.kills.sink_writers import hidden_in, seen_in
 
@@ -95,7 +95,7 @@ class BrokenStage(Stage):
         return hidden_in(self.place)
 
 
-Clause = Callable[[SinkSuite, Stage], None]
+Clause = Callable[[SinkConformance, Stage], None]
 
 
 def a_crash(step: Any) -> Clause:
@@ -104,28 +104,31 @@ def a_crash(step: Any) -> Clause:
     )
 
 
-def any_interleaving(suite: SinkSuite, stage: Stage) -> None:
+def any_interleaving(suite: SinkConformance, stage: Stage) -> None:
     suite.test_any_interleaving_gives_the_same_rows(stage, 2)
 
 
 BROKEN: list[tuple[type[FileSink], Clause]] = [
     (
         CommitsAtOnce,
-        SinkSuite.test_rows_are_seen_when_their_checkpoint_is_complete_and_not_before,
+        SinkConformance.test_rows_are_seen_when_their_checkpoint_is_complete_and_not_before,
     ),
-    (CommitsAtOnce, SinkSuite.test_rows_of_an_aborted_checkpoint_come_with_the_next),
+    (CommitsAtOnce, SinkConformance.test_rows_of_an_aborted_checkpoint_come_with_the_next),
     (CommitsAtOnce, any_interleaving),
-    (CommitsOnce, SinkSuite.test_a_commit_may_be_repeated_by_anybody),
-    (CommitsOnce, SinkSuite.test_an_old_attempt_that_commits_late_changes_nothing),
+    (CommitsOnce, SinkConformance.test_a_commit_may_be_repeated_by_anybody),
+    (CommitsOnce, SinkConformance.test_an_old_attempt_that_commits_late_changes_nothing),
     (CommitsOnce, a_crash(crash_between_notifications)),
-    (CommitsOne, SinkSuite.test_rows_are_seen_when_their_checkpoint_is_complete_and_not_before),
+    (
+        CommitsOne,
+        SinkConformance.test_rows_are_seen_when_their_checkpoint_is_complete_and_not_before,
+    ),
     (CommitsOne, any_interleaving),
     (KeepsNothing, a_crash(crash_after_metadata)),
     (KeepsEverything, a_crash(crash_after_acknowledgement)),
-    (KeepsEverything, SinkSuite.test_an_old_attempt_that_still_writes_is_not_seen),
+    (KeepsEverything, SinkConformance.test_an_old_attempt_that_still_writes_is_not_seen),
     (
         CleansOthers,
-        SinkSuite.test_an_old_attempt_that_cleans_late_spares_what_newer_ones_wrote,
+        SinkConformance.test_an_old_attempt_that_cleans_late_spares_what_newer_ones_wrote,
     ),
 ]
 
@@ -135,13 +138,13 @@ def test_a_broken_sink_is_rejected(tmp_path: Path, kind: type[FileSink], clause:
     stage = BrokenStage(tmp_path, kind)
     try:
         with pytest.raises((AssertionError, HoldfastError, FileNotFoundError)):
-            clause(SinkSuite(), stage)
+            clause(SinkConformance(), stage)
     finally:
         for attempt in stage.attempts:
             attempt.close()
     whole = BrokenStage(tmp_path / "whole", FileSink)
     whole.place.mkdir()
-    clause(SinkSuite(), whole)
+    clause(SinkConformance(), whole)
     for attempt in whole.attempts:
         attempt.close()
     assert files_in(whole.place)

@@ -14,8 +14,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from holdfast.runtime.sinks import CollectSink, FileSink, TwoPhaseCommitSink, collected_table
-from sink_jobs import SCHEMA
-from sink_suite import SinkSuite, Stage
+from holdfast.runtime.sinks.testing.conformance import SinkConformance, Stage
+from holdfast.runtime.sinks.testing.sink_jobs import SCHEMA
 from support.documents.pages import ROOT, Page, programs
 
 
@@ -95,31 +95,31 @@ class TableStage(Stage):
         return self.rows("SELECT part FROM rows WHERE part NOT IN (SELECT part FROM parts)")
 
 
-class TestCollectSink(SinkSuite):
+class TestCollectSink(SinkConformance):
     @pytest.fixture
     def stage(self) -> Stage:
         return CollectStage()
 
 
-class TestParquetFiles(SinkSuite):
+class TestParquetFiles(SinkConformance):
     @pytest.fixture
     def stage(self, tmp_path: Path) -> Stage:
         return FileStage(tmp_path / "out", "parquet", max_rows=3)
 
 
-class TestJsonFiles(SinkSuite):
+class TestJsonFiles(SinkConformance):
     @pytest.fixture
     def stage(self, tmp_path: Path) -> Stage:
         return FileStage(tmp_path / "ou t", "json", max_file_bytes=100)
 
 
-class TestCsvFiles(SinkSuite):
+class TestCsvFiles(SinkConformance):
     @pytest.fixture
     def stage(self, tmp_path: Path) -> Stage:
         return FileStage(f"{tmp_path}/out", "csv", compression="gzip")
 
 
-class TestFilesOfAnObjectStore(SinkSuite):
+class TestFilesOfAnObjectStore(SinkConformance):
     """`memory` goes the way of S3: copy, then remove."""
 
     @pytest.fixture
@@ -130,7 +130,7 @@ class TestFilesOfAnObjectStore(SinkSuite):
 
 
 @pytest.mark.slow  # it syncs each transaction
-class TestTableOfTheGuide(SinkSuite):
+class TestTableOfTheGuide(SinkConformance):
     @pytest.fixture
     def stage(self, tmp_path: Path) -> Stage:
         return TableStage(tmp_path / "spending.db")

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.runtime.sinks import FileSink, WriterContext
 from holdfast.runtime.sinks.files.committables import FileCommittable
+from holdfast.runtime.sinks.testing.sink_jobs import SCHEMA, Driver, rows
 from holdfast.storage import HoldfastError, ManualClock
-from sink_jobs import SCHEMA, Driver, rows
 
 
 def context(attempt: str = "5", **options: Any) -> WriterContext:

@@ -22,8 +22,8 @@ import pyarrow.dataset as ds
 
 from holdfast.runtime.sinks import FileSink
 from holdfast.runtime.sinks.files.output_folder import HiddenFile
+from holdfast.runtime.sinks.testing.sink_jobs import SCHEMA, Attempt, Begun
 from holdfast.storage import load_storage
-from sink_jobs import SCHEMA, Attempt, Begun
 
 ROWS = 150
 HIGHEST_CALL = 400

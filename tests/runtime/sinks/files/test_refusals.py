@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.runtime.sinks import FileSink
+from holdfast.runtime.sinks.testing.sink_jobs import SCHEMA
 from holdfast.storage import Invalid
-from sink_jobs import SCHEMA
 from support.jobs.sink_files import facts, files_in
 
 OPTIONS: list[tuple[dict[str, Any], str, str, str]] = [

@@ -19,12 +19,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 from holdfast.runtime.sinks import FileSink, SinkWriter
 from holdfast.runtime.sinks.files.committables import Action, FileCommittable, action_for, age_of
 from holdfast.runtime.sinks.files.local_folder import LocalOutputFolder
+from holdfast.runtime.sinks.testing.sink_jobs import SCHEMA, rows
 from holdfast.storage import (
     Corrupt,
     SeededEntropy,
     Unavailable,
 )
-from sink_jobs import SCHEMA, rows
 from support.jobs.sink_files import context, facts, files_in, prepared
 
 

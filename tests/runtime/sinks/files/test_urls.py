@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.runtime.sinks import FileSink
 from holdfast.runtime.sinks.files.committables import FileCommittable
+from holdfast.runtime.sinks.testing.sink_jobs import SCHEMA
 from holdfast.storage import Invalid, Unavailable
-from sink_jobs import SCHEMA
 from support.jobs.sink_files import context, prepared
 from support.servers.fsspec_stand_ins import FakeFtp, stand_in_azure, stand_in_ftp, stand_in_sftp
 

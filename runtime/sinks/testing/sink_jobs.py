@@ -25,12 +25,32 @@ from holdfast.storage import (
     StateSnapshot,
 )
 
+__all__ = [
+    "CRASHES",
+    "MAX_PARALLELISM",
+    "SCHEMA",
+    "UID",
+    "Attempt",
+    "Begun",
+    "Driver",
+    "Step",
+    "crash_after_acknowledgement",
+    "crash_after_metadata",
+    "crash_after_notification",
+    "crash_after_prepare",
+    "crash_after_writing",
+    "crash_between_notifications",
+    "crash_in_prepare",
+    "rows",
+]
+
 UID = "out"
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 MAX_PARALLELISM = 128
 
 
 def rows(first: int, end: int, *, step: int = 1) -> pa.RecordBatch:
+    """Rows of these numbers."""
     numbers = list(range(first, end, step))
     return pa.record_batch([numbers, [f"row {number}" for number in numbers]], schema=SCHEMA)
 
@@ -46,7 +66,7 @@ class Driver:
         assert self.parts.setdefault(part, rows) == rows
 
 
-class Nowhere:
+class _Nowhere:
     """The output of an operator that has none."""
 
     def emit(self, batch: pa.RecordBatch) -> None:
@@ -127,7 +147,7 @@ class Attempt:
             restored=self.restored,
             first_checkpoint_id=self.next_id,
             clock=self.clock,
-            output=Nowhere(),
+            output=_Nowhere(),
             collector=self.driver,
         )
 
@@ -198,30 +218,36 @@ Step = Callable[[Attempt], None]
 
 
 def crash_after_writing(attempt: Attempt) -> None:
+    """Rows are written, and no checkpoint has begun."""
     attempt.feed(7)
 
 
 def crash_in_prepare(attempt: Attempt) -> None:
+    """One slot has prepared what it wrote, and no other."""
     attempt.feed(7)
     attempt.slots[0].prepare(attempt.next_id)
 
 
 def crash_after_prepare(attempt: Attempt) -> None:
+    """All have prepared, and said so to nobody."""
     attempt.feed(7)
     attempt.prepare()
 
 
 def crash_after_acknowledgement(attempt: Attempt) -> None:
+    """All is acknowledged, and the checkpoint not committed."""
     attempt.feed(7)
     attempt.begin()
 
 
 def crash_after_metadata(attempt: Attempt) -> None:
+    """The checkpoint is committed, and no slot has heard of it."""
     attempt.feed(7)
     attempt.commit(attempt.begin())
 
 
 def crash_between_notifications(attempt: Attempt) -> None:
+    """One slot has heard of it, and no other."""
     attempt.feed(7)
     begun = attempt.begin()
     attempt.commit(begun)
@@ -229,6 +255,7 @@ def crash_between_notifications(attempt: Attempt) -> None:
 
 
 def crash_after_notification(attempt: Attempt) -> None:
+    """All have committed what is theirs."""
     attempt.feed(7)
     attempt.checkpoint()
 

@@ -11,8 +11,19 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.sinks import TwoPhaseCommitSink
+from holdfast.runtime.sinks.testing.sink_jobs import (
+    CRASHES,
+    SCHEMA,
+    UID,
+    Attempt,
+    Begun,
+    Driver,
+    Step,
+    rows,
+)
 from holdfast.storage import HoldfastError, JobStorage, ManualClock, Unavailable, load_storage
-from sink_jobs import CRASHES, SCHEMA, UID, Attempt, Begun, Driver, Step, rows
+
+__all__ = ["SinkConformance", "Stage", "Story"]
 
 
 class Stage(ABC):
@@ -36,6 +47,7 @@ class Stage(ABC):
         """What is at the place and not seen."""
 
     def attempt(self, parallelism: int = 1, **options: Any) -> Attempt:
+        """The job begins anew, from its latest checkpoint, with a sink that was sent to it."""
         sink = pickle.loads(pickle.dumps(self.sink()))
         self.attempts.append(
             Attempt(sink, self.job, parallelism=parallelism, driver=self.driver, **options)
@@ -43,7 +55,7 @@ class Stage(ABC):
         return self.attempts[-1]
 
 
-class FlakySink(TwoPhaseCommitSink[Any]):
+class _FlakySink(TwoPhaseCommitSink[Any]):
     """A sink whose commits fail some times, before or after they took effect."""
 
     def __init__(self, inner: TwoPhaseCommitSink[Any], failures: int, *, late: bool) -> None:
@@ -73,7 +85,7 @@ class FlakySink(TwoPhaseCommitSink[Any]):
         raise Unavailable("the place is asleep", where="bed", found="snoring")
 
 
-class SinkSuite:
+class SinkConformance:
     """Subclass it, with a fixture `stage`."""
 
     @pytest.fixture(autouse=True)
@@ -241,7 +253,7 @@ class SinkSuite:
     @pytest.mark.parametrize("moment", ["before", "after"])
     def test_a_commit_is_tried_again_with_growing_pauses(self, stage: Stage, moment: str) -> None:
         clock = ManualClock()
-        sink = FlakySink(stage.sink(), 10, late=moment == "after")
+        sink = _FlakySink(stage.sink(), 10, late=moment == "after")
         attempt = Attempt(sink, stage.job, driver=stage.driver, clock=clock).open()
         attempt.feed(3)
         attempt.checkpoint()
@@ -251,7 +263,7 @@ class SinkSuite:
     def test_a_commit_that_fails_for_long_fails_the_attempt_and_can_be_restored(
         self, stage: Stage
     ) -> None:
-        sink = FlakySink(stage.sink(), 11, late=False)
+        sink = _FlakySink(stage.sink(), 11, late=False)
         attempt = Attempt(sink, stage.job, driver=stage.driver).open()
         attempt.feed(3)
         with pytest.raises(Unavailable) as caught:
