@@ -6,6 +6,7 @@ Also for libraries that raise Python's `OSError` in its place, mostly without a 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from holdfast.storage.errors import HoldfastError, Invalid, Unavailable
 
@@ -18,13 +19,20 @@ _WRONG_KINDS = (NotADirectoryError, IsADirectoryError, FileExistsError)
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-def translated(error: OSError, action: str, path: str) -> HoldfastError:
-    """The error of the house for what the operating system said, or a library in its place.
+def translated(
+    error: OSError,
+    action: str,
+    path: str,
+    *,
+    purpose: str = "checkpoints",
+    shown: Callable[[str], str] = str,
+) -> HoldfastError:
+    """The error of Holdfast for one of the operating system, or of a library in its place.
 
-    Libraries raise its kinds of error without a number.
+    Libraries raise its kinds of error without a number. `shown` masks secrets in their texts.
     """
     what = f"cannot {action}"
-    found = error.strerror or str(error)
+    found = shown(error.strerror or str(error)).partition("\n")[0] or type(error).__name__
     if error.errno in _FULL:
         return Unavailable(
             what, where=path, expected="room to write", found=found, fix="Free space, then retry"
@@ -35,7 +43,8 @@ def translated(error: OSError, action: str, path: str) -> HoldfastError:
             where=path,
             expected="permission",
             found=found,
-            fix="Give this user the right to read, write and link here, or choose another place",
+            fix="Give this user the right to read, write, link and move files here, or choose "
+            "another place",
         )
     if error.errno in _WRONG_PLACE or isinstance(error, _WRONG_KINDS):
         return Invalid(
@@ -45,6 +54,6 @@ def translated(error: OSError, action: str, path: str) -> HoldfastError:
             found=f"{found} ({error.filename})" if error.filename else found,
             fix="Look whether the path is right: it is the folder, and not a file in it"
             if action == "list"
-            else "Choose another place for checkpoints",
+            else f"Choose another place for {purpose}",
         )
     return Unavailable(what, where=path, found=found)

@@ -28,7 +28,7 @@ from holdfast.storage.names import check_name, is_legal
 from holdfast.storage.places.file_errors import translated
 from holdfast.storage.places.hidden_names import hidden_name, target_of
 
-__all__ = ["LocalObjects"]
+__all__ = ["LocalObjects", "make_directories", "sync_directory"]
 
 _MKDIR_ATTEMPTS = 100
 _PROBE = "probe"
@@ -53,7 +53,7 @@ class LocalObjects:
 
     def prepare(self) -> None:
         try:
-            self._make_directories(self._root)
+            make_directories(self._root)
             while not self._can_link():
                 pass  # somebody else cleared the probe away
         except OSError as error:
@@ -139,7 +139,7 @@ class LocalObjects:
                 if attempt == _MKDIR_ATTEMPTS - 1:
                     raise
                 with suppress(FileNotFoundError):  # it is being deleted at this moment: once more
-                    self._make_directories(os.path.dirname(hidden))
+                    make_directories(os.path.dirname(hidden))
         raise AssertionError("the last attempt returns or raises")
 
     def sync_names(self, path: str) -> None:
@@ -150,7 +150,7 @@ class LocalObjects:
         """
         folder = os.path.dirname(path)
         while True:
-            _sync_directory(folder)
+            sync_directory(folder)
             if len(folder) <= len(self._root):
                 return
             folder = os.path.dirname(folder)
@@ -183,19 +183,6 @@ class LocalObjects:
                         os.unlink(os.path.join(self._root, left))
         return True
 
-    def _make_directories(self, directory: str) -> None:
-        """Make the directory durable too: every new one's parent is synced."""
-        missing = []
-        while directory and not os.path.isdir(directory):
-            missing.append(directory)
-            directory = os.path.dirname(directory)
-        for path in reversed(missing):
-            with suppress(FileExistsError):
-                os.mkdir(path)
-            if not os.path.isdir(path) and os.path.lexists(path):
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-            _sync_directory(os.path.dirname(path) or ".")
-
     def _prune(self, folder: str) -> None:
         """Remove directories that have become empty, up to the root, and make that durable.
 
@@ -208,7 +195,7 @@ class LocalObjects:
                 break
             folder = os.path.dirname(folder)
         with suppress(FileNotFoundError):  # somebody else has removed it, and syncs what is above
-            _sync_directory(folder)
+            sync_directory(folder)
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """All files whose directory can hold the prefix, in order of name, hidden ones too.
@@ -333,7 +320,21 @@ def _read_fully(descriptor: int, offset: int, wanted: int) -> bytes:
     return b"".join(pieces)
 
 
-def _sync_directory(path: str) -> None:
+def make_directories(directory: str) -> None:
+    """Make the directory, and make it durable: the parent of every new one is synced."""
+    missing = []
+    while directory and not os.path.isdir(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    for path in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        if not os.path.isdir(path) and os.path.lexists(path):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        sync_directory(os.path.dirname(path) or ".")
+
+
+def sync_directory(path: str) -> None:
     """Make the names in a directory survive the loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

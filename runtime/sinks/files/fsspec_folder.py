@@ -14,13 +14,12 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
-import fsspec
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from holdfast.runtime.sinks.files.output_folder import HiddenFile, OutputFolder, translating
 from holdfast.storage import Invalid
 from holdfast.storage.distribution import install_line
-from holdfast.storage.places.fsspec.urls import FsspecAddress, without_password
+from holdfast.storage.places.fsspec.urls import FsspecAddress, file_system_class, without_password
 
 __all__ = ["FsspecOutputFolder"]
 
@@ -137,18 +136,5 @@ def _class_of(scheme: str, shown_url: str) -> type[AbstractFileSystem]:
             found=f"no package {package}",
             fix=install_line(extra),
         )
-    try:
-        kind: type[AbstractFileSystem] = fsspec.get_filesystem_class(scheme)
-    except ValueError:
-        raise Invalid(
-            f"no file system is known for URLs of scheme {scheme!r}",
-            where=shown_url,
-            expected="file, memory, hdfs, s3, or another scheme of fsspec",
-        ) from None
-    except ImportError as error:
-        raise Invalid(
-            f"a package that {scheme} URLs need is not installed",
-            where=shown_url,
-            fix=str(error),
-        ) from error
+    kind: type[AbstractFileSystem] = file_system_class(scheme, shown_url, kind="file system")
     return kind

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.runtime.sinks.files.output_folder import HiddenFile, OutputFolder
+from holdfast.storage.places.local import make_directories, sync_directory
 
 __all__ = ["LocalOutputFolder"]
 
@@ -25,7 +26,7 @@ class LocalOutputFolder(OutputFolder):
 
     def create(self, hidden: str) -> HiddenFile:
         path = self.path(hidden)
-        _make_directories(os.path.dirname(path))
+        make_directories(os.path.dirname(path))
         return _LocalFile(path)
 
     def size_bytes(self, name: str) -> int | None:
@@ -39,7 +40,7 @@ class LocalOutputFolder(OutputFolder):
 
     def make_durable(self, finals: Sequence[str]) -> None:
         for folder in sorted({os.path.dirname(self.path(final)) for final in finals}):
-            _sync_directory(folder)
+            sync_directory(folder)
 
     def remove(self, hidden: str) -> None:
         with suppress(FileNotFoundError):
@@ -60,7 +61,7 @@ class _LocalFile(HiddenFile):
         with self._file as file:
             file.flush()
             os.fsync(file.fileno())
-        _sync_directory(os.path.dirname(self.where))
+        sync_directory(os.path.dirname(self.where))
         return self._written
 
     def discard(self) -> None:
@@ -68,27 +69,3 @@ class _LocalFile(HiddenFile):
             self._file.close()
         with suppress(FileNotFoundError):
             os.unlink(self.where)
-
-
-def _make_directories(directory: str) -> None:
-    """Make the directory, and each new one durable: its parent is synced."""
-    missing = []
-    while not os.path.isdir(directory):
-        missing.append(directory)
-        directory = os.path.dirname(directory)
-    for path in reversed(missing):
-        try:
-            os.mkdir(path)
-        except FileExistsError:
-            if not os.path.isdir(path):
-                raise
-        _sync_directory(os.path.dirname(path))
-
-
-def _sync_directory(path: str) -> None:
-    """Make the names in a directory survive the loss of power."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

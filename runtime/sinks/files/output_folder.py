@@ -7,7 +7,6 @@ written under a hidden name, and moved to a final one as a whole.
 
 from __future__ import annotations
 
-import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -18,15 +17,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from holdfast.storage import HoldfastError, Invalid, Unavailable
+from holdfast.storage.places.file_errors import translated
 from holdfast.storage.places.fsspec.urls import without_password
 
 __all__ = ["HIDDEN_FOLDER", "HiddenFile", "OutputFolder", "local_path", "translating"]
 
 HIDDEN_FOLDER = "_holdfast"
-
-_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_WRONG_PLACE = {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL}
-_WRONG_KINDS = (NotADirectoryError, IsADirectoryError, FileExistsError)
 
 
 class HiddenFile(ABC):
@@ -140,7 +136,7 @@ def translating(
     except HoldfastError:
         raise
     except OSError as error:
-        raise _translated(error, action, where, shown) from error
+        raise translated(error, action, where, purpose="the output", shown=shown) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         first_line = shown(str(error)).partition("\n")[0]
         raise Invalid(f"cannot {action}", where=where, found=first_line) from error
@@ -149,33 +145,6 @@ def translating(
         raise Unavailable(
             f"cannot {action}", where=where, found=f"{type(error).__name__}: {first_line}"
         ) from error
-
-
-def _translated(
-    error: OSError, action: str, where: str, shown: Callable[[str], str]
-) -> HoldfastError:
-    found = shown(error.strerror or str(error)).partition("\n")[0]
-    if error.errno in _NOT_ALLOWED or isinstance(error, PermissionError):
-        return Invalid(
-            f"cannot {action}",
-            where=where,
-            expected="permission",
-            found=found,
-            fix="Give this user the right to read, write and move files here",
-        )
-    if error.errno in _WRONG_PLACE or isinstance(error, _WRONG_KINDS):
-        return Invalid(
-            f"cannot {action}",
-            where=where,
-            expected="a directory that can be written to",
-            found=f"{found} ({error.filename})" if error.filename else found,
-            fix="Choose another place for the output",
-        )
-    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        return Unavailable(
-            f"cannot {action}", where=where, expected="room to write", found=found, fix="Free space"
-        )
-    return Unavailable(f"cannot {action}", where=where, found=found or type(error).__name__)
 
 
 def local_path(url: str) -> str | None:

@@ -18,8 +18,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-import fsspec
-
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.storage.interface import (
@@ -33,7 +31,11 @@ from holdfast.storage.interface import (
 )
 from holdfast.storage.names import check_name, is_legal
 from holdfast.storage.places.file_errors import translated
-from holdfast.storage.places.fsspec.urls import FsspecAddress, without_password
+from holdfast.storage.places.fsspec.urls import (
+    FsspecAddress,
+    file_system_class,
+    without_password,
+)
 from holdfast.storage.places.hidden_names import hidden_name, target_of
 
 __all__ = ["FsspecObjects"]
@@ -203,22 +205,7 @@ class FsspecObjects:
                 where=self._shown_url,
                 fix=f"Use that one: storage={self._shown_url!r}, or load_storage with this URL",
             )
-        try:
-            if not self._scheme:
-                raise ValueError  # fsspec takes it for a path of this machine
-            return fsspec.get_filesystem_class(self._scheme)
-        except ValueError:
-            raise Invalid(
-                f"no storage is known for URLs of scheme {self._scheme!r}",
-                where=self._shown_url,
-                expected="file, memory, hdfs, s3, or a scheme of fsspec or of a plug-in",
-            ) from None
-        except ImportError as error:
-            raise Invalid(
-                f"a package that {self._scheme} URLs need is not installed",
-                where=self._shown_url,
-                fix=str(error),
-            ) from error
+        return file_system_class(self._scheme, self._shown_url, kind="storage")
 
     @property
     def _files(self) -> Any:

@@ -14,7 +14,7 @@ import fsspec
 from holdfast.storage.errors import Invalid
 from holdfast.storage.places.undying_clients import never_freed
 
-__all__ = ["FsspecAddress", "without_password"]
+__all__ = ["FsspecAddress", "file_system_class", "without_password"]
 
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +48,30 @@ def without_password(url: str) -> str:
     shown = _USER.sub(lambda user: user[0].partition(":")[0], shown)
     # A slash in a password ends what is the server's name for all others: so no port is there.
     return _NO_PORT.sub(lambda found: f"{found['user']}@", shown)
+
+
+def file_system_class(scheme: str, shown_url: str, *, kind: str) -> Any:
+    """The class of fsspec for URLs of a scheme. `kind` is what the caller looks for.
+
+    Raises:
+        Invalid: there is none, or its package is not installed.
+    """
+    try:
+        if not scheme:
+            raise ValueError  # fsspec takes it for a path of this machine
+        return fsspec.get_filesystem_class(scheme)
+    except ValueError:
+        raise Invalid(
+            f"no {kind} is known for URLs of scheme {scheme!r}",
+            where=shown_url,
+            expected="file, memory, hdfs, s3, or a scheme of fsspec or of a plug-in",
+        ) from None
+    except ImportError as error:
+        raise Invalid(
+            f"a package that {scheme} URLs need is not installed",
+            where=shown_url,
+            fix=str(error),
+        ) from error
 
 
 class FsspecAddress:

@@ -110,7 +110,7 @@ def test_a_directory_without_permission_is_refused() -> None:
     )
     assert ran.stderr == ""
     refused = (
-        "Permission denied | Give this user the right to read, write and link here, "
+        "Permission denied | Give this user the right to read, write, link and move files here, "
         "or choose another place"
     )
     assert ran.stdout.splitlines() == [refused, refused, "[]"]

@@ -307,7 +307,7 @@ def test_a_full_disk_shows_nothing_and_can_be_tried_again(
     assert caught.value.where == f"{tmp_path}/{hidden}"
     assert caught.value.expected == "room to write"
     assert caught.value.found == "File too large"
-    assert caught.value.fix == "Free space"
+    assert caught.value.fix == "Free space, then retry"
     writer.close()
     assert files_in(tmp_path) == []
 
