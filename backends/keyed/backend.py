@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from holdfast.backends.keyed.current_key import NoKey, OperatorKeys
 from holdfast.backends.keyed.other_backends import OpenStore, OtherStores
-from holdfast.backends.keyed.undeclared_state import Carried
+from holdfast.backends.keyed.undeclared_state import UndeclaredState
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.snapshots.file_restores import FilesRestored, restore_files
@@ -134,7 +134,7 @@ class KeyedStateBackend(OwnedByOneThread):
         self._timer_namespaces: dict[str, Any] = {}
         self._timer_specs: list[TableSpec] = []
         self.store = make_store()
-        self._carried = Carried(self.store, self._where)
+        self._undeclared = UndeclaredState(self.store, self._where)
         self._others = OtherStores(uid, key_groups, max_parallelism, opening.open_store)
         try:
             self._restored = Restoration(opening.restore, self._take_in(restored, opening))
@@ -379,7 +379,7 @@ class KeyedStateBackend(OwnedByOneThread):
 
     def _take_in(self, restored: Restored, opening: Opening) -> Mapping[str, Handle]:
         """Take over what the snapshots have; answers the handles of files that go on here."""
-        self._carried.add_tables(restored.tables)
+        self._undeclared.add_tables(restored.tables)
         found = FilesRestored()
         if restored.files and opening.storage is not None:
             format_here = self.store.files and self.store.files.format
@@ -387,9 +387,9 @@ class KeyedStateBackend(OwnedByOneThread):
             others = [each for each in restored.files if each.attributes.format != format_here]
             with restoring(self._where):
                 found = restore_files(own, self.store, opening.storage)
-                self._carried.add_tables(self._others.restore(others, opening.storage))
-        self._carried.add_tables(found.tables)
-        self._carried.add_changes(restored.changes)
+                self._undeclared.add_tables(self._others.restore(others, opening.storage))
+        self._undeclared.add_tables(found.tables)
+        self._undeclared.add_changes(restored.changes)
         return found.handles
 
     def _request(
@@ -406,13 +406,13 @@ class KeyedStateBackend(OwnedByOneThread):
             content=self._content,
             infos=self._infos,
             keys=self._keys.description,
-            changed=self._carried.changed,
+            changed=self._undeclared.changed,
             compression=compression,
             form=form,
         )
 
     def _content(self) -> SnapshotContent:
-        pending = self._carried.hold(self._keys.description)
+        pending = self._undeclared.hold(self._keys.description)
         return SnapshotContent(self._tables_now(), pending)
 
     def _infos(self) -> Mapping[str, TableInfo]:
@@ -428,7 +428,7 @@ class KeyedStateBackend(OwnedByOneThread):
             keep_from = oldest_alive_ms(ttl, now_ms) if ttl and ttl.cleanup_in_snapshot else None
             tables.append(FrozenTable(each.spec, info_of(each.spec, each.shape.kind), keep_from))
         tables += [FrozenTable(spec, info_of(spec, "timers")) for spec in self._timer_specs]
-        tables += [FrozenTable(spec, info) for spec, info in self._carried.in_store()]
+        tables += [FrozenTable(spec, info) for spec, info in self._undeclared.in_store()]
         return tables
 
     def _filled(
@@ -440,4 +440,4 @@ class KeyedStateBackend(OwnedByOneThread):
     ) -> _Filled:
         """What `make` answers, with what the snapshots have under these names."""
         loader = Loader(spec, kind, self._where, self._allow_pickle, self._clock.now_ms())
-        return self._carried.fill(loader, names, make)
+        return self._undeclared.fill(loader, names, make)

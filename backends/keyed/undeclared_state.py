@@ -21,7 +21,7 @@ from holdfast.backends.snapshots.file_restores import PendingInStore, take_in
 from holdfast.backends.snapshots.logs import PendingChanges
 from holdfast.backends.snapshots.migration import Loader
 from holdfast.backends.snapshots.neutral import TableInfo
-from holdfast.backends.snapshots.raw_tables import written_spec
+from holdfast.backends.snapshots.raw_tables import raw_spec
 from holdfast.backends.snapshots.restore_errors import restoring
 from holdfast.backends.snapshots.restores import PendingOutside, PendingTable
 from holdfast.backends.tables.contract import ListTable, Table, TableSpec, TableStore
@@ -29,12 +29,12 @@ from holdfast.backends.tables.timer_queues import TimerQueue
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.storage import HoldfastError, Unavailable
 
-__all__ = ["Carried"]
+__all__ = ["UndeclaredState"]
 
 _Filled = TypeVar("_Filled", Table, TimerQueue)
 
 
-class Carried:
+class UndeclaredState:
     """What the snapshots have and nobody has asked for yet. Belongs to the owner's thread.
 
     `changed` counts what was asked for and is in the store otherwise than the snapshots have it:
@@ -202,7 +202,7 @@ class Carried:
         try:
             for info in (*(each.info for each in before), *(each.info for each in changes)):
                 if not any(one.info.is_alike(info) for one in kept):
-                    spec = written_spec(f"_replayed/{self._replayed}/{name}", info, keys)
+                    spec = raw_spec(f"_replayed/{self._replayed}/{name}", info, keys)
                     self._replayed += 1
                     kept.append(PendingInStore(info, spec, self._store))
             for pending in before:

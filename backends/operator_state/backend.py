@@ -19,7 +19,7 @@ from holdfast.backends.operator_state.forms import OperatorForm
 from holdfast.backends.operator_state.redistribution import Mode
 from holdfast.backends.operator_state.restores import PendingState, read_operator_snapshots
 from holdfast.backends.operator_state.snapshots import (
-    OperatorPlace,
+    OperatorSlot,
     OperatorTable,
     write_operator_snapshot,
 )
@@ -64,7 +64,7 @@ class OperatorStateBackend(OwnedByOneThread):
     """
 
     def __init__(
-        self, place: OperatorPlace, pending: dict[str, PendingState], *, allow_pickle: bool
+        self, place: OperatorSlot, pending: dict[str, PendingState], *, allow_pickle: bool
     ) -> None:
         super().__init__(str(place))
         self._place = place
@@ -95,7 +95,7 @@ class OperatorStateBackend(OwnedByOneThread):
                 those of all slots.
             Corrupt: what the snapshots say of themselves is damaged.
         """
-        place = OperatorPlace(uid, slot, parallelism)
+        place = OperatorSlot(uid, slot, parallelism)
         pending = read_operator_snapshots(restore, storage, place)
         return cls(place, pending, allow_pickle=allow_pickle)
 
@@ -150,7 +150,7 @@ class OperatorStateBackend(OwnedByOneThread):
         for pending in self._pending.values():
             pending.hold()
         frozen = [each.frozen() for each in self._states.values()]
-        carried = [table for each in self._pending.values() for table in each.carried()]
+        carried = [table for each in self._pending.values() for table in each.passed_on()]
 
         def write_canonical(future: SnapshotFuture) -> StateSnapshot:
             states = [
@@ -166,7 +166,7 @@ class OperatorStateBackend(OwnedByOneThread):
                 return write_operator_snapshot(writer, self._place, [*tables, *carried], future)
 
         writes = write_canonical if form is SnapshotForm.CANONICAL else write
-        return self._worker.submit(writes, is_aside=form is not SnapshotForm.OWN)
+        return self._worker.submit(writes, is_savepoint=form is not SnapshotForm.OWN)
 
     def metrics(self) -> StateMetrics:
         """How many entries each state has: elements of a list, or entries of a map.

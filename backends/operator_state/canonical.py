@@ -17,8 +17,8 @@ from holdfast.backends.arrow.rows import TYPES, RowForm, TypedTable
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.operator_state.snapshots import (
     OPERATOR_PARQUET_KIND,
-    OperatorPlace,
     OperatorSegment,
+    OperatorSlot,
     OperatorTable,
     operator_snapshot,
 )
@@ -41,7 +41,7 @@ class CanonicalState:
 
 
 def write_canonical_states(
-    place: OperatorPlace,
+    place: OperatorSlot,
     states: Sequence[CanonicalState],
     begin: tuple[SnapshotTarget, int],
     future: SnapshotFuture,

@@ -20,7 +20,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Extent", "Mode", "Piece", "Rescale", "Share", "Written", "deal", "shares_of"]
+__all__ = [
+    "Extent",
+    "Mode",
+    "Rescale",
+    "Share",
+    "SlotElements",
+    "StateOfSlots",
+    "deal",
+    "shares_of",
+]
 
 
 class Mode(StrEnum):
@@ -32,7 +41,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SlotElements:
     """A number of elements, in order, that one of the old slots wrote."""
 
     slot: int
@@ -40,11 +49,11 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StateOfSlots:
     """A state as all old slots wrote it, in order of slot; a slot may have written none or more."""
 
     mode: Mode
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SlotElements, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +89,10 @@ class Share:
     """
 
     loaded: tuple[Extent, ...]
-    carried: tuple[Extent, ...]
+    passed_on: tuple[Extent, ...]
 
 
-def shares_of(written: Mapping[str, Written], rescale: Rescale) -> dict[str, Share]:
+def shares_of(written: Mapping[str, StateOfSlots], rescale: Rescale) -> dict[str, Share]:
     """What the slot gets of each state, by name."""
     shares = {}
     dealt = dict.fromkeys(Mode, 0)
@@ -95,7 +104,7 @@ def shares_of(written: Mapping[str, Written], rescale: Rescale) -> dict[str, Sha
     return shares
 
 
-def _share(state: Written, rescale: Rescale, dealt: int) -> Share:
+def _share(state: StateOfSlots, rescale: Rescale, dealt: int) -> Share:
     pieces = state.pieces
     if state.mode is Mode.BROADCAST:
         copy = _whole(pieces, _copy_for(pieces, rescale))
@@ -122,7 +131,7 @@ def deal(total: int, parallelism: int, *, slot: int, dealt: int) -> range:
     return range(first, first + length + (turn < left_over))
 
 
-def _copy_for(pieces: Sequence[Piece], rescale: Rescale) -> int:
+def _copy_for(pieces: Sequence[SlotElements], rescale: Rescale) -> int:
     """The old slot whose copy the slot takes: its own, or one of those that have a copy."""
     holders = sorted({piece.slot for piece in pieces})
     if rescale.is_none or not holders:
@@ -130,7 +139,7 @@ def _copy_for(pieces: Sequence[Piece], rescale: Rescale) -> int:
     return holders[rescale.slot % len(holders)]
 
 
-def _whole(pieces: Sequence[Piece], slot: int | None) -> tuple[Extent, ...]:
+def _whole(pieces: Sequence[SlotElements], slot: int | None) -> tuple[Extent, ...]:
     """All pieces of one old slot, or of all; also empty ones, since an empty map is a copy, too."""
     return tuple(
         Extent(number, 0, piece.elements)
@@ -139,7 +148,7 @@ def _whole(pieces: Sequence[Piece], slot: int | None) -> tuple[Extent, ...]:
     )
 
 
-def _extents(pieces: Sequence[Piece], run: range) -> tuple[Extent, ...]:
+def _extents(pieces: Sequence[SlotElements], run: range) -> tuple[Extent, ...]:
     """Where the elements of a run are, when the pieces lie one after the other."""
     extents = []
     start = 0

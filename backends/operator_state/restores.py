@@ -18,10 +18,10 @@ from holdfast.backends.operator_state.canonical import typed_state
 from holdfast.backends.operator_state.redistribution import (
     Extent,
     Mode,
-    Piece,
     Rescale,
     Share,
-    Written,
+    SlotElements,
+    StateOfSlots,
     shares_of,
 )
 from holdfast.backends.operator_state.snapshots import (
@@ -29,7 +29,7 @@ from holdfast.backends.operator_state.snapshots import (
     OPERATOR_KINDS,
     OPERATOR_PARQUET_KIND,
     OperatorAttributes,
-    OperatorPlace,
+    OperatorSlot,
     OperatorTable,
 )
 from holdfast.backends.snapshots.neutral import not_as_described, read_attributes
@@ -48,7 +48,7 @@ class PendingPiece:
     slot: int
     handles: dict[str, Handle]
     storage: StateFolder
-    place: OperatorPlace
+    place: OperatorSlot
     is_canonical: bool = False
     held: tuple[int, list[Block]] | None = None
     """The number of the first element that is held, and the blocks from there."""
@@ -119,9 +119,9 @@ class PendingState:
         """What the slot has of the state, piece by piece; raises as `PendingPiece.blocks` does."""
         return ((piece, piece.blocks(first, end)) for piece, first, end in self._of_loaded())
 
-    def carried(self) -> Iterator[tuple[OperatorTable, Iterator[Block]]]:
+    def passed_on(self) -> Iterator[tuple[OperatorTable, Iterator[Block]]]:
         """What the slot writes while nobody asks for the state, as few tables as can be."""
-        for table, extents in groupby(self.share.carried, self._types):
+        for table, extents in groupby(self.share.passed_on, self._types):
             yield table, self._blocks(list(extents))
 
     def hold(self) -> None:
@@ -159,7 +159,7 @@ def of_all_slots(parts: Sequence[StateSnapshot]) -> Sequence[StateSnapshot]:
 
 
 def read_operator_snapshots(
-    snapshots: Sequence[StateSnapshot], storage: StateFolder | None, place: OperatorPlace
+    snapshots: Sequence[StateSnapshot], storage: StateFolder | None, place: OperatorSlot
 ) -> dict[str, PendingState]:
     """What is this slot's in the snapshots of all old slots; no state is read from storage yet.
 
@@ -199,7 +199,7 @@ def read_operator_snapshots(
     }
 
 
-def _attributes(snapshot: StateSnapshot, place: OperatorPlace) -> OperatorAttributes:
+def _attributes(snapshot: StateSnapshot, place: OperatorSlot) -> OperatorAttributes:
     kinds = dict.fromkeys(OPERATOR_KINDS, OperatorAttributes)
     attributes = read_attributes(snapshot, kinds, str(place))
     if attributes.uid != place.uid:
@@ -212,14 +212,14 @@ def _attributes(snapshot: StateSnapshot, place: OperatorPlace) -> OperatorAttrib
     return attributes
 
 
-def _slot_of(snapshot: StateSnapshot, place: OperatorPlace) -> int:
+def _slot_of(snapshot: StateSnapshot, place: OperatorSlot) -> int:
     if snapshot.slot is None:
         raise Corrupt(f"a snapshot for {place} does not say of which slot it is")
     return snapshot.slot
 
 
 def _old_parallelism(
-    found: Sequence[tuple[StateSnapshot, OperatorAttributes]], place: OperatorPlace
+    found: Sequence[tuple[StateSnapshot, OperatorAttributes]], place: OperatorSlot
 ) -> int:
     """How many slots there were.
 
@@ -237,7 +237,7 @@ def _old_parallelism(
     return parallelisms[0]
 
 
-def _written(name: str, pieces: Sequence[PendingPiece], place: OperatorPlace) -> Written:
+def _written(name: str, pieces: Sequence[PendingPiece], place: OperatorSlot) -> StateOfSlots:
     mode = pieces[0].table.mode
     for piece in pieces:
         if piece.table.mode is not mode:
@@ -246,7 +246,9 @@ def _written(name: str, pieces: Sequence[PendingPiece], place: OperatorPlace) ->
                 expected=f"{mode}, as in slot {pieces[0].slot}",
                 found=f"{piece.table.mode} in slot {piece.slot}",
             )
-    return Written(mode, tuple(Piece(piece.slot, piece.table.elements) for piece in pieces))
+    return StateOfSlots(
+        mode, tuple(SlotElements(piece.slot, piece.table.elements) for piece in pieces)
+    )
 
 
 def _cut(blocks: Iterable[Block], first: int, end: int) -> Iterator[Block]:

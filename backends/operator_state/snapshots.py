@@ -23,8 +23,8 @@ __all__ = [
     "OPERATOR_KINDS",
     "OPERATOR_PARQUET_KIND",
     "OperatorAttributes",
-    "OperatorPlace",
     "OperatorSegment",
+    "OperatorSlot",
     "OperatorTable",
     "operator_snapshot",
     "write_operator_snapshot",
@@ -43,7 +43,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorPlace:
+class OperatorSlot:
     """One slot of an operator, of as many as there are; slots count from 0."""
 
     uid: str
@@ -95,7 +95,7 @@ class OperatorAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 def write_operator_snapshot(
     writer: Segments,
-    place: OperatorPlace,
+    place: OperatorSlot,
     tables: Iterable[tuple[OperatorTable, Iterable[Block]]],
     future: SnapshotFuture,
 ) -> StateSnapshot:
@@ -118,7 +118,7 @@ def write_operator_snapshot(
 
 
 def operator_snapshot(
-    kind: str, place: OperatorPlace, handles: dict[str, Handle], states: Sequence[OperatorTable]
+    kind: str, place: OperatorSlot, handles: dict[str, Handle], states: Sequence[OperatorTable]
 ) -> StateSnapshot:
     """The snapshot of what was written."""
     attributes = OperatorAttributes(

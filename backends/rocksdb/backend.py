@@ -13,7 +13,7 @@ from holdfast.backends.byte_tables.tables import ByteTableStore
 from holdfast.backends.byte_tables.timers import TimerPages
 from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.rocksdb.database import told
+from holdfast.backends.rocksdb.database import translated_error
 from holdfast.backends.rocksdb.memory import SlotMemory, check_parts, memory_bytes
 from holdfast.backends.rocksdb.option_checks import check_options
 from holdfast.backends.rocksdb.options import PREDEFINED, rocks_options
@@ -100,7 +100,7 @@ class RocksDBStateBackend(StateBackend):
         except BaseException as error:
             directory.close()
             if isinstance(error, OSError):
-                raise told(error, f"directory {directory.path}") from error
+                raise translated_error(error, f"directory {directory.path}") from error
             raise
         return ByteTableStore(store, key_groups, max_parallelism, timers=_TIMERS[self.timers])
 

@@ -33,8 +33,8 @@ __all__ = [
     "is_at_end",
     "next_entries",
     "next_keys",
-    "told",
     "translated",
+    "translated_error",
 ]
 
 _DEFAULT_FAMILY = "default"
@@ -239,10 +239,10 @@ def translated(where: str, *, is_brought: bool = False) -> Iterator[None]:
     except HoldfastError:
         raise
     except Exception as error:
-        raise told(error, where, is_brought=is_brought) from error
+        raise translated_error(error, where, is_brought=is_brought) from error
 
 
-def told(error: Exception, where: str, *, is_brought: bool = False) -> HoldfastError:
+def translated_error(error: Exception, where: str, *, is_brought: bool = False) -> HoldfastError:
     """An error of the library as one of the house."""
     text = str(error)
     is_missing = is_brought and "No such file" in text

@@ -39,8 +39,8 @@ from holdfast.backends.rocksdb.database import (
     is_at_end,
     next_entries,
     next_keys,
-    told,
     translated,
+    translated_error,
 )
 from holdfast.backends.rocksdb.files import RocksFiles
 from holdfast.backends.rocksdb.memory import SlotMemory
@@ -132,7 +132,7 @@ class _RocksTable(ByteTable):
         try:
             found: bytes | None = self._rocks.get(key)
         except Exception as error:
-            raise told(error, self._where) from error
+            raise translated_error(error, self._where) from error
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -153,7 +153,7 @@ class _RocksTable(ByteTable):
             self._rocks.put(key, value)
             self._database.make_room(self.family)
         except Exception as error:
-            raise told(error, self._where) from error
+            raise translated_error(error, self._where) from error
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         if len(keys) >= WORTH_SORTING and not is_in_order(keys):

@@ -35,8 +35,8 @@ from holdfast.backends.snapshots.neutral import (
     SnapshotTarget,
     TableInfo,
 )
-from holdfast.backends.snapshots.parquet import Part, write_parts
-from holdfast.backends.snapshots.raw_tables import is_written
+from holdfast.backends.snapshots.parquet import ParquetPart, write_parts
+from holdfast.backends.snapshots.raw_tables import is_raw
 from holdfast.backends.tables.contract import TableSpec
 from holdfast.backends.values.codec import ValueCodec
 from holdfast.backends.values.type_descriptions import Schema
@@ -64,7 +64,7 @@ class CanonicalTable:
         cls, spec: TableSpec, info: TableInfo, blocks: Callable[[], Iterator[Block]]
     ) -> CanonicalTable:
         """One that the store has."""
-        return cls(info, blocks, None if is_written(spec) else spec.values)
+        return cls(info, blocks, None if is_raw(spec) else spec.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,9 @@ class CanonicalWriter:
             key_groups=(self.key_groups.first, self.key_groups.last),
         )
 
-    def _parts(self, table: CanonicalTable, others: int, future: SnapshotFuture) -> Iterator[Part]:
+    def _parts(
+        self, table: CanonicalTable, others: int, future: SnapshotFuture
+    ) -> Iterator[ParquetPart]:
         blocks = (block for block in table.blocks() if block.count)
         first = next(blocks, None)
         if first is None:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.snapshots.file_uploads import handle_name
 from holdfast.backends.snapshots.neutral import TableInfo
-from holdfast.backends.snapshots.raw_tables import is_readable, written_spec
+from holdfast.backends.snapshots.raw_tables import is_known_kind, raw_spec
 from holdfast.backends.snapshots.restores import FilesToRestore, PendingTable
 from holdfast.backends.snapshots.transfers import fetch_file, side_by_side
 from holdfast.backends.tables.contract import TableFiles, TableSpec, TableStore
@@ -81,7 +81,7 @@ def restore_files(
     if taken_over is not None:
         restored.handles = _files_of(snapshots[sources.index(taken_over)])
     for info, name in names.given:
-        spec = written_spec(name, info, _keys(snapshots))
+        spec = raw_spec(name, info, _keys(snapshots))
         store.table(spec)  # now, as it is refused if its keys are laid out in an unknown way
         pending = PendingInStore(info, spec, store)
         restored.tables.setdefault(info.name, []).append(pending)
@@ -101,9 +101,9 @@ def take_in(
         Unavailable: the storage did not answer, or there is no room on this machine.
     """
     info = msgspec.structs.replace(pending.info, segments=())
-    if store.files is None or keys is None or not is_readable(info):
+    if store.files is None or keys is None or not is_known_kind(info):
         return None
-    spec = written_spec(f"_taken-in/{number}/{info.name}", info, keys)
+    spec = raw_spec(f"_taken-in/{number}/{info.name}", info, keys)
     try:
         table = store.table(spec)
         for block in pending.blocks():

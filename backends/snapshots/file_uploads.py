@@ -16,10 +16,10 @@ from holdfast.storage import Handle
 
 __all__ = [
     "ConfirmedFiles",
+    "FileHandles",
     "FilesAttributes",
+    "FilesTarget",
     "KeptInfo",
-    "Upload",
-    "WrittenFiles",
     "handle_name",
     "write_files",
 ]
@@ -95,8 +95,8 @@ class ConfirmedFiles:
 
 
 def write_files(
-    files: Sequence[StoreFile], base: Mapping[str, Handle], upload: Upload
-) -> WrittenFiles:
+    files: Sequence[StoreFile], base: Mapping[str, Handle], upload: FilesTarget
+) -> FileHandles:
     """Write what `base` has not, answer where everything is.
 
     Small files and those that do not last go into the slot's own file, the others side by side,
@@ -119,11 +119,11 @@ def write_files(
     tasks = [partial(_write_shared, upload, file.path) for file in missing]
     sent = side_by_side(tasks, upload.check)
     lasting |= {file.name: handle for file, handle in zip(missing, sent, strict=True)}
-    return WrittenFiles(handles | lasting, lasting)
+    return FileHandles(handles | lasting, lasting)
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class FilesTarget:
     """Where the files of one snapshot go: `own` is the slot's file, `shared` begins one more."""
 
     own: Segments
@@ -132,13 +132,13 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFiles:
+class FileHandles:
     """The handles of all files of a snapshot, by file, and of those to build on later."""
 
     handles: Mapping[str, Handle]
     lasting: Mapping[str, Handle]
 
 
-def _write_shared(upload: Upload, path: Path, check: Check) -> Handle:
+def _write_shared(upload: FilesTarget, path: Path, check: Check) -> Handle:
     with upload.shared() as segments:
         return send_file(path, segments, check)

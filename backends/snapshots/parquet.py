@@ -27,7 +27,7 @@ from holdfast.backends.values.type_descriptions import are_alike
 from holdfast.storage import Corrupt, Handle, SegmentStream, StateFolder
 from holdfast.storage.errors import UNREADABLE
 
-__all__ = ["Part", "is_complete_part", "read_part", "read_part_columns", "write_parts"]
+__all__ = ["ParquetPart", "is_complete_part", "read_part", "read_part_columns", "write_parts"]
 
 _PART_BYTES = 64 * 1024 * 1024
 _ROW_GROUP_BYTES = 8 * 1024 * 1024
@@ -37,7 +37,7 @@ _ORDER = "key_group"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ParquetPart:
     """One file that was written: its rows, and the first and last key group if it has some."""
 
     handle: Handle
@@ -51,7 +51,7 @@ def write_parts(
     form: RowForm,
     blocks: Iterable[Block],
     future: SnapshotFuture,
-) -> Iterator[Part]:
+) -> Iterator[ParquetPart]:
     """Write the blocks of a table; `begin` begins the file of each number, from 0 on.
 
     Raises:
@@ -70,7 +70,7 @@ def write_parts(
                     part.add(batch)
                     if part.is_full:
                         break
-        yield Part(stream.handle, part.rows, part.first_group, part.last_group)
+        yield ParquetPart(stream.handle, part.rows, part.first_group, part.last_group)
         first = next(batches, None)
         number += 1
 

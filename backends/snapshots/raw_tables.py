@@ -18,7 +18,7 @@ from holdfast.backends.values.codec import ValueCodec
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.storage import Corrupt
 
-__all__ = ["is_readable", "is_written", "written_spec"]
+__all__ = ["is_known_kind", "is_raw", "raw_spec"]
 
 _KINDS: Mapping[str, StateKind] = {
     "value": StateKind.VALUE,
@@ -31,7 +31,7 @@ _KINDS: Mapping[str, StateKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _WrittenKeys:
+class _RawKeys:
     schema: Schema | None
     name: str
 
@@ -47,7 +47,7 @@ class _WrittenKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class _WrittenValues(ValueCodec[bytes]):
+class _RawValues(ValueCodec[bytes]):
     """Values that stay the bytes that were written."""
 
     schema: Schema
@@ -68,17 +68,17 @@ class _WrittenValues(ValueCodec[bytes]):
         return self.schema
 
 
-def is_readable(info: TableInfo) -> bool:
+def is_known_kind(info: TableInfo) -> bool:
     """Whether it is a table of a kind that there is."""
     return info.kind in _KINDS
 
 
-def is_written(spec: TableSpec) -> bool:
+def is_raw(spec: TableSpec) -> bool:
     """Whether it is that of a table as it was written, whose values nobody has looked at."""
-    return isinstance(spec.values, _WrittenValues)
+    return isinstance(spec.values, _RawValues)
 
 
-def written_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:
+def raw_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:
     """The spec of the table `name` as it was written, with keys of the operator's schema.
 
     Raises:
@@ -95,9 +95,9 @@ def written_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:
     return TableSpec(
         name=name,
         kind=kind,
-        key_type=_WrittenKeys(keys, info.name),
+        key_type=_RawKeys(keys, info.name),
         namespaces=None if info.namespaces is None else key_codec_described(info.namespaces),
         map_keys=None if info.map_keys is None else key_codec_described(info.map_keys),
-        values=_WrittenValues(info.values),
+        values=_RawValues(info.values),
         stamped=info.stamped,
     )

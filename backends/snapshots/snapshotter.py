@@ -19,8 +19,8 @@ from holdfast.backends.snapshots.canonical import CanonicalTable, CanonicalWrite
 from holdfast.backends.snapshots.file_uploads import (
     ConfirmedFiles,
     FilesAttributes,
+    FilesTarget,
     KeptInfo,
-    Upload,
     handle_name,
     write_files,
 )
@@ -109,7 +109,7 @@ class SnapshotRequest:
     """What the snapshot is to say of files that later ones may refer to; see `StateSnapshot`."""
 
     @property
-    def is_aside(self) -> bool:
+    def is_savepoint(self) -> bool:
         """Whether no checkpoint waits for it, nor for what is written before it."""
         return self.form is not SnapshotForm.OWN
 
@@ -217,7 +217,7 @@ class Snapshotter(Snapshots):
             self._store.settle(stop)
 
         writes = partial(write, request, content, frozen)
-        return self._worker.submit(writes, ended, is_aside=request.is_aside)
+        return self._worker.submit(writes, ended, is_savepoint=request.is_savepoint)
 
     def _begin_files(
         self,
@@ -235,7 +235,7 @@ class Snapshotter(Snapshots):
             there.frozen.release()
             self._store.settle(stop)
 
-        return self._worker.submit(write, ended, is_aside=request.is_aside)
+        return self._worker.submit(write, ended, is_savepoint=request.is_savepoint)
 
     def _write_entries(
         self,
@@ -293,7 +293,7 @@ class Snapshotter(Snapshots):
             shared = partial(
                 request.target.shared_segments, number, self._uid, compression=compression
             )
-            upload = Upload(writer, shared, future.check)
+            upload = FilesTarget(writer, shared, future.check)
             written = write_files(there.frozen.files, base, upload)
             future.check()
         if request.form is SnapshotForm.OWN:

@@ -34,7 +34,7 @@ class SnapshotWorker:
         write: Callable[[SnapshotFuture], StateSnapshot],
         ended: Callable[[Callable[[], bool]], None] | None = None,
         *,
-        is_aside: bool = False,
+        is_savepoint: bool = False,
     ) -> SnapshotFuture:
         """Leave `write` to the background; it asks its future whether it was given up.
 
@@ -43,11 +43,11 @@ class SnapshotWorker:
         another snapshot is waiting, or being written. None is written while `ended` runs.
         """
         future = SnapshotFuture()
-        if is_aside not in self._threads:
-            what = "savepoints" if is_aside else "snapshots"
-            self._threads[is_aside] = ThreadPoolExecutor(1, f"{what} of {self._uid}")
+        if is_savepoint not in self._threads:
+            what = "savepoints" if is_savepoint else "snapshots"
+            self._threads[is_savepoint] = ThreadPoolExecutor(1, f"{what} of {self._uid}")
         self._waiting.append(future)
-        self._threads[is_aside].submit(self._run, future, write, ended)
+        self._threads[is_savepoint].submit(self._run, future, write, ended)
         return future
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from holdfast.backends.operator_state.redistribution import Mode
 from holdfast.backends.operator_state.restores import of_all_slots, read_operator_snapshots
 from holdfast.backends.operator_state.snapshots import (
     OPERATOR_KINDS,
-    OperatorPlace,
+    OperatorSlot,
     write_operator_snapshot,
 )
 from holdfast.backends.snapshots.neutral import SnapshotFuture
@@ -61,9 +61,9 @@ class PartCopier:
         own = of_all_slots([part for part in parts if part.kind in OPERATOR_KINDS])
         written: list[StateSnapshot] = []
         for slot in range(parallelism if own else 0):
-            place = OperatorPlace(uid, slot, parallelism)
+            place = OperatorSlot(uid, slot, parallelism)
             states = read_operator_snapshots(own, self.source, place).values()
-            carried = [table for state in states for table in state.carried()]
+            carried = [table for state in states for table in state.passed_on()]
             if self.is_canonical:
                 listed = [
                     CanonicalState(table, blocks, whole=not may_lack_fields(table.values))

@@ -24,7 +24,7 @@ from holdfast.backends.arrow.rows import RowForm, TypedTable
 from holdfast.backends.arrow.values import may_lack_fields
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.interface import OpenBackend, usual_backend
-from holdfast.backends.keyed.undeclared_state import Carried
+from holdfast.backends.keyed.undeclared_state import UndeclaredState
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.operator_state.canonical import typed_state
 from holdfast.backends.operator_state.restores import (
@@ -35,7 +35,7 @@ from holdfast.backends.operator_state.restores import (
 from holdfast.backends.operator_state.snapshots import (
     OPERATOR_KINDS,
     OPERATOR_PARQUET_KIND,
-    OperatorPlace,
+    OperatorSlot,
     OperatorTable,
 )
 from holdfast.backends.snapshots.canonical import typed_table
@@ -260,7 +260,7 @@ class _OpenPart:
             max_parallelism=reader.description.max_parallelism,
         )
         self._closing = ExitStack()
-        self._carried: Carried | None = None
+        self._carried: UndeclaredState | None = None
 
     def blocks(self, table: KeyedTable) -> Iterator[Block]:
         pending = [each for each in self._pending(table.name) if each.info.is_alike(table.info)]
@@ -285,14 +285,14 @@ class _OpenPart:
         carried.replay(name, self._reader.description.keys)
         return carried.pending(name)
 
-    def _opened(self) -> Carried:
+    def _opened(self) -> UndeclaredState:
         """A store with the files, and with what a log changes, loaded into it."""
         restored, description = self._restored, self._reader.description
         name = restored.files[0].backend if restored.files else _REPLAYING
         backend = self._open_backend(name)
         store = backend.open_store(description.uid, self._wanted, description.max_parallelism)
         self._closing.callback(store.close)
-        carried = Carried(store, f"operator {description.uid!r}")
+        carried = UndeclaredState(store, f"operator {description.uid!r}")
         carried.add_tables(restored.tables)
         if restored.files:
             carried.add_tables(restore_files(restored.files, store, self._reader.folder).tables)
@@ -320,7 +320,7 @@ class OperatorReader:
             Invalid: a slot has two parts, or the parts contradict each other.
             Corrupt: a part lacks handles that its attributes name.
         """
-        place = OperatorPlace(self.uid, 0, 1)
+        place = OperatorSlot(self.uid, 0, 1)
         read_operator_snapshots(of_all_slots(self._own()), self.folder, place)
 
     def tables(self) -> tuple[UnkeyedTable, ...]:
@@ -349,7 +349,7 @@ class OperatorReader:
                     slot,
                     part.handles,
                     self.folder,
-                    OperatorPlace(self.uid, slot, parallelism),
+                    OperatorSlot(self.uid, slot, parallelism),
                     is_canonical=part.kind == OPERATOR_PARQUET_KIND,
                 )
                 yield from piece.blocks(0, its.elements)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.operator_state.canonical import CanonicalState, write_canonical_states
-from holdfast.backends.operator_state.snapshots import OperatorPlace, OperatorTable
+from holdfast.backends.operator_state.snapshots import OperatorSlot, OperatorTable
 from holdfast.backends.snapshots.neutral import (
     PARQUET_KIND,
     KeyedAttributes,
@@ -136,7 +136,7 @@ def write_unkeyed(
         states = [CanonicalState(table, blocks[slot], whole=True) for table, blocks in dealt]
         for table, its in kept:
             states.append(CanonicalState(its, _kept(operator, table.info, slot)))
-        place = OperatorPlace(operator.uid, slot, slots)
+        place = OperatorSlot(operator.uid, slot, slots)
         future = SnapshotFuture()
         parts.append(write_canonical_states(place, states, (target, checkpoint_id), future))
     return tuple(parts)

@@ -23,7 +23,7 @@ from holdfast.backends.snapshots.neutral import (
     SnapshotTarget,
     TableInfo,
 )
-from holdfast.backends.snapshots.raw_tables import written_spec
+from holdfast.backends.snapshots.raw_tables import raw_spec
 from holdfast.backends.snapshots.snapshotter import (
     FrozenTable,
     SnapshotContent,
@@ -106,7 +106,7 @@ class KeyedWriter:
         try:
             frozen = []
             for number, each in enumerate(tables):
-                spec = written_spec(f"_written/{number}/{each.info.name}", each.info, self.keys)
+                spec = raw_spec(f"_written/{number}/{each.info.name}", each.info, self.keys)
                 load_in_bulk(store.table(spec), each.blocks())
                 frozen.append(FrozenTable(spec, each.info))
             snapshots = Snapshotter(store, self.uid, self.key_groups, self.max_parallelism)
@@ -179,7 +179,7 @@ def check_holds(
     try:
         for number, info in enumerate(infos):
             try:
-                store.table(written_spec(f"_tried/{number}/{info.name}", info, keys))
+                store.table(raw_spec(f"_tried/{number}/{info.name}", info, keys))
             except Invalid as error:
                 raise Invalid(
                     f"the backend cannot hold state {info.name!r} of operator {uid!r}: "

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.backends.byte_tables.keys import order_of
-from holdfast.backends.snapshots.raw_tables import written_spec
+from holdfast.backends.snapshots.raw_tables import raw_spec
 from holdfast.savepoints.writing.keyed_writer import load_in_bulk
 from support.states.tried_backends import backend_named
 
@@ -48,7 +48,7 @@ def test_a_table_that_is_filled_at_once_has_all_rows(
         described = state._keys.description
     store = backend_named(name, quick_path).open_store("u", groups, 128)
     try:
-        spec = written_spec("loaded", tables[0].info, described)
+        spec = raw_spec("loaded", tables[0].info, described)
         load_in_bulk(store.table(spec), iter(blocks))
         frozen = store.freeze()
         found = list(frozen.blocks(spec, None))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from holdfast.backends.operator_state.redistribution import (
     Extent,
     Mode,
-    Piece,
     Rescale,
     Share,
-    Written,
+    SlotElements,
+    StateOfSlots,
     deal,
     shares_of,
 )
@@ -22,7 +22,7 @@ from holdfast.backends.operator_state.redistribution import (
 Element = tuple[int, int]
 """A piece, and the number of the element in it."""
 
-Case = tuple[dict[str, Written], int, int]
+Case = tuple[dict[str, StateOfSlots], int, int]
 """What was written, the number of slots then, and now."""
 
 parallelisms = st.integers(1, 7)
@@ -32,9 +32,9 @@ parallelisms = st.integers(1, 7)
 def cases(draw: st.DrawFn, *, same: bool = False) -> Case:
     old_parallelism = draw(parallelisms)
     pieces = st.lists(
-        st.builds(Piece, st.integers(0, old_parallelism - 1), st.integers(0, 9)), max_size=9
+        st.builds(SlotElements, st.integers(0, old_parallelism - 1), st.integers(0, 9)), max_size=9
     ).map(lambda drawn: tuple(sorted(drawn, key=lambda piece: piece.slot)))
-    states = st.builds(Written, st.sampled_from(Mode), pieces)
+    states = st.builds(StateOfSlots, st.sampled_from(Mode), pieces)
     written = draw(st.dictionaries(st.sampled_from("abcdef"), states, max_size=6))
     now = old_parallelism
     if not same:
@@ -46,7 +46,7 @@ def elements_of(extents: tuple[Extent, ...]) -> list[Element]:
     return [(each.piece, number) for each in extents for number in range(each.first, each.end)]
 
 
-def everything(state: Written) -> list[Element]:
+def everything(state: StateOfSlots) -> list[Element]:
     return [
         (index, number)
         for index, piece in enumerate(state.pieces)
@@ -55,7 +55,7 @@ def everything(state: Written) -> list[Element]:
 
 
 def by_slot(
-    written: Mapping[str, Written], old_parallelism: int, parallelism: int
+    written: Mapping[str, StateOfSlots], old_parallelism: int, parallelism: int
 ) -> list[dict[str, Share]]:
     return [
         shares_of(written, Rescale(old_parallelism, parallelism, slot))
@@ -101,7 +101,7 @@ def test_what_is_carried_is_a_partition(case: Case) -> None:
     written, _, _ = case
     slots = by_slot(*case)
     for name, state in written.items():
-        parts = [elements_of(shares[name].carried) for shares in slots]
+        parts = [elements_of(shares[name].passed_on) for shares in slots]
         if state.mode is not Mode.BROADCAST:
             assert Counter(each for part in parts for each in part) == Counter(everything(state))
 
@@ -113,7 +113,7 @@ def test_a_changed_number_of_slots_is_even(case: Case) -> None:
     for mode in (Mode.LIST, Mode.UNION_LIST):
         sums = [0] * parallelism
         for name in (name for name, state in written.items() if state.mode is mode):
-            lengths = [len(elements_of(shares[name].carried)) for shares in slots]
+            lengths = [len(elements_of(shares[name].passed_on)) for shares in slots]
             assert max(lengths) - min(lengths) <= 1
             sums = [one + another for one, another in zip(sums, lengths, strict=True)]
         assert max(sums) - min(sums) <= 1
@@ -127,9 +127,9 @@ def test_everything_carried_is_loaded(case: Case) -> None:
         for name, share in shares.items():
             if written[name].mode is Mode.UNION_LIST:
                 assert elements_of(share.loaded) == everything(written[name])
-                assert set(elements_of(share.carried)) <= set(elements_of(share.loaded))
+                assert set(elements_of(share.passed_on)) <= set(elements_of(share.loaded))
             else:
-                assert share.loaded == share.carried
+                assert share.loaded == share.passed_on
 
 
 @given(cases(same=True))
@@ -139,7 +139,7 @@ def test_at_the_same_parallelism_slots_keep_their_own(case: Case) -> None:
         for name, share in shares.items():
             pieces = written[name].pieces
             own = [each for each in everything(written[name]) if pieces[each[0]].slot == slot]
-            assert elements_of(share.carried) == own
+            assert elements_of(share.passed_on) == own
 
 
 @given(st.lists(st.integers(0, 20), max_size=6), parallelisms)
@@ -165,7 +165,7 @@ def copies() -> Iterator[tuple[list[int], int, int]]:
 def test_broadcast_copies_go_around(
     holders: list[int], old_parallelism: int, parallelism: int
 ) -> None:
-    written = {"b": Written(Mode.BROADCAST, tuple(Piece(slot, 2) for slot in holders))}
+    written = {"b": StateOfSlots(Mode.BROADCAST, tuple(SlotElements(slot, 2) for slot in holders))}
     taken = []
     for shares in by_slot(written, old_parallelism, parallelism):
         indexes = [extent.piece for extent in shares["b"].loaded]
@@ -180,17 +180,19 @@ def test_broadcast_copies_go_around(
 
 
 def test_an_empty_map_is_a_copy() -> None:
-    written = {"b": Written(Mode.BROADCAST, (Piece(0, 0), Piece(1, 0)))}
+    written = {"b": StateOfSlots(Mode.BROADCAST, (SlotElements(0, 0), SlotElements(1, 0)))}
     for shares in by_slot(written, 2, 3):
-        assert [(extent.first, extent.end) for extent in shares["b"].carried] == [(0, 0)]
+        assert [(extent.first, extent.end) for extent in shares["b"].passed_on] == [(0, 0)]
 
 
 @pytest.mark.parametrize("mode", [Mode.LIST, Mode.UNION_LIST])
 def test_every_small_number_of_elements(mode: Mode) -> None:
     for counts in product(range(4), repeat=3):
-        state = Written(mode, tuple(Piece(slot, count) for slot, count in enumerate(counts)))
+        state = StateOfSlots(
+            mode, tuple(SlotElements(slot, count) for slot, count in enumerate(counts))
+        )
         for parallelism in range(1, 6):
             parts = [
-                elements_of(each["s"].carried) for each in by_slot({"s": state}, 3, parallelism)
+                elements_of(each["s"].passed_on) for each in by_slot({"s": state}, 3, parallelism)
             ]
             assert [each for part in parts for each in part] == everything(state)

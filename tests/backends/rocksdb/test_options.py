@@ -12,7 +12,7 @@ from holdfast.backends import KeyGroupRange, ValueStateDescriptor, load_backend
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_group
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.backends.rocksdb.database import told
+from holdfast.backends.rocksdb.database import translated_error
 from holdfast.backends.rocksdb.memory import SlotMemory, memory_bytes
 from holdfast.backends.rocksdb.option_checks import _tried
 from holdfast.backends.rocksdb.options import PREDEFINED
@@ -198,7 +198,7 @@ def test_a_batch_is_looked_up_the_same_way_however_dense_it_is(
 def test_errors_say_whether_it_helps_to_try_again(
     text: str, kind: type[HoldfastError], *, is_brought: bool
 ) -> None:
-    assert type(told(Exception(text), "here", is_brought=is_brought)) is kind
+    assert type(translated_error(Exception(text), "here", is_brought=is_brought)) is kind
 
 
 def test_files_are_opened_with_other_options_unless_these_do_not_fit(tmp_path: Path) -> None:

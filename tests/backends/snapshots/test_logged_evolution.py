@@ -311,6 +311,6 @@ def test_whether_a_log_may_go_on_is_known(
         lambda log: log.add(1, 5),
     )
     with opened(backend, snapshot, job=job) as state:
-        assert state._carried.changed == 0
+        assert state._undeclared.changed == 0
         state.get_state(declared)
-        assert state._carried.changed == changed
+        assert state._undeclared.changed == changed

@@ -29,8 +29,8 @@ def test_savepoints_are_written_beside_checkpoints_and_each_kind_in_turn() -> No
 
         return write
 
-    first = worker.submit(slow, is_aside=True)
-    second = worker.submit(quick(2), is_aside=True)
+    first = worker.submit(slow, is_savepoint=True)
+    second = worker.submit(quick(2), is_savepoint=True)
     for number in (3, 4):
         worker.submit(quick(number)).result(30)
     assert not first.done()
@@ -52,7 +52,7 @@ def test_none_is_written_while_anything_follows_another_one() -> None:
 
     worker.submit(lambda _: SNAPSHOT, ended)
     assert follows.wait(30)
-    second = worker.submit(lambda _: SNAPSHOT, is_aside=True)
+    second = worker.submit(lambda _: SNAPSHOT, is_savepoint=True)
     with pytest.raises(TimeoutError):
         second.result(0.1)
     may_end.set()

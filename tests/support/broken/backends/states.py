@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from holdfast.backends import SnapshotFuture, StateDescriptor, Timer, TimerService
-from holdfast.backends.keyed.undeclared_state import Carried
+from holdfast.backends.keyed.undeclared_state import UndeclaredState
 from holdfast.backends.snapshots.neutral import FILES_KIND, SnapshotTarget
 from holdfast.backends.tables.contract import NO_NAMESPACE
 from holdfast.storage import Corrupt, Invalid
@@ -152,11 +152,11 @@ class WritesWhatWasAskedFor(Keyed):
     def snapshot(
         self, checkpoint_id: int, target: SnapshotTarget, **options: Any
     ) -> SnapshotFuture:
-        carried, self._carried = self._carried, Carried(self.store, self._where)
+        undeclared, self._undeclared = self._undeclared, UndeclaredState(self.store, self._where)
         try:
             return super().snapshot(checkpoint_id, target, **options)
         finally:
-            self._carried = carried
+            self._undeclared = undeclared
 
 
 @breaks("state_may_be_asked_for_late", says="state that was asked for bit by bit")
@@ -165,7 +165,7 @@ class ForgetsWhatItHasWritten(Keyed):
         self, checkpoint_id: int, target: SnapshotTarget, **options: Any
     ) -> SnapshotFuture:
         future = super().snapshot(checkpoint_id, target, **options)
-        self._carried = Carried(self.store, self._where)
+        self._undeclared = UndeclaredState(self.store, self._where)
         return future
 
 
@@ -181,7 +181,7 @@ class BeginsAnewIfItMust(Keyed):
         try:
             return super().get_state(descriptor, namespace_type=namespace_type)
         except Invalid:
-            self._carried._tables.pop(descriptor.name, None)
+            self._undeclared._tables.pop(descriptor.name, None)
             return super().get_state(descriptor, namespace_type=namespace_type)
 
 
@@ -192,7 +192,7 @@ class GivesUpAfterAFailure(Keyed):
         try:
             return super().get_state(descriptor, namespace_type=namespace_type)
         except (Corrupt, Invalid):
-            self._carried._tables.pop(descriptor.name, None)
+            self._undeclared._tables.pop(descriptor.name, None)
             raise
 
 
@@ -202,7 +202,7 @@ class DoesWithout(Keyed):
         try:
             return super().get_state(descriptor, namespace_type=namespace_type)
         except Corrupt:
-            self._carried._tables.pop(descriptor.name, None)
+            self._undeclared._tables.pop(descriptor.name, None)
             return super().get_state(descriptor, namespace_type=namespace_type)
 
 
