@@ -1,13 +1,13 @@
-"""Directories of ours on this machine's disks, and the end of those whose process has died.
+"""Holdfast's directories on local disks, and the removal of those whose process has died.
 
-    <base>/holdfast-state-<token>/       what a store keeps; the process holds a lock on it
-    <base>/holdfast-query-<token>/       likewise the log of a query; other kinds are other words
-    <base>/holdfast-copies-<user>/       what outlives its process: it has a marker in it
+    <base>/holdfast-state-<token>/       files of a store; the process holds a lock on it
+    <base>/holdfast-query-<token>/       the log of a query, likewise; other kinds have other words
+    <base>/holdfast-copies-<user>/       outlives its process; has a marker file in it
 
-The system lets go of the lock when the process ends, however it does. So a directory that nobody
-has locked belonged to a process that is dead, and whoever comes next removes it, of whatever kind
-it is; one that a live process uses is never touched. Programs that clean up old temporary files
-leave what is locked, too. All are for this user alone: they hold state.
+The operating system releases the lock when the process ends in any way. So an unlocked directory
+belonged to a dead process, and the next process that makes one removes it, of whatever kind it is;
+a directory of a live process is never touched. Programs that delete old temporary files skip locked
+ones, too. All directories have mode 0700, since they hold state.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class WorkingDirectory:
         *,
         kind: str = "state",
     ) -> None:
-        """Make one where files can be written; without bases it is where temporary files are.
+        """Make one where files can be written; without bases in the directory of temporary files.
 
-        `kind` is a word for what is in it, of small letters. Each base is taken the more often the
-        more room is on its disk: so stores that are made at the same time spread over the disks,
-        and a full one is left alone. Before that, what dead processes have left is removed from
-        all of them.
+        `kind` is a word in small letters for the content. A base is chosen at random, weighted by
+        the free space of its disk: so stores that are made at the same time spread over the disks,
+        and a full disk is avoided. Before that, directories of dead processes are removed from all
+        bases.
 
         Raises:
             Unavailable: no base can be written to; names them all.
@@ -81,14 +81,14 @@ class WorkingDirectory:
         ) from next(iter(failures.values()))
 
     def close(self) -> None:
-        """Remove the directory with all that is in it. A second time is nothing."""
+        """Remove the directory with its content. Later calls do nothing."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             _remove(self.path, lock)
 
 
 def _by_room(rooms: dict[Path, int], entropy: Entropy) -> Iterator[Path]:
-    """All of them, each drawn from those that are left, by the room that it has."""
+    """All bases in random order, weighted by their free space."""
     left = dict(rooms)
     while left:
         drawn = entropy.uniform(0, sum(left.values()))
@@ -99,13 +99,13 @@ def _by_room(rooms: dict[Path, int], entropy: Entropy) -> Iterator[Path]:
 
 
 def lasting_directory(base: str | PathLike[str], kind: str, entropy: Entropy) -> Path:
-    """The directory of a kind below a base, this user's own, that stays when the process ends.
+    """The user's own directory of a kind below a base, which stays when the process ends.
 
-    It is made if it is not there, and appears with its marker in it. What is deleted in it is ours
-    to delete: nobody else has a folder of this name by chance, and one without a marker is refused.
+    It is made if it does not exist, and appears together with its marker file. Only Holdfast's own
+    files are ever deleted: a directory of this name without the marker is refused.
 
     Raises:
-        Invalid: there is something of this name that is not ours; nothing was changed.
+        Invalid: something else has this name; nothing was changed.
         OSError: it cannot be made.
     """
     path = Path(base, f"holdfast-{kind}-{os.getuid()}")
@@ -118,7 +118,7 @@ def lasting_directory(base: str | PathLike[str], kind: str, entropy: Entropy) ->
         except OSError:
             if not os.path.lexists(path):
                 raise
-            _remove(fresh, os.dup(lock))  # another process was quicker
+            _remove(fresh, os.dup(lock))  # another process made it first
         finally:
             os.close(lock)
     found = path.lstat()
@@ -126,7 +126,7 @@ def lasting_directory(base: str | PathLike[str], kind: str, entropy: Entropy) ->
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
     if not is_ours or not marker.is_file() or marker.is_symlink():
         raise Invalid(
-            "a folder has the name of one of Holdfast's, and is not known to be one",
+            "a folder has the name of one of Holdfast's, but not its marker",
             where=str(path),
             expected=f"a directory of user {os.getuid()} with a file {_MARKER} in it",
             found="a folder without it" if is_ours else "a link, a file, or another user's",
@@ -143,7 +143,7 @@ def _made(base: Path, kind: str, entropy: Entropy) -> tuple[Path, int]:
         path.mkdir(mode=_OURS_ALONE)
         lock = _locked(path)
         if lock is not None:
-            break  # else somebody who removes what is dead was quicker to lock it
+            break  # else a process that removes dead directories locked it first
     try:
         _probe(path / "probe")
     except OSError:
@@ -153,7 +153,7 @@ def _made(base: Path, kind: str, entropy: Entropy) -> tuple[Path, int]:
 
 
 def _probe(path: Path) -> None:
-    """Write a file: a disk that is full has room for a directory."""
+    """Write a file: a full disk can still make a directory."""
     with path.open("wb", buffering=0) as file:
         data = memoryview(bytes(_PROBE_BYTES))
         while data:
@@ -165,7 +165,7 @@ def _probe(path: Path) -> None:
 def _locked(path: Path) -> int | None:
     """A descriptor that holds the lock of a directory.
 
-    None if another one holds it, or has held it and removed the directory meanwhile.
+    None if another process holds it, or held it and has removed the directory.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -185,9 +185,9 @@ def _locked(path: Path) -> int | None:
 
 
 def _remove_dead(base: Path) -> None:
-    """Remove the directories of processes that are gone. What cannot be removed stays.
+    """Remove directories of dead processes. What cannot be removed stays.
 
-    Only this user's: root could lock, and remove, what another user's process is about to lock.
+    Only this user's: root could lock and remove one that another user's process is about to lock.
     """
     for path in base.glob("holdfast-*"):
         if not _OURS.fullmatch(path.name):
@@ -199,6 +199,6 @@ def _remove_dead(base: Path) -> None:
 
 
 def _remove(path: Path, lock: int) -> None:
-    """Remove a directory, or what can be: it is unlocked then, so that the next one tries again."""
+    """Remove what can be removed of a directory, and unlock it: the next process tries again."""
     shutil.rmtree(path, ignore_errors=True)
     os.close(lock)

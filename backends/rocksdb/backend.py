@@ -35,12 +35,12 @@ class RocksDBStateBackend(StateBackend):
         a number of bytes, or text such as `512m` or `2g`. Writers wait rather than exceed it.
     write_buffer_ratio: which part of it is for write buffers.
     predefined: settings for a kind of disk: `default`, `spinning-disk` or `flash-ssd`.
-    options: any option of RocksDB by its name, such as `{"compression": "kZSTD"}`, and with its
-        words; they come after those of `predefined`.
+    options: any option of RocksDB by its name, such as `{"compression": "kZSTD"}`, with RocksDB's
+        own values; they override those of `predefined`.
     incremental: snapshots are the database's files, of which only new ones are written; otherwise
         all entries, in the form that any backend can be restored from.
-    statistics: RocksDB counts, so that metrics tell the hits and misses of its cache. A lookup of
-        one key takes up to a tenth longer; one of many keys, or a write, takes as long.
+    statistics: RocksDB keeps statistics, so that metrics show hits and misses of its cache. A
+        lookup of one key takes up to a tenth longer; one of many keys, or a write, does not.
     timers: with `rocksdb` timers are ordered keys of the database, of which a few are in memory;
         with `heap` an index of all of them is in memory, as with the hashmap backend.
     directories: absolute paths, where databases are kept, on one disk or several; by default where

@@ -1,6 +1,6 @@
 """One RocksDB database of a store: its column families, its writes, its checkpoints.
 
-What the library does not say, or gets wrong, is dealt with here and in the options.
+Gaps and bugs of the library are dealt with here and in `options.py`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = [
 _DEFAULT_FAMILY = "default"
 _FIXES = {
     "No space left": "Make room on the disk",
-    "No such file": "Restore a checkpoint, and let nobody else remove what is in this directory",
+    "No such file": "Restore a checkpoint, and keep other programs from deleting this directory",
     "Too many open files": "Raise the limit of the process (ulimit -n), or set max_open_files",
     "/LOCK": "End the process that uses the directory, or use another one",
 }
-"""What helps, by a word of RocksDB's."""
+"""What to do about an error, by words in RocksDB's message."""
 
 
 class Family:
@@ -55,7 +55,7 @@ class Family:
         self.table = table
         self.handle = handle
         self.room_waits = 0
-        """How often who wrote to it had to wait for room in memory."""
+        """How often a write to it had to wait for room in memory."""
         self.room_waited_s = 0.0
 
     def number(self, name: str) -> int:
@@ -81,13 +81,13 @@ class Family:
         self.table.flush()
 
     def close(self) -> bool:
-        """Let go of it. Whoever keeps its handle would keep the database open, and its files.
+        """Close it, and drop its handle: a kept handle keeps the database and its files open.
 
-        False if it may be open still, as where another thread compacts it: call it again then.
+        False if it may still be open, for example while another thread compacts it: call it again.
         """
         vars(self).pop("handle", None)
         is_closed = False
-        with suppress(Exception):  # of a full disk, say, or that it is dropped, or in use
+        with suppress(Exception):  # the disk is full, or the family is dropped or in use
             self.table.close()
             is_closed = True
         return is_closed
@@ -122,7 +122,7 @@ class RocksDatabase:
             names = [_DEFAULT_FAMILY]
             if is_there:
                 names = Rdict.list_cf(str(path), options.database)
-            # One that is there, and lacks its CURRENT, would be opened as a new one.
+            # An existing database without its file CURRENT would be opened as a new one.
             options.database.create_if_missing(not is_there)
             self._database = Rdict(
                 str(path),
@@ -155,7 +155,7 @@ class RocksDatabase:
         self.make_room(family)
 
     def make_room(self, family: Family) -> None:
-        """Empty write buffers if there is no room left: who has written to this family waits."""
+        """Flush write buffers if there is no room left; the wait is counted for this family."""
         waited_s = self._memory.make_room()
         if waited_s is not None:
             family.room_waits += 1
@@ -178,7 +178,7 @@ class RocksDatabase:
 
     def checkpoint(self, path: Path) -> None:
         """Link the files of this moment into a new directory."""
-        self.flush()  # the library would do it while holding the interpreter
+        self.flush()  # the library would flush while it holds the interpreter's lock
         checkpoint = Checkpoint(self._database)
         try:
             checkpoint.create_checkpoint(str(path))
@@ -187,25 +187,25 @@ class RocksDatabase:
             raise
 
     def stop_background_work(self) -> None:
-        """Compactions end soon, and none begins."""
+        """End running compactions soon, and begin none."""
         self._database.cancel_all_background(wait=False)
 
     def close(self) -> None:
-        """Let go of the files, which are of no use from now on: nothing in them has to last.
+        """Close the database without saving anything: its files are not used again.
 
-        No other thread uses them any more, or a family of them.
+        No other thread uses it or one of its families.
         """
         for family in self.families.values():
             self._memory.buffers_gone(family)
-        # What compacts would go on with what the families write when they are closed, while the
-        # directory is removed.
+        # Otherwise compactions would go on with files that families write when they are closed,
+        # while the directory is removed.
         with suppress(Exception):
             self._database.cancel_all_background(wait=True)
-        # Each family too: one that is only let go of would write its entries to files when it is
-        # collected as garbage, and try so for seconds where the directory is gone. One that is
-        # dropped writes none when it is closed.
+        # Drop and close each family. One that is only dereferenced writes its entries to files when
+        # it is garbage-collected, and retries for seconds if the directory is gone. A dropped one
+        # writes nothing.
         for family in self.families.values():
-            with suppress(Exception):  # it may be open for reading only
+            with suppress(Exception):  # the database may be open for reading only
                 self._database.drop_column_family(family.name)
             family.close()
         for family in self._unclosed:
@@ -225,9 +225,9 @@ class RocksDatabase:
 
 @contextmanager
 def translated(where: str, *, is_brought: bool = False) -> Iterator[None]:
-    """Tell errors of the library as those of the house: it raises plain exceptions, with a text.
+    """Turn the library's exceptions, which are plain ones with a text, into Holdfast's errors.
 
-    Where files are opened that were brought from elsewhere, a missing one is damage, too.
+    With `is_brought` the files were downloaded by a restore, so a missing one is damage, too.
 
     Raises:
         Corrupt: a file of the database is damaged or missing.
@@ -243,12 +243,12 @@ def translated(where: str, *, is_brought: bool = False) -> Iterator[None]:
 
 
 def translated_error(error: Exception, where: str, *, is_brought: bool = False) -> HoldfastError:
-    """An error of the library as one of the house."""
+    """One of Holdfast's errors for an exception of the library."""
     text = str(error)
     is_missing = is_brought and "No such file" in text
     if text.startswith("Corruption") or is_missing:
         return Corrupt("RocksDB found damage", where=where, found=text, fix="Restore a checkpoint")
-    # It takes for an invalid argument, too, that a file cannot be opened to try the options on.
+    # RocksDB also reports "Invalid argument" where it cannot open a file to try options on.
     is_refused = text.startswith(("Invalid argument", "Not implemented"))
     if is_refused and "IO error" not in text:
         what, fix = "RocksDB does not do this", "Set other options of RocksDB, or other directories"
@@ -265,9 +265,9 @@ _MOST_AT_ONCE = 256
 
 
 def next_entries(iterator: RdictIter, limit: int, most_bytes: int = sys.maxsize) -> list[ByteEntry]:
-    """Some entries from where an iterator is; few if they are long, but one if there is one.
+    """The next entries of an iterator; fewer if they are long, but at least one if there is one.
 
-    The quicker `items` would end at damage, silently.
+    The faster `items` of the library ends silently at damage.
     """
     key, value, step = iterator.key, iterator.value, iterator.next
     entries: list[ByteEntry] = []
@@ -282,7 +282,7 @@ def next_entries(iterator: RdictIter, limit: int, most_bytes: int = sys.maxsize)
             break
         taken = sum([len(each) for _, each in entries[first:]])
         size_bytes += taken
-        # Few at a time until it is known that values are short: one might take a page by itself.
+        # Few at a time until values are known to be short: a single one might fill a page.
         is_short = taken <= _SHORT_BYTES * (len(entries) - first)
         at_once = min(2 * at_once, _MOST_AT_ONCE) if is_short else 1
     iterator.status()
@@ -290,7 +290,7 @@ def next_entries(iterator: RdictIter, limit: int, most_bytes: int = sys.maxsize)
 
 
 def next_keys(iterator: RdictIter, limit: int) -> list[bytes]:
-    """The keys of `next_entries`. Their values are not looked at."""
+    """The keys of `next_entries`, without reading their values."""
     is_at, key, step = iterator.valid, iterator.key, iterator.next
     keys: list[bytes] = []
     while len(keys) < limit and is_at():
@@ -301,10 +301,10 @@ def next_keys(iterator: RdictIter, limit: int) -> list[bytes]:
 
 
 def is_at_end(family: Family, unseen: bytes, reading: ReadOptions) -> bool:
-    """Whether there is nothing from a key on, at which a scan with these options has ended.
+    """Whether a scan with these options that stopped before the key `unseen` had reached the end.
 
-    A scan says nothing of the reason for its end. False where it has passed over as much as the
-    options allow, or could not read what can be read now; raises where it was damage.
+    The library's fast iterator gives no reason why it stopped. False if it skipped as much as the
+    options allow, or could not read what can be read now; raises if it met damage.
     """
     iterator = family.table.iter(reading)
     iterator.seek(unseen)

@@ -1,12 +1,12 @@
-"""The files of a RocksDB store: its database, snapshots by hard links, and what they come back to.
+"""The files of a RocksDB store: its database, snapshots by hard links, and restored files.
 
     <working directory>/db-<n>         the database
-    <working directory>/snapshot-<n>   links to its files at one moment, until they are written
+    <working directory>/snapshot-<n>   links to its files at one moment, until they are uploaded
     <working directory>/brought-<n>    files of a snapshot that is being restored
 
-A database of another number of slots has key groups that are not this slot's: they are removed as
-ranges, and compacted away in the background. What other databases have of this slot's key groups is
-read from them and ingested as files.
+After a change of parallelism a database has key groups of other slots: they are removed as ranges,
+and compacted away in the background. Rows of this slot's key groups in other databases are read
+from them and ingested as files.
 
 Small table files go into the slot's own file each time: a storage charges more for an object than
 for such bytes. The source with most of what is wanted becomes the database. The files of the others
@@ -39,17 +39,17 @@ from holdfast.storage import Corrupt, Unavailable
 __all__ = ["RocksFiles"]
 
 _NOT_NEEDED = ("OPTIONS-", "LOG", "IDENTITY", "LOCK", "rocksdict-config.json")
-"""A database opens without these, with options of its own."""
+"""A database opens without these files, with the options that it is given."""
 _LASTING = (".sst", ".blob")
 _CACHED_ENTRIES = 4096
-"""So many objects are made of columns before they are written: the processor's cache holds them."""
+"""How many objects are made of columns before they are written: they fit the processor's cache."""
 _PIECE_ENTRIES = 16
-"""So many entries of another database are in memory at once; more are no quicker."""
+"""How many entries of another database are in memory at once; more are no faster."""
 _FILE_PIECES = 64 * 1024
 _FILE_BYTES = 64 * 1024 * 1024
-"""So many pieces, or bytes, make one file."""
+"""How many pieces, or bytes, make one file."""
 _AFTER_ALL = b"\xff\xff\xff"
-"""Greater than every key: no key group's number begins like this."""
+"""Greater than every key: no key group's number begins with these bytes."""
 
 
 class RocksFiles(ByteFiles):
@@ -77,7 +77,7 @@ class RocksFiles(ByteFiles):
 
     @property
     def database(self) -> RocksDatabase:
-        """The database; it is made when it is first asked for, as a restore brings its own."""
+        """The database. It is made on first use, since a restore brings one of its own."""
         if self._database is None:
             self._database = RocksDatabase(self._new("db"), self._options, self._memory)
         return self._database
@@ -140,7 +140,7 @@ class RocksFiles(ByteFiles):
         return base
 
     def close(self) -> None:
-        """Let go of everything; whose directory it is removes the files."""
+        """Close everything; the owner of the directory removes the files."""
         if self._compacting is not None:
             self.database.stop_background_work()
             self._compacting.join()
@@ -152,7 +152,7 @@ class RocksFiles(ByteFiles):
         return self._directory / f"{what}-{next(self._numbers)}"
 
     def _free_name(self, table: str) -> str:
-        """A family's name for a table: any text is a name of a table, and not of a family."""
+        """A new family's name for a table. A table's name is any text; a family's is not."""
         first = f"state-{table.encode(errors='surrogatepass').hex()}"
         names = (f"{first}.{number}" if number else first for number in count())
         return next(name for name in names if name not in self.database.families)
@@ -169,7 +169,7 @@ class RocksFiles(ByteFiles):
         self.families = _families(self.database, source)
 
     def _clip(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
-        """Remove what is not this slot's, and have it compacted away."""
+        """Remove key groups of other slots, and compact them away in the background."""
         if not ranges:
             return
         for family in self.families.values():
@@ -183,7 +183,7 @@ class RocksFiles(ByteFiles):
 
         def compact() -> None:
             for family in families:
-                with suppress(Exception):  # that the table was dropped meanwhile, say
+                with suppress(Exception):  # the table may be dropped meanwhile
                     for first, end in ranges:
                         family.compact_range(first, end)
 
@@ -209,8 +209,8 @@ class RocksFiles(ByteFiles):
         """Files with the entries of a family, in order."""
         first, end = bounds
         reading = ReadOptions()
-        reading.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the scan
-        cast(Any, reading).fill_cache(False)  # what is read once; the stubs take no argument
+        reading.set_iterate_upper_bound(end)  # no reference is kept: `end` must outlive the scan
+        cast(Any, reading).fill_cache(False)  # this is read once; the stubs take no argument
         entries: Iterator[tuple[bytes, bytes]] = iter(
             cast(Any, family.table).items(from_key=first, read_opt=reading)
         )
@@ -239,19 +239,19 @@ class RocksFiles(ByteFiles):
 
 
 class _Clips:
-    """Which keys are wanted, by the key groups that they begin with."""
+    """Ranges of keys inside and outside of the wanted key groups."""
 
     def __init__(self, wanted: KeyGroupRange, prefixes: Sequence[bytes]) -> None:
         self._wanted = wanted
         self._starts = [*prefixes, _AFTER_ALL]
 
     def inside(self, key_groups: KeyGroupRange) -> tuple[bytes, bytes]:
-        """The bounds of the keys that are wanted of these key groups, of which some are."""
+        """The bounds of the wanted keys of these key groups, some of which are wanted."""
         both = self._wanted.intersection(key_groups)
         return self._starts[both.first], self._starts[both.last + 1]
 
     def outside(self, key_groups: KeyGroupRange) -> list[tuple[bytes, bytes]]:
-        """The bounds of the keys that are not."""
+        """The bounds of the other keys of these key groups."""
         first, end = self.inside(key_groups)
         ranges = (
             (self._starts[key_groups.first], first),
@@ -274,7 +274,7 @@ def _families(database: RocksDatabase, source: SourceFiles) -> dict[str, Family]
 
 
 def _share_bytes(source: SourceFiles, wanted: KeyGroupRange) -> float:
-    """About how much of a source is wanted."""
+    """About how many bytes of a source are wanted."""
     both = wanted.intersection(source.key_groups)
     share = len(both) / len(source.key_groups)
     return share * sum(file.stat().st_size for file in source.directory.iterdir())
@@ -291,7 +291,7 @@ def _is_needed(file: Path) -> bool:
 
 
 def _remove_not_needed(directory: Path) -> None:
-    """What no snapshot of ours has: options, say, by which a database would be elsewhere, too."""
+    """Delete files that our snapshots do not contain, such as options that set other paths."""
     for file in directory.iterdir():
         if not _is_needed(file):
             file.unlink()

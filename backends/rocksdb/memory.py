@@ -20,17 +20,17 @@ _MEBIBYTE = 1024 * 1024
 _LEAST_MEMORY, _MOST_MEMORY = 16 * _MEBIBYTE, 2**50
 
 _MOST_TABLES = 256
-"""For so many tables of one slot there is room in the least memory."""
+"""The least memory has room for so many tables of one slot."""
 _LEAST_PIECE_BYTES = 4096
 _LEAST_BUFFERS = 2 * _MOST_TABLES * _LEAST_PIECE_BYTES
 
 
 class HasBuffers(Protocol):
-    """Who uses write buffers. Any thread may call it, but not once they are said to be gone."""
+    """A user of write buffers. Any thread may call it, but not after `SlotMemory.buffers_gone`."""
 
     @property
     def buffered_bytes(self) -> int:
-        """What its write buffers take."""
+        """How many bytes its write buffers take."""
         ...
 
     def flush(self) -> None:
@@ -45,8 +45,8 @@ class SlotMemory:
     the cache of `(3 - r)/3`. Of the rest RocksDB makes the buffer that it is just filling when
     the others are full.
 
-    RocksDB could make writers wait when write buffers have used up their part. It does so for ever
-    where two databases share them, so whoever has written calls `make_room`, which is to wait too.
+    RocksDB can stall writers when write buffers have used up their part. Where two databases share
+    the budget that stall never ends, so it is off: every writer calls `make_room` instead.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class SlotMemory:
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             buffers_bytes, False, self.cache
         )
-        # Each table has a piece of a write buffer from its first entry on, which only a flush gives
-        # back: the pieces alone must not be the whole budget.
+        # With its first entry a table takes one piece of a write buffer, which only a flush gives
+        # back: with RocksDB's own size of pieces a few dozen tables would fill a small budget.
         self.piece_bytes = min(
             max(buffers_bytes // (2 * _MOST_TABLES), _LEAST_PIECE_BYTES), _MEBIBYTE
         )
         self.batch_bytes = min(max(buffers_bytes // 4, 64 * 1024), 4 * _MEBIBYTE)
-        """About so much may be written at once, before `make_room` is called."""
+        """About how much may be written before `make_room` is called."""
         self._owners: list[HasBuffers] = []
         self._lock = Lock()
         self._clock = clock or SystemClock()
@@ -73,17 +73,17 @@ class SlotMemory:
         self._waited_s = 0.0
 
     def buffers_of(self, owner: HasBuffers) -> None:
-        """Somebody begins to use write buffers."""
+        """Register a user of write buffers."""
         with self._lock:
             self._owners.append(owner)
 
     def buffers_gone(self, owner: HasBuffers) -> None:
-        """Its write buffers soon will be gone. Whoever is just emptying them ends first."""
+        """Forget a user whose write buffers end soon; waits for a flush of them that is running."""
         with self._lock, suppress(ValueError):
             self._owners.remove(owner)
 
     def make_room(self) -> float | None:
-        """Flush the largest buffers, whose ever they are, if all together are above their part.
+        """Flush the largest buffers of any database while all together exceed their part.
 
         Answers how many seconds that took; None if there was room.
         """
@@ -99,7 +99,7 @@ class SlotMemory:
                     return None
                 largest.flush()
             before, used = used, buffers.get_usage()
-            if used >= before:  # others write as fast, or iterators hold what was flushed
+            if used >= before:  # other threads write as fast, or iterators pin flushed buffers
                 break
         waited_s = self._clock.monotonic_s() - began_s
         self._waits += 1
@@ -107,7 +107,7 @@ class SlotMemory:
         return waited_s
 
     def metrics(self) -> dict[str, float]:
-        """What is used of the memory, of how much, and how writers had to wait for it."""
+        """How much of the memory is used, its limits, and how often writers waited for it."""
         return {
             "cache_bytes": float(self.cache.get_usage()),
             "cache_pinned_bytes": float(self.cache.get_pinned_usage()),
@@ -120,11 +120,11 @@ class SlotMemory:
 
 
 def check_parts(budget_bytes: int, write_buffer_ratio: Any) -> None:
-    """Refuse a ratio that leaves a part of the budget without use.
+    """Refuse a ratio that makes a part of the budget useless.
 
     Raises:
-        Invalid: it is no ratio, or write buffers are too small to hold what tables begin with:
-            whoever writes would wait for room all the time.
+        Invalid: it is no ratio, or write buffers are too small for the first pieces of all tables:
+            every write would wait for room.
     """
     is_number = type(write_buffer_ratio) in (int, float)
     if not is_number or not 0 < write_buffer_ratio < 1:
@@ -151,7 +151,7 @@ def memory_bytes(memory: int | str) -> int:
     """A number of bytes, or text such as `512m`, as a number.
 
     Raises:
-        Invalid: it is neither, or less than a database can work with, or more than there is.
+        Invalid: it is neither, or less than a database needs, or more than any machine has.
     """
     size = memory
     if isinstance(memory, str):

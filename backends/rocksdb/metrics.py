@@ -1,7 +1,7 @@
-"""What RocksDB knows of itself, as numbers.
+"""Metrics of a RocksDB store.
 
-RocksDB keeps count of its cache for a database, and not for each of its column families: so hits
-and misses are those of an operator, while sizes, stalls and compaction debt are those of a state.
+RocksDB counts hits and misses of its cache for a database, and not for each of its column families,
+so they are metrics of an operator. Sizes, stalls and compaction debt are metrics of a state.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _STALLS = re.compile(r"\btotal-(delays|stops): (\d+)")
 
 
 def rocks_metrics(database: RocksDatabase, families: Mapping[str, Family]) -> StateMetrics:
-    """The numbers of a database, and of its families by the names that they are given here.
+    """The metrics of a database, and of its families by the names given here.
 
-    Takes half a millisecond where there are statistics, and some ten microseconds for a family.
+    Takes half a millisecond with statistics, and some ten microseconds for each family.
     """
     return StateMetrics(
         store=_of_database(database),
@@ -41,7 +41,7 @@ def _of_database(database: RocksDatabase) -> dict[str, float]:
     counts = {name: int(times) for name, times in _COUNTS.findall(database.statistics)}
     if counts:
         hits = counts[_HITS]
-        # A compaction passes the cache by, which takes each of its blocks for a miss.
+        # A compaction reads past the cache, and each block that it reads counts as a miss.
         misses = max(counts[_MISSES] - counts[_COMPACTION_READS], 0)
         numbers["cache_hits"], numbers["cache_misses"] = float(hits), float(misses)
         numbers["cache_hit_ratio"] = hits / (hits + misses) if hits + misses else 1.0
@@ -70,7 +70,7 @@ def _of_family(family: Family) -> dict[str, float]:
 
 
 def _runs(family: Family) -> int:
-    """In how many places a read may have to look: each file of level 0, and each level below."""
+    """How many sorted runs a read may have to search: files of level 0, and levels below."""
     levels = (family.text(f"num-files-at-level{level}") for level in count())
     first, *others = map(int, takewhile(bool, levels))
     return first + sum(map(bool, others))

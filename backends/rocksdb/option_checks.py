@@ -1,7 +1,7 @@
-"""Options of RocksDB that are refused, when the backend is made and not when a job is at work.
+"""Refusing bad options of RocksDB when the backend is made, and not while a job runs.
 
-RocksDB itself takes a lot without a word: a fraction for a whole number, a number below zero, a
-filter that there is not, and options of what this backend does not use.
+RocksDB itself silently accepts a fraction for a whole number, a number below zero, a filter that
+does not exist, and options of features that this backend does not use.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _OURS = frozenset(
         "write_buffer_manager",
     }
 )
-"""What the backend itself decides."""
+"""Options that the backend sets itself."""
 
 _USELESS: dict[str, frozenset[str]] = {
     "the write-ahead log, which is off: state lasts by checkpoints": frozenset(
@@ -82,7 +82,7 @@ _USELESS: dict[str, frozenset[str]] = {
             "WAL_ttl_seconds",
         }
     ),
-    "transactions, which there are none of": frozenset(
+    "transactions, which are not used": frozenset(
         {
             "allow_2pc",
             "max_write_buffer_number_to_maintain",
@@ -99,7 +99,7 @@ _USELESS: dict[str, frozenset[str]] = {
             "strict_max_successive_merges",
         }
     ),
-    "followers, a second cache, a cache of blobs and other systems, none of which is there": (
+    "followers, a second cache, a cache of blobs and other systems, which are not used": (
         frozenset(
             {
                 "follower_catchup_retry_count",
@@ -111,20 +111,21 @@ _USELESS: dict[str, frozenset[str]] = {
             }
         )
     ),
-    "statistics that nobody could read": frozenset(
+    "statistics that cannot be read here": frozenset(
         {"enable_thread_tracking", "stats_history_buffer_size", "stats_persist_period_sec"}
     ),
 }
-"""What RocksDB would take and not heed, by what it is about; or what breaks each write."""
+"""Options, by the feature that they are for, which RocksDB accepts and ignores, or which make every
+write fail."""
 
 _REFUSED = _OURS.union(*_USELESS.values())
 
 _LEAST = {"max_background_jobs": 1}
-"""RocksDB takes less, says so, and does otherwise."""
+"""RocksDB accepts a smaller number, reports it, and uses another one."""
 
 _TRIED = "tried"
 _SHORTENED = ("filter_policy",)
-"""What RocksDB tells in fewer words than it is told."""
+"""Options whose value RocksDB reports in a shorter form than it was set."""
 
 _FILTER = re.compile(
     r"nullptr|bloomfilter:\d+(\.\d+)?(:(true|false))?|ribbonfilter:\d+(\.\d+)?(:\d+)?"
@@ -135,7 +136,7 @@ _FILTER_WORDS = "nullptr, bloomfilter:<bits>:<true or false> or ribbonfilter:<bi
 
 
 def check_options(predefined: str, named: Any) -> None:
-    """Refuse options by name that RocksDB would not take, or silently for something else.
+    """Refuse options that RocksDB would reject, or silently replace by something else.
 
     Raises:
         Invalid: an option is not known, is not for users to set, has a value of a wrong type, or
@@ -166,7 +167,7 @@ def check_options(predefined: str, named: Any) -> None:
 
 @contextmanager
 def _refused(what: str, expected: str, found: object) -> Iterator[None]:
-    """What RocksDB refuses, told as that; unless there was only no room to try it."""
+    """Turn an error of RocksDB into `Invalid`, or `Unavailable` if only disk space was missing."""
     try:
         yield
     except Exception as error:
@@ -182,7 +183,7 @@ def _refused(what: str, expected: str, found: object) -> Iterator[None]:
 
 
 def _tried(predefined: str, named: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """What RocksDB makes of the options, once it has written with them, and read again."""
+    """The options as RocksDB reports them, after a write and a read with them have succeeded."""
     options = rocks_options(predefined, named, SlotMemory(16 * _MEBIBYTE, 0.5), folder)
     options.database.create_if_missing(True)
     path = str(folder / _TRIED)
@@ -205,8 +206,8 @@ def _tried(predefined: str, named: Mapping[str, Any], folder: Path) -> dict[str,
 
 
 def _check_made(name: str, value: Any, made: str | None) -> None:
-    """Refuse a value that RocksDB has replaced by another one without a word."""
-    if made is None:  # it does not tell of this one
+    """Refuse a value that RocksDB has silently replaced by another one."""
+    if made is None:  # RocksDB does not report this one
         return
     if isinstance(value, Mapping):
         kept = set(made.strip("{}").split(";"))
@@ -218,7 +219,7 @@ def _check_made(name: str, value: Any, made: str | None) -> None:
         is_kept = made == said or (name in _SHORTENED and said.startswith(made))
     if not is_kept:
         raise Invalid(
-            f"RocksDB makes something else of its option {name!r}",
+            f"RocksDB changes the value of its option {name!r}",
             expected=f"{option_text(value)}, as it is set",
             found=made,
             fix="Choose another value, or other options beside it",

@@ -1,7 +1,7 @@
-"""The options of RocksDB: any of them by its own name, and sets for kinds of disks.
+"""The options of RocksDB: each by its own name, and predefined sets for kinds of disks.
 
-Options are written as RocksDB keeps them, in an `OPTIONS` file, and read by it: so its names are
-the names, its words the words, and none is missing.
+Options are written to an `OPTIONS` file, which RocksDB reads itself. So every option that it has
+can be set, with its own names and values, and its own errors are reported.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _ALWAYS: dict[str, Any] = {
     "pin_l0_filter_and_index_blocks_in_cache": True,
     "format_version": 6,
 }
-"""What holds unless an option says otherwise.
+"""Values that apply unless an option is set.
 
-Universal compaction rewrites the least for each byte that is written, so least is uploaded again.
-Write buffers are small enough to be flushed while a barrier waits. Indexes and filters count as
-memory of the cache. What is in write buffers at the end is of no use.
+Universal compaction rewrites the least for each byte that is written, so the least is uploaded
+again. Write buffers are small enough to be flushed while a barrier waits. Indexes and filters count
+as memory of the cache. Write buffers are not flushed at the end, since nothing is kept.
 """
 
 PREDEFINED: dict[str, dict[str, Any]] = {
@@ -84,12 +84,12 @@ PREDEFINED: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class RocksOptions:
-    """Those of a database, and those of each of its families."""
+    """The options of a database, and of each of its families."""
 
     database: Options
     family: Options
     compacts_all: bool
-    """A compaction of a range goes over all files, those outside of it, too."""
+    """A compaction of a range also rewrites files outside of the range."""
 
 
 def rocks_options(
@@ -102,9 +102,8 @@ def rocks_options(
 ) -> RocksOptions:
     """The options of a new database in this memory; `named` has been checked.
 
-    They go through a file in `folder`, which need not stay.
-
-    Databases with the same options have statistics together.
+    They are read from a temporary file in `folder`. Databases that are opened with one
+    `RocksOptions` share their statistics.
     """
     chosen = _merged(_ALWAYS, PREDEFINED[predefined], named)
     database, families = load_options(chosen, memory.cache, folder)
@@ -118,11 +117,11 @@ def rocks_options(
 
 
 def without_log() -> WriteOptions:
-    """How everything is written: there is no write-ahead log."""
+    """Options of all writes: there is no write-ahead log."""
     options = WriteOptions()
     vars(WriteOptions)["disable_wal"].__set__(options, True)  # the stubs take it for a method
-    options.memtable_insert_hint_per_batch = True  # batches are in order
-    options.ignore_missing_column_families = True  # one write to a dropped one would poison all
+    options.memtable_insert_hint_per_batch = True  # batches are sorted
+    options.ignore_missing_column_families = True  # a write to a dropped one would fail all later
     return options
 
 
@@ -145,7 +144,7 @@ def load_options(chosen: Mapping[str, Any], blocks: Cache, folder: Path) -> tupl
 
 
 def _merged(*sets: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said last counts; of a dict of options each one by itself."""
+    """Options of all sets; a later set wins, also for each entry of a dict of options."""
     merged: dict[str, Any] = {}
     for name, value in chain.from_iterable(each.items() for each in sets):
         there = merged.get(name)
@@ -157,7 +156,7 @@ def _merged(*sets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option_text(value: Any) -> str:
-    """A value in RocksDB's words."""
+    """A value as RocksDB writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
@@ -194,13 +193,13 @@ def _version() -> list[str]:
 
 @cache
 def _written() -> list[str]:
-    """The options of a new database, as RocksDB keeps them."""
+    """The lines of the `OPTIONS` file of a new database."""
     with closing(WorkingDirectory(kind="options")) as directory:
         Rdict(str(directory.path), Options(raw_mode=True)).close()
         return option_lines(directory.path)
 
 
 def option_lines(database: Path) -> list[str]:
-    """The options of a database, as it keeps them."""
+    """The lines of the `OPTIONS` file of a database."""
     text = max(database.glob("OPTIONS-*")).read_text()
     return [line.strip() for line in text.splitlines() if not line.startswith("#")]

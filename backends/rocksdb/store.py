@@ -53,25 +53,25 @@ from holdfast.storage import Unavailable
 __all__ = ["RocksStore"]
 
 _BATCH_ENTRIES = 32 * 1024
-"""So many are written at once: between two writes others get memory, and the interpreter."""
+"""How many entries one write has: between writes other threads get memory and the interpreter."""
 
 _WORTH_A_FILE = 32 * 1024
-"""So many entries that fill a table are written as a file of their own, past the write buffer."""
+"""From so many loaded entries on, they become a file of their own, past the write buffer."""
 
 _FIRST_WALKED, _MOST_WALKED = 16, 256
-"""So many entries a walk takes at first, and at most, at once: they might be long."""
+"""How many entries a walk takes at once, first and at most: they might be long."""
 
 _LONG_BYTES = 1024
-"""Values of this size are looked up one by one: a block has few of them."""
+"""Values of this size are looked up one by one: a block of RocksDB has few of them."""
 
 _PAGE_BYTES = 1024 * 1024
 
 _WALKED = 8
-"""To look up one key takes as long as to walk over so many entries, and more."""
+"""A look-up of one key takes at least as long as a walk over so many entries."""
 
 _FEW = 64
-"""Up to so many entries of a range are removed one by one: a range that was removed makes every
-later scan near it look at one more thing."""
+"""Up to so many entries of a range are removed one by one: every range that was removed as a whole
+slows down later scans near it."""
 
 _T = TypeVar("_T")
 
@@ -105,7 +105,7 @@ class RocksStore(ByteStore):
 
     def freeze(self) -> FrozenBytes:
         with translated("a snapshot"):
-            self._rocks.database.flush()  # what is frozen would keep write buffers in memory
+            self._rocks.database.flush()  # frozen tables would keep write buffers in memory
             return _FrozenRocks(self._rocks.families)
 
     def metrics(self) -> StateMetrics:
@@ -157,7 +157,7 @@ class _RocksTable(ByteTable):
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         if len(keys) >= WORTH_SORTING and not is_in_order(keys):
-            # In order most of the way to its place in the write buffer is known for each.
+            # In order, an insertion hint finds most of the way into the write buffer.
             order = order_of(keys)
             keys, values = (in_places(each, order) for each in (keys, values))
         for piece in _pieces(self._database.batch_bytes, keys, values):
@@ -173,7 +173,7 @@ class _RocksTable(ByteTable):
             order = pa.array(order_of(keys))
             keys, values = (each.take(order) for each in (keys, values))
             if not _ascend(keys):
-                super().load_many(keys, values)  # a file has each key once
+                super().load_many(keys, values)  # a key repeats; a file can have each key once
                 return
         with translated(self._where):
             self._files.take_in(self.family, keys, values)
@@ -202,7 +202,7 @@ class _RocksTable(ByteTable):
 
     def walk(self, limit: Callable[[], int]) -> Iterator[ByteColumns]:
         options = ReadOptions()
-        cast(Any, options).fill_cache(False)  # what is read once; the stubs take no argument
+        cast(Any, options).fill_cache(False)  # this is read once; the stubs take no argument
         unseen = b""
         with translated(self._where):
             entries = iter(cast(Any, self._rocks).items(read_opt=options))
@@ -227,17 +227,19 @@ class _RocksTable(ByteTable):
     def _scan(
         self, first: bytes, end: bytes | None, taken: Callable[[RdictIter], list[_T]]
     ) -> list[_T]:
-        """What is taken from an iterator that is at the first key from `first` on."""
+        """What `taken` takes from an iterator that is at the first key from `first` on."""
         options = ReadOptions()
         if end is not None:
-            options.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the scan
+            options.set_iterate_upper_bound(
+                end
+            )  # no reference is kept: `end` must outlive the scan
         with translated(self._where):
             iterator = self._rocks.iter(options)
             iterator.seek(first)
             return taken(iterator)
 
     def _get_in_order(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """A walk over all entries between is quicker than looking up every eighth of them."""
+        """The values of sorted keys: by a walk where they are dense, else by look-ups."""
         found: list[bytes | None] = []
         if len(keys) * _WALKED > self.family.number("estimate-num-keys"):
             found = self._walk(keys)
@@ -246,13 +248,13 @@ class _RocksTable(ByteTable):
         return found
 
     def _walk(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of the keys, or of the first of them if there are far more entries between."""
+        """The values of the keys; only of the first ones if far more entries lie between them."""
         found: list[bytes | None] = []
-        left = 2 * _WALKED * len(keys)  # the number is an estimate
+        left = 2 * _WALKED * len(keys)  # twice, since the number of entries is an estimate
         end = keys[-1] + b"\x00"
         options = ReadOptions()
-        options.set_iterate_upper_bound(end)  # it keeps no reference: `end` outlives the walk
-        # What was removed, and not yet compacted away, is passed over, and in no estimate.
+        options.set_iterate_upper_bound(end)  # no reference is kept: `end` must outlive the walk
+        # Removed entries that are not yet compacted away are skipped, and in no estimate.
         options.set_max_skippable_internal_keys(_WALKED * len(keys))
         entries = iter(cast(Any, self._rocks).items(from_key=keys[0], read_opt=options))
         unseen, count = keys[0], _FIRST_WALKED
@@ -289,7 +291,7 @@ def _ascend(keys: pa.LargeBinaryArray) -> bool:
 
 
 def _pieces(most_bytes: int, *columns: Sequence[bytes]) -> Iterator[slice]:
-    """Runs of rows that are not too many, and together not too long; one may be by itself."""
+    """Runs of rows that are limited in number and bytes; a long row is a run by itself."""
     count = len(columns[0])
     if sum(sum(map(len, column)) for column in columns) <= most_bytes:
         for first in range(0, count, _BATCH_ENTRIES):
@@ -305,16 +307,16 @@ def _pieces(most_bytes: int, *columns: Sequence[bytes]) -> Iterator[slice]:
 
 
 class _FrozenRocks(FrozenBytes):
-    """An iterator over each family, all made between the same two writes: it sees no later ones.
+    """An iterator over each family, all made between the same two writes: they see no later ones.
 
-    A snapshot of the library would be the natural thing, but its iterators see what comes later.
+    A snapshot object of the library cannot be used: its iterators do see later writes.
     """
 
     def __init__(self, families: Mapping[str, Family]) -> None:
         self._iterators: dict[str, RdictIter] = {
             name: family.table.iter() for name, family in families.items()
         }
-        # An iterator reads freed memory once its family was dropped and all handles are gone.
+        # An iterator would read freed memory once its family is dropped and all handles are gone.
         self._handles = [family.handle for family in families.values()]
         self._reached: dict[str, bytes] = {}
 

@@ -1,8 +1,8 @@
 """The table contract: all that a state backend must supply, and all that state is built on.
 
 State types, time to live, timers, snapshots and restore are written once, over tables. A table
-holds *cells* at *addresses*. What an address and a cell are is the store's own business: objects
-for a store of Python dicts, bytes for a store of bytes. Others only hand them around.
+holds *cells* at *addresses*. The store chooses what an address and a cell are: objects for a store
+of Python dicts, bytes for a store of bytes. Other code only passes them on.
 
 | kind | what is at an address | used by |
 |---|---|---|
@@ -10,7 +10,7 @@ for a store of Python dicts, bytes for a store of bytes. Others only hand them a
 | `ListTable` | cells in order | list state |
 | `MapTable` | cells by map key | map state, timers |
 
-Everything here is called by the one thread that owns the backend, but for `FrozenTables`.
+The one thread that owns the backend calls everything here, except `FrozenTables`.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class TableSpec:
 class Rows:
     """Rows of one table in columns, with addresses and cells as its store has them.
 
-    Without cells they say what is not there any more: the entries of a map with these map keys;
-    or, without those as well, everything at the addresses. Timers are entries, with their moments
+    Without cells they say what was removed: the entries of a map with these map keys; or, without
+    map keys as well, everything at the addresses. Timers are entries, with their moments
     as map keys, however the store keeps them.
     """
 
@@ -121,9 +121,9 @@ class CellForm:
     """How values become cells and come back.
 
     `encode` refuses what does not fit the type with `Invalid`. A cell is never None, not even that
-    of a null in a map. What is decoded is the caller's own, equal to what was encoded and of the
-    same type. `exact` is the type whose instances are cells as they are, if there is one, which
-    then need not be passed through `encode` and `decode`.
+    of a null in a map. A decoded value belongs to the caller; it equals what was encoded and has
+    the same type. `exact` is the type, if there is one, whose instances are cells as they are: they
+    need not pass through `encode` and `decode`.
     """
 
     encode: Callable[[Any], Any]
@@ -137,27 +137,28 @@ class CellForm:
 
 
 class Table(ABC):
-    """What tables of every kind can do."""
+    """Operations of tables of every kind."""
 
     @abstractmethod
     def remove(self, address: Any) -> None:
-        """Remove everything at the address, if there is something, and nothing else."""
+        """Remove everything at the address; nothing happens if there is nothing."""
 
     @abstractmethod
     def addresses(self) -> Iterator[tuple[Any, Any]]:
         """`(key, namespace)` of everything in the table, each once, in no particular order.
 
         Keys are canonical; without namespaces the namespace is `NO_NAMESPACE`. The caller may
-        change the table between two steps: what comes or goes meanwhile may be missed or shown,
-        what stays is shown once.
+        change the table between two steps: an address that is added or removed meanwhile may be
+        missed or shown, one that stays is shown once.
         """
 
     @abstractmethod
     def sweep(self, limit: int) -> Iterable[Any]:
         """The next at most `limit` addresses of a round through the table, for a clean-up.
 
-        What stays in the table comes up in every round, whatever comes and goes meanwhile. A round
-        of n addresses takes at most n / `limit` calls, and two that begin and end it.
+        An address that stays in the table comes up in every round, whatever else is added or
+        removed. A round of n addresses takes at most n / `limit` calls, plus two to begin and end
+        it.
         """
 
     @abstractmethod
@@ -168,7 +169,7 @@ class Table(ABC):
         """
 
     def load_together(self, blocks: Sequence[Block]) -> None:
-        """`load` some blocks, in their order; override it where that is quicker at once."""
+        """`load` each block, in order. Override it where loading them together is faster."""
         for block in blocks:
             self.load(block)
 
@@ -178,11 +179,11 @@ class Table(ABC):
 
 
 class HotEntries(Protocol):
-    """An optional power of a value table: cells that may be read and set without a call to it."""
+    """Optional power of a value table: its cells may be read and set without a call to it."""
 
     @property
     def hot(self) -> dict[Any, Any]:
-        """Cells by address. Another dict after a freeze; a miss says nothing."""
+        """Cells by address. A freeze replaces the dict. There may be cells that are not in it."""
         ...
 
 
@@ -190,9 +191,9 @@ class ValueTable(Table):
     """One cell at each address."""
 
     direct: HotEntries | None = None
-    """Where cells may be read and set directly, if the table can offer that."""
+    """Direct access to cells, if the table offers it."""
     noted: HotEntries | None = None
-    """Where who sets a cell directly has to set it as well; nobody reads there."""
+    """Write-only mirror: direct writers must also set the cell here."""
 
     @abstractmethod
     def get(self, address: Any) -> Any:
@@ -208,7 +209,7 @@ class ValueTable(Table):
 
     @abstractmethod
     def put_many(self, addresses: Sequence[Any], cells: Sequence[Any]) -> None:
-        """Set many cells; of several for one address the last counts."""
+        """Set many cells; the last one for an address wins."""
 
     @abstractmethod
     def remove_many(self, addresses: Sequence[Any]) -> None:
@@ -224,11 +225,11 @@ class ListTable(Table):
 
     @abstractmethod
     def put(self, address: Any, cells: Sequence[Any]) -> None:
-        """Replace the list. The sequence stays the caller's."""
+        """Replace the list. The table does not keep the sequence."""
 
     @abstractmethod
     def extend(self, address: Any, cells: Sequence[Any]) -> None:
-        """Append to the list. The sequence stays the caller's."""
+        """Append to the list. The table does not keep the sequence."""
 
 
 class MapTable(Table):
@@ -244,7 +245,7 @@ class MapTable(Table):
 
     @abstractmethod
     def put_all(self, address: Any, cells: Iterable[tuple[Any, Any]]) -> None:
-        """Set many cells, each with its map key; of several for one map key the last counts."""
+        """Set many cells, each with its map key; the last one for a map key wins."""
 
     @abstractmethod
     def remove_entry(self, address: Any, map_key: Any) -> None:
@@ -258,8 +259,8 @@ class MapTable(Table):
 class FrozenTables(ABC):
     """The tables as they were at one moment.
 
-    One background thread reads it, while the owner goes on; what it reads does not change. Beside
-    it another one may read what was frozen at another moment.
+    One background thread reads it while the owner goes on; what it reads does not change. Another
+    background thread may at the same time read tables that were frozen at another moment.
     """
 
     @abstractmethod
@@ -274,7 +275,7 @@ class FrozenTables(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Let go of it; called exactly once."""
+        """Release the frozen tables; called exactly once."""
 
 
 class TableFiles(ABC):
@@ -319,7 +320,7 @@ class TableStore(ABC):
     """Where the tables of one operator in one slot are kept."""
 
     files: TableFiles | None = None
-    """The other way in which tables can leave and come back, if the store has one."""
+    """Snapshots as files of the store, if it supports them."""
 
     @abstractmethod
     def form(self, spec: TableSpec) -> CellForm:
@@ -338,7 +339,7 @@ class TableStore(ABC):
         """The address of each of many canonical keys in one namespace."""
 
     def order(self, addresses: Sequence[Any]) -> npt.NDArray[np.uint64] | None:
-        """The places of the addresses in the order in which they are best worked on; None: any."""
+        """The indexes of the addresses in the order in which access is fastest; None for any."""
         del addresses
         return None
 
@@ -376,34 +377,34 @@ class TableStore(ABC):
         """Make a queue of timers of this name, or open the one that there is.
 
         It takes little memory however many timers are in it, and is dropped and frozen as tables
-        are. None if the store has no such way: then timers are in a map table, and an index of
-        them is in memory.
+        are. None if the store has no such queue: timers are then kept in a map table, with an index
+        of all of them in memory.
 
-        Until the queue is first asked for something, or told, `table` of its spec may load and
-        unload blocks.
+        Before the first call of a method of the queue, `table` of its spec may load and unload
+        blocks.
         """
         return None
 
     @abstractmethod
     def drop_table(self, spec: TableSpec) -> None:
-        """Remove a table with all that is in it, if there is one, as if it had never been made.
+        """Remove a table with its content, if it exists, as if it had never been made.
 
-        One of the same name may be made again, of another kind and other types. Tables that are
-        frozen already are not touched.
+        A table of the same name may be made again, of another kind and other types. Tables that are
+        already frozen are not touched.
         """
 
     @abstractmethod
     def freeze(self) -> FrozenTables:
         """All tables as they are now; the only part of a snapshot that processing waits for.
 
-        Several may be held at once, and are released in any order.
+        Several frozen states may be held at once, and are released in any order.
         """
 
     def walk(self, spec: TableSpec) -> Iterator[Block]:
         """The entries of one table as `FrozenTables.blocks` has them.
 
-        For who does nothing else with the table until the last block; override it where that
-        spares something.
+        The caller does nothing else with the table until the last block. Override it where that
+        allows a cheaper way.
         """
         frozen = self.freeze()
         try:
@@ -413,23 +414,24 @@ class TableStore(ABC):
 
     @abstractmethod
     def settle(self, stop: Callable[[], bool]) -> None:
-        """Do what is better done in the background, and is no change for the owner, who goes on.
+        """Do background maintenance that the owner, which goes on, does not notice.
 
-        Called by a thread that has read frozen tables, after it has released them. Others may be
-        held still, but are not read meanwhile. Gives up soon when `stop` says so.
+        Called by a thread that has read frozen tables, after it has released them. Other frozen
+        tables may still be held, but no thread reads them meanwhile. Returns soon once `stop`
+        answers True.
         """
 
     def metrics(self) -> StateMetrics:
-        """Numbers that the store has of itself, by table and as a whole; by default none.
+        """Metrics of the store, by table and as a whole; by default none.
 
-        For whoever watches: asked for about once a second, so a millisecond is well spent. Nothing
-        changes by it. The names of docs/metrics.md are free to be used for what they mean there.
+        Monitoring asks for them about once a second, so they may take a millisecond. The call
+        changes nothing. Where a metric is listed in docs/metrics.md, use that name.
         """
         return StateMetrics()
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back, files too; what was not in a snapshot is gone.
+        """Release everything, files too; what is in no snapshot is lost.
 
         Called once, by any thread, when no frozen tables are held.
         """

@@ -43,25 +43,25 @@ class StoreFile:
     path: Path
     size_bytes: int
     is_lasting: bool
-    """Whatever later snapshot of this store has a file of this name has the same file."""
+    """A file of this name in a later snapshot of this store is the same file, unchanged."""
 
 
 class KeptTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a table is kept in files."""
 
     place: str
-    """Where it is in them: a word of the store's own."""
+    """Where the table is in the files, in the store's own words."""
     layout: str
-    """How keys are laid out; files in one layout cannot be opened as another."""
+    """How keys are laid out; files of one layout cannot be opened as another."""
     next_number: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
-    """The number to go on from for elements of lists."""
+    """The number of the next element that is appended to a list."""
 
 
 class FrozenFiles(ABC):
-    """Files that are together what all tables were at one moment.
+    """Files that together hold all tables as they were at one moment.
 
-    One background thread reads them, while the owner goes on; they do not change. There may be
-    several at once, each with a thread.
+    One background thread reads them while the owner goes on; they do not change. Several may be
+    held at once, each read by a thread of its own.
     """
 
     files: Sequence[StoreFile]
@@ -70,15 +70,15 @@ class FrozenFiles(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Let go of the files; called exactly once, and before the store's `close` has ended."""
+        """Release the files; called exactly once, before the store's `close` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
     """The files of one snapshot, in a directory from `directory`, and what they hold.
 
-    `tables` has the names that they get, and how each is kept. Tables of one name in several
-    sources become one: they are kept in the same layout, and have no key group in common.
+    `tables` has the new name of each table, and how it is kept. Tables of one name in several
+    sources become one table: they have the same layout, and no key group in common.
     """
 
     directory: Path
@@ -90,27 +90,27 @@ class ByteFiles(ABC):
     """The files of a store of bytes. Called by the thread that owns the backend."""
 
     format: str
-    """Names the format of the files, for whoever restores: `<backend>/<version>`."""
+    """The format of the files, `<backend>/<version>`: a restore needs that backend."""
     is_preferred: bool
-    """Whether snapshots are files, unless somebody asks for entries."""
+    """Whether snapshots are files unless another form is asked for."""
 
     @abstractmethod
     def freeze(self) -> FrozenFiles:
-        """All tables as they are now; processing waits for this call, so it has to be short."""
+        """All tables as they are now. Processing waits for this call, so it must be short."""
 
     @abstractmethod
     def directory(self) -> Path:
-        """A new, empty directory to bring files to; `restore` takes it over."""
+        """A new, empty directory to download files to; `restore` takes it over."""
 
     @abstractmethod
     def restore(
         self, sources: Sequence[SourceFiles], wanted: KeyGroupRange, prefixes: Sequence[bytes]
     ) -> SourceFiles | None:
-        """Make the tables of the sources, with what they have of the wanted key groups.
+        """Make the tables of the sources, with their rows of the wanted key groups.
 
-        Called at most once, on a store without tables. `prefixes` has what the keys of each key
-        group begin with, in ascending order. Answers the source whose lasting files are files of
-        this store now, under the same names; None if there is none.
+        Called at most once, on a store without tables. `prefixes` has the prefix of the keys of
+        each key group, in ascending order. Answers the source whose lasting files this store now
+        uses under the same names; None if there is none.
 
         Raises:
             Corrupt: files are missing or damaged, or are no such tables.

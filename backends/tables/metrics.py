@@ -1,4 +1,4 @@
-"""Numbers about state, for whoever watches a job: how large it is, and what makes it wait."""
+"""Metrics of state: how large it is, and what makes it wait."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["StateMetrics"]
 
 
 class StateMetrics(msgspec.Struct, frozen=True):
-    """Numbers by name, with the unit last. What they mean is in docs/metrics.md.
+    """Metrics by name, with the unit last; docs/metrics.md says what they mean.
 
-    Sizes are those of the moment; what is counted is counted from the opening of the store on.
+    Sizes are current values. Counters begin when the store is opened.
     """
 
     store: Mapping[str, float] = {}
-    """Of all states together, where there is no telling which of them it was."""
+    """Metrics that cannot be attributed to one state."""
     states: Mapping[str, Mapping[str, float]] = {}
     """By the name of a state."""

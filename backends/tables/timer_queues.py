@@ -1,8 +1,8 @@
 """The contract of a queue of timers, which a store may keep in a way of its own.
 
-A store that offers none has its timers in a map table, under an index in memory
-(`holdfast.backends.state.heap_timers`). One that holds more than memory does keeps them in order,
-such as `holdfast.backends.byte_tables.timers`.
+A store without such a queue has its timers in a map table, with an index of all of them in memory
+(`holdfast.backends.state.heap_timers`). A store that can hold more than memory keeps them in order,
+as `holdfast.backends.byte_tables.timers` does.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Timer(msgspec.Struct, frozen=True):
 
 
 class TimerQueue(ABC):
-    """Timers by time: for a moment, a key and a namespace there is one or none.
+    """Timers in order of time; at most one for a moment, a key and a namespace.
 
     Moments, keys and namespaces are canonical; a namespace is `NO_NAMESPACE` where there are none.
-    Timers of one moment are in an order of the queue's own, which is always the same.
+    Each implementation chooses a fixed order for timers of one moment.
 
-    Between two calls, and between two steps of `due`, the tables that a store freezes have just the
-    timers that are in the queue: those of a map table of the queue's spec, with moments as map
-    keys and True as values. Everything is called by the one thread that owns the backend.
+    Between two calls, and between two steps of `due`, the tables that a store freezes contain
+    exactly the timers of the queue, as a map table of the queue's spec with moments as map keys and
+    True as values. The one thread that owns the backend calls everything here.
     """
 
     @abstractmethod
@@ -53,10 +53,10 @@ class TimerQueue(ABC):
     def due(self, until: int) -> Iterator[Timer]:
         """Remove and answer the timers up to `until`, in order of time.
 
-        Each step answers the first that is there then, and it is gone when the caller has it: the
-        caller may add and remove others between two steps, also earlier ones than the last.
+        Each step removes and answers the timer that is first at that time. The caller may add and
+        remove others between two steps, also earlier ones than the last.
         """
 
     @abstractmethod
     def load(self, block: Block) -> None:
-        """Add the timers of a block of such a map table. Nobody is walking through `due`."""
+        """Add the timers of a block of such a map table. No iteration of `due` is in progress."""
