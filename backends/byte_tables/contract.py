@@ -1,10 +1,10 @@
-"""The small contract for a key-value store: implement this, and the house makes tables of it.
+"""The contract of a key-value store: implement it, and `ByteTableStore` makes state tables of it.
 
-A store of bytes is a set of tables, each an ordered map from byte strings to byte strings. Which
-bytes stand for which state is the business of `holdfast.backends.byte_tables`: an implementation
-never looks into a key or a value.
+A store of bytes is a set of tables, each an ordered map from byte strings to byte strings.
+`ByteTableStore` decides which bytes represent which state: an implementation never interprets a key
+or a value.
 
-Everything is called by the one thread that owns the backend, but for `FrozenBytes`.
+The one thread that owns the backend calls everything here, except `FrozenBytes`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ByteEntry: TypeAlias = tuple[bytes, bytes]
 """A key and its value."""
 
 ByteColumns: TypeAlias = tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]
-"""Keys, and in the same places their values."""
+"""A column of keys, and the column of their values in the same order."""
 
 
 def in_columns(entries: Iterable[ByteEntry]) -> ByteColumns:
@@ -47,10 +47,10 @@ class ByteTable(ABC):
 
     @abstractmethod
     def put_many(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Set a value for each key; of several for one key the last counts."""
+        """Set a value for each key; the last one for a key wins."""
 
     def load_many(self, keys: pa.LargeBinaryArray, values: pa.LargeBinaryArray) -> None:
-        """`put_many`, where a table is filled. Override it where there is a quicker way."""
+        """`put_many` for loading a table. Override it where there is a faster way."""
         self.put_many(listed(keys), listed(values))
 
     @abstractmethod
@@ -65,13 +65,13 @@ class ByteTable(ABC):
     def page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
         """The first `limit` entries from `first` to before `end` (None: to the last), in order.
 
-        Fewer only where there are no more.
+        It has fewer than `limit` only if there are no more.
         """
 
     def walk(self, limit: Callable[[], int]) -> Iterator[ByteColumns]:
-        """All entries in order, page by page; `limit` answers how many the next one has at most.
+        """All entries in order, page by page; `limit` answers the most entries of the next page.
 
-        Nobody changes the table meanwhile. Override it where there is a quicker way.
+        The table does not change meanwhile. Override it where there is a faster way.
         """
         first = b""
         while page := self.page(first, None, limit()):
@@ -79,41 +79,41 @@ class ByteTable(ABC):
             first = page[-1][0] + b"\x00"
 
     def key_page(self, first: bytes, end: bytes | None, limit: int) -> Sequence[bytes]:
-        """The keys of `page`. Override it where they come without their values."""
+        """The keys of `page`. Override it where keys can be read without their values."""
         return [key for key, _ in self.page(first, end, limit)]
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None. Override it where one key has a shorter way than many."""
+        """The value, or None. Override it where a single key is faster."""
         return self.get_many((key,))[0]
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set the value. Override it where one key has a shorter way than many."""
+        """Set the value. Override it where a single key is faster."""
         self.put_many((key,), (value,))
 
 
 class FrozenBytes(ABC):
     """All tables as they were at one moment.
 
-    One background thread reads it, while the owner goes on; what it reads does not change.
+    One background thread reads it while the owner goes on; what it reads does not change.
     """
 
     @abstractmethod
     def page(self, table: str, first: bytes, end: bytes | None, limit: int) -> Sequence[ByteEntry]:
         """As `ByteTable.page`, of a table that was there at that moment.
 
-        There may be fewer where they are long: only where there are none, there are no more.
+        A page may have fewer entries where they are long; only an empty page is the end.
         """
 
     @abstractmethod
     def release(self) -> None:
-        """Let go of it; called exactly once, and before `ByteStore.close` comes to its end."""
+        """Release it; called exactly once, before `ByteStore.close` returns."""
 
 
 class ByteStore(ABC):
     """The tables of one operator in one slot. Nothing in it has to survive `close` or a crash."""
 
     files: ByteFiles | None = None
-    """Snapshots that are files of the store, if it can make them."""
+    """Snapshots as files of the store, if it supports them."""
 
     @abstractmethod
     def table(self, name: str) -> ByteTable:
@@ -121,19 +121,19 @@ class ByteStore(ABC):
 
     @abstractmethod
     def drop(self, name: str) -> None:
-        """Remove a table with all that is in it, if there is one."""
+        """Remove a table with its content, if it exists."""
 
     @abstractmethod
     def freeze(self) -> FrozenBytes:
-        """All tables as they are now; processing waits for this call, so it has to be short.
+        """All tables as they are now. Processing waits for this call, so it must be short.
 
         Several may be held at once.
         """
 
     def metrics(self) -> StateMetrics:
-        """Numbers that the store has of itself, by table; see `TableStore.metrics`."""
+        """Metrics of the store, by table; see `TableStore.metrics`."""
         return StateMetrics()
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back, files and memory."""
+        """Release everything, files and memory."""

@@ -1,4 +1,4 @@
-"""The files of a store of byte tables: those of its store of bytes, and what tables add to them."""
+"""`TableFiles` of a store of byte tables, over the `ByteFiles` of its store of bytes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = ["ByteTableFiles", "KeepsTables"]
 
 
 class KeepsTables(Protocol):
-    """What files must know of the store that they are of."""
+    """The part of the store of tables that its files need."""
 
     def layout_of(self, spec: TableSpec) -> str:
         """The layout in which a new table of this spec is kept."""
         ...
 
     def kept(self, name: str) -> KeptTable | None:
-        """How the open table of this name is kept, but for its place; None if it is not open."""
+        """How the open table of this name is kept, without its place; None if it is not open."""
         ...
 
     def write_out(self) -> None:
-        """Have in the store of bytes all that is in the tables."""
+        """Write everything that the tables buffer into the store of bytes."""
         ...
 
 
 class ByteTableFiles(TableFiles):
-    """Knows of each restored table how it is kept, until it is open."""
+    """Remembers how each restored table is kept, until it is opened."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ByteTableFiles(TableFiles):
         return None if kept is None else kept.layout
 
     def next_number(self, name: str) -> int:
-        """The number to go on from for elements of this table of lists."""
+        """The number of the next element in this table of lists."""
         kept = self._restored.get(name)
         return 0 if kept is None else kept.next_number
 

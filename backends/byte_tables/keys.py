@@ -1,9 +1,9 @@
-"""Keys of byte tables: how the parts of an address become one byte string, and come back.
+"""Keys of byte tables: encoding the parts of an address as one byte string, and decoding it.
 
-A key is `key group (2 bytes, big-endian) | key | namespace | rest`. The rest is nothing for a
-value, the map key for an entry of a map, and for an element of a list its number, 8 bytes,
-big-endian. All but the number are ordered bytes, of which none is the beginning of another. So key
-groups lie one after the other, and what is at one address is a range of keys.
+A key is `key group (2 bytes, big-endian) | key | namespace | rest`. The rest is empty for a value,
+the map key for an entry of a map, and for an element of a list its number, 8 bytes, big-endian. All
+but the number are ordered bytes, none of which is a prefix of another. So key groups are
+contiguous, a snapshot is a scan, and the content of an address is a range of keys.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 WORTH_SORTING = 256
-"""So many keys are worked on in order: neighbours are found, and written, together."""
+"""From so many keys on they are sorted first: neighbours are read and written together."""
 
 
 _FEW_EQUAL = 16
-"""One key in so many may begin as another does, or they are compared as a whole from the start."""
+"""If more than one key in so many shares its first bytes with another, whole keys are sorted."""
 _GROUP_BYTES = 2
 _NUMBER_BYTES = 8
 _group = struct.Struct(">H").pack
@@ -80,14 +80,14 @@ class KeyLayout:
 
     @cached_property
     def _hash_and_encode(self) -> Callable[[Any], tuple[int, bytes]]:
-        """Of the codec of keys: looked up once, and not before the first key.
+        """The method of the codec of keys, looked up once, with the first key.
 
-        It may be the one that tells which type they are of.
+        Not earlier, since the first key may determine the type of keys.
         """
         return self.spec.keys.hash_and_encode
 
     def address(self, key: Any, namespace: Any) -> bytes:
-        """The beginning of all that is kept for a canonical key in a namespace."""
+        """The prefix of everything kept for a canonical key in a namespace."""
         key_hash, encoded = self._hash_and_encode(key)
         address = self._groups[key_group(key_hash, self._max_parallelism)] + encoded
         return address + self._namespace(namespace) if self._has_namespaces else address
@@ -136,7 +136,7 @@ class KeyLayout:
         return b"" if codec is None else codec.encode(namespace)
 
     def map_keys_of(self, stored: Sequence[bytes], ends: Iterable[int]) -> Column | None:
-        """The map keys, if there are some; `ends` has where keys and namespaces end."""
+        """The map keys of a map; `ends` has where keys and namespaces end."""
         if self.spec.kind is not StateKind.MAP:
             return None
         return _cut(stored, ends, map(len, stored))
@@ -145,7 +145,7 @@ class KeyLayout:
 def past(address: bytes) -> bytes:
     """The least byte string after all that begin with this one.
 
-    There is one: the first byte of a key group is never the highest.
+    It exists, since the first byte of a key group is never 0xff.
     """
     kept = address.rstrip(b"\xff")
     return kept[:-1] + bytes((kept[-1] + 1,))
@@ -157,7 +157,7 @@ def is_in_order(keys: Sequence[bytes]) -> bool:
 
 
 def order_of(keys: Sequence[bytes] | pa.LargeBinaryArray) -> npt.NDArray[Any]:
-    """The places of the keys, the least first, equal ones as they came."""
+    """The indexes that sort the keys; the sort is stable."""
     column = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.large_binary())
     numbers, is_all = _as_numbers(column)
     if numbers is None:
@@ -183,7 +183,7 @@ def _sorted_by_arrow(column: pa.LargeBinaryArray) -> npt.NDArray[Any]:
 
 
 def _runs(equal: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """From where to where neighbours are equal, by the places of those that equal the next."""
+    """The ranges of equal neighbours, from the indexes of those that equal the next."""
     ends = np.append(np.flatnonzero(np.diff(equal) > 1), len(equal) - 1)
     starts = np.append(0, ends[:-1] + 1)
     return list(zip(equal[starts].tolist(), (equal[ends] + 2).tolist(), strict=True))
@@ -198,9 +198,9 @@ def in_places(items: Sequence[bytes], places: npt.NDArray[Any]) -> list[Any]:
 def _as_numbers(
     column: pa.LargeBinaryArray,
 ) -> tuple[npt.NDArray[np.uint64] | None, bool]:
-    """Numbers in the order of byte strings of one length, and whether equal numbers are equal keys.
+    """Numbers that order byte strings of one length, and whether equal numbers mean equal keys.
 
-    They are not where keys differ in more bytes than a number has. None: of several lengths.
+    They do not where keys differ in more bytes than a number has. None if lengths differ.
     """
     offsets = np.frombuffer(column.buffers()[1], np.int64)[: len(column) + 1]
     width = int(offsets[1]) if len(column) else 0
@@ -216,13 +216,13 @@ def _as_numbers(
 
 
 def with_groups(groups: npt.NDArray[Any], parts: Sequence[Column]) -> Column:
-    """In each row its key group, and what the parts have there."""
+    """In each row its key group, followed by the parts of the row."""
     prefixes = Column(groups.astype(">u2").tobytes(), _GROUP_BYTES)
     return Column.beside((prefixes, *parts), len(groups))
 
 
 def listed_with_groups(groups: npt.NDArray[Any], parts: Sequence[Column]) -> list[bytes]:
-    """The same as a list, which is quicker made of lists where lengths differ."""
+    """`with_groups` as a list; where lengths differ, joining lists is faster."""
     count = len(groups)
     if all(part.width for part in parts):
         return with_groups(groups, parts).to_list(count)

@@ -1,10 +1,10 @@
 """Tables over a store of ordered bytes: what key-value backends keep their state in.
 
 Cells are the bytes that the codec of values writes, after 8 bytes of milliseconds where cells are
-stamped. To append to a list is to write new keys, and reads nothing; a map is read by its range.
+stamped. An append to a list writes new keys and reads nothing; a map is read as a range.
 
-Scans are pages of plain entries and no cursors, so the owner may change a table in the middle of a
-scan, whatever the store below makes of that.
+Scans read pages of plain entries and keep no cursors, so the owner may change a table in the middle
+of a scan, even if the store below does not allow that.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = ["ByteTableStore"]
 
 _PAGE_ENTRIES = 1024
 _FIRST_WALKED = 16
-"""So many entries a walk takes at first: they might be long."""
+"""How many entries a walk takes first: they might be long."""
 _element = struct.Struct(">Q").pack
 _USUAL = TimerPages()
 _stamp = struct.Struct(">q")
@@ -68,7 +68,7 @@ _T = TypeVar("_T")
 
 
 class _BytesTable(Table):
-    """What tables of all kinds have: an ordered map, and the layout of its keys."""
+    """Base of tables of all kinds: an ordered map, and the layout of its keys."""
 
     def __init__(self, spec: TableSpec, layout: KeyLayout, entries: ByteTable) -> None:
         self.spec = spec
@@ -156,7 +156,7 @@ class _BytesValueTable(_BytesTable, ValueTable):
 
 
 class _BytesListTable(_BytesTable, ListTable):
-    """A key for each element. Its number is that of its append among all appends to the table."""
+    """A key for each element, numbered over all appends to the table."""
 
     def __init__(self, spec: TableSpec, layout: KeyLayout, entries: ByteTable) -> None:
         super().__init__(spec, layout, entries)
@@ -225,9 +225,10 @@ _TABLES: dict[StateKind, type[_BytesTable]] = {
 
 
 class ByteTableStore(TableStore):
-    """All tables of one operator in one slot, in a store of bytes, which it closes in the end.
+    """All tables of one operator in one slot, in a store of bytes, which `close` closes.
 
-    Timers are ordered keys, of which `timers` at once are in memory; None: all are, in any order.
+    Timers are ordered keys, of which `timers` says how many are in memory; with None all are, in an
+    index on the heap.
     """
 
     def __init__(
@@ -271,7 +272,8 @@ class ByteTableStore(TableStore):
         return order_of(addresses) if len(addresses) >= WORTH_SORTING else None
 
     def blocks(self, spec: TableSpec, rows: Rows) -> Iterator[Block]:
-        # Addresses are by key in tables of every layout, and another thread must not note one.
+        # Addresses are by key in every layout. This may run in any thread, so it must not cache a
+        # layout of the store.
         layout = KeyLayout(spec, self._groups)
         stored = rows.addresses
         if rows.map_keys is not None:
@@ -334,7 +336,7 @@ class ByteTableStore(TableStore):
             self._files.forget(spec.name)
 
     def write_out(self) -> None:
-        """Write what queues of timers hold back: tables are frozen next."""
+        """Write buffered changes of timer queues, before tables are frozen."""
         for queue in self._queues.values():
             queue.flush()
 
@@ -343,7 +345,7 @@ class ByteTableStore(TableStore):
         return _FrozenTables(self._store.freeze(), dict(self._layouts))
 
     def settle(self, stop: Callable[[], bool]) -> None:
-        """The store of bytes has its own ways."""
+        """Nothing to do: the store of bytes maintains itself."""
 
     def walk(self, spec: TableSpec) -> Iterator[Block]:
         self.write_out()
@@ -432,7 +434,7 @@ def _removal(layout: KeyLayout, stored: pa.LargeBinaryArray, *, has_map_keys: bo
 
 
 def _size_bytes(column: pa.LargeBinaryArray) -> int:
-    """How long the byte strings are together."""
+    """The total length of the byte strings."""
     total: int = pc.sum(pc.binary_length(column)).as_py()
     return total
 
@@ -443,7 +445,7 @@ def _pages(
     end: bytes | None,
     key_of: Callable[[_T], bytes],
 ) -> Iterator[_T]:
-    """What is in a range, page by page: between two, the table may change."""
+    """The content of a range, page by page; the table may change between two pages."""
     while found := page(first, end, _PAGE_ENTRIES):
         yield from found
         if len(found) < _PAGE_ENTRIES:

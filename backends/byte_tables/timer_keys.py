@@ -1,7 +1,7 @@
 """Keys of timers in byte tables: by key group, then by time.
 
-A key is `key group | moment | key | namespace`, of which a moment is 8 ordered bytes: the map key
-of a table of timers. So the timers of each key group lie in order of time.
+A key is `key group | moment | key | namespace`. A moment is 8 ordered bytes, the map key of a table
+of timers. So the timers of each key group are in order of time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ GROUP_BYTES = 2
 _MOMENT_BYTES = 8
 _SIGN_64 = 1 << 63
 _WORTH_COLUMNS = 24
-"""Fewer timers are encoded sooner one by one."""
+"""Fewer timers are encoded faster one by one."""
 _moment = struct.Struct(">Q")
 
 
 class TimeLayout(KeyLayout):
-    """The keys of a table of timers, which has nothing that lies together at an address."""
+    """The keys of a table of timers, in which the rows of one address are not neighbours."""
 
     name = "by-time"
     start = GROUP_BYTES + _MOMENT_BYTES
@@ -76,7 +76,7 @@ class TimeLayout(KeyLayout):
 
 
 def mark_of(stored: bytes) -> bytes:
-    """When a timer is, and in which key group: its moment and its group."""
+    """The mark of a timer: its moment and its key group, as ordered bytes."""
     return stored[GROUP_BYTES : GROUP_BYTES + _MOMENT_BYTES] + stored[:GROUP_BYTES]
 
 
@@ -87,12 +87,12 @@ def moment_of(mark: bytes) -> int:
 
 
 def mark_from(moment: int) -> bytes:
-    """What is above every mark of timers before a moment, and of none later."""
+    """A bound above every mark before a moment, and below all others."""
     return _moment.pack(moment + _SIGN_64)
 
 
 def mark_up_to(moment: int) -> bytes:
-    """What is above every mark of timers up to a moment, and of none later."""
+    """A bound above every mark up to a moment, and below all later ones."""
     if moment < INT64_MIN:
         return b""
     return _moment.pack(min(moment, INT64_MAX) + _SIGN_64) + b"\xff" * GROUP_BYTES

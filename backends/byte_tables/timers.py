@@ -1,16 +1,17 @@
-"""Timers as ordered keys in a store of bytes: in memory are only those that are due first.
+"""Timers as ordered keys in a store of bytes: only those that are due first are in memory.
 
-A timer's key begins with its key group and its moment, so each group's timers lie in order of time.
-Of each group a queue keeps some of the first in memory, and remembers up to where it knows all that
-there are. It reads on from there: in many stores what was removed leaves traces, over which a scan
-from the beginning would have to go each time. A timer behind that place is written and no more.
+A timer's key begins with its key group and its moment, so each group's timers are in order of time.
+A queue keeps the first timers of each group in memory, and remembers up to which key it knows all
+of them. It reads on from there, since in many stores removed keys leave traces that a scan from the
+beginning would have to skip each time. A timer behind that key is only written.
 
-What callers add and remove is noted, and taken up when it is many, or when it may be due first: to
-make keys of a column of timers and to write them in order takes far less than one by one. What was
-taken up, or was due, may still have to be written; that is done before anybody reads.
+Added and removed timers are buffered. The buffer is merged when it is large, or when one of its
+timers may be due first: encoding a column of timers and writing it in order costs far less than one
+by one. Timers that were merged or fired may still have to be written; that happens before each read
+of the table.
 
-A snapshot has timers as the map that other backends keep, so they move like all state. Timers of
-one moment fire here in the order of their keys, and on the heap in that of their registration.
+A snapshot contains timers as a map table, like other backends, so they move like all state. Timers
+of one moment fire here in the order of their keys, and on the heap in that of their registration.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class TimerPages:
 
 
 class _Group:
-    """The first timers of a key group, in order: all that there are before `unread`.
+    """The first timers of a key group, in order: all of them before the key `unread`.
 
-    `mark` is that of the first of them; where they are used up, it is of one that was there before.
+    `mark` is the mark of the first timer; once all are used up, that of an earlier one.
     """
 
     __slots__ = ("cached", "end", "mark", "unread")
@@ -71,10 +72,10 @@ class _Group:
 
 
 class ByteTimerQueue(TimerQueue):
-    """Those of one moment are in order of key groups, then of the bytes of keys and namespaces.
+    """Timers of one moment are in order of key groups, then of the bytes of keys and namespaces.
 
-    A mark is a moment and a key group, as bytes. There is a heap of marks: the least one that is
-    still the very mark of its group says where the first timer is.
+    A mark is a moment and a key group, as bytes. The least mark of the heap that is still the
+    current mark of its group gives the group of the first timer.
     """
 
     def __init__(self, layout: TimeLayout, entries: ByteTable, pages: TimerPages) -> None:
@@ -132,12 +133,12 @@ class ByteTimerQueue(TimerQueue):
         self._groups, self._marks, self._is_read = {}, [], False
 
     def flush(self) -> None:
-        """Have the table be what the queue is."""
+        """Write all buffered changes, so that the table equals the queue."""
         self._take_up()
         self._write()
 
     def _first_group(self, last: bytes) -> _Group | None:
-        """The group of the first timer, if the mark of that one is not above `last`."""
+        """The group of the first timer, if its mark is not above `last`."""
         if not self._is_read:
             self._read()
         while True:
@@ -163,7 +164,7 @@ class ByteTimerQueue(TimerQueue):
         self._noted_from = mark_from(moment)
 
     def _take_up(self) -> None:
-        """Learn what was noted."""
+        """Merge the buffered timers."""
         if not self._noted:
             return
         if not self._is_read:
@@ -182,7 +183,7 @@ class ByteTimerQueue(TimerQueue):
             self._write()
 
     def _put_in(self, group: _Group, stored: bytes) -> bool:
-        """Have a timer among the first of its group; whether it was not there."""
+        """Add a timer to the first ones of its group; whether it was not there."""
         cached = group.cached
         place = bisect_left(cached, stored)
         if place < len(cached) and cached[place] == stored:
@@ -196,7 +197,7 @@ class ByteTimerQueue(TimerQueue):
         return True
 
     def _take_out(self, group: _Group, stored: bytes) -> bool:
-        """Have a timer not be among the first of its group; whether it was there."""
+        """Remove a timer from the first ones of its group; whether it was there."""
         cached = group.cached
         place = bisect_left(cached, stored)
         if place == len(cached) or cached[place] != stored:
@@ -207,7 +208,7 @@ class ByteTimerQueue(TimerQueue):
         return True
 
     def _mark(self, group: _Group) -> None:
-        """Mark the first timer of a group, instead of the one that was the first."""
+        """Set the mark of a group to that of its first timer."""
         group.mark = mark_of(group.cached[0])
         heappush(self._marks, group.mark)
         if len(self._marks) > 2 * len(self._groups) + _SPARE_MARKS:
@@ -232,7 +233,7 @@ class ByteTimerQueue(TimerQueue):
         self._is_read = True
 
     def _read_on(self, group: _Group) -> None:
-        """Read the next timers of a group of which all that were read are used up."""
+        """Read the next timers of a group, all known timers of which are used up."""
         self._write()
         page = self._entries.page(group.unread, group.end, self._page)
         is_cut = len(page) == self._page
@@ -250,7 +251,7 @@ class ByteTimerQueue(TimerQueue):
         return group
 
     def _write(self) -> None:
-        """Write what was taken up, or was due."""
+        """Write timers that were merged or have fired."""
         changes = sorted(self._unwritten.items())
         added = [stored for stored, is_there in changes if is_there]
         removed = [stored for stored, is_there in changes if not is_there]

@@ -1,4 +1,4 @@
-"""The hashmap backend: state in dicts of Python objects, in this process's memory."""
+"""The hashmap backend: state in Python dicts, in the memory of this process."""
 
 from __future__ import annotations
 

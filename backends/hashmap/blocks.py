@@ -1,9 +1,9 @@
 """From dicts of objects to blocks and back.
 
-Rows leave in order of key group. To have that order, the background thread lists addresses and
-cells, hashes the keys by the column and sorts row numbers by group; blocks are then gathered in
-that order. The work is done in pieces of a few thousand rows, between which the thread that
-processes can have the interpreter.
+Rows are written in order of key group. For that the background thread lists addresses and cells,
+hashes the keys by the column and sorts row numbers by group; blocks are then gathered in that
+order. The work is done in pieces of a few thousand rows, so that the processing thread gets the
+interpreter in between.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PIECE_ROWS = 16 * 1024
 
 
 class _OneLength:
-    """Texts that are all of one length, such as ids: they are put in order as numbers are."""
+    """Strings of one length, such as ids, as rows of an array: reordered as fast as numbers."""
 
     def __init__(self, kind: pa.DataType, rows: npt.NDArray[Any]) -> None:
         self._kind = kind
@@ -55,7 +55,7 @@ class _OneLength:
 
     @classmethod
     def of(cls, column: pa.Array) -> _OneLength | None:
-        """The column, if they are; it begins at the beginning of its data."""
+        """The column, if all lengths are equal; its offsets must begin with 0."""
         _, offsets, data = column.buffers()
         lengths = np.diff(np.frombuffer(offsets, np.int64, len(column) + 1))
         length = int(lengths[0]) if len(lengths) else 0
@@ -74,7 +74,7 @@ class _OneLength:
 
 
 _Objects: TypeAlias = Sequence[Any] | npt.NDArray[Any] | pa.Array
-"""Of plain numbers an array, of text that are keys one of Arrow, else a list."""
+"""An array for plain numbers, an Arrow array for keys that are strings, else a list."""
 _Gathered: TypeAlias = _Objects | _OneLength
 
 
@@ -144,15 +144,15 @@ def _cells_of(spec: TableSpec, block: Block) -> Sequence[Any]:
 
 
 def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Gathered, _Gathered]:
-    """All addresses and all values. By pieces: one call for all would hold the interpreter.
+    """All addresses and all values, in pieces: one call for all would block the interpreter.
 
-    Plain numbers, and keys that are text, become arrays while they are at hand. They are put in
-    another order later, and objects all over the memory would be looked for once more.
+    Plain numbers, and keys that are strings, become arrays at once. They are reordered later, and
+    fetching objects all over the memory a second time would be slow.
     """
     pieces = view.pieces(_PIECE_ROWS)
     first = next(pieces, None)
     if first is None:
-        return [], []  # perhaps nobody has said yet what type the keys have
+        return [], []  # the type of keys may not be known yet
     addresses, values = _Column(None), _Column(_number_of(spec))
     if spec.kind is StateKind.VALUE and not spec.stamped and spec.namespaces is None:
         addresses = _Column(_KEYS.get(type(spec.keys)))
@@ -163,9 +163,9 @@ def _gather(view: FrozenDict, spec: TableSpec) -> tuple[_Gathered, _Gathered]:
 
 
 def _number_of(spec: TableSpec) -> type[np.generic] | None:
-    """As what the cells of a table fit into an array, if they are plain numbers."""
+    """The type of array for the cells of a table, if they are plain numbers."""
     if spec.kind is not StateKind.VALUE or spec.stamped or not spec.values.is_immutable:
-        return None  # if values are not immutable cells are bytes, also those of numbers as written
+        return None  # cells of values that are not immutable are bytes, also of raw numbers
     return _NUMBERS.get(spec.values.describe()["type"])
 
 
@@ -179,7 +179,7 @@ _KEYS: dict[type, _Kind] = {
 
 
 class _Column:
-    """Objects as they come: a list of them, or an array where all are of one plain type."""
+    """Collects objects in a list, or in an array where all are of one plain type."""
 
     def __init__(self, kind: _Kind | None) -> None:
         self._kind = kind
@@ -255,7 +255,7 @@ _FLAT: dict[StateKind, Callable[[_Objects, _Objects], _Flat]] = {
 
 
 class _BlockWriter:
-    """Makes blocks of about the same number of bytes, learning how long rows are."""
+    """Makes blocks of about equal size in bytes, by the length of the rows so far."""
 
     def __init__(self, spec: TableSpec, keep_from_ms: int | None) -> None:
         self._spec = spec

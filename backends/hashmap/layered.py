@@ -1,15 +1,15 @@
-"""A dict that is frozen in constant time, however large it is.
+"""A dict that can be frozen in constant time, whatever its size.
 
-The newest layer, `hot`, takes all writes. To freeze is to begin a new layer: those below are then
-read only, so a background thread can walk them while the owner goes on. Later that thread folds
-the layers into one again. Folding moves what an upper layer says into a lower one, which changes
-nothing for a reader, who asks the upper one first.
+The newest layer, `hot`, takes all writes. A freeze begins a new layer: the layers below are
+read-only from then on, so a background thread can walk them while the owner goes on. Later that
+thread folds the layers into one again. Folding moves entries of an upper layer into a lower one,
+which changes nothing for a reader, since reads ask the upper layer first.
 
-A stored None marks an entry that a lower layer has and that was removed.
+A stored None marks an entry of a lower layer that was removed.
 
-So the pause of a snapshot does not depend on the size of state: well under a microsecond a table
-and no memory, for a second look-up of keys that were not touched since. A shallow copy costs 23 to
-45 ns an entry, and 1.4 times the memory.
+So the pause of a snapshot does not depend on the size of state: it takes well under a microsecond a
+table and no memory. The price is a second look-up for keys that were not written since. A shallow
+copy would cost 23 to 45 ns an entry, and 1.4 times the memory.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _Entry = tuple[Any, Any]
 class LayeredDict:
     """Entries of any hashable address and any value but None.
 
-    One thread, the owner, calls everything but `FrozenDict`'s methods and `fold`, which belong to
-    background threads. None reads a view while another one folds.
+    One thread, the owner, calls everything except `FrozenDict`'s methods and `fold`, which belong
+    to background threads. No thread reads a view while another one folds.
     """
 
     __slots__ = ("_frozen", "_lock", "_views", "_walk", "hot")
 
     def __init__(self) -> None:
         self.hot: dict[Any, Any] = {}
-        """The newest layer. The owner may write to it directly; a miss says nothing."""
+        """The newest layer. The owner may write to it directly; lower layers have more entries."""
         self._frozen: tuple[dict[Any, Any], ...] = ()
         self._views = 0
         self._lock = threading.Lock()
-        self._walk = threading.Lock()  # no entry may come or go in a layer that is walked
+        self._walk = threading.Lock()  # a layer must not change its size while it is walked
 
     def get(self, address: Any) -> Any:
         """The value, or None."""
@@ -85,12 +85,12 @@ class LayeredDict:
         return value
 
     def items(self) -> list[_Entry]:
-        """Every entry, for the owner. A fold waits meanwhile, for one chunk the owner for it."""
+        """Every entry, for the owner. A fold waits meanwhile; the owner may wait for one chunk."""
         with self._walk:
             return list(_merged((*self._frozen, self.hot)))
 
     def addresses(self) -> list[Any]:
-        """The address of every entry, likewise."""
+        """The address of every entry; as `items`."""
         with self._walk:
             return [address for address, _ in _merged((*self._frozen, self.hot))]
 
@@ -99,7 +99,7 @@ class LayeredDict:
         return sum(map(len, self._frozen)) + len(self.hot)
 
     def freeze(self) -> FrozenDict:
-        """A view of the entries as they are now. Constant time; release it when it is done."""
+        """A view of the entries as they are now, in constant time; release it after use."""
         with self._lock:
             if self.hot:
                 self._frozen = (*self._frozen, self.hot)
@@ -108,7 +108,7 @@ class LayeredDict:
             return FrozenDict(self, self._frozen)
 
     def fold(self, stop: Callable[[], bool]) -> None:
-        """Fold the frozen layers into one, unless a view needs them; give up when told to."""
+        """Fold the frozen layers into one, unless a view needs them; end when `stop` says so."""
         while not stop():
             with self._lock:
                 if self._views or len(self._frozen) < 2:
@@ -155,7 +155,7 @@ class FrozenDict:
         return _pieces(self._layers, rows)
 
     def release(self) -> None:
-        """Let go of the view, so that layers can be folded."""
+        """Release the view, so that layers can be folded."""
         self._layers = ()
         self._owner._release()
 
@@ -167,7 +167,7 @@ def _merged(layers: tuple[dict[Any, Any], ...]) -> Iterator[_Entry]:
 
 
 def _pieces(layers: tuple[dict[Any, Any], ...], rows: int) -> Iterator[tuple[list[Any], list[Any]]]:
-    """The same in columns, some rows at a time; all that is done for each of them is done in C."""
+    """The same in columns, some rows at a time; the work for each row is done in C."""
     for number, layer in enumerate(layers):
         walked, beside = iter(layer), iter(layer.values())
         while addresses := list(islice(walked, rows)):

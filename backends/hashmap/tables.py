@@ -1,14 +1,14 @@
-"""Tables of Python objects in dicts: what the hashmap backend keeps its state in.
+"""Tables of Python objects in dicts: the state of the hashmap backend.
 
-Values of immutable types are kept as they are; values of others as their bytes. So nobody can
-change state, or a snapshot that is being written, through an object that was handed out or in;
-and the garbage collector has no millions of containers to walk. Lists and maps of state are Python
-lists and dicts, which only the table ever holds.
+Values of immutable types are kept as objects; values of other types as their bytes. So an object
+that was passed in or handed out cannot change state, or a snapshot that is being written, and the
+garbage collector does not have to walk millions of containers. Lists and maps of state are Python
+lists and dicts that only the table holds.
 
 The address of state without namespaces is the key, of other state the pair of key and namespace.
 
-Flink keeps the objects, and copies on write while a snapshot runs. Bytes need no such protection,
-and are checked to their last element when they are written. The price is that reading such a value
+Flink keeps objects, and copies them on write while a snapshot runs. Bytes need no such protection,
+and all elements are checked when they are written. The price is that each read of such a value
 decodes it.
 """
 
@@ -49,7 +49,7 @@ _EXACT: dict[str, type] = {"int": int, "float": float, "bool": bool, "bytes": by
 
 
 class ObjectTable(Table):
-    """What tables of all kinds have: one layered dict."""
+    """Base of tables of all kinds: one layered dict."""
 
     def __init__(self, spec: TableSpec) -> None:
         self.spec = spec

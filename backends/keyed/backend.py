@@ -57,7 +57,7 @@ _Filled = TypeVar("_Filled", Table, TimerQueue)
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """A state that the job has asked for."""
+    """A state that the job has declared."""
 
     descriptor: StateDescriptor
     namespace_type: Any
@@ -69,9 +69,9 @@ class _Registered:
 
 @dataclass(frozen=True, slots=True)
 class EarlyFiles:
-    """Where files may be begun before a snapshot refers to them.
+    """Where files may be written before a snapshot refers to them.
 
-    The folder is that which snapshots go to; they are numbered from `first_checkpoint_id` on, and
+    The folder is the one of snapshots; files are numbered from `first_checkpoint_id` on, and
     compressed as snapshots are.
     """
 
@@ -147,7 +147,7 @@ class KeyedStateBackend(OwnedByOneThread):
         self.key: Any = NoKey(
             "there is no current key",
             where=self._where,
-            # What summaries of failures leave out comes last
+            # Summaries of failures cut off the end, so the less important part comes last
             fix="In open only declare state; use it in process_element or on_timer, for the key of "
             "the row or timer in hand. For many keys at once there are get_many and put_many. Code "
             "that has opened a backend itself calls set_current_key first",
@@ -160,18 +160,18 @@ class KeyedStateBackend(OwnedByOneThread):
 
     @property
     def key_groups(self) -> KeyGroupRange:
-        """The key groups whose state this is."""
+        """The key groups of this state."""
         return self._keys.key_groups
 
     def set_current_key(self, key: Any) -> None:
         """Choose the key for the calls that follow.
 
         Raises:
-            Invalid: the key is not of the operator's type of keys, or of another slot's key
-                groups; the current key is as before.
+            Invalid: the key is not of the operator's type of keys, or belongs to another slot;
+                the current key is unchanged.
         """
         if key.__class__ is self._plain_key and get_ident() == self._thread:
-            # By far the most calls end here. Literals: a name would be looked up each time.
+            # Fast path of most calls. Literals, since a global name costs a look-up each time.
             if key.__class__ is int:
                 if -0x8000_0000_0000_0000 <= key <= 0x7FFF_FFFF_FFFF_FFFF:
                     self.key = key
@@ -189,8 +189,8 @@ class KeyedStateBackend(OwnedByOneThread):
         With `namespace_type` each key has the state once for every namespace of that type.
 
         Raises:
-            Invalid: there is a state of this name and another descriptor; a type is not
-                supported; or what a snapshot has of this name cannot be read as declared.
+            Invalid: there is a state of this name with another descriptor; a type is not
+                supported; or the stored state of this name cannot be read as declared.
             Corrupt: a file of the snapshot is missing or damaged; names it.
         """
         self.check_thread()
@@ -229,8 +229,8 @@ class KeyedStateBackend(OwnedByOneThread):
         """The timers of a service, of event and of processing time; the same for the same name.
 
         Raises:
-            Invalid: there is a service of this name with other namespaces; or what a snapshot has
-                of these timers cannot be read as declared.
+            Invalid: there is a service of this name with other namespaces; or the stored timers
+                cannot be read as declared.
             Corrupt: a file of the snapshot is missing or damaged; names it.
         """
         self.check_thread()
@@ -256,10 +256,10 @@ class KeyedStateBackend(OwnedByOneThread):
     def keys(self, state_name: str, namespace: Any = NO_NAMESPACE) -> Iterator[Any]:
         """The keys that have this state, in one namespace if it has namespaces.
 
-        Keys of entries that are past their time to live may be among them.
+        Keys of expired entries may be among them.
 
         Raises:
-            Invalid: no such state was asked for, or the namespace does not fit it.
+            Invalid: no such state was declared, or the namespace does not fit it.
         """
         self.check_thread()
         registered = self._states.get(state_name)
@@ -276,7 +276,7 @@ class KeyedStateBackend(OwnedByOneThread):
         if codec is not None:
             namespace = codec.canonical(namespace)
         for key, its_namespace in registered.table.addresses():
-            if (its_namespace,) == (namespace,):  # in tuples, the one NaN is equal to itself
+            if (its_namespace,) == (namespace,):  # tuples compare by identity first: NaN is found
                 yield key
 
     def apply_to_all_keys(
@@ -309,14 +309,14 @@ class KeyedStateBackend(OwnedByOneThread):
     ) -> SnapshotFuture:
         """Begin a snapshot of the state as it is now.
 
-        The call is the part that processing waits for. The rest is done in the background; the
-        future has the snapshot, and can be cancelled. The canonical form has a compression of its
-        own. Of a native one nobody need be told what becomes of it.
+        Processing waits for this call only; the rest is done in the background. The future has the
+        snapshot, and can be cancelled. The canonical form has a compression of its own. A native
+        snapshot needs no notification that it is complete or aborted.
 
         Raises:
-            Invalid: the backend is closed, or the call is another thread's.
-            Corrupt: a file of the snapshot that this was restored from is missing or damaged, and
-                has state that nobody has asked for yet.
+            Invalid: the backend is closed, or the call is from another thread.
+            Corrupt: a file of the restored snapshot with state that is not declared yet is missing
+                or damaged.
             Unavailable: the storage did not answer.
         """
         self.check_thread()
@@ -325,42 +325,42 @@ class KeyedStateBackend(OwnedByOneThread):
         )
 
     def tend(self) -> bool:
-        """Do what is due between two checkpoints, in a moment; call it after each batch or so.
+        """Do work that is due between two checkpoints, quickly; call it after each batch or so.
 
-        Answers whether state may be changed further: if not, what was changed last must first get
-        to a place outside, and it should be asked again soon.
+        Answers whether state may be changed further: if not, earlier changes must be uploaded
+        first; call again soon.
 
         Raises:
-            Invalid: the backend is closed, or the call is another thread's.
-            HoldfastError: something that is done between checkpoints cannot be done any more.
+            Invalid: the backend is closed, or the call is from another thread.
+            HoldfastError: the work between checkpoints cannot be done any more.
         """
         self.check_thread()
         return self._snapshots.tend(self._request)
 
     def build_on_restored(self) -> None:
-        """Let later snapshots refer to files of those that this was restored from.
+        """Let later snapshots refer to files of the restored snapshots.
 
-        They must lie in the folder that snapshots go to, and their checkpoint be kept until a
-        later one is known to be completed. Call it before the first snapshot.
+        These files must lie in the folder of new snapshots, and their checkpoint must be kept until
+        a later one is known to be completed. Call it before the first snapshot.
         """
         self.check_thread()
         self._snapshots.build_on(self._restored)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is completed: what it holds may be built on."""
+        """The checkpoint is completed: later snapshots may refer to its files."""
         self.check_thread()
         self._snapshots.completed(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will not be completed: what was written for it will be deleted."""
+        """The checkpoint will not be completed: its files will be deleted."""
         self.check_thread()
         self._snapshots.aborted(checkpoint_id)
 
     def metrics(self) -> StateMetrics:
-        """Numbers about the state, as the backend has them; those of timers are under their tables.
+        """Metrics of the state, from the backend; timers are listed under their tables.
 
         Raises:
-            Invalid: the backend is closed, or the call is another thread's.
+            Invalid: the backend is closed, or the call is from another thread.
         """
         self.check_thread()
         metrics = self.store.metrics()
@@ -378,7 +378,7 @@ class KeyedStateBackend(OwnedByOneThread):
         self.store.close()
 
     def _take_in(self, restored: Restored, opening: Opening) -> Mapping[str, Handle]:
-        """Take over what the snapshots have; answers the handles of files that go on here."""
+        """Take over the content of the snapshots; answers handles of files that stay in use."""
         self._undeclared.add_tables(restored.tables)
         found = FilesRestored()
         if restored.files and opening.storage is not None:
@@ -420,7 +420,7 @@ class KeyedStateBackend(OwnedByOneThread):
         return infos | {spec.name: info_of(spec, "timers") for spec in self._timer_specs}
 
     def _tables_now(self) -> list[FrozenTable]:
-        """All tables of the store, as a snapshot has them."""
+        """All tables of the store, for a snapshot."""
         now_ms = self._clock.now_ms()
         tables = []
         for each in self._states.values():
@@ -438,6 +438,6 @@ class KeyedStateBackend(OwnedByOneThread):
         names: Iterable[str],
         make: Callable[[TableSpec], _Filled],
     ) -> _Filled:
-        """What `make` answers, with what the snapshots have under these names."""
+        """The table that `make` makes, with the state of the snapshots under these names."""
         loader = Loader(spec, kind, self._where, self._allow_pickle, self._clock.now_ms())
         return self._undeclared.fill(loader, names, make)

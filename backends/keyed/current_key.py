@@ -1,4 +1,4 @@
-"""The current key of a backend: its type, its key group, and that there is one."""
+"""The current key of a backend: checks of its type, its key group, and that it is set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["NoKey", "OperatorKeys"]
 
 
 class NoKey:
-    """Stands for the current key when there is none: whatever looks it up raises."""
+    """Stands for the current key when none is set: hashing it raises."""
 
     def __init__(self, what: str, *, where: str, fix: str) -> None:
         self._why = (what, where, fix)
@@ -37,7 +37,7 @@ class NoKey:
 
 
 class OperatorKeys:
-    """The keys of one operator in one slot: which type they have, and which key groups."""
+    """The keys of one operator in one slot: their type, and the slot's key groups."""
 
     def __init__(
         self, uid: str, key_groups: KeyGroupRange, max_parallelism: int, key_type: Any
@@ -49,8 +49,8 @@ class OperatorKeys:
         self._codec: KeyCodec[Any] | None = None
         self._has_all_groups = len(key_groups) == max_parallelism
         self.plain: type | None = None
-        """int or str, if keys are that and the slot has all key groups: such a key, if it is in
-        range or ASCII, needs no more checks."""
+        """int or str, if that is the type of keys and the slot has all key groups: such a key needs
+        no more checks if it is in range, or ASCII."""
         if key_type is not None:
             self.declare(key_type)
 
@@ -59,7 +59,7 @@ class OperatorKeys:
         """The codec of the keys.
 
         Raises:
-            Invalid: no key was seen yet, and no type was declared.
+            Invalid: no type was declared, and there was no key yet.
         """
         if self._codec is None:
             raise Invalid(
@@ -88,10 +88,10 @@ class OperatorKeys:
         self._use(codec)
 
     def written(self, description: dict[str, Any]) -> None:
-        """Learn how the keys of a snapshot were written.
+        """Take over the type of keys of a snapshot.
 
         Raises:
-            Invalid: they are of another type than the one declared.
+            Invalid: it is not the declared type.
         """
         if self._codec is None:
             self._written = description
@@ -182,7 +182,7 @@ _SIMPLE: dict[str, Any] = {
 
 
 def _type_of(description: dict[str, Any]) -> Any:
-    """The annotation of keys that were described so; None where it takes the user's class."""
+    """The annotation for a description of keys; None where the user's class is needed."""
     kind = description["type"]
     if kind in _SIMPLE:
         return _SIMPLE[kind]

@@ -1,7 +1,7 @@
-"""Restoring files of one backend into another: they are read through a store of their own kind.
+"""Restoring files of another backend, which are read through a store of that backend.
 
-That store is opened beside the job's, in little memory, and closed as soon as all that is in it is
-where it is wanted. Rows go from one to the other as blocks, so neither knows of the other.
+That store is opened beside the job's, with little memory, and closed once all its tables are
+loaded. Rows go from one to the other as blocks, so backends do not depend on each other.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Passed in, since the registry knows the contract of backends, which is built on 
 
 
 class _OtherStore:
-    """A store that is open for as long as a table of it is wanted."""
+    """A store that stays open as long as one of its tables is wanted."""
 
     def __init__(self, store: TableStore) -> None:
         self._store: TableStore | None = store
         self._wanted = 0
 
     def want(self) -> None:
-        """One more of its tables is wanted."""
+        """Count another table that is wanted."""
         self._wanted += 1
 
     def loaded(self) -> None:
-        """One of its tables is wanted no more."""
+        """Count a table that is not wanted any more; the last one closes the store."""
         self._wanted -= 1
         self.close_if_unwanted()
 
@@ -47,7 +47,7 @@ class _OtherStore:
             self.close()
 
     def close(self) -> None:
-        """Close it, if that was not done yet."""
+        """Close it; later calls do nothing."""
         store, self._store = self._store, None
         if store is not None:
             store.close()
@@ -55,7 +55,7 @@ class _OtherStore:
 
 @dataclass(slots=True)
 class PendingInOther(PendingOutside):
-    """One that is in files of another backend, which a store of that has open."""
+    """A pending table in files of another backend, which a store of that backend has open."""
 
     info: TableInfo
     inner: PendingInStore
@@ -74,7 +74,7 @@ class PendingInOther(PendingOutside):
         self._done()
 
     def hold(self) -> None:
-        """Keep the blocks in memory, for a thread that the store does not belong to."""
+        """Read the blocks into memory: the snapshot's thread must not use the store."""
         if self.held is None:
             self.held = list(self.inner.blocks())
             self._done()
@@ -88,7 +88,7 @@ class PendingInOther(PendingOutside):
 class OtherStores:
     """The stores of other backends that some keyed state is restored through.
 
-    Belongs to the owner's thread. `close` closes what is open still, again as often as one likes.
+    Belongs to the owner's thread. `close` closes stores that are still open.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class OtherStores:
         """The tables of these snapshots, by the name of the state.
 
         Raises:
-            Invalid: there is no such backend here, or not in the version that has written them.
+            Invalid: the backend is not installed, or not in the version that wrote the files.
             Corrupt: a file is missing or damaged; names it.
             Unavailable: the storage did not answer, or there is no room on this machine.
         """
@@ -125,7 +125,7 @@ class OtherStores:
         return found
 
     def close(self) -> None:
-        """Close them; what is in them and was not loaded cannot be read any more."""
+        """Close them; tables that were not loaded cannot be read any more."""
         for each in self._open:
             each.close()
         self._open.clear()

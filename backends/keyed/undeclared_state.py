@@ -1,10 +1,10 @@
-"""State that was in snapshots and that the job has not asked for yet: it is carried along.
+"""State of the restored snapshots that the job has not declared yet.
 
-It is loaded when it is asked for, since only then its types are known. What nobody asks for goes
-undecoded into the next snapshot.
+It is loaded when it is declared, since only then its types are known. State that is never declared
+is copied undecoded into the next snapshot.
 
 The first snapshot reads it in its synchronous part, because its files may be deleted from then on:
-into memory, or into a store that keeps files, as it was written.
+into memory, or as raw tables into a store that keeps files.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _Filled = TypeVar("_Filled", Table, TimerQueue)
 
 
 class UndeclaredState:
-    """What the snapshots have and nobody has asked for yet. Belongs to the owner's thread.
+    """State of the snapshots that is not declared yet. Belongs to the owner's thread.
 
-    `changed` counts what was asked for and is in the store otherwise than the snapshots have it:
-    under another name, or in other types. Types count as others though all bytes are the same, for
-    what is logged of a table is described as it is declared now, and so must its base be.
+    `changed` counts declared tables that differ from the snapshots in their name or types. Types
+    count as different even if all bytes are the same: the log of a table is described as declared
+    now, and its base must be described in the same way.
     """
 
     def __init__(self, store: TableStore, where: str) -> None:
@@ -52,21 +52,21 @@ class UndeclaredState:
         self.changed = 0
 
     def add_tables(self, tables: Mapping[str, Iterable[PendingTable]]) -> None:
-        """What snapshots have of tables, by name."""
+        """Add tables of snapshots, by name."""
         for name, pending in tables.items():
             self._tables.setdefault(name, []).extend(pending)
 
     def add_changes(self, changes: Mapping[str, list[PendingChanges]]) -> None:
-        """What has changed in them since, by name."""
+        """Add logged changes of tables, by name."""
         self._changes.update(changes)
 
     def fill(
         self, loader: Loader, names: Iterable[str], make: Callable[[TableSpec], _Filled]
     ) -> _Filled:
-        """What `make` answers, with what the snapshots have under these names.
+        """Make a table with `make`, and load what the snapshots have under these names.
 
-        It may be under several, where only some slots had asked for it by its new name. Nothing is
-        left of it on a failure.
+        There may be several, if only some slots had declared the state by its new name. A failure
+        leaves nothing behind.
 
         Raises:
             Invalid: it cannot be read as it is declared now.
@@ -108,7 +108,7 @@ class UndeclaredState:
         return filled
 
     def in_store(self) -> Iterator[tuple[TableSpec, TableInfo]]:
-        """What the store has already, under names that no state has."""
+        """Tables that the store already has, under names that no state can have."""
         for tables in self._tables.values():
             for pending in tables:
                 if isinstance(pending, PendingInStore):
@@ -116,10 +116,10 @@ class UndeclaredState:
                     yield pending.spec, pending.info
 
     def hold(self, keys: Schema | None) -> list[PendingTable]:
-        """Have here what is in storage still: its files may soon be deleted.
+        """Read what is still in storage, since its files may soon be deleted.
 
-        The store takes it in if it keeps files, or if there were changes to it; the rest, which is
-        answered, is in memory from now on.
+        Goes into the store, if that keeps files or if there are changes to replay; the rest is held
+        in memory and is returned.
 
         Raises:
             Corrupt: a file is missing or damaged; names it.
@@ -140,11 +140,11 @@ class UndeclaredState:
                         pending.loaded()
                         tables[place] = taken_in
                     else:
-                        found.append(copy(pending))  # what is loaded meanwhile, it keeps
+                        found.append(copy(pending))  # the copy keeps blocks that are loaded later
         return found
 
     def replay(self, name: str, keys: Schema | None) -> None:
-        """Have the store keep what there is of this name as it is after all changes.
+        """Apply the logged changes of this name: the result is kept in the store.
 
         Raises:
             Corrupt: a file is missing or damaged; names it.
@@ -156,7 +156,7 @@ class UndeclaredState:
         self._changes.pop(name, None)
 
     def pending(self, name: str) -> Sequence[PendingTable]:
-        """What there is of this name, where nothing of it has changed since, or is replayed."""
+        """The pending tables of this name, which has no changes left to replay."""
         return tuple(self._tables.get(name, ()))
 
     def _has(self, name: str) -> bool:
@@ -170,10 +170,10 @@ class UndeclaredState:
             raise self._lost
 
     def _replay_claimed(self, loader: Loader, changes: Iterable[PendingChanges]) -> None:
-        """What was claimed cannot be had again as it was: if this fails, there is no way on."""
+        """Replay into a claimed table. A failure cannot be undone: the backend is unusable then."""
         what = self._state(loader.spec.name)
         self._lost = Unavailable(
-            f"{what} is half restored: somebody broke off while its changes were replayed",
+            f"{what} is half restored: the replay of its changes was interrupted",
             fix="Open the backend again, from the same snapshots",
         )
         try:
@@ -185,17 +185,17 @@ class UndeclaredState:
         self._lost = None
 
     def _replay(self, loader: Loader, changes: Iterable[PendingChanges]) -> None:
-        """Before anybody walks over the table: a queue of timers has not read it yet."""
+        """Replay changes. The table is not in use yet: a queue of timers has not read it."""
         for each in changes:
             _apply(self._store.table(loader.spec), loader.changes(each))
 
     def _take_in_changed(
         self, name: str, changes: Sequence[PendingChanges], keys: Schema | None
     ) -> None:
-        """Have the store keep tables as they were written, with the changes to them.
+        """Put raw tables with their changes into the store.
 
-        What was logged in other types than its base is in a table of its own; it takes the place of
-        what the others have at the same address.
+        A log in other types than its base becomes a table of its own; its rows replace those of the
+        other tables at the same addresses.
         """
         before = self._tables.get(name, [])
         kept: list[PendingInStore] = []
@@ -231,10 +231,10 @@ def _alike(kept: Iterable[PendingInStore], info: TableInfo) -> PendingInStore:
 
 
 def _apply(table: Table, changes: Iterable[Change], others: Sequence[Table] = ()) -> None:
-    """Make the changes; `others` have what the state has in other types."""
+    """Apply the changes; `others` are tables of the same state in other types."""
     for change in changes:
         if isinstance(change, Added):
-            if others and not isinstance(table, ListTable):  # to a list it is appended
+            if others and not isinstance(table, ListTable):  # rows of a list are appended
                 named = msgspec.structs.replace(change.block, values=NO_VALUES, stamps=None)
                 for other in others:
                     other.unload(named)

@@ -1,10 +1,12 @@
-"""Operator state of one operator in one slot: state without keys, dealt out anew on a rescale.
+"""Operator state of one operator in one slot: state without keys, redistributed on a rescale.
 
-It is in memory whatever keeps keyed state: it is small. A snapshot copies references at the
-barrier. State that nobody asks for is carried on by each slot in part, union lists too: if every
-slot wrote all of a union, as in Flink, each restart would multiply it. A slot that loads a union
-and keeps all of it does so, as there. It is carried with the types that it was written in, so slots
-that ask for a state and slots that do not may come together again.
+It is small, so it is in memory with every backend. A snapshot copies references at the barrier.
+
+State that the job does not declare is passed on: each slot writes its part of it, also of a union
+list. If every slot wrote the whole union, as in Flink, each restart would multiply it; a slot that
+loads a union and keeps all of it does multiply it, as in Flink. It is passed on in the types that
+it was written in, so slots that have declared a state and slots that have not can be restored
+together.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ __all__ = ["OperatorStateBackend"]
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """A state that the job has asked for. `cells` are those that the state works on."""
+    """A state that the job has declared. `cells` are the ones that the state object changes."""
 
     descriptor: StateDescriptor
     form: OperatorForm
@@ -59,8 +61,8 @@ class _Registered:
 class OperatorStateBackend(OwnedByOneThread):
     """Live operator state of one operator in one slot; from `open`.
 
-    It is kept in memory, whatever backend keeps keyed state, and so is what a snapshot in the
-    background writes: a copy of the references, made at the barrier.
+    It is kept in memory with every backend. A snapshot in the background writes a copy of the
+    references, made at the barrier.
     """
 
     def __init__(
@@ -84,11 +86,11 @@ class OperatorStateBackend(OwnedByOneThread):
         storage: StateFolder | None = None,
         allow_pickle: bool = False,
     ) -> Self:
-        """Open operator state, empty or with a slot's part of what the snapshots hold.
+        """Open operator state, empty or with a slot's part of the state in snapshots.
 
-        Slots count from 0. `restore` has the snapshots of *all* slots of one checkpoint, whatever
-        their number was, and needs the `storage` that they were written to. `allow_pickle` admits
-        values that are pickles, which can run any code when they are read.
+        Slots are numbered from 0. `restore` has the snapshots of *all* slots of one checkpoint,
+        whatever the parallelism was, and needs the `storage` that they were written to.
+        `allow_pickle` allows values that are pickles, which can run any code when they are read.
 
         Raises:
             Invalid: the slot is out of range; or the snapshots are of another uid or kind, or not
@@ -137,14 +139,14 @@ class OperatorStateBackend(OwnedByOneThread):
     ) -> SnapshotFuture:
         """Begin a snapshot of the state as it is now.
 
-        The call is the part that processing waits for. The rest is done in the background; the
-        future has the snapshot, and can be cancelled. Forms are the same but for the canonical one,
-        which has a compression of its own.
+        Processing waits for this call only; the rest is done in the background. The future has the
+        snapshot, and can be cancelled. All forms but the canonical one are the same; the canonical
+        one has a compression of its own.
 
         Raises:
-            Invalid: the backend is closed, or the call is another thread's.
-            Corrupt: a file of a state that nobody has asked for yet is missing or damaged.
-            Unavailable: the storage did not answer when such a state was to be read.
+            Invalid: the backend is closed, or the call is from another thread.
+            Corrupt: a file of a state that is not declared yet is missing or damaged.
+            Unavailable: the storage did not answer when such a state was read.
         """
         self.check_thread()
         for pending in self._pending.values():
@@ -172,7 +174,7 @@ class OperatorStateBackend(OwnedByOneThread):
         """How many entries each state has: elements of a list, or entries of a map.
 
         Raises:
-            Invalid: the backend is closed, or the call is another thread's.
+            Invalid: the backend is closed, or the call is from another thread.
         """
         self.check_thread()
         return StateMetrics(
@@ -227,10 +229,10 @@ class OperatorStateBackend(OwnedByOneThread):
         return OperatorForm(descriptor.name, mode, shape.values, shape.map_keys, self._where)
 
     def _pending_names(self, descriptor: StateDescriptor, mode: Mode) -> list[str]:
-        """Under which names the snapshots have the state.
+        """The names under which the snapshots have the state.
 
-        Elements may be under the new name and an old one at once, where only some slots had asked
-        for the state by its new name. Of a map one copy is enough.
+        Elements may be under the new name and an old one at once, if only some slots had declared
+        the state by its new name. For a map one copy is enough.
         """
         names = dict.fromkeys((descriptor.name, *descriptor.aliases))
         found = [name for name in names if name in self._pending]
@@ -239,7 +241,7 @@ class OperatorStateBackend(OwnedByOneThread):
     def _loaded(
         self, descriptor: StateDescriptor, form: OperatorForm, names: Sequence[str]
     ) -> _Registered:
-        """The state with what is pending under these names; nothing has changed on a failure."""
+        """The state with what is pending under these names; a failure changes nothing."""
         map_keys: list[Any] = []
         cells: list[Any] = []
         for name in names:
@@ -264,10 +266,10 @@ class OperatorStateBackend(OwnedByOneThread):
 
 
 def _check(reading: Reading, table: OperatorTable, form: OperatorForm) -> None:
-    """Make sure that what was written can be read as it is declared.
+    """Check that a stored state can be read as it is declared.
 
     Raises:
-        Invalid: it cannot; names both.
+        Invalid: it cannot; names both schemas.
     """
     reading.check_kind(table.mode, form.mode)
     reading.check_keys("the map keys", table.map_keys, form.map_keys)

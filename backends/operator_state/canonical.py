@@ -1,7 +1,7 @@
 """Operator state in the canonical form: a folder of Parquet files for each state.
 
-As with keyed state, what a snapshot says of its states is what it says otherwise, and a segment is
-a file (`table_parts`).
+As with keyed state, the attributes are those of the usual form, and each segment is a file
+(`snapshots/parquet.py`).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def write_canonical_states(
     begin: tuple[SnapshotTarget, int],
     future: SnapshotFuture,
 ) -> StateSnapshot:
-    """Write each state for a target and a checkpoint; the snapshot counts at once.
+    """Write each state for a target and a checkpoint; the snapshot is valid at once.
 
     Raises:
-        CancelledError: the snapshot was given up.
-        Corrupt: what was restored, and is only carried on, is not what its snapshot said.
+        CancelledError: the snapshot was cancelled.
+        Corrupt: state that was restored and is passed on is not as its snapshot describes it.
         Unavailable: the storage failed.
     """
     target, checkpoint_id = begin

@@ -1,8 +1,8 @@
-"""What elements and entries of operator state are in memory, and in blocks.
+"""How elements and entries of operator state are represented in memory and in blocks.
 
-As in the tables of the hashmap backend, values of immutable types are kept as they are and those of
-others as their bytes, so that nobody can change state, or a snapshot that is being written, through
-an object that was handed in or out.
+As in the hashmap backend, values of immutable types are kept as objects and other values as their
+bytes. So an object that was passed in or handed out cannot change state, or a snapshot that is
+being written.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class OperatorForm:
         )
 
     def cell(self, value: Any) -> Any:
-        """What is kept of a value.
+        """The representation of a value in memory.
 
         Raises:
             Invalid: it does not fit its type; names the state and the operator.
@@ -64,7 +64,7 @@ class OperatorForm:
             raise self._misfit("a value", error) from None
 
     def cells(self, values: Sequence[Any]) -> list[Any]:
-        """What is kept of many values; raises as `cell` does."""
+        """The representation of many values; raises as `cell` does."""
         codec = self.values
         try:
             return codec.check_many(values) if codec.is_immutable else codec.encode_many(values)
@@ -72,15 +72,15 @@ class OperatorForm:
             raise self._misfit("a value", error) from None
 
     def value(self, cell: Any) -> Any:
-        """The value of which this is kept."""
+        """The value of a cell."""
         return cell if self.values.is_immutable else self.values.decode(cell)
 
     def listed(self, cells: Sequence[Any]) -> list[Any]:
-        """The value of each cell, in a list of the caller's own."""
+        """The value of each cell, in a new list."""
         return list(cells) if self.values.is_immutable else self.values.decode_many(cells)
 
     def map_key(self, map_key: Any) -> Any:
-        """The map key that stands for all that are equal.
+        """The canonical form of a map key.
 
         Raises:
             Invalid: it does not fit its type; names the state and the operator.
@@ -92,7 +92,7 @@ class OperatorForm:
             raise self._misfit("a map key", error) from None
 
     def blocks(self, map_keys: Sequence[Any] | None, cells: Sequence[Any]) -> Iterator[Block]:
-        """The rows as blocks of about the same number of bytes, learning how long rows are."""
+        """The rows as blocks of about equal size in bytes, by the length of the rows so far."""
         rows, start = BlockRows(_FIRST_BLOCK_ROWS), 0
         while start < len(cells):
             part = slice(start, start + rows.count)

@@ -1,17 +1,17 @@
-"""Which slot gets what of operator state when the number of slots may have changed.
+"""Which slot gets which part of operator state when the parallelism may have changed.
 
-Only decisions: facts about what was written go in, extents of it come out; nothing is read here.
-Every slot decides for itself, from the same facts, and so all slots together agree.
+Pure decisions: numbers of stored elements go in, ranges of them come out; nothing is read here.
+Every slot decides for itself from the same facts, so all slots agree.
 
-At an unchanged parallelism a slot keeps what is its own. Otherwise, as in Flink:
+At an unchanged parallelism a slot keeps its own part. Otherwise, as in Flink:
 
-- *list*: the elements of all slots, one slot after the other, are dealt out in runs of one length.
-  What is left over goes one by one to the next slots in a round that goes on from state to state,
-  so that slots are even over all states together, too.
+- *list*: the elements of all slots, one slot after the other, are divided into runs of equal
+  length. The remainder goes one by one to the next slots, in a round that continues from state to
+  state, so that slots are balanced over all states together, too.
 - *union list*: every slot gets all elements of all slots.
-- *broadcast*: the copies that there are go around among the slots.
+- *broadcast*: the existing copies are assigned to the slots in turn.
 
-States are taken in the order of their names, where Flink takes them as a hash map yields them.
+States are processed in the order of their names; Flink uses the order of a hash map.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotElements:
-    """A number of elements, in order, that one of the old slots wrote."""
+    """How many elements, in order, one of the old slots wrote."""
 
     slot: int
     elements: int
@@ -50,7 +50,7 @@ class SlotElements:
 
 @dataclass(frozen=True, slots=True)
 class StateOfSlots:
-    """A state as all old slots wrote it, in order of slot; a slot may have written none or more."""
+    """A state as all old slots wrote it, by slot; a slot may have written no piece or several."""
 
     mode: Mode
     pieces: tuple[SlotElements, ...]
@@ -58,7 +58,7 @@ class StateOfSlots:
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """One slot of now, and how many there were and are."""
+    """One slot, the parallelism before, and the parallelism now."""
 
     old_parallelism: int
     parallelism: int
@@ -66,7 +66,7 @@ class Rescale:
 
     @property
     def is_none(self) -> bool:
-        """Whether there are as many slots as there were."""
+        """Whether the parallelism is unchanged."""
         return self.old_parallelism == self.parallelism
 
 
@@ -81,7 +81,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one slot gets of a state.
+    """The part of a state that one slot gets.
 
     `loaded` is what it has once the job asks for the state. `carried` is what it writes into its
     next snapshot when the job does not: over all slots each element once, or one copy a slot.
@@ -120,10 +120,10 @@ def _share(state: StateOfSlots, rescale: Rescale, dealt: int) -> Share:
 
 
 def deal(total: int, parallelism: int, *, slot: int, dealt: int) -> range:
-    """Which of `total` elements a slot gets, when so many were dealt out before these.
+    """Which of `total` elements a slot gets, after `dealt` elements of earlier states.
 
-    The slots' ranges are a partition; no two differ by more than one element in length, and
-    neither do the slots' sums over all rounds of dealing, where `dealt` counts them.
+    The slots' ranges are a partition. Their lengths differ by at most one element, and so do the
+    slots' sums over all states.
     """
     turn = (slot - dealt) % parallelism
     length, left_over = divmod(total, parallelism)
@@ -132,7 +132,7 @@ def deal(total: int, parallelism: int, *, slot: int, dealt: int) -> range:
 
 
 def _copy_for(pieces: Sequence[SlotElements], rescale: Rescale) -> int:
-    """The old slot whose copy the slot takes: its own, or one of those that have a copy."""
+    """The old slot whose copy the slot takes: its own, or one that has a copy."""
     holders = sorted({piece.slot for piece in pieces})
     if rescale.is_none or not holders:
         return rescale.slot
@@ -140,7 +140,7 @@ def _copy_for(pieces: Sequence[SlotElements], rescale: Rescale) -> int:
 
 
 def _whole(pieces: Sequence[SlotElements], slot: int | None) -> tuple[Extent, ...]:
-    """All pieces of one old slot, or of all; also empty ones, since an empty map is a copy, too."""
+    """All pieces of one old slot, or of all; also empty ones: an empty map is a copy, too."""
     return tuple(
         Extent(number, 0, piece.elements)
         for number, piece in enumerate(pieces)
@@ -149,7 +149,7 @@ def _whole(pieces: Sequence[SlotElements], slot: int | None) -> tuple[Extent, ..
 
 
 def _extents(pieces: Sequence[SlotElements], run: range) -> tuple[Extent, ...]:
-    """Where the elements of a run are, when the pieces lie one after the other."""
+    """The extents of a run of elements over the concatenated pieces."""
     extents = []
     start = 0
     for number, piece in enumerate(pieces):

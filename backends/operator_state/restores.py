@@ -1,7 +1,7 @@
-"""Reading snapshots of operator state: what all old slots left, and the part that is one slot's.
+"""Reading snapshots of operator state: the state of all old slots, and one slot's part of it.
 
-As with keyed state, a state is loaded when the job asks for it, since only then its types are
-known. What nobody asks for stays pending, and goes unread into the next snapshot.
+As with keyed state, a state is loaded when the job declares it, since only then its types are
+known. State that is not declared stays pending, and is copied undecoded into the next snapshot.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["PendingPiece", "PendingState", "of_all_slots", "read_operator_snapsh
 
 @dataclass(slots=True)
 class PendingPiece:
-    """A table of one old slot, of which some elements are this slot's."""
+    """A table of one old slot; some of its elements may belong to this slot."""
 
     table: OperatorTable
     slot: int
@@ -73,13 +73,13 @@ class PendingPiece:
             start = stop
 
     def hold(self, first: int, end: int) -> None:
-        """Keep these elements in memory: the files may be deleted from now on."""
+        """Read these elements into memory: their files may be deleted from now on."""
         if self.held is None:
             self.held = first, list(self.blocks(first, end))
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Errors from inside say of which state and operator they are."""
+        """Add the names of state and operator to errors from inside."""
         with restoring(f"state {self.table.name!r} of {self.place}"):
             yield
 
@@ -109,23 +109,23 @@ class PendingPiece:
 
 @dataclass(slots=True)
 class PendingState:
-    """A state that was in the snapshots and that the job has not asked for yet."""
+    """A state of the snapshots that the job has not declared yet."""
 
     mode: Mode
     pieces: list[PendingPiece]
     share: Share
 
     def loaded(self) -> Iterator[tuple[PendingPiece, Iterator[Block]]]:
-        """What the slot has of the state, piece by piece; raises as `PendingPiece.blocks` does."""
+        """The slot's part of the state, piece by piece; raises as `PendingPiece.blocks` does."""
         return ((piece, piece.blocks(first, end)) for piece, first, end in self._of_loaded())
 
     def passed_on(self) -> Iterator[tuple[OperatorTable, Iterator[Block]]]:
-        """What the slot writes while nobody asks for the state, as few tables as can be."""
+        """The part that the slot writes while the state is not declared, in few tables."""
         for table, extents in groupby(self.share.passed_on, self._types):
             yield table, self._blocks(list(extents))
 
     def hold(self) -> None:
-        """Keep everything in memory that can be asked for: the files may be deleted from now on."""
+        """Read the slot's part into memory: its files may be deleted from now on."""
         for piece, first, end in self._of_loaded():
             piece.hold(first, end)
 
@@ -142,9 +142,9 @@ class PendingState:
 
 
 def of_all_slots(parts: Sequence[StateSnapshot]) -> Sequence[StateSnapshot]:
-    """The parts that a checkpoint has, with empty ones for slots that never asked for such state.
+    """The parts of a checkpoint, with empty ones for slots that never declared operator state.
 
-    A checkpoint is complete or there is none: a part that is not there was not written.
+    A checkpoint is complete or does not exist, so a missing part was never written.
     """
     if not parts:
         return ()
@@ -161,7 +161,7 @@ def of_all_slots(parts: Sequence[StateSnapshot]) -> Sequence[StateSnapshot]:
 def read_operator_snapshots(
     snapshots: Sequence[StateSnapshot], storage: StateFolder | None, place: OperatorSlot
 ) -> dict[str, PendingState]:
-    """What is this slot's in the snapshots of all old slots; no state is read from storage yet.
+    """The slot's part of the snapshots of all old slots; no state is read from storage yet.
 
     Raises:
         Invalid: they are no snapshots of operator state of this operator, or not those of all
@@ -221,9 +221,9 @@ def _slot_of(snapshot: StateSnapshot, place: OperatorSlot) -> int:
 def _old_parallelism(
     found: Sequence[tuple[StateSnapshot, OperatorAttributes]], place: OperatorSlot
 ) -> int:
-    """How many slots there were.
+    """The parallelism of the snapshots.
 
-    All of them must be here: the elements of one that is missing would be lost without a word.
+    All slots must be present: elements of a missing one would be lost silently.
     """
     parallelisms = sorted({attributes.parallelism for _, attributes in found})
     slots = [_slot_of(snapshot, place) for snapshot, _ in found]
@@ -252,7 +252,7 @@ def _written(name: str, pieces: Sequence[PendingPiece], place: OperatorSlot) -> 
 
 
 def _cut(blocks: Iterable[Block], first: int, end: int) -> Iterator[Block]:
-    """The rows from number `first` to before `end` of these blocks; stops where it has them."""
+    """The rows from number `first` to before `end` of these blocks; reads no further."""
     start = 0
     for block in blocks:
         begin, stop = max(first - start, 0), min(end - start, block.count)

@@ -1,7 +1,7 @@
-"""Writing a snapshot of operator state: blocks without keys, and how many elements are where.
+"""Writing a snapshot of operator state: blocks without keys, and the number of their elements.
 
-A state may be written in several pieces with types of their own: what the job asked for is written
-as it is declared now, and what it did not ask for as it was found.
+A state may be written as several tables with types of their own: a declared state as it is declared
+now, and state that was not declared as it was found.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class OperatorSlot:
-    """One slot of an operator, of as many as there are; slots count from 0."""
+    """One slot of an operator, and its parallelism; slots are numbered from 0."""
 
     uid: str
     slot: int
@@ -99,7 +99,7 @@ def write_operator_snapshot(
     tables: Iterable[tuple[OperatorTable, Iterable[Block]]],
     future: SnapshotFuture,
 ) -> StateSnapshot:
-    """Write the blocks of each table; the handles count when the writer was closed.
+    """Write the blocks of each table; the handles are valid once the writer is closed.
 
     Raises:
         CancelledError: the snapshot was given up.

@@ -1,7 +1,7 @@
 """The types of operator state: lists of elements and broadcast maps, with no key.
 
-What a state hands out is the caller's: changing it changes no state; put it back to do so. All
-methods belong to the thread that opened the backend.
+Values that a state returns belong to the caller: changing one does not change state; put it back to
+do so. All methods must be called by the thread that opened the backend.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _V = TypeVar("_V")
 class OperatorListState(Generic[_V]):
     """The elements of a list that are in one slot.
 
-    Of list state, a slot restores its own elements, or a part of all where the number of slots has
-    changed. Of union list state it restores the elements of all slots: choose those that are its
-    own and `update` the state with them, or each restart multiplies them by the number of slots.
+    For list state a slot restores its own elements, or its part of all of them if the parallelism
+    has changed. For union list state it restores the elements of all slots: select the slot's own
+    and `update` the state with them, or each restart multiplies them by the number of slots.
     """
 
     def __init__(self, form: OperatorForm, cells: list[Any], check: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ class OperatorListState(Generic[_V]):
 
 
 class ReadOnlyBroadcastState(Generic[_K, _V]):
-    """A broadcast map for those who may only read it: the side that is not broadcast.
+    """Read-only view of a broadcast map, for the side that is not broadcast.
 
     A value may be None, which is not the same as absent.
     """
@@ -126,7 +126,7 @@ class BroadcastState(ReadOnlyBroadcastState[_K, _V]):
 
     @property
     def read_only(self) -> ReadOnlyBroadcastState[_K, _V]:
-        """The same map, without what changes it."""
+        """The same map, without methods that change it."""
         return ReadOnlyBroadcastState(self._form, self._cells, self._check)
 
     def put(self, map_key: _K, value: _V) -> None:

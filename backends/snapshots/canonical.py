@@ -1,15 +1,14 @@
-"""Snapshots in the canonical form: a folder of Parquet files for each state (`table_parts`).
+"""Snapshots in the canonical form: a folder of Parquet files for each state (`parquet.py`).
 
-What a snapshot says of its tables is what it says in the neutral form. Here a segment is a file.
+The attributes of a snapshot are those of the neutral form; each segment is a file.
 
-They are written from the blocks of a neutral snapshot, and read back into the same blocks, byte for
-byte. So every backend has the form, a plug-in too, and restore, schema evolution and undeclared
-state work as with the neutral one.
+The files are written from the blocks of a neutral snapshot, and read back into the same blocks,
+byte for byte. So every backend supports the form, plug-ins too, and restore, schema evolution and
+undeclared state work as with the neutral form.
 
-What is written is what is declared. A value that may be from before its class got a field is
-written anew by the codec, where the job has asked for the state. Where nobody has, the default is
-not known: a missing field is null, and where null could mean None as well, the whole record stays
-MessagePack.
+Records are written as they are declared. A value that may be older than a field of its class is
+encoded again by the codec, if the job has declared the state. Otherwise the default is not known: a
+missing field is null, and where null could also mean None, the whole record stays MessagePack.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ _TIMERS = "_timers/"
 
 @dataclass(frozen=True, slots=True)
 class CanonicalTable:
-    """A table to be written; `codec` is that of its values, where the job has asked for it.
+    """A table to be written; `codec` is that of its values, if the job has declared the state.
 
-    Where nobody has, its records are `whole` if it is known that each has all fields.
+    Without a codec, `whole` says that all records are known to have all their fields.
     """
 
     info: TableInfo
@@ -63,7 +62,7 @@ class CanonicalTable:
     def of(
         cls, spec: TableSpec, info: TableInfo, blocks: Callable[[], Iterator[Block]]
     ) -> CanonicalTable:
-        """One that the store has."""
+        """A table of the store."""
         return cls(info, blocks, None if is_raw(spec) else spec.values)
 
 
@@ -79,11 +78,11 @@ class CanonicalWriter:
     checkpoint_id: int
 
     def write(self, tables: Sequence[CanonicalTable], future: SnapshotFuture) -> StateSnapshot:
-        """Write the tables; the snapshot counts at once.
+        """Write the tables; the snapshot is valid at once.
 
         Raises:
-            CancelledError: the snapshot was given up.
-            Corrupt: what was restored, and is only carried on, is not what its snapshot said.
+            CancelledError: the snapshot was cancelled.
+            Corrupt: state that was restored and is passed on is not as its snapshot describes it.
             Unavailable: the storage failed.
         """
         handles: dict[str, Handle] = {}
@@ -132,10 +131,10 @@ class CanonicalWriter:
 
 
 def typed_table(uid: str, max_parallelism: int, keys: Schema | None, info: TableInfo) -> TypedTable:
-    """What the files of a table of keyed state have.
+    """The columns and metadata of the files of a table of keyed state.
 
     Raises:
-        Corrupt: there is state, and it is not known of which type its keys are.
+        Corrupt: there is state, but the type of its keys is not described.
     """
     if keys is None:
         raise Corrupt(

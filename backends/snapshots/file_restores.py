@@ -1,4 +1,4 @@
-"""Restoring from files of a store: bring them here, put them in place, and claim their tables."""
+"""Restoring files of a store: download them, let the store open them, and claim their tables."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["FilesRestored", "PendingInStore", "restore_files", "take_in"]
 
 @dataclass(slots=True)
 class PendingInStore(PendingTable):
-    """One that the store has already, under a name that no state has."""
+    """A table that the store already has, under a name that no state can have."""
 
     info: TableInfo
     spec: TableSpec
-    """As it was written."""
+    """Its spec with raw values."""
     store: TableStore
 
     def blocks(self) -> Iterator[Block]:
@@ -46,18 +46,18 @@ class PendingInStore(PendingTable):
 
 @dataclass(slots=True)
 class FilesRestored:
-    """What files have brought."""
+    """What was restored from files."""
 
     tables: dict[str, list[PendingInStore]] = field(default_factory=dict)
     """By the name of the state."""
     handles: Mapping[str, Handle] = field(default_factory=dict)
-    """Of the files that the store goes on with, by file."""
+    """Handles of the files that the store continues to use, by file."""
 
 
 def restore_files(
     snapshots: Sequence[FilesToRestore], store: TableStore, storage: StateFolder
 ) -> FilesRestored:
-    """Make the tables of these snapshots in a store that has none yet.
+    """Make the tables of these snapshots in a store that has no tables yet.
 
     Raises:
         Invalid: they are files of another kind of store.
@@ -82,7 +82,7 @@ def restore_files(
         restored.handles = _files_of(snapshots[sources.index(taken_over)])
     for info, name in names.given:
         spec = raw_spec(name, info, _keys(snapshots))
-        store.table(spec)  # now, as it is refused if its keys are laid out in an unknown way
+        store.table(spec)  # at once, since it raises if the layout of keys is unknown
         pending = PendingInStore(info, spec, store)
         restored.tables.setdefault(info.name, []).append(pending)
     return restored
@@ -91,10 +91,10 @@ def restore_files(
 def take_in(
     pending: PendingTable, store: TableStore, keys: Schema | None, number: int
 ) -> PendingInStore | None:
-    """Have the store keep a table that is elsewhere, as it was written.
+    """Copy a pending table into the store, with raw values.
 
-    The number tells it from others of its name. None if the store does not keep files, or nobody
-    could read the table. Nothing is left of it on a failure.
+    `number` distinguishes tables of one name. None if the store does not keep files, or if the
+    table is of an unknown kind. A failure leaves nothing behind.
 
     Raises:
         Corrupt: a file of it is missing or damaged.
@@ -115,14 +115,14 @@ def take_in(
 
 
 class _Names:
-    """Names for restored tables: the same for what was written in the same way."""
+    """Names of restored tables: the same name for tables of the same types and layout."""
 
     def __init__(self) -> None:
         self.given: list[tuple[TableInfo, str]] = []
         self._layouts: list[str] = []
 
     def of(self, info: TableInfo, layout: str, taken: Collection[str]) -> str:
-        """The name for one of a snapshot's tables, of which others have taken these already."""
+        """The name for a table of a snapshot, other tables of which have the names `taken`."""
         for (other, name), its_layout in zip(self.given, self._layouts, strict=True):
             if (info, layout) == (other, its_layout) and name not in taken:
                 return name
@@ -133,7 +133,7 @@ class _Names:
 
 
 def _able(store: TableStore, snapshots: Sequence[FilesToRestore]) -> TableFiles:
-    """The files of a store that can open these."""
+    """`TableFiles` of the store, which can open these files."""
     files = store.files
     known = None if files is None else files.format
     for each in snapshots:
@@ -151,7 +151,7 @@ def _able(store: TableStore, snapshots: Sequence[FilesToRestore]) -> TableFiles:
 
 
 def _tables(each: FilesToRestore, names: _Names) -> dict[str, KeptTable]:
-    """How each table is kept, by the name that it gets."""
+    """How each table is kept, by its new name."""
     listed = each.attributes.files
     tables: dict[str, KeptTable] = {}
     for one in listed:

@@ -1,4 +1,4 @@
-"""Writing a snapshot that is files of the store: only those that no confirmed checkpoint has."""
+"""Uploading a snapshot that is files of the store: only files that no confirmed checkpoint has."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = [
 ]
 
 _SHARED_FROM_BYTES = 64 * 1024
-"""Smaller files are written into the slot's own file each time: to have a file for each of them
-would cost a storage more than their bytes do."""
+"""Smaller files are written into the slot's own file each time: an object of their own would cost
+the storage more than their bytes do."""
 
 
 class KeptInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table that is in the files: what it is, and how it is kept."""
+    """A table in the files: its description, and how it is kept."""
 
     info: TableInfo
     kept: KeptTable
@@ -39,7 +39,7 @@ class KeptInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class FilesAttributes(KeyedAttributes, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The attributes of a snapshot of keyed state in files of the store.
 
-    `tables` are those that are not in the files, but beside them in the neutral form.
+    `tables` are those beside the files, in the neutral form.
     """
 
     format: str
@@ -47,21 +47,21 @@ class FilesAttributes(KeyedAttributes, frozen=True, kw_only=True, forbid_unknown
 
 
 def handle_name(file: str) -> str:
-    """The name of the handle of a file. No table's segment has such a name."""
+    """The name of the handle of a file. No segment of a table has such a name."""
     return f"_files/{file}"
 
 
 class ConfirmedFiles:
-    """Which files need not be written again: those of the newest checkpoint known to be completed.
+    """Files that need not be uploaded again: those of the newest checkpoint known to be completed.
 
-    A file that was written for a checkpoint which is not completed may be deleted with it, so it
-    is not built on. Files of a checkpoint before the newest one may be deleted as well: if the
-    newest wrote one of them again, it has a handle of its own, and that one counts.
+    A file of a checkpoint that is not completed may be deleted with it, so no snapshot refers to
+    it. Files of older checkpoints may be deleted, too: if the newest one uploaded such a file
+    again, its own handle is used.
 
-    `restored` has those of the checkpoint that it all began from. What is told of it, or of any
-    before the first that was begun here, changes nothing.
+    `restored` has the files of the restored checkpoint. Notifications about that one, or about any
+    before the first that was begun here, change nothing.
 
-    Whoever writes a snapshot says so in `written`; all else belongs to the owner's thread.
+    The background thread calls `written`; the owner's thread calls everything else.
     """
 
     def __init__(self, restored: Mapping[str, Handle] | None = None) -> None:
@@ -70,41 +70,41 @@ class ConfirmedFiles:
         self._written: dict[int, Mapping[str, Handle]] = {}
 
     def begin(self, checkpoint_id: int) -> Mapping[str, Handle]:
-        """The handles of lasting files that this snapshot may refer to, by file, if it is files."""
+        """The handles of lasting files that this snapshot may refer to, by file."""
         if self._base_id is None:
             self._base_id = checkpoint_id - 1
         return self._base
 
     def written(self, checkpoint_id: int, files: Mapping[str, Handle]) -> None:
-        """A snapshot is written; these are its lasting files."""
+        """Record that a snapshot is written, with these lasting files."""
         self._written[checkpoint_id] = files
 
     def completed(self, checkpoint_id: int) -> None:
-        """The checkpoint is completed, and those before it are of no use any more."""
+        """Record that the checkpoint is completed; files of earlier ones are not used any more."""
         if self._base_id is not None and checkpoint_id > self._base_id:
             self._base = self._written.get(checkpoint_id, {})
             self._base_id = checkpoint_id
-            written = list(self._written)  # at once: the background may be adding one
+            written = list(self._written)  # a copy: the background thread may add one
             for number in written:
                 if number <= checkpoint_id:
                     del self._written[number]
 
     def aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will not be completed."""
+        """Record that the checkpoint will not be completed."""
         self._written.pop(checkpoint_id, None)
 
 
 def write_files(
     files: Sequence[StoreFile], base: Mapping[str, Handle], upload: FilesTarget
 ) -> FileHandles:
-    """Write what `base` has not, answer where everything is.
+    """Upload the files that `base` does not have; answers the handles of all.
 
-    Small files and those that do not last go into the slot's own file, the others side by side,
-    each into one of its own.
+    Small files and those that do not last go into the slot's own file, the others in parallel into
+    a file each.
 
     Raises:
-        CancelledError: the snapshot was given up.
-        HoldfastError: a file could not be read or written; what was written is nobody's.
+        CancelledError: the snapshot was cancelled.
+        HoldfastError: a file could not be read or written; uploaded files are orphans.
     """
     handles: dict[str, Handle] = {}
     lasting: dict[str, Handle] = {}
@@ -124,7 +124,7 @@ def write_files(
 
 @dataclass(frozen=True, slots=True)
 class FilesTarget:
-    """Where the files of one snapshot go: `own` is the slot's file, `shared` begins one more."""
+    """Where the files of a snapshot are uploaded: `own` is the slot's, `shared` begins another."""
 
     own: Segments
     shared: Callable[[], Segments]
@@ -133,7 +133,7 @@ class FilesTarget:
 
 @dataclass(frozen=True, slots=True)
 class FileHandles:
-    """The handles of all files of a snapshot, by file, and of those to build on later."""
+    """The handles of all files of a snapshot, and of those that later ones may refer to."""
 
     handles: Mapping[str, Handle]
     lasting: Mapping[str, Handle]

@@ -1,11 +1,11 @@
-"""Snapshots that are a base and a log: another snapshot, and what has changed since.
+"""Snapshots that are a base and a log: another snapshot, and the changes since.
 
-Any backend can be restored from one if it can be from the base. The log is in the neutral form, so
-the base is restored first, and the changes are applied to it as they were made.
+A backend that can be restored from the base can be restored from such a snapshot. The log is in the
+neutral form: the base is restored first, then the changes are applied in their order.
 
-Replay is here and not in the room of the changelog, so a changelog is switched off by leaving it
-out, and readers of snapshots need to know nothing of it. Base and log of a table are in the same
-types: where a state is asked for in others, the next checkpoint has a new base.
+Replay is here and not in the changelog room, so a changelog can be switched off, and readers of
+snapshots do not depend on it. Base and log of a table are in the same types: when a state is
+declared with other types, the next checkpoint has a new base.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOGGED_KIND = "holdfast.keyed-log/1"
 """The kind of a snapshot that is a base and a log."""
 
 BASE_HANDLES = "_base/"
-"""What the names of the base's handles begin with."""
+"""The prefix of the names of the base's handles."""
 
 
 class LogSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,10 +56,10 @@ class LogSegment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class LogInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was logged of one table: how it is written, and the pieces in their order.
+    """The log of one table: how it is written, and its pieces in order.
 
-    `log` is a word that no other log has. One table may have several, one after the other, of
-    which each goes on where the one before has ended.
+    `log` is a unique word. One table may have several logs in sequence; each continues where the
+    one before ends.
     """
 
     info: TableInfo
@@ -68,7 +68,7 @@ class LogInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LoggedAttributes(KeyedAttributes, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The attributes of a snapshot that is a base and a log; its own `tables` are none."""
+    """The attributes of a snapshot that is a base and a log; its own `tables` are empty."""
 
     base_kind: str = ENTRIES_KIND
     base: dict[str, Any]
@@ -101,7 +101,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class PendingChanges:
-    """What was logged of a table, in the same types, and the job has not asked for yet."""
+    """Logged changes of a table, all in the same types, which the job has not declared yet."""
 
     info: TableInfo
     storage: StateFolder
@@ -109,10 +109,10 @@ class PendingChanges:
     sources: list[_Source] = field(default_factory=list)
 
     def add(self, log: LogInfo, handles: Mapping[str, Handle]) -> None:
-        """A log of one more snapshot, or one that goes on where the last one has ended.
+        """Add the log of another snapshot, or one that continues the last one.
 
         Raises:
-            Corrupt: pieces of it are missing, or not in their order.
+            Corrupt: pieces of it are missing, or out of order.
         """
         where = f"{self.storage.url}: log of table {self.info.name!r}"
         for before, after in pairwise(log.segments):
@@ -131,7 +131,7 @@ class PendingChanges:
         self.sources.append(_Source(log, handles))
 
     def changes(self) -> Iterator[Change]:
-        """The changes in the key groups that are wanted, in their order.
+        """The changes in the wanted key groups, in order.
 
         Raises:
             Corrupt: a file is missing or damaged; names it.

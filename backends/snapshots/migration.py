@@ -1,4 +1,4 @@
-"""From what was written to what is declared now: checks that it can be read, and migrates."""
+"""Loading stored state as it is declared now: checks that it can be read, and migrates values."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ __all__ = ["Loader", "Reading"]
 class Reading:
     """Reads one state as it is declared now; `where` names the operator.
 
-    Each method raises `Invalid` for what cannot be read, with what was written and what is
-    declared.
+    Each method raises `Invalid` for what cannot be read, with both schemas.
     """
 
     name: str
@@ -44,7 +43,7 @@ class Reading:
     allow_pickle: bool
 
     def check_kind(self, written: str, declared: str) -> None:
-        """Make sure that it is the same kind of state."""
+        """Check that it is the same kind of state."""
         if written != declared:
             raise Invalid(
                 f"{self._what} is of another kind in the snapshot",
@@ -55,7 +54,7 @@ class Reading:
             )
 
     def check_keys(self, part: str, written: Schema | None, codec: KeyCodec[Any] | None) -> None:
-        """Make sure that its map keys, or its namespaces, are what they were."""
+        """Check that the type of its map keys, or of its namespaces, is unchanged."""
         declared = None if codec is None else codec.describe()
         if (written is None) != (declared is None):
             raise Invalid(
@@ -68,14 +67,14 @@ class Reading:
             compare_keys(written, declared).require(f"{part} of {self._what}", where=self.where)
 
     def check_values(self, written: Schema, codec: ValueCodec[Any]) -> None:
-        """Make sure that its values may be read, and can become what is declared."""
+        """Check that its values may be read, and can be converted to the declared type."""
         check_pickle_allowed(written, allowed=self.allow_pickle, what=self._what, where=self.where)
         compare_values(written, codec.describe()).require(self._what, where=self.where)
 
     def migration(self, written: Schema, codec: ValueCodec[Any]) -> Callable[[Block], Block] | None:
-        """What makes a block of values as they are declared; None where their bytes are so already.
+        """The conversion of blocks to the declared type; None if the bytes are the same.
 
-        What is migrated is as if it were put into state now, with all its fields.
+        A converted value is as if it were put into state now, with all its fields.
         """
         if compare_values(written, codec.describe()).verdict is Verdict.COMPATIBLE_AS_IS:
             return None
@@ -115,7 +114,7 @@ class Loader:
             yield self._stamped(block if migrate is None else migrate(block))
 
     def changes(self, pending: PendingChanges) -> Iterator[Change]:
-        """The pending changes, likewise; raises as `blocks` does."""
+        """The pending changes, converted like blocks; raises as `blocks` does."""
         migrate = self._reading.migration(pending.info.values, self.spec.values)
         for change in pending.changes():
             if isinstance(change, Removed):
@@ -125,20 +124,20 @@ class Loader:
                 yield Added(self._stamped(block if migrate is None else migrate(block)))
 
     def is_as_written(self, info: TableInfo) -> bool:
-        """Whether what was written, and passes `check`, has the bytes that would be written now."""
+        """Whether a stored table that passes `check` has the bytes that would be written now."""
         migrate = self._reading.migration(info.values, self.spec.values)
         return migrate is None and info.stamped == self.spec.stamped
 
     def is_described_so(self, info: TableInfo) -> bool:
-        """Whether a snapshot would describe it now as this one does."""
+        """Whether a snapshot would describe the table now as this one does."""
         is_alike = are_alike(info.values, self.spec.values.describe())
         return is_alike and info.stamped == self.spec.stamped
 
     def check(self, info: TableInfo) -> None:
-        """Make sure that what was written can be read as what is declared.
+        """Check that a stored table can be read as it is declared.
 
         Raises:
-            Invalid: it cannot; names both.
+            Invalid: it cannot; names both schemas.
         """
         spec, reading = self.spec, self._reading
         reading.check_kind(info.kind, self.kind)
@@ -151,7 +150,7 @@ class Loader:
         return Reading(self.spec.name, self.where, self.allow_pickle)
 
     def _stamped(self, block: Block) -> Block:
-        """With stamps if there is time to live now, without if there is none."""
+        """The block with stamps if the state has a time to live now, else without."""
         if self.spec.stamped == (block.stamps is not None):
             return block
         stamps = None

@@ -1,7 +1,7 @@
-"""Writing a snapshot of keyed state: blocks of each table into segments, and what is in them.
+"""The neutral form of snapshots: blocks of each table in segments, and their description.
 
-Segments are cut where a key group ends, so that a restore of some key groups fetches little that it
-does not need.
+A segment ends where a key group ends, so a restore of some key groups fetches little else. Here are
+also what all forms share: where snapshots are written to, and their future.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class SnapshotForm(Enum):
-    """What a snapshot is written as."""
+    """The form in which a snapshot is written."""
 
     OWN = "own"
     """As the backend prefers; it may refer to files of earlier snapshots."""
     NATIVE = "native"
-    """Likewise, but all of it anew: refers to nothing, and no later snapshot refers to it."""
+    """Likewise, but complete: it refers to no other snapshot, and no later one refers to it."""
     NEUTRAL = "neutral"
     """As entries that any backend can be restored from; refers to nothing."""
     CANONICAL = "canonical"
@@ -65,7 +65,7 @@ class SnapshotForm(Enum):
 
 
 class Segments(Protocol):
-    """Where segments are written to, as a context manager: what `SegmentWriter` is."""
+    """Where segments are written to, as a context manager; `SegmentWriter` is one."""
 
     def add(self, data: Buffer) -> Handle:
         """Write one segment that is in memory."""
@@ -86,39 +86,40 @@ class Segments(Protocol):
 
 
 class SnapshotTarget(Protocol):
-    """Where a snapshot is written: a job's folder, or what a slot puts before it."""
+    """Where a snapshot is written: a job's folder, or a slot's wrapper of it."""
 
     def segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> Segments:
-        """Where segments for this checkpoint go; they count after a normal exit."""
+        """The writer of segments of this checkpoint; they are valid after a normal exit."""
         ...
 
     def shared_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> Segments:
-        """Where segments go that later checkpoints may refer to as well.
+        """The writer of segments that later checkpoints may refer to, too.
 
-        Each call begins another file; they count after a normal exit. Any thread, several at once.
+        Each call begins another file; its segments are valid after a normal exit. May be called by
+        any thread, and used by several at once.
         """
         ...
 
     def log_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> Segments:
-        """Where small segments go that later checkpoints may refer to as well.
+        """The writer of small segments that later checkpoints may refer to, too.
 
-        It may be one file for all writers of a slot: they count once the slot has acknowledged the
-        checkpoint. So a later one may refer to them when this one is known to be completed, and
-        writes them again before that. Any thread.
+        All writers of a slot may share one file: segments are valid once the slot has acknowledged
+        the checkpoint. So a later checkpoint may refer to them when this one is known to be
+        completed, and must write them again before that. Any thread.
         """
         ...
 
     def table_file(self, checkpoint_id: int, path: str) -> Segments:
-        """Begin the file of this name, for one segment, which it alone is: a Parquet file.
+        """Begin the file of this name, which has exactly one segment: a Parquet file.
 
-        The name is legal, and within the folder that belongs to this checkpoint or savepoint; no
-        two writers ask for the same. It counts after a normal exit. Any thread, several at once.
+        The name is legal, within the folder of this checkpoint or savepoint, and used by one writer
+        only. The file is valid after a normal exit. Any thread, several at once.
         """
         ...
 
@@ -151,13 +152,13 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def is_alike(self, other: TableInfo) -> bool:
         """Whether it is written in the same types, under the same name.
 
-        A class that only has another name is the same: no bytes have it.
+        A renamed class is the same type, since no bytes contain its name.
         """
         same = (self.name, self.stamped) == (other.name, other.stamped)
         return same and self.has_same_rows(other) and are_alike(self.values, other.values)
 
     def has_same_rows(self, other: TableInfo) -> bool:
-        """Whether it is of the same kind, and its rows are found in the same way."""
+        """Whether it is of the same kind, with namespaces and map keys of the same types."""
         return (
             self.kind == other.kind
             and are_alike(self.namespaces, other.namespaces)
@@ -212,19 +213,19 @@ def not_as_described(where: str, *, expected: str, found: str) -> Corrupt:
 
 
 class SnapshotFuture(Future[StateSnapshot]):
-    """A snapshot on its way. Unlike others of its kind it can be cancelled while it is written."""
+    """A snapshot in progress. Unlike other futures it can be cancelled while it is written."""
 
     def __init__(self) -> None:
         super().__init__()
         self._given_up = threading.Event()
 
     def cancel(self) -> bool:
-        """Give the snapshot up; what was written of it is dropped. False if it is done."""
+        """Cancel the snapshot, and discard what was written of it. False if it is done."""
         self._given_up.set()
         return super().cancel() or not self.done()
 
     def check(self) -> None:
-        """For the writer: stop here if the snapshot was given up.
+        """For the writer: stop here if the snapshot was cancelled.
 
         Raises:
             CancelledError: it was.
@@ -233,10 +234,10 @@ class SnapshotFuture(Future[StateSnapshot]):
             raise CancelledError
 
     def wait_for(self, other: Future[Any]) -> None:
-        """For the writer: wait until something else is done, well or not.
+        """For the writer: wait until another future is done in any way.
 
         Raises:
-            CancelledError: the snapshot was given up in the meantime.
+            CancelledError: the snapshot was cancelled meanwhile.
         """
         while not other.done():
             self.check()
@@ -251,7 +252,7 @@ def write_table(
     *,
     first_number: int = 0,
 ) -> tuple[dict[str, Handle], tuple[SegmentInfo, ...]]:
-    """Write the blocks of one table; answers the handles by name, and what is in each.
+    """Write the blocks of one table; answers the handles by name, and the content of each.
 
     Handles are numbered from `first_number` on. Rows without keys are said to be of key group 0.
     """
@@ -281,14 +282,14 @@ def _last_group(block: Block) -> int:
 
 
 class _Remaining:
-    """The blocks that have rows, to be taken one by one or up to the end of a key group."""
+    """The blocks that have rows, taken one by one or up to the end of a key group."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._blocks: Iterator[Block] = (block for block in blocks if block.count)
         self._rest: Block | None = None
 
     def take(self, group: int | None) -> Block | None:
-        """The next block, or only what it has of one key group; None when that is nothing."""
+        """The next block, or only its rows of one key group; None if there are none."""
         block, self._rest = self._rest or next(self._blocks, None), None
         if block is None or group is None or (block.groups and _last_group(block) == group):
             return block

@@ -1,8 +1,8 @@
-"""Tables as Parquet files, which any tool reads: writing them, and reading them back, checked.
+"""Tables as Parquet files, which any tool reads: writing them, and reading them back with checks.
 
-The rows of a table are in files of a bounded size, one after the other, in order of key group. The
-row groups of a file are small, and the file says of each from which key group to which it goes; so
-whoever wants a few key groups reads little, and nobody needs more memory than for a row group.
+The rows of a table are in files of bounded size, in order of key group. The row groups of a file
+are small, and the statistics of each give its first and last key group. So reading a few key groups
+reads little, and a reader needs memory for one row group only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ORDER = "key_group"
 
 @dataclass(frozen=True, slots=True)
 class ParquetPart:
-    """One file that was written: its rows, and the first and last key group if it has some."""
+    """One file that was written: its number of rows, and its first and last key group if any."""
 
     handle: Handle
     rows: int
@@ -55,7 +55,7 @@ def write_parts(
     """Write the blocks of a table; `begin` begins the file of each number, from 0 on.
 
     Raises:
-        CancelledError: the snapshot was given up.
+        CancelledError: the snapshot was cancelled.
         Corrupt: a row is not of the types of the table.
         Unavailable: the storage failed.
     """
@@ -103,11 +103,11 @@ class _PartWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether what follows should be in another file."""
+        """Whether further rows should go to another file."""
         return self._sink.size_bytes >= _PART_BYTES
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch, sooner or later."""
+        """Write the rows of a batch, with the next row group."""
         if _ORDER in batch.schema.names:
             groups = batch.column(_ORDER)
             if self.rows == 0:
@@ -122,7 +122,7 @@ class _PartWriter:
 
     @contextmanager
     def ended(self) -> Iterator[None]:
-        """On a normal exit the file is whole; on another one nothing more is written of it."""
+        """Complete the file on a normal exit; on an error write nothing more."""
         try:
             yield
             self._write()
@@ -141,7 +141,7 @@ class _PartWriter:
 
 
 class _Sink(io.RawIOBase):
-    """A segment as the file that a Parquet writer writes to. Given up, it takes what comes."""
+    """A segment as the file of a Parquet writer. After `give_up` it discards what is written."""
 
     def __init__(self, stream: SegmentStream) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ def read_part(
     rows: int,
     groups: tuple[int, int] | None,
 ) -> Iterator[Block]:
-    """The rows of one file; with `groups` those of the row groups that have one of these.
+    """The rows of one file; with `groups` only row groups that have one of these key groups.
 
     Raises:
         Corrupt: the file is missing or damaged, or is not that of this table; names it.
@@ -196,7 +196,7 @@ def read_part_columns(
     rows: int,
     groups: tuple[int, int],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of keyed state that are of these key groups, as it has them.
+    """The rows of these key groups in one file of keyed state, in the file's own columns.
 
     Raises:
         Corrupt, Unavailable: as `read_part`.
@@ -248,7 +248,7 @@ def is_complete_part(storage: StateFolder, handle: Handle) -> bool:
 
 @contextmanager
 def _reading(where: str) -> Iterator[None]:
-    """What pyarrow says of a file that is none, as an error of the house."""
+    """Turn pyarrow's errors about a damaged file into `Corrupt`."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -262,9 +262,9 @@ def _reading(where: str) -> Iterator[None]:
 
 
 def _form_of(file: pq.ParquetFile, table: TypedTable, rows: int, where: str) -> RowForm:
-    """How it is read, once it is certain that it is a file of this table, and has all rows."""
+    """The form of a file's rows, after checks that it is a file of this table with all rows."""
     schema = file.schema_arrow
-    # Anybody can have written it: what is no text is no text of ours, either.
+    # The metadata may come from any program: what is not UTF-8 is not from Holdfast.
     said = {
         key.decode(errors="replace"): value.decode(errors="replace")
         for key, value in (schema.metadata or {}).items()
@@ -282,7 +282,7 @@ def _form_of(file: pq.ParquetFile, table: TypedTable, rows: int, where: str) -> 
 
 
 def _are_alike(found: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Whether they differ in the names of classes alone, which some slots may know by now."""
+    """Whether they differ in names of classes only: slots may know a class by its new name."""
     first, second = ({**each, TYPES: ""} for each in (found, wanted))
     try:
         types = [msgspec.json.decode(each.get(TYPES, "")) for each in (found, wanted)]
@@ -306,7 +306,7 @@ def _of_another_table(where: str, expected: Any, found: Any) -> Corrupt:
 
 
 def _may_have(file: pq.ParquetFile, number: int, groups: tuple[int, int]) -> bool:
-    """Whether a row group has one of these key groups, as far as the file says."""
+    """Whether a row group may have one of these key groups, by its statistics."""
     statistics = file.metadata.row_group(number).column(0).statistics
     if statistics is None or not statistics.has_min_max:
         return True
@@ -314,7 +314,7 @@ def _may_have(file: pq.ParquetFile, number: int, groups: tuple[int, int]) -> boo
 
 
 def _check_order(block: Block, last: int, where: str) -> int:
-    """Make sure that key groups ascend; answers the last one."""
+    """Check that key groups ascend; answers the last one."""
     if not block.groups:
         return last
     found = block.group_array.astype(np.int64)

@@ -1,7 +1,7 @@
-"""Tables as they were written, for whoever must read one that the job has not asked for.
+"""Raw tables, whose values stay the stored bytes since the job has not declared their types.
 
-What a snapshot says of a table is enough to find where the parts of its keys end, and to hand its
-values around as bytes. It is not enough to make objects of a user's classes.
+The description in a snapshot is enough to split keys into their parts, and to copy values as bytes.
+It is not enough to make objects of a user's classes.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class _RawKeys:
 
 @dataclass(frozen=True, slots=True)
 class _RawValues(ValueCodec[bytes]):
-    """Values that stay the bytes that were written."""
+    """Values that stay the stored bytes."""
 
     schema: Schema
     name = "bytes as they were written"
-    is_immutable = False  # so tables of objects do not decode what they can only hand on
+    is_immutable = False  # so tables of objects keep the bytes
 
     def check(self, value: object) -> bytes:
         assert isinstance(value, bytes)
@@ -69,25 +69,25 @@ class _RawValues(ValueCodec[bytes]):
 
 
 def is_known_kind(info: TableInfo) -> bool:
-    """Whether it is a table of a kind that there is."""
+    """Whether the kind of the table is known."""
     return info.kind in _KINDS
 
 
 def is_raw(spec: TableSpec) -> bool:
-    """Whether it is that of a table as it was written, whose values nobody has looked at."""
+    """Whether it is the spec of a raw table."""
     return isinstance(spec.values, _RawValues)
 
 
 def raw_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:
-    """The spec of the table `name` as it was written, with keys of the operator's schema.
+    """The spec of the raw table `name`, with keys of the operator's schema.
 
     Raises:
-        Corrupt: it is of no kind that there is.
+        Corrupt: its kind is not known.
     """
     kind = _KINDS.get(info.kind)
     if kind is None:
         raise Corrupt(
-            "a snapshot has a table of a kind that there is not",
+            "a snapshot has a table of an unknown kind",
             where=f"table {info.name!r}",
             expected=", ".join(_KINDS),
             found=info.kind,

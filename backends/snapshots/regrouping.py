@@ -1,8 +1,8 @@
-"""Rows that were written with another max parallelism: their key groups, found from their keys.
+"""Assigning rows that were written with another max parallelism to their new key groups.
 
 Each slot reads all files for that, hashes keys by the column, and holds one row group at a time.
-What is carried in memory is put in order as a whole, since segments are cut by key groups. Only the
-canonical form can be read so: files of RocksDB and logs would change what is where.
+Undeclared state that is held in memory is sorted as a whole, since segments are cut by key groups.
+Only the canonical form supports this: in files of RocksDB and in logs rows are kept by key group.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _HELD_ROWS = 8 * 1024
 
 
 class Regrouping:
-    """To the key groups of this max parallelism. Raises `Corrupt` for no description of keys."""
+    """Assigns key groups of this max parallelism. Raises `Corrupt` for an unknown type of keys."""
 
     def __init__(self, keys: Schema, max_parallelism: int) -> None:
         self._keys = KeyForm(keys)
         self._max_parallelism = max_parallelism
 
     def regrouped(self, block: Block, wanted: KeyGroupRange) -> Iterator[Block]:
-        """The rows of the wanted key groups, if there are some, in order of key group.
+        """The rows of the wanted key groups, if any, in order of key group.
 
-        Rows of one key group stay in their order, so the elements of a list stay side by side, and
-        in their order, from one block to the next.
+        The sort is stable, so the elements of a list stay together and in order, also across
+        blocks.
         """
         hashes = self._keys.hashes(block.keys, block.count)
         groups = key_groups(hashes, self._max_parallelism).astype(np.uint16)
@@ -45,7 +45,7 @@ class Regrouping:
 
 
 def in_order(blocks: Sequence[Block]) -> list[Block]:
-    """The rows of blocks that overlap in key groups, in blocks that ascend."""
+    """The rows of blocks whose key groups overlap, as blocks in order of key group."""
     if not blocks:
         return []
     whole = Block.joined(blocks)

@@ -1,7 +1,7 @@
-"""Errors from deep below, told with the name of the state that they are about.
+"""Adding the name of the state to errors of a restore.
 
-State is read in the middle of a user's `open`. What was made of a table before such an error is
-dropped, so the backend stays usable.
+State is read in the middle of a user's `open`. Partly loaded tables are dropped on such an error,
+so the backend stays usable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["restoring"]
 
 @contextmanager
 def restoring(what: str) -> Iterator[None]:
-    """Errors from inside say that `what`, which is some state of an operator, is not restored."""
+    """Errors from inside say that `what`, some state of an operator, cannot be restored."""
     try:
         yield
     except (Corrupt, Invalid) as error:

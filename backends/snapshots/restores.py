@@ -1,7 +1,7 @@
-"""Reading snapshots of keyed state: what is in them, and the blocks of some key groups.
+"""Reading snapshots of keyed state: their description, and the blocks of some key groups.
 
-State is loaded when the job asks for it by name, since only then its types are known. Until then it
-is pending; what nobody asks for stays so, and goes unread into the next snapshot.
+State is loaded when the job declares it by name, since only then its types are known. Until then it
+is pending. State that is never declared is copied undecoded into the next snapshot.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One table in one snapshot; `typed` says what its files have, if they are Parquet."""
+    """One table in one snapshot; `typed` describes its files, if they are Parquet."""
 
     info: TableInfo
     handles: dict[str, Handle]
@@ -63,42 +63,42 @@ class _Source:
 
 
 class PendingTable(ABC):
-    """A table that was in the snapshots and that the job has not asked for yet.
+    """A table of the snapshots that the job has not declared yet.
 
-    There are several of one name where some slots had asked for a state by its new types, and
-    others had not asked for it yet.
+    There are several of one name if some slots had declared a state with its new types, and others
+    had not declared it yet.
     """
 
     info: TableInfo
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known to have no rows for any slot: then its types matter to nobody.
+        """Whether it is known to have no rows for any slot, so that its types do not matter.
 
-        Slots that had no rows of a state, and did not ask for it, go on describing it as it once
-        was, beside what others have written in newer types.
+        Slots that have no rows of a state and have not declared it keep describing it by its old
+        types, beside tables that other slots have written in newer types.
         """
         return False
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
-        """The blocks, with the rows of the key groups that are wanted."""
+        """The blocks, with the rows of the wanted key groups."""
 
     @abstractmethod
     def claim(self, spec: TableSpec) -> bool:
-        """Make it the table of this spec, with which it was written; False if it must be loaded."""
+        """Turn it into the table of this spec, if its bytes fit; False if it must be loaded."""
 
     @abstractmethod
     def loaded(self) -> None:
-        """All blocks are where they are wanted: it is needed no more."""
+        """Release it: all its blocks have been loaded."""
 
 
 class PendingOutside(PendingTable):
-    """One that is not in the store that the job goes on with."""
+    """A pending table outside of the job's store."""
 
     @abstractmethod
     def hold(self) -> None:
-        """Have its blocks in memory: where they come from may be gone from now on.
+        """Read its blocks into memory: its source may be deleted from now on.
 
         Raises:
             Corrupt: a file is missing or damaged; names it.
@@ -108,10 +108,10 @@ class PendingOutside(PendingTable):
 
 @dataclass(slots=True)
 class PendingEntries(PendingOutside):
-    """One that is in storage still, in the neutral form, or the canonical one.
+    """A pending table in storage, in the neutral or the canonical form.
 
-    Its blocks are in order of key group, but for one that is regrouped: it was written with another
-    max parallelism, and only the rows of a block are in that order.
+    Its blocks are in order of key group. With `regrouping` it was written with another max
+    parallelism, and only the rows within each block are in that order.
     """
 
     info: TableInfo
@@ -147,11 +147,11 @@ class PendingEntries(PendingOutside):
             blocks = list(self.blocks())
             if self.regrouping is None:
                 self.held = sorted(blocks, key=lambda block: int(block.group_array[0]))
-            else:  # as they came: a list may go on in the next block, whatever that begins with
+            else:  # in their order: a list may continue in the next block
                 self.held = in_order(blocks)
 
     def _stored(self) -> Iterator[Block]:
-        """The blocks that are in storage, those of a kind one after the other."""
+        """The blocks in storage; sources of one form are read together."""
         where = f"{self.storage.url}: table {self.info.name!r}"
         regrouping, wanted = self.regrouping, self.key_groups
         groups = None if regrouping else (wanted.first, wanted.last)
@@ -186,25 +186,25 @@ class FilesToRestore:
 
     @property
     def backend(self) -> str:
-        """The name of the backend that has written them."""
+        """The name of the backend that wrote the files."""
         return self.attributes.format.partition("/")[0]
 
 
 @dataclass(slots=True)
 class Restored:
-    """What the snapshots say."""
+    """The content of snapshots, by their descriptions."""
 
     keys: dict[str, object] | None = None
     """The description of keys."""
     tables: dict[str, list[PendingEntries]] = field(default_factory=dict)
-    """Those in the neutral form or the canonical one, by name."""
+    """Tables in the neutral or the canonical form, by name."""
     files: list[FilesToRestore] = field(default_factory=list)
     changes: dict[str, list[PendingChanges]] = field(default_factory=dict)
-    """What has changed in tables since, by name."""
+    """Logged changes of tables, by name."""
 
 
 def can_be_regrouped(snapshot: StateSnapshot) -> bool:
-    """Whether what it has can be restored at another max parallelism."""
+    """Whether it can be restored at another max parallelism."""
     return snapshot.key_groups is None or snapshot.kind == PARQUET_KIND
 
 
@@ -225,11 +225,11 @@ def read_snapshots(
     key_groups: KeyGroupRange,
     max_parallelism: int,
 ) -> Restored:
-    """What these snapshots hold of the key groups; nothing is read from storage yet.
+    """The content of these snapshots for the key groups; nothing is read from storage yet.
 
     Raises:
         Invalid: they are no snapshots of keyed state of this operator, or do not fit each other.
-        Corrupt: one does not have what it says.
+        Corrupt: one does not have what its attributes describe.
     """
     restored = Restored()
     seen: list[KeyGroupRange] = []
@@ -254,7 +254,7 @@ def read_snapshots(
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Adds to `restored` what a snapshot says."""
+    """Adds the content of a snapshot to `restored`."""
 
     restored: Restored
     storage: StateFolder
@@ -263,7 +263,7 @@ class _Reader:
     max_parallelism: int
 
     def read(self, snapshot: StateSnapshot) -> KeyedAttributes:
-        """Take in a snapshot; answers what it says of itself."""
+        """Add a snapshot; answers its attributes."""
         attributes = attributes_of(snapshot, self.uid)
         _check_fit(snapshot, attributes, self.uid, self.max_parallelism)
         self._check_keys(attributes)
@@ -311,7 +311,7 @@ class _Reader:
                     found=str(info),
                     fix="Restore another checkpoint",
                 )
-            # Logs stay in their order: one in other types goes on where the one before has ended.
+            # Logs stay in order: one in other types continues where the one before ends.
             pending = self.restored.changes.setdefault(info.name, [])
             if not pending or not pending[-1].info.is_alike(info):
                 pending.append(PendingChanges(info, self.storage, self.key_groups))
@@ -331,7 +331,7 @@ class _Reader:
 
 
 def _alike(pending: Sequence[PendingEntries], info: TableInfo) -> PendingEntries | None:
-    """The one that was written in the same types."""
+    """The pending table that was written in the same types."""
     return next((each for each in pending if each.info.is_alike(info)), None)
 
 
@@ -348,7 +348,7 @@ KEYED_KINDS = frozenset(_SHAPES)
 
 
 def attributes_of(snapshot: StateSnapshot, uid: str) -> KeyedAttributes:
-    """What a snapshot of keyed state says of itself.
+    """The attributes of a snapshot of keyed state.
 
     Raises:
         Invalid: it is of another kind.
@@ -366,7 +366,7 @@ def _check_fit(
         )
     if snapshot.key_groups is not None and snapshot.key_groups[1] >= attributes.max_parallelism:
         raise Corrupt(
-            f"a snapshot of operator {uid!r} has key groups that there are not",
+            f"a snapshot of operator {uid!r} has key groups that do not exist",
             expected=f"key groups below {attributes.max_parallelism}, its max parallelism",
             found="key groups {} to {}".format(*snapshot.key_groups),
             fix="Restore another checkpoint",
@@ -382,7 +382,7 @@ def _check_fit(
 
 
 def _check_alike(snapshots: Sequence[StateSnapshot], uid: str) -> None:
-    """Make sure that key groups mean the same in all of them."""
+    """Check that all snapshots have one max parallelism."""
     found = sorted({str(each.attributes.get("max_parallelism")) for each in snapshots})
     if len(found) > 1:
         raise Invalid(
@@ -393,7 +393,7 @@ def _check_alike(snapshots: Sequence[StateSnapshot], uid: str) -> None:
 
 
 def _check_apart(snapshot: StateSnapshot, seen: list[KeyGroupRange], uid: str) -> None:
-    """Add the snapshot's key groups to those of the others."""
+    """Add the snapshot's key groups to those seen; they must not overlap."""
     if snapshot.key_groups is None:
         return
     groups = KeyGroupRange(*snapshot.key_groups)
@@ -408,7 +408,7 @@ def _check_apart(snapshot: StateSnapshot, seen: list[KeyGroupRange], uid: str) -
 
 
 def _check_whole(seen: list[KeyGroupRange], wanted: KeyGroupRange, uid: str) -> None:
-    """Make sure that the snapshots have all key groups that are wanted."""
+    """Check that the snapshots have all wanted key groups."""
     reached = wanted.first
     for groups in sorted(seen, key=lambda each: each.first):
         if groups.first <= reached <= groups.last:

@@ -1,6 +1,7 @@
-"""The snapshots of keyed state: frozen tables into storage, in the background.
+"""The snapshots of keyed state: writing frozen tables to storage in the background.
 
-`Snapshots` is what keyed state asks for, `Snapshotter` writes the tables of its store as a whole.
+`Snapshots` is the contract that keyed state uses; `Snapshotter` implements it by writing all tables
+of a store. The changelog has another implementation.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _OWN_FORMS = (SnapshotForm.OWN, SnapshotForm.NATIVE)
 
 @dataclass(frozen=True, slots=True)
 class FrozenTable:
-    """A table of the store: what a snapshot says of it, and the oldest stamp to keep."""
+    """A table of the store, its description in a snapshot, and the oldest stamp to keep."""
 
     spec: TableSpec
     info: TableInfo
@@ -66,7 +67,7 @@ class FrozenTable:
 
 
 def info_of(spec: TableSpec, kind: str) -> TableInfo:
-    """What a snapshot says of a table that is declared so, of this kind of state."""
+    """The description, in a snapshot, of a table of this spec and kind of state."""
     return TableInfo(
         name=spec.name,
         kind=kind,
@@ -79,46 +80,46 @@ def info_of(spec: TableSpec, kind: str) -> TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContent:
-    """All that a snapshot of the state as it is now must hold."""
+    """Everything that a snapshot of the current state must contain."""
 
     tables: Sequence[FrozenTable]
     pending: Sequence[PendingTable]
-    """What nobody has asked for yet, and the store does not have."""
+    """Tables that are not declared yet, and that the store does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequest:
-    """What a snapshot is to hold, and where it goes."""
+    """The content of a snapshot to be taken, and where it is written."""
 
     checkpoint_id: int
     target: SnapshotTarget
     content: Callable[[], SnapshotContent]
-    """Answers the content, for the owner's thread to ask once if it is needed.
+    """Answers the content; the owner's thread calls it at most once.
 
-    Brings here what is in storage still, so the files of a restored checkpoint are not needed any
+    Reads tables that are still in storage, so the files of a restored checkpoint are not needed any
     more.
     """
     infos: Callable[[], Mapping[str, TableInfo]]
-    """Answers what a snapshot says of each table that was asked for, by name."""
+    """Answers the description of each declared table, by name."""
     keys: dict[str, Any] | None
     changed: int
-    """How much of what was asked for so far is otherwise than the restored snapshots have it."""
+    """How many declared tables differ in types or name from the restored snapshots."""
     compression: str
     form: SnapshotForm = SnapshotForm.OWN
     begun_from: int | None = None
-    """What the snapshot is to say of files that later ones may refer to; see `StateSnapshot`."""
+    """`StateSnapshot.begun_from` of the snapshot: about files that later ones may refer to."""
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether no checkpoint waits for it, nor for what is written before it."""
+        """Whether it is a savepoint, so that no checkpoint waits for it."""
         return self.form is not SnapshotForm.OWN
 
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """What keyed state was restored from: the snapshots, and the files that its store goes on with.
+    """What keyed state was restored from: the snapshots, and handles of files in use.
 
-    Those are by name, with their handles.
+    `files` has, by name, the files of the snapshots that the store continues to use.
     """
 
     snapshots: Sequence[StateSnapshot]
@@ -130,7 +131,7 @@ class Snapshots(ABC):
 
     @abstractmethod
     def begin(self, request: SnapshotRequest) -> SnapshotFuture:
-        """Do what processing must wait for, and leave the rest to the background."""
+        """Take the snapshot; processing waits for this call only, the rest runs in background."""
 
     @abstractmethod
     def build_on(self, restored: Restoration) -> None:
@@ -145,7 +146,7 @@ class Snapshots(ABC):
         """The checkpoint will not be completed."""
 
     def tend(self, request: Callable[[int, SnapshotTarget], SnapshotRequest]) -> bool:
-        """Do what is due between two checkpoints; False if no more state may be changed for now.
+        """Do work that is due between checkpoints; False if state must not be changed for now.
 
         `request` makes the request of a snapshot of the state as it is now.
         """
@@ -153,12 +154,12 @@ class Snapshots(ABC):
         return True
 
     def metrics(self) -> Mapping[str, float]:
-        """Numbers about snapshots that are not of the store."""
+        """Metrics of snapshots, beside those of the store."""
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what is on its way, and wait until nothing is touched any more."""
+        """Cancel all snapshots, and wait until their threads have ended."""
 
 
 _WriteEntries = Callable[
@@ -345,12 +346,12 @@ def write_blocks(
     tables: Sequence[tuple[TableInfo, Callable[[], Iterator[Block]]]],
     future: SnapshotFuture,
 ) -> tuple[dict[str, Handle], tuple[TableInfo, ...]]:
-    """Write tables in the neutral form; answers all handles, and what is in which."""
+    """Write tables in the neutral form; answers all handles, and their descriptions."""
     handles: dict[str, Handle] = {}
     infos: list[TableInfo] = []
     for number, (info, blocks) in enumerate(tables):
         name = info.name
-        if any(name == other.name for other in infos):  # no state and no timers have such a name
+        if any(name == other.name for other in infos):  # no table's name begins with _more/
             name = f"_more/{number}/{name}"
         its_handles, segments = write_table(writer, blocks(), name, future)
         handles |= its_handles

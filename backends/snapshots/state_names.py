@@ -1,4 +1,4 @@
-"""Which states a snapshot has, by what it says of itself; nothing of them is read."""
+"""The names of the states in a snapshot, from its attributes alone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["state_names"]
 
 
 def state_names(part: StateSnapshot) -> tuple[str, ...]:
-    """The names of the states, timers too, that a part of a snapshot has, each once.
+    """The names of the states in a part of a snapshot, timers too, each once.
 
-    Of a part of a kind that is not known here, or that does not have the shape of its kind: none.
+    Empty for a part of an unknown kind, or without the shape of its kind.
     """
     found: list[str] = []
     _collect(part.attributes, found)
@@ -20,7 +20,7 @@ def state_names(part: StateSnapshot) -> tuple[str, ...]:
 
 
 def _collect(attributes: Any, found: list[str]) -> None:
-    """Tables of keyed state, in files or beside them; states of operators; what was logged."""
+    """Collect tables of keyed state, in files or beside them; operator state; logs; the base."""
     if not isinstance(attributes, dict):
         return
     for table in _listed(attributes, "tables") + _listed(attributes, "states"):

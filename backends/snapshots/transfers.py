@@ -1,4 +1,4 @@
-"""Moving files between this machine and a storage, several side by side."""
+"""Uploading and downloading files, several in parallel."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ _PIECE_BYTES = 1024 * 1024
 _T = TypeVar("_T")
 
 Check = Callable[[], None]
-"""Called now and then by what takes long; raises `CancelledError` when it is to stop."""
+"""Long operations call it now and then; it raises `CancelledError` when they must stop."""
 
 
 def side_by_side(tasks: Sequence[Callable[[Check], _T]], check: Check = lambda: None) -> list[_T]:
-    """What the tasks answer, in their order; some at a time.
+    """The results of the tasks, in their order; some run at a time.
 
-    When one fails the others are told by their check, and its error is raised when all have ended.
+    When one fails, the checks of the others stop them, and its error is raised once all have
+    ended.
     """
     failed = Event()
 
@@ -67,7 +68,7 @@ def send_file(path: Path, segments: Segments, check: Check) -> Handle:
 
 
 def fetch_file(storage: StateFolder, handle: Handle, path: Path, check: Check) -> None:
-    """Bring a segment to this machine, checked, as a new file.
+    """Download a segment, with its checksums verified, as a new file.
 
     Raises:
         Corrupt: it is missing in storage, or damaged; names the file there.

@@ -1,10 +1,9 @@
-"""The background threads of a backend: one writes what checkpoints need, one after the other.
+"""The background threads of a backend: one writes snapshots of checkpoints, one after the other.
 
-Another one writes savepoints: their place may be slow, and no checkpoint waits for it.
-
-Savepoints have a thread of their own at each step, from here to the driver: a storage that is slow
-or down delays no barrier and no checkpoint that has begun. Two threads then read frozen tables of
-one store; what must not happen beside a reader, such as folding layers, happens while nobody reads.
+Another one writes savepoints. They have a thread of their own at each step, from here to the
+driver, so a savepoint's storage that is slow or down delays no barrier and no checkpoint. Two
+threads may then read frozen tables of one store; work that excludes readers, such as folding
+layers, runs while none of them reads.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ __all__ = ["SnapshotWorker"]
 
 
 class SnapshotWorker:
-    """Runs what is left of snapshots. `submit` and `close` belong to the owner's thread."""
+    """Runs the background part of snapshots. Only the owner's thread calls `submit` and `close`."""
 
     def __init__(self, uid: str) -> None:
         self._uid = uid
         self._threads: dict[bool, ThreadPoolExecutor] = {}
         self._waiting: list[SnapshotFuture] = []
         self._ending = threading.Lock()
-        """Held while anything follows a snapshot; meanwhile none is written."""
+        """Held while an `ended` runs; meanwhile no snapshot is written."""
 
     def submit(
         self,
@@ -36,11 +35,11 @@ class SnapshotWorker:
         *,
         is_savepoint: bool = False,
     ) -> SnapshotFuture:
-        """Leave `write` to the background; it asks its future whether it was given up.
+        """Run `write` in the background; it asks its future whether the snapshot was cancelled.
 
-        It comes after what was submitted before and is as much aside as this. `ended` is called
-        there once the future is done, however it ended; it is given a function that says whether
-        another snapshot is waiting, or being written. None is written while `ended` runs.
+        Savepoints run one after the other, and so do other snapshots. `ended` is called in the
+        background once the future is done in any way; its argument answers whether another snapshot
+        waits or is being written. No snapshot is written while `ended` runs.
         """
         future = SnapshotFuture()
         if is_savepoint not in self._threads:
@@ -51,7 +50,7 @@ class SnapshotWorker:
         return future
 
     def close(self) -> None:
-        """Give up what is on its way, and wait until nothing is touched any more."""
+        """Cancel all snapshots, and wait until the threads have ended."""
         for future in list(self._waiting):
             future.cancel()
         for thread in self._threads.values():
@@ -64,13 +63,13 @@ class SnapshotWorker:
         ended: Callable[[Callable[[], bool]], None] | None,
     ) -> None:
         with self._ending:
-            pass  # who ends sees that this one waits, and is quick
+            pass  # a running `ended` sees that this snapshot waits, and returns soon
         try:
             if future.set_running_or_notify_cancel():
                 future.set_result(write(future))
         except CancelledError as error:
             future.set_exception(error)
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
+        except BaseException as error:  # noqa: BLE001 - the future hands it to its caller
             future.set_exception(error)
         finally:
             self._waiting.remove(future)

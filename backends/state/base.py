@@ -1,9 +1,11 @@
-"""The types of keyed state, written once over tables: what they all have.
+"""The base of all types of keyed state, which are written once over tables.
 
-By the row, under the current key, as in Flink; and by the batch, over columns of keys.
+State is used by the row, under the current key, as in Flink; and by the batch, over columns of
+keys.
 
-Null, empty and absent are one: to set a value to None, a list or map to an empty one, is to clear
-it. What a state hands out is the caller's: changing it changes no state; put it back to do so.
+Null, empty and absent are the same: setting a value to None, or a list or map to an empty one,
+clears it. Values that a state returns belong to the caller: changing one does not change state; put
+it back to do so.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ _V = TypeVar("_V")
 
 
 class KeyContext(Protocol):
-    """What a state must know of its backend."""
+    """The part of its backend that a state needs."""
 
     key: Any
-    """The current key, canonical; something unhashable that raises when there is none."""
+    """The current key, canonical; an object whose hash raises when there is none."""
     store: TableStore
 
     @property
@@ -43,9 +45,9 @@ class KeyContext(Protocol):
 
 
 class State(Generic[_V]):
-    """What all states have: a place in a backend, and a namespace.
+    """Base of all states: a table in a backend, and a current namespace.
 
-    All methods belong to the thread that opened the backend.
+    All methods must be called by the thread that opened the backend.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class State(Generic[_V]):
         self._spec = spec
         self._any_table = table
         self.namespace: Any = NO_NAMESPACE
-        """The current one, canonical."""
+        """The current namespace, canonical."""
         self._form: CellForm = context.store.form(spec)
         self._last: tuple[Any, Any, Any] = (self, self, None)
 
@@ -82,14 +84,14 @@ class State(Generic[_V]):
             raise self._misfit("a namespace", error) from None
 
     def clear(self) -> None:
-        """Remove what is there under the current key and namespace."""
+        """Remove the state of the current key and namespace."""
         self._any_table.remove(self._address())
 
     def _address(self) -> Any:
         self._context.check_thread()
         key, namespace = self._context.key, self.namespace
         last_key, last_namespace, address = self._last
-        if key is last_key and namespace is last_namespace:  # what is read is often written then
+        if key is last_key and namespace is last_namespace:  # a write often follows a read
             return address
         hash(key)  # raises when there is no current key
         if namespace is NO_NAMESPACE and self._spec.namespaces is not None:

@@ -31,7 +31,7 @@ class ListState(State[_V]):
         self._table = table
 
     def get(self) -> list[_V]:
-        """The elements, in a list of the caller's own; empty when there are none."""
+        """The elements, in a new list; empty if there are none."""
         return self._form.decode_many(self._table.get(self._address()))
 
     def add(self, element: _V) -> None:
@@ -53,7 +53,7 @@ class ListState(State[_V]):
         self._table.put(self._address(), self._encode_many(list(elements or ())))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Append what is under `sources` to `target`, for the current key; clear the sources."""
+        """Append the lists of `sources` to `target`, for the current key; clear the sources."""
         for source in sources:
             self.set_current_namespace(source)
             cells = self._table.get(self._address())

@@ -1,7 +1,7 @@
-"""What a user says about a piece of state: its name, its types, how long it lives.
+"""Descriptors: a user's declaration of a state, with its name, types and time to live.
 
 The names are PyFlink's. A descriptor is plain data (and, for reducing and aggregating state, the
-user's function); the backend makes the state of it.
+user's function); the backend makes the state from it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class StateTtlConfig:
                 found=str(self.cleanup_entries),
             )
 
-        # What is compared by identity later would be passed over if it were anything else.
+        # These are compared by identity later, so other values would be silently ignored.
         choices: tuple[tuple[str, object, type[Enum]], ...] = (
             ("update_type", self.update_type, TtlUpdateType),
             ("visibility", self.visibility, StateVisibility),

@@ -1,4 +1,4 @@
-"""From a descriptor to its table and its state."""
+"""Making the table spec and the state object of a descriptor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["Shape", "check_descriptor", "is_same_state", "make_state", "shape_of
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What follows from a descriptor: the kind of state, its table, and its types."""
+    """The kind of state, the kind of its table, and its types, from a descriptor."""
 
     kind: str
     table: StateKind
@@ -58,7 +58,7 @@ def shape_of(descriptor: StateDescriptor, *, allow_pickle: bool) -> Shape:
     if descriptor.pickle and not allow_pickle:
         raise Invalid(
             f"state {descriptor.name!r} is kept as pickles, which may not be read here",
-            expected="allow_pickle=True where state is opened: who can write pickles can run code",
+            expected="allow_pickle=True where state is opened: reading pickles can run any code",
             found="pickle=True in its descriptor",
             fix="Allow it, or declare a type that has a typed encoding",
         )
@@ -86,7 +86,7 @@ def shape_of(descriptor: StateDescriptor, *, allow_pickle: bool) -> Shape:
 def is_same_state(first: StateDescriptor, second: StateDescriptor) -> bool:
     """Whether two descriptors of one name mean the same state.
 
-    Functions and defaults are not looked at: a lambda is another one each time it is written.
+    Functions and defaults are not compared: each evaluation of a lambda makes another object.
     """
 
     def meant(descriptor: StateDescriptor) -> list[Any]:
@@ -131,7 +131,7 @@ def _no_descriptor(found: object) -> Invalid:
 
 
 def with_ttl(table: Table, form: Any, ttl: StateTtlConfig | None, clock: Clock) -> Table:
-    """A store's table as states see it: with time to live, if there is one."""
+    """The table, decorated with time to live if there is one."""
     if ttl is None:
         return table
     match table:
@@ -147,7 +147,7 @@ def with_ttl(table: Table, form: Any, ttl: StateTtlConfig | None, clock: Clock) 
 def make_state(
     context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: Table
 ) -> State[Any]:
-    """The state that a user works with."""
+    """The state object of a descriptor."""
     match descriptor, table:
         case ValueStateDescriptor(), ValueTable(direct=entries) if (
             entries is not None

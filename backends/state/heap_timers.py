@@ -1,4 +1,4 @@
-"""Timers in a map table, with an index of all of them in memory: fits any store, and no crowd."""
+"""Timers in a map table, with an index of all in memory: for any store, but not for many timers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["HeapTimerQueue"]
 
 
 class HeapTimerQueue(TimerQueue):
-    """Those of one moment are in the order in which they were added; after a restore, in any.
+    """Timers of one moment fire in order of registration; after a restore, in any order.
 
-    The index has for each moment its keys and namespaces, and a heap of the moments. It is read
-    from the table when it is first needed: a restored one has timers already.
+    The index has the keys and namespaces of each moment, and a heap of the moments. It is read from
+    the table on first use: a restored table already has timers.
     """
 
     def __init__(self, store: TableStore, spec: TableSpec) -> None:
@@ -59,8 +59,8 @@ class HeapTimerQueue(TimerQueue):
         return self._moments[0] if self._moments else None
 
     def due(self, until: int) -> Iterator[Timer]:
-        # A walk over a copy for each moment: to ask a dict for its first entry again and again is
-        # to walk over all that were removed before it.
+        # Walk over a copy of each moment's keys: asking a dict for its first entry skips all
+        # entries that were removed before it, each time.
         if not self._is_read:
             self._read()
         walks: dict[int, Iterator[tuple[Any, Any]]] = {}

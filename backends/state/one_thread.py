@@ -1,8 +1,8 @@
-"""What belongs to the thread that made it: live state of every kind.
+"""The check that live state is used by one thread only.
 
-Where it costs little each call looks whose thread it is in: `set_current_key`, calls by the batch,
-lists, maps, timers. `value` and `update` of plain numbers and text on the heap do not look: that
-would cost as much as the access.
+Calls check their thread where that costs little: `set_current_key`, batch calls, lists, maps,
+timers. `value` and `update` of plain numbers and strings on the heap do not: the check would cost
+as much as the access.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["OwnedByOneThread"]
 
 
 class OwnedByOneThread(ABC):
-    """A state backend that only the thread which opened it may use, until it is closed.
+    """A state backend that only the thread that opened it may use, until it is closed.
 
-    As a context manager it closes on exit.
+    As a context manager it closes itself on exit.
     """
 
     def __init__(self, where: str) -> None:
@@ -32,7 +32,7 @@ class OwnedByOneThread(ABC):
         """Refuse the call of another thread, and any call after `close`.
 
         Raises:
-            Invalid: it is such a call.
+            Invalid: the thread is another one, or the backend is closed.
         """
         if self._is_closed:
             raise Invalid("the state backend is closed", where=self._where, fix="Open another one")
@@ -45,7 +45,7 @@ class OwnedByOneThread(ABC):
             )
 
     def close(self) -> None:
-        """Give up the snapshots on their way and everything that is not in one. Any thread."""
+        """Cancel running snapshots, and drop the state. May be called by any thread."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -54,7 +54,7 @@ class OwnedByOneThread(ABC):
 
     @abstractmethod
     def _release(self) -> None:
-        """Give everything back; called once."""
+        """Release everything; called once."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
-"""Timers: moments at which an operator wants to be called again, for a key and a namespace.
+"""Timers: moments at which an operator is called again, for a key and a namespace.
 
-A timer is registered once however often it is asked for. Timers are in the snapshots of the
-backend, which also says how they are kept, and move with their keys.
+A timer that is registered several times exists once. The backend decides how timers are kept; they
+are in its snapshots, and move with their keys.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class TimerService:
         self._processing = _Timers(context, *processing)
 
     def register_event_time_timer(self, timestamp: int, namespace: Any = NO_NAMESPACE) -> None:
-        """Ask to be called when the watermark has reached `timestamp`."""
+        """Register a call for when the watermark reaches `timestamp`."""
         self._event.register(timestamp, namespace)
 
     def register_processing_time_timer(self, timestamp: int, namespace: Any = NO_NAMESPACE) -> None:
-        """Ask to be called when the clock has reached `timestamp`."""
+        """Register a call for when the clock reaches `timestamp`."""
         self._processing.register(timestamp, namespace)
 
     def delete_event_time_timer(self, timestamp: int, namespace: Any = NO_NAMESPACE) -> None:
@@ -104,8 +104,8 @@ class TimerService:
     def due_event_time(self, watermark: int) -> Iterator[Timer]:
         """Remove and answer the timers up to `watermark`, in order of time.
 
-        Those that are registered while the answer is walked are part of it, if they are due. Those
-        of one moment are in an order that follows from how the backend keeps them.
+        Timers that are registered during the iteration are part of it, if they are due. The order
+        of timers of one moment depends on the backend.
         """
         return self._event.due(watermark)
 
@@ -123,7 +123,7 @@ class TimerService:
 
 
 class _Timers:
-    """The timers of one domain, asked for under the current key."""
+    """The timers of one time domain, registered under the current key."""
 
     def __init__(self, context: KeyContext, spec: TableSpec, queue: TimerQueue) -> None:
         if spec.map_keys is None:

@@ -1,7 +1,7 @@
 """Time to live, as a decorator of tables: entries carry the millisecond of their last use.
 
-States know nothing of it. An entry is expired when its time to live has passed since its stamp;
-Python's integers do not overflow, so a huge one means never.
+States do not know of it. An entry is expired when its time to live has passed since its stamp.
+Python's integers do not overflow, so a huge time to live means never.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _T = TypeVar("_T", bound=Table)
 
 
 def oldest_alive_ms(config: StateTtlConfig, now_ms: int) -> int:
-    """The oldest stamp of an entry that still lives, within 64 bits."""
+    """The oldest stamp of an entry that is not expired, within 64 bits."""
     return max(now_ms - config.ttl_ms + 1, -(2**63))
 
 
 class _TtlTable(Table, Generic[_T]):
-    """What the three kinds have in common."""
+    """Base of the three kinds of tables."""
 
     def __init__(self, inner: _T, form: CellForm, config: StateTtlConfig, clock: Clock) -> None:
         self._inner = inner
@@ -179,7 +179,7 @@ class TtlMapTable(_TtlTable[MapTable], MapTable):
         return found
 
     def _alive(self, address: Any, map_key: Any, stamped: Any) -> Any:
-        """The cell as a reader may see it; removes or renews the entry as that asks for."""
+        """The cell if a reader may see it; removes or renews the entry as configured."""
         stamp, cell = self._unstamp(stamped)
         if self._is_expired(stamp):
             self._inner.remove_entry(address, map_key)

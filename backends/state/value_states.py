@@ -1,8 +1,9 @@
-"""States of one cell for each key and namespace: a value, or what values are reduced to.
+"""States of one cell for each key and namespace: value, reducing and aggregating state.
 
-Numbers are added up by Arrow and NumPy, with an eye on overflow: Arrow's own sum wraps around at 64
-bits in silence, where the row view refuses. Minima and maxima of floats take Python's way, because
-NaN and the sign of zero are not treated alike everywhere, and the batch view must be the row view.
+Batches of numbers are reduced by Arrow and NumPy, with checks for overflow: Arrow's own sum
+silently wraps around at 64 bits, where the row view raises. Minima and maxima of floats are
+computed by Python, because NaN and signed zeros are treated differently elsewhere, and both views
+must agree.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _PART_ROWS = 4096
 
 
 class _SingleState(State[_V]):
-    """A state with one cell at an address."""
+    """Base of states with one cell at an address."""
 
     _table: ValueTable
 
@@ -107,7 +108,7 @@ class ValueState(_SingleState[_V]):
 
     @property
     def _default(self) -> Any:
-        """The default, such that the caller may change it."""
+        """The default, as an object that the caller may change."""
         return deepcopy(self._shared_default) if self._is_copied else self._shared_default
 
     def value(self) -> _V | None:
@@ -135,7 +136,7 @@ class ValueState(_SingleState[_V]):
         return to_arrow(values, self._spec.values)
 
     def put_many(self, keys: _Keys, values: pa.Array | pa.ChunkedArray | Sequence[Any]) -> None:
-        """Set the value of each key; of several for one key the last counts, a null clears.
+        """Set the value of each key; the last one for a key wins, a null clears.
 
         Raises:
             Invalid: a key or a value does not fit its type, or there are more of one than of the
@@ -148,9 +149,9 @@ class ValueState(_SingleState[_V]):
 
 
 class DirectValueState(ValueState[_V]):
-    """Value state whose cells are its values and whose addresses are its keys, in a dict.
+    """Value state in a dict, with keys as addresses and values as cells.
 
-    The same as `ValueState`, without the calls in between.
+    It behaves as `ValueState`, and saves the calls in between.
     """
 
     def __init__(
@@ -188,12 +189,12 @@ class DirectValueState(ValueState[_V]):
 
 
 class ReducingState(_SingleState[_V]):
-    """One value for each key and namespace, to which all that is added is reduced."""
+    """One value for each key and namespace: all added values, reduced to one."""
 
     _descriptor: ReducingStateDescriptor
 
     def get(self) -> _V | None:
-        """What was added so far, reduced; None when nothing was."""
+        """The reduced value; None if nothing was added."""
         found: _V | None = self._read()
         return found
 
@@ -204,7 +205,7 @@ class ReducingState(_SingleState[_V]):
         self._write(value if there is None else self._descriptor.reduce(there, value))
 
     def get_many(self, keys: _Keys) -> pa.Array | list[Any]:
-        """What `get` answers for each key."""
+        """`get` for each key."""
         self._context.check_thread()
         return to_arrow(self._read_many(self._addresses(keys)), self._spec.values)
 
@@ -213,7 +214,7 @@ class ReducingState(_SingleState[_V]):
     ) -> tuple[_Keys, pa.Array | list[Any]]:
         """Add a value for each key; keys may repeat.
 
-        Answers each of the keys once, and what `get_many` would answer for them now.
+        Answers each key once, and the new value of each.
 
         Raises:
             Invalid: a key or a value does not fit its type; nothing has changed.
@@ -240,16 +241,16 @@ class ReducingState(_SingleState[_V]):
         return unique, to_arrow(self._decoded(cells), self._spec.values)
 
     def _checked(self, values: Sequence[Any]) -> list[Any]:
-        """Values as they come back from state: the user's function sees no others."""
+        """The values, converted to the exact types of the state, before the user's function."""
         try:
             return self._spec.values.check_many(values)
         except Invalid as error:
             raise self._wrong(error) from None
 
     def _reduce_numbers(self, addresses: Sequence[Any], added: Numbers) -> Numbers | None:
-        """Add numbers to numbers, a part at a time; None if cells are none, or one overflows.
+        """Reduce numbers, a part at a time; None if cells are not numbers, or if one overflows.
 
-        Parts are short, so that an entry is still near when it is set after it was read.
+        Parts are short, so that entries are still in the processor's cache when they are set.
         """
         if (
             self._form.exact is None
@@ -275,7 +276,7 @@ class ReducingState(_SingleState[_V]):
         return after
 
     def _reduce_encoded(self, addresses: Sequence[Any], added: Numbers) -> Numbers | None:
-        """The same where cells are bytes: all at once."""
+        """`_reduce_numbers` where cells are bytes, all at once."""
         there = self._decoded(self._table.get_many(addresses))
         after = reduced_numbers(there, added, self._descriptor.reduce)
         if after is not None:
@@ -283,7 +284,7 @@ class ReducingState(_SingleState[_V]):
         return after
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Reduce what is under `sources` into `target`, for the current key; clear the sources."""
+        """Reduce the values of `sources` into `target`, for the current key; clear the sources."""
         _merge_single(self, target, sources, self._descriptor.reduce)
 
 
@@ -293,7 +294,7 @@ class AggregatingState(_SingleState[_V]):
     _descriptor: AggregatingStateDescriptor
 
     def get(self) -> Any:
-        """The result of what was added so far; None when nothing was."""
+        """The result of the accumulator; None if nothing was added."""
         there = self._read()
         return None if there is None else self._descriptor.function.get_result(there)
 
@@ -305,7 +306,7 @@ class AggregatingState(_SingleState[_V]):
         self._write(function.add(value, accumulator))
 
     def get_many(self, keys: _Keys) -> list[Any]:
-        """What `get` answers for each key."""
+        """`get` for each key."""
         self._context.check_thread()
         result = self._descriptor.function.get_result
         there = self._read_many(self._addresses(keys))
@@ -331,7 +332,7 @@ class AggregatingState(_SingleState[_V]):
         self._write_many(unique, list(found.values()))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Merge what is under `sources` into `target`, for the current key; clear the sources."""
+        """Merge accumulators of `sources` into `target`, for the current key; clear the sources."""
         _merge_single(self, target, sources, self._descriptor.function.merge)
 
 
@@ -349,7 +350,7 @@ def _merge_single(
     sources: Iterable[Any],
     merge: Callable[[Any, Any], Any],
 ) -> None:
-    """Nothing is cleared before all is merged and written: `merge` is the user's, and may fail."""
+    """Merge, write, and only then clear the sources: the user's `merge` may fail."""
     merged = None
     seen: dict[Any, None] = {}
     try:

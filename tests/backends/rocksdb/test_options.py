@@ -50,7 +50,7 @@ ALL = KeyGroupRange(0, 127)
         ({"options": {"block_align": True}}, "RocksDB does not take these options.*block_align"),
         ({"options": {"keep_log_file_num": 0}}, "RocksDB (does not take|changes the value)"),
         ({"options": {"num_levels": 0}}, "'num_levels'.*expected 0.*found 1"),
-        ({"options": {"memtable_factory": "nonsense"}}, "RocksDB (does not take|makes some)"),
+        ({"options": {"memtable_factory": "nonsense"}}, "RocksDB (does not take|changes)"),
         ({"options": {"memtable_factory": "VectorRepFactory"}}, "RocksDB does not take these"),
         ({"options": {"max_write_buffer_number": 0}}, "'max_write_buffer_number'.*found 2"),
         ({"options": {"block_cache": None}}, "'block_cache' of RocksDB is the backend's own"),
