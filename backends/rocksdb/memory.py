@@ -5,7 +5,6 @@ There is no write-ahead log: only snapshots last.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from threading import Lock
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 from rocksdict import Cache, WriteBufferManager
 
 from holdfast.storage import Clock, Invalid, SystemClock
+from holdfast.storage.options.sizes import size_bytes
 
 __all__ = ["HasBuffers", "SlotMemory", "check_parts", "memory_bytes"]
 
@@ -155,8 +155,7 @@ def memory_bytes(memory: int | str) -> int:
     """
     size = memory
     if isinstance(memory, str):
-        found = re.fullmatch(r"(\d{1,18})\s*([kmgt]?)(?:i?b)?", memory.strip().lower())
-        size = int(found[1]) * 1024 ** " kmgt".index(found[2] or " ") if found else -1
+        size = size_bytes(memory) or 0
     if type(size) is not int or not _LEAST_MEMORY <= size <= _MOST_MEMORY:
         raise Invalid(
             "the memory for RocksDB is out of range",

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.storage import Invalid
+from holdfast.storage import Invalid, load_storage
 from holdfast.storage.options.checks import check_choice, check_count, check_number, check_switch
+from holdfast.storage.options.codecs import (
+    DURATION,
+    NUMBER,
+    SWITCH,
+    WHOLE_NUMBER,
+    Codec,
+    either,
+    one_of,
+)
 from holdfast.storage.options.durations import Duration, duration_ms
-from holdfast.storage.registry import text_fix
+from holdfast.storage.options.table import Option, Owner
+from holdfast.storage.registry import registered_storages, storage_factory, text_fix
 
-__all__ = ["CheckpointConfig"]
+__all__ = ["CHECKPOINTING", "CHECKPOINT_OPTIONS", "PLACE", "CheckpointConfig"]
 
 _SHORTEST_MS = 10  # Flink's limit too: what is shorter is a mistake in the unit
 
@@ -28,6 +38,7 @@ class CheckpointConfig:
     """From the trigger of one checkpoint to that of the next. None: only those that are asked
     for, and the final one."""
     mode: str = "exactly-once"
+    """The guarantee of the job; "at-least-once" is refused, since it is not built yet."""
     timeout: Duration = "10min"
     """A checkpoint that is not ready to be stored so long after its trigger is given up."""
     min_pause: Duration = "0s"
@@ -104,3 +115,52 @@ class CheckpointConfig:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
+
+
+_OF_A_SESSION = frozenset({"hdfs", "viewfs", "s3", "s3a"})
+"""Kinds of storage that need settings of the Spark session, so a URL alone cannot be tried."""
+
+
+def _place(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    scheme = text.partition(":")[0]
+    if scheme in _OF_A_SESSION:
+        return text
+    if scheme in registered_storages():
+        storage_factory(text)
+    else:
+        load_storage(text)  # connects to nothing before it is used
+    return text
+
+
+PLACE = Codec("a URL, a path, a registered name", _place)
+CHECKPOINTING = Owner(
+    "checkpointing",
+    CheckpointConfig,
+    "Fields of `CheckpointConfig`, the argument `checkpointing` of `StreamEnvironment`. A field "
+    "that has its default value counts as not set by the program.",
+)
+_MODES = one_of({"EXACTLY_ONCE": "exactly-once", "AT_LEAST_ONCE": "at-least-once"})
+_RETENTIONS = one_of({"DELETE_ON_CANCELLATION": "delete", "RETAIN_ON_CANCELLATION": "retain"})
+_ROWS: tuple[tuple[str, str, Codec], ...] = (
+    ("interval", "interval", DURATION),
+    ("mode", "mode", _MODES),
+    ("timeout", "timeout", DURATION),
+    ("min-pause", "min_pause", DURATION),
+    ("max-concurrent-checkpoints", "max_concurrent", WHOLE_NUMBER),
+    ("tolerable-failed-checkpoints", "tolerable_failures", WHOLE_NUMBER),
+    ("num-retained", "retained", WHOLE_NUMBER),
+    ("externalized-checkpoint-retention", "on_cancel", _RETENTIONS),
+    ("checkpoints-after-tasks-finish", "final_checkpoint", SWITCH),
+    ("savepoint-dir", "savepoint_dir", Codec("a URL, a path", PLACE.read)),
+    ("snapshot-compression", "compression", one_of({"true": "lz4", "false": ""})),
+    # Flink has no such option.
+    ("cleaner.deletes-per-second", "deletes_per_s", either("unlimited", None, NUMBER)),
+)
+_OLDER_NAMES = {"savepoint-dir": ("state.savepoints.dir",)}
+
+CHECKPOINT_OPTIONS = tuple(
+    Option(f"execution.checkpointing.{key}", CHECKPOINTING, field, codec, _OLDER_NAMES.get(key, ()))
+    for key, field, codec in _ROWS
+)

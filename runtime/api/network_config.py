@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from holdfast.runtime.api.addresses import PortRange, port_range
 from holdfast.storage import Invalid
+from holdfast.storage.options.codecs import SWITCH, TEXT, Codec, either
+from holdfast.storage.options.table import Option, Owner
 
-__all__ = ["AUTO", "NetworkConfig"]
+__all__ = ["NETWORK", "NETWORK_OPTIONS", "NetworkConfig"]
 
-AUTO = "auto"
+_AUTO = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,7 @@ class NetworkConfig:
         Invalid: a setting cannot be what it is.
     """
 
-    ssl: str | bool = AUTO
+    ssl: str | bool = _AUTO
     """Whether calls are encrypted. "auto": where Spark's own encryption is on, and wherever an
     address is not of loopback. False is refused where Spark's encryption is on."""
     driver_host: str | None = None
@@ -41,10 +43,10 @@ class NetworkConfig:
     """One for each slot on a machine, and as many for the next attempt, which may come early."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ssl, bool) and self.ssl != AUTO:
+        if not isinstance(self.ssl, bool) and self.ssl != _AUTO:
             raise Invalid(
                 "ssl is not one of the choices",
-                expected=f"True, False or {AUTO!r}",
+                expected=f"True, False or {_AUTO!r}",
                 found=repr(self.ssl),
             )
         for name in ("driver_host", "driver_bind_address", "slot_host", "slot_bind_address"):
@@ -77,3 +79,33 @@ def _check_address(value: object, *, name: str) -> None:
             expected="the name or number of a host, without brackets and port",
             found=repr(value),
         )
+
+
+def _ports(text: str) -> str:
+    return str(port_range(text, name="the port"))
+
+
+# In code a port may be a number.
+_PORTS = Codec(
+    "a port, a range such as `45000-45100`", _ports, lambda code, value: str(code) == value
+)
+NETWORK = Owner(
+    "network",
+    NetworkConfig,
+    "Fields of `NetworkConfig`, the argument `network` of `StreamEnvironment`. The names of "
+    "addresses are Spark's, after `spark.driver.`. [SECURITY.md](../SECURITY.md) says what "
+    "encryption promises.",
+)
+
+NETWORK_OPTIONS = (
+    Option("security.ssl.internal.enabled", NETWORK, "ssl", either(_AUTO, _AUTO, SWITCH)),
+    *(
+        Option(f"{party}.{key}", NETWORK, f"{party}_{field}", codec)
+        for party in ("driver", "slot")
+        for key, field, codec in (
+            ("host", "host", TEXT),
+            ("bindAddress", "bind_address", TEXT),
+            ("port", "port", _PORTS),
+        )
+    ),
+)

@@ -14,9 +14,19 @@ from typing import Protocol
 
 from holdfast.storage import Invalid
 from holdfast.storage.options.checks import check_count, check_number
+from holdfast.storage.options.codecs import (
+    DURATION,
+    NUMBER,
+    WHOLE_NUMBER,
+    Codec,
+    either,
+    one_of,
+)
 from holdfast.storage.options.durations import Duration, duration_ms
+from holdfast.storage.options.table import Option, Owner, Settings
 
 __all__ = [
+    "RESTART_OPTIONS",
     "ExponentialDelayRestart",
     "FailureRateRestart",
     "FixedDelayRestart",
@@ -24,6 +34,7 @@ __all__ = [
     "RestartDecider",
     "RestartStrategy",
     "default_restart",
+    "restart_strategy",
 ]
 
 _ENDLESS_MS = 2**62
@@ -82,7 +93,9 @@ class FixedDelayRestart(RestartStrategy):
     """
 
     attempts: int = 1
+    """How many restarts in all."""
     delay: Duration = "1s"
+    """Before each restart."""
     max_same_failures: int | None = None
 
     def __post_init__(self) -> None:
@@ -110,8 +123,11 @@ class FailureRateRestart(RestartStrategy):
     """
 
     max_failures_per_interval: int = 1
+    """More failures than these within the interval end the job."""
     failure_rate_interval: Duration = "1min"
+    """The interval in which failures are counted."""
     delay: Duration = "1s"
+    """Before each restart."""
     max_same_failures: int | None = None
 
     def __post_init__(self) -> None:
@@ -137,25 +153,26 @@ class FailureRateRestart(RestartStrategy):
 class ExponentialDelayRestart(RestartStrategy):
     """Start again after a delay that grows with each failure, until the job has run well.
 
-    The delay begins at `initial_backoff` and is multiplied by `backoff_multiplier` with each
-    failure, up to `max_backoff`. `jitter_factor` is the part of it that is left to chance, so that
-    jobs which failed together do not come back together. A job that has run without failure for
-    `reset_backoff_threshold` begins anew; before that it is started again at most
-    `attempts_before_reset_backoff` times (None: without limit). The same failure at the same
-    position ends it after `max_same_failures`, which is not Flink's; the threshold is also that
-    after which the death of a slot is not the same as the one before.
-
     Raises:
         Invalid: a setting is out of range, or the first backoff is longer than the longest.
     """
 
     initial_backoff: Duration = "1s"
+    """Before the first restart."""
     max_backoff: Duration = "1min"
+    """The longest delay."""
     backoff_multiplier: float = 1.5
+    """Each delay is so many times the one before."""
     reset_backoff_threshold: Duration = "1h"
+    """After so long without a failure the delays begin anew, and a slot
+    that dies is a new failure."""
     jitter_factor: float = 0.1
+    """The part of a delay that is left to chance, so that jobs which failed together do not come
+    back together."""
     attempts_before_reset_backoff: int | None = None
+    """So many restarts at most before the delays begin anew."""
     max_same_failures: int | None = 8
+    """The same failure at the same position ends the job after so many. Not Flink's."""
 
     def __post_init__(self) -> None:
         _check_same_failures(self.max_same_failures)
@@ -264,3 +281,72 @@ class _ExponentialDelay:
         if self._attempts * math.log2(factor) >= math.log2(_ENDLESS_MS / self._initial_ms):
             return _ENDLESS_MS
         return int(self._initial_ms * factor**self._attempts)
+
+
+_PREFIX = "restart-strategy."
+_STRATEGIES: dict[str, type[RestartStrategy]] = {
+    "none": NoRestart,
+    "fixed-delay": FixedDelayRestart,
+    "failure-rate": FailureRateRestart,
+    "exponential-delay": ExponentialDelayRestart,
+}
+_OWNERS = {name: Owner(name, strategy) for name, strategy in _STRATEGIES.items()}
+_RESTART = Owner(
+    "restart",
+    RestartStrategy,
+    "What happens after a failure: the argument `restart` of `StreamEnvironment`. An option of one "
+    "strategy needs `restart-strategy.type` to name that strategy. Without a type the strategy is "
+    "`exponential-delay` for jobs with checkpoints, and `none` for others. `max-same-failures` is "
+    "not Flink's.",
+    make=lambda **_: None,
+)
+_COUNT_OR_INFINITE = either("infinite", None, WHOLE_NUMBER)
+_KEYS: dict[str, dict[str, Codec]] = {
+    "fixed-delay": {"attempts": WHOLE_NUMBER, "delay": DURATION},
+    "failure-rate": {
+        "max-failures-per-interval": WHOLE_NUMBER,
+        "failure-rate-interval": DURATION,
+        "delay": DURATION,
+    },
+    "exponential-delay": {
+        "initial-backoff": DURATION,
+        "max-backoff": DURATION,
+        "backoff-multiplier": NUMBER,
+        "reset-backoff-threshold": DURATION,
+        "jitter-factor": NUMBER,
+        "attempts-before-reset-backoff": _COUNT_OR_INFINITE,
+    },
+}
+
+RESTART_OPTIONS = (
+    Option(
+        f"{_PREFIX}type",
+        _RESTART,
+        "type",
+        one_of({name: name for name in _STRATEGIES}),
+        doc="The strategy.",
+    ),
+    *(
+        Option(f"{_PREFIX}{name}.{key}", _OWNERS[name], key.replace("-", "_"), codec)
+        for name, codecs in _KEYS.items()
+        for key, codec in {**codecs, "max-same-failures": _COUNT_OR_INFINITE}.items()
+    ),
+)
+
+
+def restart_strategy(settings: Settings) -> RestartStrategy | None:
+    """The strategy that options name; None if none is named.
+
+    Raises:
+        Invalid: there are options of a strategy that is not named, or its fields do not fit.
+    """
+    kind = settings.of(_RESTART).get("type")
+    for name, owner in _OWNERS.items():
+        if settings.of(owner) and name != kind:
+            raise Invalid(
+                f"an option of another restart strategy is set: {name}",
+                where=settings.where(),
+                expected=f"{_PREFIX}type={name}",
+                found=f"{_PREFIX}type={kind}" if kind else f"no {_PREFIX}type",
+            )
+    return None if kind is None else _STRATEGIES[kind](**settings.of(_OWNERS[kind]))

@@ -11,9 +11,9 @@ from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from holdfast.runtime.cli.options import read_options
 from holdfast.storage import CheckpointStorage, Invalid, JobStorage, load_storage
 from holdfast.storage.jobs.cleaning import jobs_at
+from holdfast.storage.options.table import key_value_pairs
 from holdfast.storage.registry import storage_factory, whole_url
 
 __all__ = ["Place", "find_jobs", "storage_options"]
@@ -58,7 +58,7 @@ def storage_options(url: str, options: Iterable[str], beside: Iterable[str] = ()
     Raises:
         Invalid: one is given twice, or without a value, or its text stands for no value of it.
     """
-    given = read_options(options)
+    given = key_value_pairs(options)
     kinds = _kinds(storage_factory(url))
     own, others = _known(url), set().union(*map(_known, beside))
     return {

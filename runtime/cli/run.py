@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.runtime.cli.options import COMMAND_LINE, read_options
 from holdfast.runtime.cli.program import run_program
 from holdfast.storage import Invalid
+from holdfast.storage.options.table import COMMAND_LINE, key_value_pairs
 from holdfast.storage.registry import whole_url
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run_app(
     # Options know of backends, which other commands do without: they are faster by a second.
     from holdfast.runtime.options.command_line import CommandLine, running_with  # noqa: PLC0415
 
-    given = read_options(options or ())
+    given = key_value_pairs(options or ())
     named = {
         _PATH: restore if restore in (None, _LATEST) else whole_url(restore),
         _CLAIM_MODE: claim_mode,

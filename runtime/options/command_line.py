@@ -1,7 +1,7 @@
-"""What `holdfast run` was told beside the program that it runs: options, and where to begin.
+"""The options that `holdfast run` was given beside the program that it runs.
 
-A program that Python runs by itself was told nothing. It belongs to the process, as `sys.argv`
-does: it is set once, before the program begins, and read when it makes its environment.
+They belong to the process, as `sys.argv` does: set once, before the program begins, and read when
+it makes its environment. A program that Python runs by itself has none.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from holdfast.runtime.options.table import RESTORE_PATH, Settings, read_settings
+from holdfast.runtime.options.environment_options import RESTORE_PATH
+from holdfast.runtime.options.table import read_settings
 from holdfast.storage import Invalid
+from holdfast.storage.options.table import COMMAND_LINE, Settings
 
-__all__ = ["COMMAND_LINE", "CommandLine", "command_line", "running_with"]
+__all__ = ["CommandLine", "command_line", "running_with"]
 
-COMMAND_LINE = "the command line"
-"""What errors call it."""
 _LATEST = "latest"
 
 
 class CommandLine:
-    """Safe to use from any thread.
+    """The options, and what the program has made of them. Safe to use from any thread.
 
     Raises:
-        Invalid: an option does not exist, or cannot be what it is.
+        Invalid: an option does not exist, or its value is not accepted.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.settings: Settings = read_settings(options, where=COMMAND_LINE)
+        self.settings: Settings = read_settings(options, source=COMMAND_LINE, prefix="-D")
         self._path = options.get(RESTORE_PATH)
         self._lock = threading.Lock()
         self._first_job: str | None = None
@@ -41,10 +41,10 @@ class CommandLine:
         return self._first_job is not None
 
     def check_start(self, job: str) -> None:
-        """A job is about to be started.
+        """Refuse to start a job that cannot be restored from the path: a path is for one job.
 
         Raises:
-            Invalid: the command line says from what to restore, and an earlier job was.
+            Invalid: an earlier job was restored from it.
         """
         with self._lock:
             if self._first_job is not None and self._path not in (None, _LATEST):
@@ -57,24 +57,24 @@ class CommandLine:
                 )
 
     def started(self, job: str) -> None:
-        """It was started."""
+        """Record that the job was started."""
         with self._lock:
             self._first_job = self._first_job or job
 
 
-_told = [CommandLine({})]
+_lines = [CommandLine({})]
 
 
 def command_line() -> CommandLine:
-    """What this process was told."""
-    return _told[-1]
+    """The options of this process."""
+    return _lines[-1]
 
 
 @contextmanager
 def running_with(line: CommandLine) -> Iterator[CommandLine]:
-    """What runs inside was told this."""
-    _told.append(line)
+    """Set them for what runs inside."""
+    _lines.append(line)
     try:
         yield line
     finally:
-        _told.remove(line)
+        _lines.remove(line)

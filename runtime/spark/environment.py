@@ -37,19 +37,23 @@ from holdfast.runtime.driver.startup.start_notes import (
     storage_warnings,
 )
 from holdfast.runtime.operators.sink_operator import SinkSpec
+from holdfast.runtime.options.arguments import (
+    CodeArguments,
+    choose_all,
+    choose_restoring,
+    parallelism_of,
+)
 from holdfast.runtime.options.command_line import command_line
-from holdfast.runtime.options.precedence import Restoring, choose_restoring
-from holdfast.runtime.options.table import Settings
+from holdfast.runtime.options.environment_options import Restoring
+from holdfast.runtime.options.table import session_settings
 from holdfast.runtime.planning.graph import Input, JobGraph, Node, StartedGraph
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import CollectSink
-from holdfast.runtime.spark.arguments import CodeArguments, choose_all, parallelism_of
 from holdfast.runtime.spark.job_builder import JobBuilder
 from holdfast.runtime.spark.launching.cluster import SparkCluster
 from holdfast.runtime.spark.launching.interrupts import Work, begun, preparing, seen_through
 from holdfast.runtime.spark.launching.job_network import JobNetwork, job_network
 from holdfast.runtime.spark.launching.pickling import check_pickles
-from holdfast.runtime.spark.session_settings import session_settings, settings_in
 from holdfast.runtime.spark.sessions.session_checks import (
     SessionFacts,
     check_classic,
@@ -60,7 +64,7 @@ from holdfast.runtime.spark.sources.frame_checks import check_supported
 from holdfast.runtime.spark.sources.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.sources.query_source import QuerySourcePlan, check_streaming
 from holdfast.runtime.spark.state_frames.formats import register_formats
-from holdfast.runtime.spark.storage_settings import SessionStorages
+from holdfast.runtime.spark.storage_settings import SessionStorages, storage_of
 from holdfast.runtime.stream import DataStream, GeneratedUidWarning, SourceFrame
 from holdfast.storage import (
     CheckpointStorage,
@@ -71,6 +75,7 @@ from holdfast.storage import (
 )
 from holdfast.storage.options.checks import check_switch
 from holdfast.storage.options.durations import Duration, duration_ms
+from holdfast.storage.options.table import Settings
 from holdfast.storage.restore_points import RestorePoint
 
 __all__ = ["StreamEnvironment"]
@@ -156,8 +161,13 @@ class StreamEnvironment:
         if spark is None:
             spark = _session_for(code, self._line.settings)
         check_classic(spark)
-        self.spark, self._session = spark, session_settings(spark)
-        chosen = choose_all(code, line=self._line.settings, session=self._session, spark=spark)
+        self.spark, self._session = spark, session_settings(spark.conf.getAll)
+        chosen = choose_all(
+            code,
+            line=self._line.settings,
+            session=self._session,
+            open_storage=lambda text: storage_of(text, spark),
+        )
         self.parallelism, self.max_parallelism = chosen.parallelism, chosen.max_parallelism
         self.backend, self.storage = chosen.backend, chosen.storage
         self.checkpointing, self.restart = chosen.checkpointing, chosen.restart
@@ -441,7 +451,7 @@ def _session_for(code: CodeArguments, line: Settings) -> SparkSession:
     parallelism_of(code, line)  # what can be refused without a JVM is
 
     def slots(conf: Mapping[str, str]) -> int:
-        return parallelism_of(code, line, settings_in(conf))
+        return parallelism_of(code, line, session_settings(conf))
 
     there = SparkSession.getActiveSession()
     if there is not None:

@@ -1,4 +1,4 @@
-"""What the classes of settings have in common: checks that answer with a clear error."""
+"""Checks of values that settings classes share. Each raises an error that names the setting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["check_choice", "check_count", "check_number", "check_switch"]
 
 
 def check_choice(value: object, choices: Collection[str], *, name: str) -> None:
-    """Refuse what is not one of the words.
+    """Refuse a value that is not one of the words.
 
     Raises:
         Invalid: it is not; names the choices.
@@ -25,7 +25,7 @@ def check_choice(value: object, choices: Collection[str], *, name: str) -> None:
 
 
 def check_count(value: object, *, name: str, least: int) -> None:
-    """Refuse what is not a whole number of at least `least`.
+    """Refuse a value that is not a whole number of at least `least`.
 
     Raises:
         Invalid: it is not.
@@ -39,7 +39,7 @@ def check_count(value: object, *, name: str, least: int) -> None:
 
 
 def check_number(value: object, *, name: str, least: float, most: float = math.inf) -> None:
-    """Refuse what is not a finite number from `least` to `most`.
+    """Refuse a value that is not a finite number from `least` to `most`.
 
     Raises:
         Invalid: it is not.
@@ -54,7 +54,7 @@ def check_number(value: object, *, name: str, least: float, most: float = math.i
 
 
 def check_switch(value: object, *, name: str) -> None:
-    """Refuse what is neither True nor False.
+    """Refuse a value that is neither True nor False.
 
     Raises:
         Invalid: it is neither.

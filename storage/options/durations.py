@@ -1,6 +1,6 @@
 """Durations as users write them: `timedelta`, or text such as "500ms" and "1h 30min".
 
-A bare number is none: Flink's users mean milliseconds by it, and Python's users seconds.
+A bare number is refused: Flink's users mean milliseconds by it, and Python's users seconds.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import Literal, TypeAlias
 
 from holdfast.storage.errors import Invalid
 
-__all__ = ["Duration", "duration_ms"]
+__all__ = ["Duration", "duration_ms", "text_ms"]
 
 Duration: TypeAlias = timedelta | str | Literal[0]
-"""A `timedelta`, or text: numbers with their units, added up. Nothing needs no unit."""
+"""A `timedelta`, or text: numbers with their units, added up. 0 needs no unit."""
 
 _UNITS_MS = {
-    unit: milliseconds
+    unit: Fraction(milliseconds)
     for units, milliseconds in (
+        ("ns nano nanos nanosecond nanoseconds", Fraction(1, 1_000_000)),
+        ("µs us micro micros microsecond microseconds", Fraction(1, 1_000)),
         ("ms milli millis millisecond milliseconds", 1),
         ("s sec secs second seconds", 1_000),
         ("m min minute minutes", 60_000),
@@ -29,10 +31,11 @@ _UNITS_MS = {
     )
     for unit in units.split()
 }
-_TERM = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]+)")
+_TERM = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-zµ]+)")
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,18})?")
 _TEXT = re.compile(rf"\s*(?:{_TERM.pattern}\s*)+")
-_LONGEST_MS = 2**62  # may be added to a clock, and is still a number of 64 bits
+# A clock's time plus this still fits into 64 bits.
+_LONGEST_MS = 2**62
 
 
 def duration_ms(value: Duration, *, name: str, least_ms: int = 0) -> int:
@@ -69,25 +72,8 @@ def duration_ms(value: Duration, *, name: str, least_ms: int = 0) -> int:
     return rounded
 
 
-def _exact_ms(value: object) -> Fraction | None:
-    if isinstance(value, timedelta):
-        return Fraction(value // timedelta(microseconds=1), 1000)
-    if isinstance(value, str):
-        return _read(value)
-    is_nothing = isinstance(value, int | float) and not isinstance(value, bool) and value == 0
-    return Fraction(0) if is_nothing else None
-
-
-def _bare_number(value: object) -> str:
-    """A number without a unit, which one has to be said for; empty if it is none."""
-    if isinstance(value, str):
-        return value.strip() if _NUMBER.fullmatch(value.strip()) else ""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        return ""
-    return str(value) if math.isfinite(value) else ""
-
-
-def _read(text: str) -> Fraction | None:
+def text_ms(text: str) -> Fraction | None:
+    """The exact milliseconds of numbers with their units; None if the text is no duration."""
     lowered = text.lower()
     if not _TEXT.fullmatch(lowered):
         return None
@@ -97,3 +83,21 @@ def _read(text: str) -> Fraction | None:
             return None
         total += Fraction(number) * _UNITS_MS[unit]
     return total
+
+
+def _exact_ms(value: object) -> Fraction | None:
+    if isinstance(value, timedelta):
+        return Fraction(value // timedelta(microseconds=1), 1000)
+    if isinstance(value, str):
+        return text_ms(value)
+    is_nothing = isinstance(value, int | float) and not isinstance(value, bool) and value == 0
+    return Fraction(0) if is_nothing else None
+
+
+def _bare_number(value: object) -> str:
+    """A number that lacks its unit, as text; empty for everything else."""
+    if isinstance(value, str):
+        return value.strip() if _NUMBER.fullmatch(value.strip()) else ""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return ""
+    return str(value) if math.isfinite(value) else ""

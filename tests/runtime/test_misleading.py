@@ -31,17 +31,22 @@ from holdfast.runtime.checkpoint import SavepointPurpose
 from holdfast.runtime.cli.application import application
 from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
 from holdfast.runtime.operators.user_code import UserCode
-from holdfast.runtime.options.precedence import Restoring, choose_checkpointing, choose_restoring
-from holdfast.runtime.options.table import Settings
-from holdfast.runtime.spark.arguments import CodeArguments, choose_all
+from holdfast.runtime.options.arguments import (
+    CodeArguments,
+    choose_all,
+    choose_checkpointing,
+    choose_restoring,
+)
+from holdfast.runtime.options.environment_options import Restoring
 from holdfast.runtime.spark.sessions.session_checks import check_classic as check_session
 from holdfast.runtime.spark.sources.frame_checks import check_classic as check_frame
 from holdfast.savepoints.finding import find_snapshot
 from holdfast.storage import HoldfastError, Invalid, NotFound, load_storage
+from holdfast.storage.options.table import Settings
 from support.simulations.jobs import Builder
 
 SCHEMA = pa.schema([("n", pa.int64())])
-_NOTHING = Settings({}, None, {})
+_NOTHING = Settings()
 _HOUR = timedelta(hours=1)
 _ANY: Any = None
 """A name for what types would not let pass."""
@@ -61,7 +66,7 @@ class Sum(AggregateFunction[int, int, int]):
 def _environment(**said: Any) -> object:
     unsaid = {each.name: None for each in fields(CodeArguments)}
     code = CodeArguments(**{**unsaid, **said})
-    return choose_all(code, line=_NOTHING, session=_NOTHING, spark=None)
+    return choose_all(code, line=_NOTHING, session=_NOTHING)
 
 
 def _checkpointing(value: Any) -> object:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from holdfast.storage.errors import Invalid
+from holdfast.storage.options.sizes import size_bytes
 from holdfast.storage.places.hdfs.hadoop_config import check_config, read_hadoop_config
 from holdfast.storage.retries import RetryPolicy
 
 __all__ = ["HdfsKeywords", "HdfsOptions", "hdfs_options"]
-
-_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
 
 
 class HdfsKeywords(TypedDict, total=False):
@@ -119,13 +118,11 @@ def _setting(key: str, config: Mapping[str, str]) -> int | None:
     value = config.get(key)
     if value is None:
         return None
-    digits, unit = value.strip().lower(), 0
-    if digits and digits[-1] in _UNITS:
-        digits, unit = digits[:-1], _UNITS[digits[-1]]
-    if not digits.isdecimal() or not int(digits):
+    size = size_bytes(value)
+    if not size:
         raise Invalid(
             f"Hadoop setting {key} is out of range",
             expected="a whole number, 1 or more",
             found=repr(value),
         )
-    return int(digits) << unit
+    return size

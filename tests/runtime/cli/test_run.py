@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.runtime.cli.application import application
-from holdfast.runtime.cli.options import read_options
 from holdfast.storage import Invalid
+from holdfast.storage.options.table import key_value_pairs
 
 Ran = subprocess.CompletedProcess[str]
 Run = Callable[..., Ran]
@@ -171,8 +171,8 @@ def test_what_is_no_program(run: Run) -> None:
 
 
 def test_options_are_keys_and_values() -> None:
-    assert read_options(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
+    assert key_value_pairs(["a.b=c=d", "e="]) == {"a.b": "c=d", "e": ""}
     wrong: Any
     for wrong in (["a"], ["=b"], ["a=1", "a=2"]):
         with pytest.raises(Invalid):
-            read_options(wrong)
+            key_value_pairs(wrong)

@@ -21,7 +21,7 @@ def test_a_program_that_nobody_told_anything_is_told_nothing() -> None:
 
 
 def test_an_option_that_there_is_not_is_refused_at_once() -> None:
-    with pytest.raises(Invalid, match=r"no option 'nothing' \[the command line\]"):
+    with pytest.raises(Invalid, match=r"no option 'nothing' \[the command line, -Dnothing\]"):
         CommandLine({"nothing": "x"})
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,12 +18,12 @@ from holdfast.runtime import (
     StreamEnvironment,
 )
 from holdfast.runtime.api.restart_strategies import ExponentialDelayRestart
+from holdfast.runtime.options.arguments import CodeArguments, choose_all, choose_restoring
 from holdfast.runtime.options.command_line import CommandLine, running_with
-from holdfast.runtime.options.precedence import Restoring, choose_restoring
-from holdfast.runtime.options.table import Settings, read_settings
-from holdfast.runtime.spark.arguments import CodeArguments, choose_all
-from holdfast.runtime.spark.session_settings import session_settings
+from holdfast.runtime.options.environment_options import Restoring
+from holdfast.runtime.options.table import read_settings, session_settings
 from holdfast.storage import Invalid, load_storage
+from holdfast.storage.options.table import Settings
 
 UNSAID = CodeArguments(
     parallelism=None,
@@ -43,7 +42,7 @@ ON = {"state.changelog.enabled": "true"}
 
 
 def settings(texts: dict[str, str] | None) -> Settings:
-    return read_settings(texts or {}, where="a test")
+    return read_settings(texts or {}, source="the command line", prefix="-D")
 
 
 def chosen(
@@ -51,7 +50,7 @@ def chosen(
     line: dict[str, str] | None = None,
     session: dict[str, str] | None = None,
 ) -> Any:
-    return choose_all(code, line=settings(line), session=settings(session), spark=None)
+    return choose_all(code, line=settings(line), session=settings(session))
 
 
 def changelog_of(backend: Any) -> tuple[StateBackend, ChangelogOptions]:
@@ -141,7 +140,7 @@ def test_the_code_goes_before_a_session_and_is_not_contradicted_by_the_command_l
     for field in ("parallelism", "max_parallelism", "checkpointing", "restart", "endpoint"):
         assert getattr(beside, field) == getattr(alone, field)
     assert (beside.backend, beside.storage.url) == (alone.backend, alone.storage.url)
-    told = rf"do not agree about {name} \[the command line, {key}\].*Leave {name} out.*-D{key}"
+    told = rf"do not agree about {name} \[the command line, -D{key}\].*Leave {name} out.*-D{key}"
     with pytest.raises(Invalid, match=told):
         chosen(CODE, line={key: text})
 
@@ -287,11 +286,10 @@ def test_what_cannot_be_restored_is_refused_by_its_argument(wrong: Any) -> None:
 
 def test_a_session_says_it_behind_a_prefix() -> None:
     conf = {"spark.holdfast.parallelism.default": "3", "spark.app.name": "x"}
-    spark = cast("Any", SimpleNamespace(conf=SimpleNamespace(getAll=conf)))
-    assert session_settings(spark).values == {"parallelism": 3}
+    assert session_settings(conf).values == {"parallelism": 3}
     conf["spark.holdfast.parallelism"] = "3"
-    with pytest.raises(Invalid, match=r"no option 'parallelism' \[the session's settings, without"):
-        session_settings(spark)
+    with pytest.raises(Invalid, match=r"'parallelism' \[the session, spark.holdfast.parallelism\]"):
+        session_settings(conf)
 
 
 def test_an_environment_hears_the_command_line_before_there_is_a_session() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import fields
-from pathlib import Path
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from holdfast.backends import load_backend
 from holdfast.backends.rocksdb import RocksDBStateBackend
-from holdfast.changelog.settings import changelog_options
+from holdfast.backends.rocksdb.option_rows import ROCKSDB as ROCKSDB_OWNER
+from holdfast.backends.rocksdb.option_rows import rocksdb_arguments
+from holdfast.changelog.settings import CHANGELOG, changelog_options
 from holdfast.runtime import StreamEnvironment
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.network_config import NetworkConfig
@@ -21,15 +22,15 @@ from holdfast.runtime.api.restart_strategies import (
     FixedDelayRestart,
     NoRestart,
     RestartStrategy,
+    restart_strategy,
 )
-from holdfast.runtime.options.table import OPTIONS, option_of, read_settings
-from holdfast.runtime.options.value_checks import rocksdb_fields
-from holdfast.runtime.rocksdb_option_texts import ROCKSDB_OPTIONS
+from holdfast.runtime.options.table import OPTIONS, read_settings
 from holdfast.storage import Invalid
+from holdfast.storage.options.codecs import NUMBER, SIZE, WHOLE_NUMBER
+from holdfast.storage.options.table import OptionTable
 
 ROCKSDB = "state.backend.rocksdb."
 CHECKPOINTS = "execution.checkpointing."
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 
 
 @pytest.mark.parametrize(
@@ -94,9 +95,9 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
     ],
 )
 def test_an_option_is_what_it_is_in_code(key: str, text: str, argument: str, value: Any) -> None:
-    settings = read_settings({key: text}, where="here")
+    settings = read_settings({key: text}, source="here")
     assert settings.values == {argument: value}
-    assert settings.restart is None
+    assert restart_strategy(settings) is None
     name = argument.removeprefix("checkpointing.")
     if name != argument and value is not None:
         CheckpointConfig(**{name: value})
@@ -154,16 +155,15 @@ def test_a_restart_strategy_is_named_with_its_options(
     options: dict[str, str], strategy: RestartStrategy
 ) -> None:
     texts = {f"restart-strategy.{key}": text for key, text in options.items()}
-    settings = read_settings(texts, where="here")
-    assert settings.restart == strategy
-    assert settings.values == {}
+    settings = read_settings(texts, source="here")
+    assert restart_strategy(settings) == strategy
 
 
 def test_options_of_a_changelog_are_among_them() -> None:
     texts = {"state.changelog.enabled": "true", "dstl.dfs.upload.num-threads": "2"}
-    settings = read_settings(texts | {"parallelism.default": "1"}, where="here")
-    assert settings.values == {"parallelism": 1}
-    options = changelog_options(settings.changelog)
+    settings = read_settings(texts | {"parallelism.default": "1"}, source="here")
+    assert settings.values["parallelism"] == 1
+    options = changelog_options(settings.of(CHANGELOG))
     assert options is not None
     assert options.upload_threads == 2
 
@@ -171,49 +171,64 @@ def test_options_of_a_changelog_are_among_them() -> None:
 @pytest.mark.parametrize(
     ("texts", "told"),
     [
-        ({"state.backend.typ": "x"}, r"no option 'state.backend.typ' \[here\].*state.backend.type"),
+        (
+            {"state.backend.typ": "x"},
+            r"no option 'state.backend.typ' \[here, state.backend.typ\].*state.backend.type",
+        ),
         ({"": "x"}, "no option ''"),
         ({"parallelism": "2"}, "parallelism.default"),
         ({"execute.restore": "x"}, "no option 'execute.restore'"),
-        ({"parallelism.default": "-1"}, "expected a whole number, found '-1'"),
+        ({"parallelism.default": "-1"}, "not legal.*found -1"),
         ({"parallelism.default": ""}, "expected a whole number, found ''"),
-        ({"state.backend.type": " "}, "expected some text"),
+        ({"state.backend.type": " "}, "expected a registered name, found ''"),
         ({"endpoint.enabled": "yes"}, "expected true or false, found 'yes'"),
-        ({"security.ssl.internal.enabled": "on"}, "expected true or false, found 'on'"),
+        ({"security.ssl.internal.enabled": "on"}, "expected true or false, or auto, found 'on'"),
         ({"driver.port": "45000-44000"}, "is no port.*found '45000-44000'"),
         ({"slot.port": "0-100"}, "is no port"),
         ({"slot.port": "65536"}, "is no port"),
-        ({f"{CHECKPOINTS}interval": "soon"}, "interval' is not a duration"),
+        (
+            {f"{CHECKPOINTS}interval": "soon"},
+            "interval' cannot have .*a duration such as 10 min",
+        ),
         ({f"{CHECKPOINTS}mode": "ONCE"}, "EXACTLY_ONCE or AT_LEAST_ONCE"),
         ({f"{CHECKPOINTS}cleaner.deletes-per-second": "fast"}, "expected a number"),
         ({"restart-strategy.fixed-delay.attempts": "3"}, "expected restart-strategy.type"),
         (
             {"restart-strategy.type": "none", "restart-strategy.fixed-delay.attempts": "3"},
-            r"of another restart strategy.*restart-strategy\.none\.",
+            "set: fixed-delay.*found restart-strategy.type=none",
         ),
         ({"restart-strategy.type": "often"}, "none or fixed-delay or failure-rate or exp"),
         (
             {"restart-strategy.type": "fixed-delay", "restart-strategy.failure-rate.delay": "1 s"},
-            "is of another restart strategy",
+            "of another restart strategy is set: failure-rate",
         ),
         (
             {
                 "restart-strategy.type": "exponential-delay",
                 "restart-strategy.exponential-delay.max-backoff": "1 ms",
             },
-            r"initial_backoff is longer than max_backoff \[here\]",
+            r"initial_backoff is longer .*here.*max-backoff\]",
         ),
         (
             {"state.savepoints.dir": "/s", f"{CHECKPOINTS}savepoint-dir": "/s"},
             "savepoint-dir' is there twice",
         ),
-        ({"state.changelog.enabled": "maybe"}, r"cannot be read \[here\]: expected true or false"),
-        ({"state.changelog.nothing": "1"}, "no setting 'state.changelog.nothing'"),
+        (
+            {"state.changelog.enabled": "maybe"},
+            "cannot have this.*true or false",
+        ),
+        ({"state.changelog.nothing": "1"}, "no option 'state.changelog.nothing'"),
         ({"parallelism.default": "0"}, "'parallelism.default': the parallelism is not legal"),
         ({"parallelism.default": "8", "pipeline.max-parallelism": "4"}, "max parallelism, 4"),
         ({"pipeline.max-parallelism": "40000"}, "'pipeline.max-parallelism'.*32768"),
-        ({"state.backend.type": "rocks"}, r"no state backend is registered as 'rocks' \[here\]"),
-        ({f"{CHECKPOINTS}interval": "0"}, r"interval': interval is out of range \[here\]"),
+        (
+            {"state.backend.type": "rocks"},
+            r"no state backend is registered as 'rocks' \[here, state.backend.type",
+        ),
+        (
+            {f"{CHECKPOINTS}interval": "0"},
+            r"interval': interval is out of range \[here, .*interval\]",
+        ),
         ({f"{CHECKPOINTS}timeout": "0 s"}, "timeout is out of range"),
         ({f"{CHECKPOINTS}num-retained": "0"}, "num-retained': retained is out of range"),
         ({f"{CHECKPOINTS}mode": "AT_LEAST_ONCE"}, "only at-least-once are not built yet"),
@@ -226,7 +241,7 @@ def test_options_of_a_changelog_are_among_them() -> None:
         ({f"{CHECKPOINTS}savepoint-dir": "s4://bucket/x"}, "savepoint-dir'.*s4"),
         ({f"{ROCKSDB}memory.fixed-per-slot": "1k"}, "the memory for RocksDB is out of range"),
         ({f"{ROCKSDB}memory.fixed-per-slot": "much"}, "expected a size such as"),
-        ({f"{ROCKSDB}memory.managed": "true"}, "Say state.backend.rocksdb.memory.fixed-per-slot"),
+        ({f"{ROCKSDB}memory.managed": "true"}, "Set state.backend.rocksdb.memory.fixed-per-slot"),
         ({f"{ROCKSDB}predefined-options": "TAPE"}, "expected DEFAULT or SPINNING_DISK_OPTIMIZED"),
         ({f"{ROCKSDB}localdir": "here"}, "expected a list of absolute paths"),
         ({f"{ROCKSDB}compaction.style": "FIFO"}, "expected LEVEL or UNIVERSAL"),
@@ -240,7 +255,7 @@ def test_options_of_a_changelog_are_among_them() -> None:
 )
 def test_what_cannot_be_is_refused(texts: dict[str, str], told: str) -> None:
     with pytest.raises(Invalid, match=told):
-        read_settings(texts, where="here")
+        read_settings(texts, source="here")
 
 
 def test_options_of_rocksdb_are_arguments_of_it() -> None:
@@ -256,8 +271,8 @@ def test_options_of_rocksdb_are_arguments_of_it() -> None:
         f"{ROCKSDB}writebuffer.size": "4 mb",
         f"{ROCKSDB}use-bloom-filter": "true",
     }
-    settings = read_settings(texts, where="here")
-    backend = load_backend("rocksdb", **rocksdb_fields(settings.values))
+    settings = read_settings(texts, source="here")
+    backend = load_backend("rocksdb", **rocksdb_arguments(settings.of(ROCKSDB_OWNER)))
     assert backend == RocksDBStateBackend(
         memory=64 << 20,
         write_buffer_ratio=0.25,
@@ -275,21 +290,21 @@ def test_options_of_rocksdb_are_arguments_of_it() -> None:
 
 
 def test_every_option_of_rocksdb_is_one_that_it_takes() -> None:
-    good = {"a number from 0 to 1": "0.5", "whole paths, with commas between them": "/data"}
-    for key, _, _, values in ROCKSDB_OPTIONS:
-        word = values.partition("`, ")[0].strip("`")
-        text = good.get(values) or ("64 mb" if "64 mb" in values else word)
+    good = {NUMBER: "0.5", SIZE: "64 mb", WHOLE_NUMBER: "40"}
+    for option in OPTIONS.options:
+        if option.owner is not ROCKSDB_OWNER:
+            continue
+        texts = {kind.values: text for kind, text in good.items()}
+        word = option.codec.values.partition("`")[2].partition("`")[0]
+        text = texts.get(option.codec.values, word or "/data")
         # Some are of levels only, or at most as many as the others.
-        texts = {f"{ROCKSDB}compaction.style": "LEVEL", f"{ROCKSDB}writebuffer.count": "64"}
-        texts[key] = "40" if text.startswith("a whole") else text
-        read_settings(texts, where="here")
+        beside = {f"{ROCKSDB}compaction.style": "LEVEL", f"{ROCKSDB}writebuffer.count": "64"}
+        read_settings(beside | {option.key: text}, source="here")
 
 
 def test_each_argument_of_the_code_has_one_option() -> None:
-    others = ("restart.", "rocksdb.")
-    arguments = [each.argument for each in OPTIONS if not each.argument.startswith(others)]
-    assert len(arguments) == len(set(arguments))
-    assert len({option.key for option in OPTIONS}) == len(OPTIONS)
+    plain = ("network", "checkpointing", "execute", "")
+    arguments = [each.argument for each in OPTIONS.options if each.owner.name in plain]
     environment = set(inspect.signature(StreamEnvironment).parameters)
     execute = set(inspect.signature(StreamEnvironment.execute).parameters)
     assert set(arguments) == (
@@ -298,18 +313,22 @@ def test_each_argument_of_the_code_has_one_option() -> None:
         | {f"network.{field.name}" for field in fields(NetworkConfig)}
         | {f"execute.{name}" for name in execute - {"self", "name"}}
     )
-    assert option_of("checkpointing.retained").key == f"{CHECKPOINTS}num-retained"
+    assert OPTIONS.option("checkpointing.retained").key == f"{CHECKPOINTS}num-retained"
 
 
-def test_the_guide_has_each_option_and_no_other() -> None:
-    rows = [line for line in GUIDE.read_text().splitlines() if line.startswith("| `")]
-    told = {tuple(cell.strip() for cell in row.strip("|").split(" | ")[:3]) for row in rows}
-    assert {row for row in told if "." in row[0]} == {
-        (f"`{option.key}`", option.values, f"`{_in_code(option.argument)}`") for option in OPTIONS
-    }
+def test_two_rows_for_one_key_or_one_field_are_a_mistake() -> None:
+    row = OPTIONS.option("parallelism")
+    for other in (replace(row, field="other"), replace(row, key="other")):
+        with pytest.raises(ValueError, match="same key, or fill the same field"):
+            OptionTable((row, other))
 
 
-def _in_code(argument: str) -> str:
-    for group in ("execute", "checkpointing", "network", "rocksdb"):
-        argument = argument.replace(f"{group}.", f"{group}: ")
-    return argument
+def test_an_error_names_the_option_and_its_source() -> None:
+    with pytest.raises(Invalid, match=r"-Dexecution\.checkpointing\.num-retained\]") as caught:
+        read_settings(
+            {f"{CHECKPOINTS}num-retained": "0", f"{CHECKPOINTS}timeout": "1 min"},
+            source="the command line",
+            prefix="-D",
+        )
+    assert caught.value.what == f"option '{CHECKPOINTS}num-retained': retained is out of range"
+    assert (caught.value.expected, caught.value.found) == ("a whole number, 1 or more", "0")

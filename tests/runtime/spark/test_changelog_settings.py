@@ -10,14 +10,20 @@ from pyspark.sql import SparkSession
 from holdfast.backends import load_backend
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.runtime import StreamEnvironment
-from holdfast.runtime.spark.changelog_settings import with_changelog
+from holdfast.runtime.options.arguments import with_changelog
+from holdfast.runtime.options.table import session_settings
 from holdfast.storage import Invalid
+from holdfast.storage.options.table import Settings
 
 ON = {"state.changelog.enabled": "true"}
 OFF = {"state.changelog.enabled": "false"}
 FEW = {"state.changelog.max-failures-allowed": "7"}
 SEVEN = ChangelogOptions(max_materialization_failures=7)
 HASHMAP = load_backend("hashmap")
+
+
+def session(texts: dict[str, str]) -> Settings:
+    return session_settings({f"spark.holdfast.{key}": text for key, text in texts.items()})
 
 
 @pytest.mark.parametrize(
@@ -36,7 +42,7 @@ HASHMAP = load_backend("hashmap")
 def test_code_wins_over_the_session(
     said: Any, settings: dict[str, str], options: ChangelogOptions | None
 ) -> None:
-    backend = with_changelog(HASHMAP, changelog=said, line={}, session=settings)
+    backend = with_changelog(HASHMAP, changelog=said, line=Settings(), session=session(settings))
     if options is None:
         assert backend is HASHMAP
     else:
@@ -48,7 +54,10 @@ def test_code_wins_over_the_session(
 def test_a_backend_that_is_a_changelog_stays_as_it_was_made() -> None:
     backend = ChangelogStateBackend(HASHMAP, SEVEN)
     for settings in ({}, ON, OFF):
-        assert with_changelog(backend, changelog=None, line={}, session=settings) is backend
+        assert (
+            with_changelog(backend, changelog=None, line=Settings(), session=session(settings))
+            is backend
+        )
 
 
 @pytest.mark.parametrize("said", [True, False, ChangelogOptions()], ids=["on", "off", "options"])
@@ -71,7 +80,7 @@ def test_a_changelog_is_of_its_kinds() -> None:
 )
 def test_a_setting_that_cannot_be_is_refused(settings: dict[str, str], told: str) -> None:
     with pytest.raises(Invalid, match=told):
-        with_changelog(HASHMAP, changelog=None, line={}, session=settings)
+        with_changelog(HASHMAP, changelog=None, line=Settings(), session=session(settings))
 
 
 @pytest.mark.slow

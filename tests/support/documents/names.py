@@ -13,8 +13,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from holdfast.runtime.options.table import OPTIONS, read_settings
-from holdfast.storage import Invalid
+from holdfast.runtime.options.table import OPTIONS
 from support import tidy
 from support.documents.pages import ROOT, Page
 from support.documents.programs import PACKAGES
@@ -25,7 +24,9 @@ _KEY = re.compile(
 )
 # Others, such as `endpoint.`, begin names of files and of Hadoop's options too.
 _TOPS_OF_OPTIONS = ("dstl", "execution", "parallelism", "pipeline", "restart-strategy", "state")
-_OF_CHANGELOGS = ("state.changelog.enabled", "dstl.dfs.upload.timeout")
+_KEYS = {
+    key for option in (*OPTIONS.options, *OPTIONS.refused) for key in (option.key, *option.aliases)
+}
 _MORE = (
     "holdfast.storage.places.s3.options",
     "holdfast.storage.places.s3.hadoop_settings",
@@ -125,13 +126,8 @@ def is_option(key: str) -> bool:
     One that is refused with what to do instead is known, too.
     """
     if key.endswith("."):
-        known = (*(option.key for option in OPTIONS), *_OF_CHANGELOGS)
-        return any(each.startswith(key) for each in known)
-    try:
-        read_settings({key: "1"}, where="here")
-    except Invalid as error:
-        return not error.what.startswith(("there is no option", "there is no setting"))
-    return True
+        return any(each.startswith(key) for each in _KEYS)
+    return key in _KEYS
 
 
 def unknown_extras(page: Page) -> list[str]:
