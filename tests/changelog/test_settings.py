@@ -119,7 +119,7 @@ def test_materialization_by_time_can_be_switched_off() -> None:
         ("state.changelog.max-failures-allowed", "three", "a whole number, found 'three'"),
         ("state.changelog.materialize.log-ratio", "nan", "a number such as"),
         (f"{DFS}preemptive-persist-threshold", "5 mbit", "a size such as 64 mb.*'5 mbit'"),
-        (f"{DFS}preemptive-persist-threshold", "0", "out of range.*whole number, 1 or more, found 0"),
+        (f"{DFS}preemptive-persist-threshold", "0", "out of range.*1 or more, found 0"),
         (f"{DFS}upload.num-threads", "0", "upload.num-threads': .*is out of range.*1 or more"),
         (f"{DFS}upload.retry-policy", "exponential", "fixed or none, found 'exponential'"),
         (f"{DFS}upload.retry-policy", "", "fixed or none, found ''"),
