@@ -1,4 +1,4 @@
-"""A storage whose verbs another object carries out, one that knows only how to reach its place."""
+"""A storage that passes its verbs on to an object that knows how to reach its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DelegatingStorage", "Verbs"]
 
 
 class Verbs(Protocol):
-    """What is done at a place; `CheckpointStorage` says what each method owes."""
+    """The verbs of a place; `ObjectStorage` says what each method owes."""
 
     def prepare(self) -> None: ...
     def read_range(self, name: str, offset: int, length: int | None) -> bytes: ...
@@ -25,12 +25,12 @@ class Verbs(Protocol):
 
 
 class DelegatingStorage(CheckpointStorage):
-    """Passes every verb on; what it is, where it is and what it can prove is left to its kinds."""
+    """Passes every verb on; URL, identity and capabilities are left to its subclasses."""
 
     @property
     @abstractmethod
     def _verbs(self) -> Verbs:
-        """Who carries them out, in this process."""
+        """The object that carries them out, in this process."""
 
     def prepare(self) -> None:
         self._verbs.prepare()

@@ -29,7 +29,7 @@ def translated(
 ) -> HoldfastError:
     """The error of Holdfast for one of the operating system, or of a library in its place.
 
-    Libraries raise its kinds of error without a number. `shown` masks secrets in their texts.
+    Libraries raise Python's kinds of error without a number. `shown` masks secrets in their texts.
     """
     what = f"cannot {action}"
     found = shown(error.strerror or str(error)).partition("\n")[0] or type(error).__name__
@@ -52,7 +52,7 @@ def translated(
             where=path,
             expected="a directory" if action == "list" else "a directory that can be written to",
             found=f"{found} ({error.filename})" if error.filename else found,
-            fix="Look whether the path is right: it is the folder, and not a file in it"
+            fix="Check the path: it must be the folder, not a file in it"
             if action == "list"
             else f"Choose another place for {purpose}",
         )

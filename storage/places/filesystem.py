@@ -21,7 +21,7 @@ __all__ = ["FileSystemCheckpointStorage"]
 
 
 class _Objects(Verbs, Protocol):
-    """What a kind of file system brings."""
+    """The verbs of a kind of file system, with its capabilities and identity."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -49,8 +49,8 @@ class FileSystemCheckpointStorage(DelegatingStorage):
         """Name a directory; nothing is touched before it is used.
 
         `allow_unsafe_commit` admits a file system on which two drivers of one job could both
-        believe that they committed, and on which a move may show half a file if it is a copy in
-        truth; never needed for the local one.
+        believe that they committed, and on which a move that is really a copy may show half a
+        file; never needed for the local one.
         """
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
         path = _local_path(url)
@@ -114,14 +114,14 @@ class FileSystemCheckpointStorage(DelegatingStorage):
 
 
 def _file_url(path: str) -> str:
-    """The URL of an absolute path that `_local_path` takes back, readable as far as it can be."""
+    """The URL of an absolute path, which `_local_path` reverses; as readable as possible."""
     return f"file://{path if unquote(path) == path else path.replace('%', '%25')}"
 
 
 def _local_path(url: str) -> str | None:
     """The absolute path that a path or a `file:` URL names; None for any other URL.
 
-    A `file:` URL is decoded as RFC 8089 says, so that what `Path.as_uri` answers is understood.
+    A `file:` URL is decoded by RFC 8089, so that results of `Path.as_uri` are understood.
     """
     if not url:
         raise Invalid("a checkpoint directory is empty", expected="a path or a URL", found="''")

@@ -1,4 +1,4 @@
-"""How storages that write under a hidden name and then move it choose that name.
+"""The hidden names under which storages write before they move a file to its name.
 
 <folder>/<name>  is written as  <folder>/.<name>.<token>.unfinished
 """

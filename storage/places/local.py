@@ -55,7 +55,7 @@ class LocalObjects:
         try:
             make_directories(self._root)
             while not self._can_link():
-                pass  # somebody else cleared the probe away
+                pass  # another process deleted the probe
         except OSError as error:
             raise translated(error, "prepare the checkpoint directory", self._root) from error
 
@@ -83,7 +83,7 @@ class LocalObjects:
         try:
             writer.write(data)
             while not writer.link():
-                with suppress(NotFound):  # somebody has just deleted it: there is room for ours
+                with suppress(NotFound):  # it was just deleted: try to create again
                     return self.read_range(name, 0, None)
             return None
         finally:
@@ -138,15 +138,14 @@ class LocalObjects:
                 # This is the first object here, or the last one has just been deleted.
                 if attempt == _MKDIR_ATTEMPTS - 1:
                     raise
-                with suppress(FileNotFoundError):  # it is being deleted at this moment: once more
+                with suppress(FileNotFoundError):  # being deleted at this moment: try again
                     make_directories(os.path.dirname(hidden))
         raise AssertionError("the last attempt returns or raises")
 
     def sync_names(self, path: str) -> None:
-        """Make the names durable that lead from the root to an object.
+        """Make all names durable that lead from the root to an object.
 
-        All of them: a directory above may have been made by somebody who was killed before the
-        sync.
+        A directory above may have been made by a process that was killed before the sync.
         """
         folder = os.path.dirname(path)
         while True:
@@ -156,20 +155,21 @@ class LocalObjects:
             folder = os.path.dirname(folder)
 
     def path(self, name: str) -> str:
-        """Where the object is on disk."""
+        """The path of the object on disk."""
         return os.path.join(self._root, check_name(name))
 
     def _is_absence(self, error: OSError) -> bool:
-        """Whether it says that there is no such object, rather than that the place is wrong.
+        """Whether the error means that the object is absent, not that the place is wrong.
 
-        An object can lie where a longer name has a folder, and a folder where it has an object.
+        An object can lie where a longer name needs a folder, and a folder where a name has an
+        object.
         """
         if isinstance(error, NotADirectoryError):
             return os.path.isdir(self._root)
         return isinstance(error, FileNotFoundError | IsADirectoryError)
 
     def _can_link(self) -> bool:
-        """Try what a create needs; clear away the probes, also those of killed processes."""
+        """Try the calls that a create needs; delete the probes, also those of killed processes."""
         descriptor, probe = self.temporary(_PROBE)
         os.close(descriptor)
         try:
@@ -186,7 +186,8 @@ class LocalObjects:
     def _prune(self, folder: str) -> None:
         """Remove directories that have become empty, up to the root, and make that durable.
 
-        Else a commit point could come back after the files that were deleted behind it.
+        Otherwise a commit point could come back after a power loss, without the files deleted after
+        it.
         """
         while folder != self._root and folder.startswith(self._root):
             try:
@@ -200,7 +201,7 @@ class LocalObjects:
     def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """All files whose directory can hold the prefix, in order of name, hidden ones too.
 
-        Hidden files answer to the name that they will have, so far as the prefix is concerned.
+        Hidden files are matched against the prefix by the name that they will have.
         """
         folder = prefix.rpartition("/")[0]
         if folder and not is_legal(folder):
@@ -257,8 +258,8 @@ class _LocalWriter(ObjectWriter):
     def link(self) -> bool:
         """Commit if there is no such object, else call again; `abort` removes the hidden file.
 
-        The directory is synced also when the object is there: it may be by a call of the same
-        caller that could not sync it.
+        The directory is synced also when the object exists: an earlier call of the same caller may
+        have created it and failed to sync.
         """
         created = True
         try:
@@ -295,7 +296,7 @@ class _LocalWriter(ObjectWriter):
 
 
 def _size_of(entry: os.DirEntry[str]) -> int | None:
-    """None when it has just been deleted."""
+    """The size of a file; None when it was just deleted."""
     try:
         return entry.stat().st_size
     except FileNotFoundError:
@@ -306,7 +307,9 @@ def _size_of(entry: os.DirEntry[str]) -> int | None:
 
 def _read_fully(descriptor: int, offset: int, wanted: int) -> bytes:
     if not wanted:
-        offset = 0  # past the end it may be more than the kernel counts; a folder still answers so
+        offset = (
+            0  # an offset past the end may overflow in the kernel; the call still detects folders
+        )
     data = os.pread(descriptor, wanted, offset)
     if len(data) == wanted:
         return data

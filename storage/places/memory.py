@@ -53,8 +53,8 @@ def _place(url: str) -> _Place:
 class JobManagerCheckpointStorage(CheckpointStorage):
     """Keeps checkpoints in this process's memory.
 
-    `memory://` is a place of its own for each storage object; `memory://name` is the same place
-    for all that name it in this process, until the process ends. A pickled copy keeps the
+    `memory://` is a place of its own for each storage object; `memory://name` is one place for all
+    storages of this name in this process, until the process ends. A pickled copy keeps the
     settings, so that slots know that state must travel inline, and refuses to read or write.
     """
 

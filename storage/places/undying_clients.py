@@ -1,8 +1,8 @@
-"""Objects that are never freed: clients of native libraries whose end would wait for threads.
+"""Clients of native libraries that are never freed, because their end would wait for threads.
 
-A forked child has its parent's objects and none of its threads. There fsspec drops the clients
-that it keeps, and whatever else is collected is freed too; a library that then waits until its own
-threads have ended waits for ever.
+A forked child has its parent's objects and none of its threads. In the child, fsspec drops the
+clients that it keeps, and garbage collection frees others; a library that then waits for the end of
+its own threads waits for ever.
 """
 
 from __future__ import annotations

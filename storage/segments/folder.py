@@ -1,4 +1,4 @@
-"""A folder with files of state, and how they are read: a job's, or that of a savepoint."""
+"""A folder with files of state, and how they are read: the folder of a job or a savepoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["StateFolder"]
 
 
 class StateFolder:
-    """Where handles lead to. Light, picklable, safe to use from any thread.
+    """The folder that the files of handles are in. Light, picklable, safe to use from any thread.
 
     `folder` is its name in the storage; the empty one is the root itself, whatever its own name is.
     """
@@ -32,24 +32,24 @@ class StateFolder:
 
     @property
     def url(self) -> str:
-        """Where the folder is, for people."""
+        """The URL of the folder, for people."""
         return self.storage.url_of(self.folder) if self.folder else self.storage.url
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
     def is_alike(self, other: StateFolder) -> bool:
-        """Whether it is the same folder of the same place, whichever way that is spelled."""
+        """Whether both are the same folder of the same place, however their URLs spell it."""
         return self._identity == other._identity
 
     @property
     def mark(self) -> str:
-        """A word for this very folder, in names of records elsewhere; the same by every path."""
+        """A word for this folder in names of records elsewhere; the same by every path to it."""
         return xxhash.xxh3_128_hexdigest(self._identity.encode())
 
     @property
     def _identity(self) -> str:
-        """That of a storage whose root it is: another root may be above it."""
+        """The identity of a storage with this folder as its root."""
         if not self.folder:
             return self.storage.identity
         root = self.storage.at(self.url)
@@ -69,27 +69,27 @@ class StateFolder:
         return read_segment(self.storage, self.folder, handle)
 
     def read_all(self, handles: Iterable[Handle]) -> Iterator[bytes]:
-        """Each segment, whole and checked, in order; neighbours are fetched together.
+        """Each segment, whole and checked, in order; adjacent ones are fetched together.
 
-        Raises as `read` does, at the segment that is harmed.
+        Raises as `read` does, at the damaged segment.
         """
         return read_segments(self.storage, self.folder, handles)
 
     def stream(self, handle: Handle) -> Iterator[bytes]:
         """The segment in pieces, each checked before it is handed out; memory stays bounded.
 
-        Raises as `read` does, at the piece that is harmed.
+        Raises as `read` does, at the damaged piece.
         """
         return stream_segment(self.storage, self.folder, handle)
 
     def stream_all(self, handles: Iterable[Handle]) -> Iterator[Iterator[bytes]]:
         """The pieces of each segment in turn, as `stream` answers them.
 
-        Quicker than one by one, since the next ones are on their way meanwhile. Each is to be read
-        before the next one is asked for: what is left of it is passed over.
+        Faster than one by one, since the next ones are fetched meanwhile. Each must be read before
+        the next one is requested: its unread rest is skipped.
         """
         return stream_segments(self.storage, self.folder, handles)
 
     def open(self, handle: Handle) -> SegmentFile:
-        """The segment as a file to be read from anywhere in it; raises as `read` does."""
+        """The segment as a file with random access; raises as `read` does."""
         return SegmentFile(self.storage, self.folder, handle)

@@ -1,8 +1,8 @@
-"""Handles: where a piece of state is, how long it is, and how to know that it is unharmed.
+"""Handles: where a piece of state is, how long it is, and how to check that it is undamaged.
 
 A handle is plain data. It travels from the slot that wrote the bytes to the coordinator, into
-`_metadata`, and to whoever restores. A file is named within its job's (or savepoint's) folder, so
-the folder can be moved as a whole.
+`_metadata`, and to the slot that restores. A file is named within its job's (or savepoint's)
+folder, so the folder can be moved as a whole.
 
 A handle is checked when it is made or decoded: it names a file in its own folder, and none of the
 folder's records. So reading, copying and deleting by handles never leaves the folder, whatever a
@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 CHECKED_BLOCK_BYTES = 4 * 1024 * 1024
-"""A segment is checked in blocks of this size, so that a reader can check before it delivers,
-holding one block, and a range inside of a long segment can be checked too."""
+"""A segment is checked in blocks of this size, so that a reader can check each block before it
+delivers it, and can check a range inside of a long segment."""
 
 LZ4 = "lz4"
 _DIGITS = 16
@@ -58,19 +58,19 @@ class FileHandle(msgspec.Struct, frozen=True, tag="file", forbid_unknown_fields=
     raw_length: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what leads elsewhere, wherever it comes from; decoders tell where it stands."""
+        """Refuse a file outside of the folder. Decoders add the place in the document."""
         names.check_file(self.file)
         if min(self.offset, self.length, self.raw_length) < 0:
             raise ValueError(f"a range of {self.file!r} is negative")
 
     @property
     def size_bytes(self) -> int:
-        """What the handle takes in storage."""
+        """The number of bytes that the handle takes in storage."""
         return self.length
 
     @property
     def state_bytes(self) -> int:
-        """What a reader of the handle gets."""
+        """The number of bytes that a reader of the handle gets."""
         return self.raw_length if self.compression else self.length
 
 
@@ -81,12 +81,12 @@ class InlineHandle(msgspec.Struct, frozen=True, tag="inline", forbid_unknown_fie
 
     @property
     def size_bytes(self) -> int:
-        """What the handle takes in storage."""
+        """The number of bytes that the handle takes in storage."""
         return len(self.data)
 
     @property
     def state_bytes(self) -> int:
-        """What a reader of the handle gets."""
+        """The number of bytes that a reader of the handle gets."""
         return len(self.data)
 
 
@@ -110,13 +110,13 @@ class StateSnapshot(
 ):
     """One writer's part of a checkpoint: named handles, and what the writer must know of them.
 
-    `kind` says who can read it. `attributes` is plain JSON that belongs to that kind alone. All
-    bytes that the part needs are in `handles`, so that whoever counts, copies, converts or
-    deletes files can do so without knowing the kind.
+    `kind` names the format. `attributes` is plain JSON that belongs to that kind alone. All bytes
+    that the part needs are in `handles`, so that files can be counted, copied, converted and
+    deleted without knowing the kind.
     """
 
-    # What a factory makes is always written, as the first build of this version did; a plain
-    # default is left out.
+    # A field with a factory is always written, as the first build of this version did; a field
+    # with a plain default is left out.
     kind: str
     handles: dict[str, Handle] = msgspec.field(default_factory=_no_handles)
     attributes: dict[str, Any] = msgspec.field(default_factory=_no_attributes)
@@ -124,16 +124,16 @@ class StateSnapshot(
     key_groups: tuple[int, int] | None = msgspec.field(default_factory=_none)
     """First and last key group, both inclusive, where the part is keyed state."""
     begun_from: int | None = None
-    """Of a writer that begins shared files before the checkpoint that first refers to them: the
-    lowest number in the name of one that it has begun, that this part does not refer to, and that
-    a later part may, though no completed checkpoint has yet; the number after this checkpoint's if
-    there is none. So it is said in each part of such a writer. Others say nothing, and refer to
-    files of their own number and of completed checkpoints.
+    """Set in each part of a writer that begins shared files before the checkpoint that first refers
+    to them: the lowest number in the name of a file that it has begun, that this part does not
+    refer to, and that a later part may refer to, though no completed checkpoint does yet; the
+    number after this checkpoint's if there is none. Other writers leave it out, and refer to files
+    of their own number and of completed checkpoints.
     """
 
     @property
     def size_bytes(self) -> int:
-        """What the part takes in storage."""
+        """The number of bytes that the part takes in storage."""
         return sum(handle.size_bytes for handle in self.handles.values())
 
     def files(self) -> frozenset[str]:
@@ -142,7 +142,7 @@ class StateSnapshot(
         return frozenset(handle.file for handle in handles if isinstance(handle, FileHandle))
 
     def written_bytes(self, checkpoint_id: int) -> int:
-        """What of it this checkpoint has written, and not an earlier one that it builds on."""
+        """The bytes that this checkpoint has written itself, not an earlier one."""
         return sum(
             handle.size_bytes
             for handle in self.handles.values()

@@ -1,4 +1,4 @@
-"""Calls that are made before their turn, on threads, and answered in their order."""
+"""Calls made ahead of their turn, on threads, and answered in their order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[_Answer]):
-    """A call, and how many bytes its answer holds; without any it needs no thread."""
+    """A call, and the size of its answer in bytes; a call with size 0 needs no thread."""
 
     call: Callable[[], _Answer]
     size_bytes: int
@@ -25,12 +25,12 @@ class Task(Generic[_Answer]):
 def in_turn(
     tasks: Iterable[Task[_Answer]], *, at_once: int, limit_bytes: int
 ) -> Generator[_Answer, None, None]:
-    """What each call answers, in the order of the tasks; up to `at_once` calls are under way.
+    """The answers of the tasks, in their order; up to `at_once` calls are under way.
 
-    As many again may have been answered while the first of them was not: so one slow call keeps
-    no thread idle. Answers that nobody has taken hold at most `limit_bytes`, or are one. What a
-    call raises is raised in its turn, and no later one is answered. When the caller stops early,
-    calls that are under way are waited for, and the threads end.
+    As many again may be finished while the first of them is not: so one slow call keeps no thread
+    idle. Answers that were not taken yet hold at most `limit_bytes`, or are one. An error is raised
+    in the turn of its call, and no later answer follows. When the caller stops early, calls under
+    way are waited for, and the threads end.
     """
     coming = iter(tasks)
     first = [*islice(coming, 2)]

@@ -1,4 +1,4 @@
-"""A segment as a file to be read from anywhere in it; every byte is checked before it is used."""
+"""A segment as a file with random access; every byte is checked before it is used."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _KEPT_BLOCKS = 4
 class SegmentFile(io.RawIOBase):
     """A segment, open for reading at any place, for formats that have an index at their end.
 
-    Only the blocks that are asked for are fetched; a few are kept, so memory stays bounded. One
-    that is compressed, or inline, is in memory as a whole. Belongs to one thread at a time.
+    Only requested blocks are fetched; a few are kept, so memory stays bounded. A compressed or
+    inline segment is in memory as a whole. One thread at a time.
 
     `read` and `readinto` raise `Corrupt` where a block is not as it was written, and `Unavailable`
     where the storage does not answer.
@@ -49,21 +49,21 @@ class SegmentFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read from."""
+        """The position of the next byte to read."""
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Read on from somewhere else."""
+        """Move the position of the next read."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self.size_bytes}[whence]
         self._place = max(0, start + offset)
         return self._place
 
     def readall(self) -> bytes:
-        """All that is left."""
+        """All remaining bytes."""
         return self.read(self.size_bytes)
 
     def read(self, size: int = -1, /) -> bytes:
-        """So many bytes, or what is left if that is less."""
+        """The next `size` bytes, or the remaining ones if these are fewer."""
         end = self.size_bytes if size < 0 else min(self._place + size, self.size_bytes)
         start, self._place = self._place, max(self._place, end)
         if start >= end:
@@ -79,7 +79,7 @@ class SegmentFile(io.RawIOBase):
         return b"".join(pieces)
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill the buffer as far as there are bytes left; answers how many."""
+        """Fill the buffer with the next bytes; answers how many were read."""
         view = memoryview(buffer).cast("B")
         found = self.read(len(view))
         view[: len(found)] = found

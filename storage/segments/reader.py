@@ -1,7 +1,7 @@
 """Reading segments: every block is checked before it is handed out.
 
-Streams hold one block at a time; many small segments that lie side by side are fetched together.
-Where a storage gains by it, so many blocks are fetched, and checked, before their turn.
+Streams hold one block at a time; many small adjacent segments are fetched together. Where a
+storage gains by parallel reads, blocks are fetched and checked ahead of their turn.
 
 How many blocks that is the storage says (`Capabilities.ranges_at_once`): as many are under way, in
 order, and as many again are done before their turn, over the ends of segments. On a local disk it
@@ -42,6 +42,7 @@ __all__ = [
 
 _Answer = TypeVar("_Answer")
 
+# Reading a gap of this size costs less than another request.
 _WORTH_READING_OVER_BYTES = 64 * 1024
 
 
@@ -67,7 +68,7 @@ def read_segment(storage: ObjectStorage, folder: str, handle: Handle) -> bytes:
 def stream_segment(storage: ObjectStorage, folder: str, handle: Handle) -> Iterator[bytes]:
     """The segment in pieces of at most a block, each checked before it is handed out.
 
-    Raises as `read_segment` does, at the piece that is harmed.
+    Raises as `read_segment` does, at the damaged piece.
     """
     for pieces in stream_segments(storage, folder, (handle,)):
         yield from pieces
@@ -78,8 +79,8 @@ def stream_segments(
 ) -> Iterator[Iterator[bytes]]:
     """The pieces of each segment, in the order of the handles, as `stream_segment` answers them.
 
-    Each is to be read before the next one is asked for: what was not is passed over. Blocks are
-    fetched before their turn, also those of the next segments.
+    Each must be read before the next one is requested: its unread rest is skipped. Blocks are
+    fetched ahead of their turn, also those of the next segments.
     """
     listed = list(handles)
     blocks = _in_turn(storage, _block_tasks(storage, folder, listed))
@@ -98,7 +99,7 @@ def read_segments(
 ) -> Iterator[bytes]:
     """Each segment, whole, in the order of the handles; neighbours are fetched together.
 
-    Raises as `read_segment` does, at the segment that is harmed.
+    Raises as `read_segment` does, at the damaged segment.
     """
     for found in _in_turn(storage, _tasks(storage, folder, handles)):
         yield from found
@@ -107,7 +108,7 @@ def read_segments(
 def _tasks(
     storage: ObjectStorage, folder: str, handles: Iterable[Handle]
 ) -> Iterator[Task[Iterator[bytes]]]:
-    """For each run of neighbours, and each inline segment, what reads it."""
+    """A task for each run of adjacent segments, and for each inline segment."""
     run: list[FileHandle] = []
     for handle in handles:
         if isinstance(handle, FileHandle) and run and _extends(run, handle):
@@ -135,7 +136,7 @@ def _in_turn(
 
 
 def _extends(run: list[FileHandle], handle: FileHandle) -> bool:
-    """Whether the handle lies close behind the run, and both fit into one block's read."""
+    """Whether the handle lies shortly after the run, and both fit into one read of a block."""
     first, last = run[0], run[-1]
     gap = handle.offset - (last.offset + last.length)
     end = handle.offset + handle.length
@@ -147,7 +148,7 @@ def _extends(run: list[FileHandle], handle: FileHandle) -> bool:
 
 
 def _read_run(storage: ObjectStorage, folder: str, run: list[FileHandle]) -> Iterator[bytes]:
-    """Fetch neighbours now; each is checked in its turn."""
+    """Fetch adjacent segments now; each is checked when it is read."""
     if len(run) == 1:
         return iter((read_segment(storage, folder, run[0]),))
     length = run[-1].offset + run[-1].length - run[0].offset
@@ -191,7 +192,7 @@ def _blocks_in(handle: Handle) -> int:
 def _block_tasks(
     storage: ObjectStorage, folder: str, handles: Iterable[Handle]
 ) -> Iterator[Task[bytes]]:
-    """For each block of each segment what reads and checks it."""
+    """A task for each block of each segment, which reads and checks it."""
     at = _place(storage, folder)
     for handle in handles:
         if isinstance(handle, InlineHandle):
@@ -218,7 +219,7 @@ def _read_file(
 
 
 def _unpack(stored: Iterator[bytes], handle: FileHandle, place: str) -> Iterator[bytes]:
-    """Decompress in bounded pieces; the stored bytes were checked, but a handle may lie."""
+    """Decompress in bounded pieces. The stored bytes were checked, but a handle may be wrong."""
     if handle.compression != LZ4:
         raise Corrupt(
             "a segment is compressed in a way that this version does not know",

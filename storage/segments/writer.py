@@ -1,8 +1,8 @@
 """Writing segments: pieces of state, many to a file.
 
-A slot writes everything that one checkpoint needs of it through one `SegmentWriter`: one file,
-however many operators and states there are, and none at all when it all fits into the
-acknowledgement. What is streamed is never held as a whole.
+A slot writes all its parts of one checkpoint through one `SegmentWriter`: one file, however many
+operators and states there are, and none at all when everything fits into the acknowledgement.
+Streamed segments are never held in memory as a whole.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from holdfast.storage.segments.handles import (
 __all__ = ["SegmentStream", "SegmentWriter"]
 
 _BUFFER_BYTES = 1024 * 1024
+# Below this the frame of LZ4 costs about as much as it saves.
 _WORTH_COMPRESSING_BYTES = 128
 
 
@@ -181,8 +182,8 @@ class SegmentWriter(FinishedOnExit):
 class SegmentStream:
     """One segment, written in pieces. As a context manager it ends on exit.
 
-    When the block is left by an exception the segment has no handle; what was written of it stays
-    in the file as unused bytes, and other segments are not harmed.
+    When the block is left by an exception the segment has no handle; bytes already written stay
+    unused in the file, and other segments are not affected.
     """
 
     def __init__(self, owner: SegmentWriter) -> None:

@@ -102,7 +102,7 @@ _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a storage that is nothing": (
         lambda: load_storage(_ANY),
-        r"names no storage: expected text: a path, a URL, a registered name, found None",
+        r"does not name a storage: expected text: a path, a URL, a registered name, found None",
     ),
     "a job without a name": (
         lambda: load_storage("memory").job(_ANY),
