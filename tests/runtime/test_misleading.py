@@ -289,7 +289,7 @@ def test_a_file_is_no_folder_of_savepoints(tmp_path: Path) -> None:
     result = CliRunner().invoke(application, ["savepoint", "list", str(tmp_path / "notes")])
     assert isinstance(result.exception, Invalid)
     assert "expected a directory, found" in str(result.exception)
-    assert "Look whether the path is right" in result.exception.fix
+    assert "Check the path" in result.exception.fix
 
 
 def test_a_word_that_is_neither_a_job_nor_a_command_is_told_as_both() -> None:

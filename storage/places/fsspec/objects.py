@@ -4,8 +4,8 @@ How an object becomes visible as a whole, and how `create` has one winner, diffe
 
 - `memory`: one call puts the whole object; a lock of this process makes one winner.
 - `s3`, `hdfs` and their other names have storages of their own, which can do more.
-- any other: written under a hidden name and moved. There is no creation with one winner in
-  fsspec's interface, so such a place is refused, unless the caller takes the risk by name.
+- any other: written under a hidden name and moved. fsspec has no create with one winner, so such a
+  place is refused unless the caller accepts the risk by an option.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _memory_lock = threading.Lock()
 
 
 class FsspecObjects:
-    """The verbs of `CheckpointStorage` over fsspec; the contract is described there."""
+    """The verbs of `ObjectStorage` over fsspec."""
 
     def __init__(
         self,
@@ -82,18 +82,18 @@ class FsspecObjects:
             )
         self.capabilities = Capabilities(
             shared_between_processes=self._scheme not in _IN_MEMORY,
-            durable=False,  # fsspec knows of no sync
+            durable=False,  # fsspec has no sync
             atomic_create=proven,
             late_creates=not proven,
         )
 
     @property
     def identity(self) -> str:
-        """See `CheckpointStorage.identity`."""
+        """See `ObjectStorage.identity`."""
         return f"{self._address.server} {without_password(self._root)}"
 
     def at(self, url: str) -> FsspecObjects | None:
-        """See `CheckpointStorage.at`; of a URL without password it is this one's."""
+        """See `ObjectStorage.at`; a URL without password takes that of this place."""
         is_unsafe = not self.capabilities.atomic_create
         try:
             other = FsspecObjects(url, self._options, self._entropy, allow_unsafe_commit=is_unsafe)
@@ -106,7 +106,7 @@ class FsspecObjects:
         return other
 
     def warn_of_secrets(self) -> None:
-        """Say, once in a process for each place, that a password travels with it."""
+        """Warn, once in a process for each place, that a password travels with it."""
         self._address.warn_of_secrets()
 
     def prepare(self) -> None:
@@ -124,7 +124,7 @@ class FsspecObjects:
                 raise FileNotFoundError(path)
             if offset >= info["size"] or (end is not None and end <= offset):
                 return b""
-            # Not cut at the size that was seen: a longer object may have come in its place.
+            # Not limited to the size seen above: a longer object may have replaced it.
             stop = end if end is not None and end < info["size"] else None
             return bytes(self._files.cat_file(path, start=offset or None, end=stop))[:length]
 
@@ -209,7 +209,7 @@ class FsspecObjects:
 
     @property
     def _files(self) -> Any:
-        """The client; take it where errors are translated."""
+        """The client; use it where errors are translated."""
         return self._address.files
 
     def _path(self, name: str) -> str:
@@ -235,9 +235,9 @@ class FsspecObjects:
 
     @property
     def _walk_options(self) -> dict[str, Any]:
-        """What makes fsspec's own walk, which leaves out folders that it cannot read, fail there.
+        """Options that make fsspec's own walk fail at a folder that it cannot read.
 
-        Else an owner could take a listing that failed for one that shows no newer owner.
+        Without them it skips the folder, and an owner could overlook the claim of a newer one.
         """
         own_listing = self._scheme in _IN_MEMORY
         return {} if own_listing else {"on_error": _unless_absent}
@@ -247,13 +247,13 @@ class FsspecObjects:
         self._files.mv(hidden, path)
 
     def _check_no_folder(self, path: str) -> None:
-        """Some file systems would move the object into the folder, others would lose it."""
+        """Refuse a folder as target: some file systems move the object into it, others lose it."""
         if self._files.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
     @contextmanager
     def _folders_are_absent(self, path: str) -> Iterator[None]:
-        """An object can lie where a longer name has a folder, and a folder where it has one."""
+        """Treat a folder where an object is asked for, or the reverse, as an absent object."""
         try:
             yield
         except IsADirectoryError as error:
@@ -265,7 +265,7 @@ class FsspecObjects:
 
     @contextmanager
     def _translating(self, action: str, path: str) -> Iterator[None]:
-        """Let no error of a library below out."""
+        """Translate the errors of libraries below."""
         path = without_password(path)
         try:
             yield
@@ -357,7 +357,7 @@ class _FileWriter(ObjectWriter):
                     file.close()
                     self._discard()
             except HoldfastError:
-                return  # what is left is found by `unfinished`, or by the store's own clean-up
+                return  # `unfinished` or the store's own clean-up finds what is left
 
     def _open(self) -> Any:
         if self._file is None:

@@ -1,4 +1,4 @@
-"""URLs of fsspec's file systems: which server they name, as whom, and what of them may be shown."""
+"""URLs of fsspec's file systems: which server they name, as which user, and what may be shown."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["FsspecAddress", "file_system_class", "without_password"]
 _logger = logging.getLogger(__name__)
 
 _KEYS = re.compile(r"(\bs3a?://)(?:[^/\s]*|[^/@:\s]*:[^@\s]*)@")
-"""Where old tools had both keys, and there is neither a user nor a port."""
+"""URLs in which old tools had both keys; they have neither user nor port."""
 _TOKEN = re.compile(r"(\bhttps?://)[^/\s]*@")
-"""Many a server takes one in the place of the user."""
+"""Some servers take a token in the place of the user."""
 _USER = re.compile(r"(?<=://)[^/\s]*(?=@)")
 _NO_PORT = re.compile(r"(?<=://)(?P<user>[^/@:\[\]\s]*):(?!\d*(?:[/\s]|$))[^@\s]*@")
 _SHORTEST_MASKED = 4
@@ -29,24 +29,24 @@ _SECRETS = frozenset(
     {"password", "passphrase", "secret", "secret_key", "client_secret", "account_key", "sas_token"}
     | {"connection_string", "token"}
 )
-"""Options by which file systems of fsspec take what nobody else may know."""
+"""Options of fsspec's file systems that hold secrets."""
 _TOKENS_ELSEWHERE = frozenset({"anon", "browser", "cache", "cloud", "google_default"})
-"""What Google's takes for a token, and is a way to find one."""
+"""Values that Google's takes for `token` and that are no secrets, but ways to find one."""
 _LOGIN = frozenset({"username", "password"})
 _OF_HDFS = frozenset({"hdfs", "viewfs"})
 _KEEP_NO_LISTINGS = _OF_HDFS | {"sftp"}
-"""Who takes all options for those of a connection, and has no listings to keep."""
+"""Kinds that take every option for one of the connection, and cache no listings."""
 _SERVER = ("host", "port", "account_name", "endpoint_url")
 _PORTS = {"ftp": 21, "sftp": 22}
-"""Those of who names none."""
+"""Ports used when the URL has none."""
 _warned: set[str] = set()
 
 
 def without_password(url: str) -> str:
-    """The URL, or a text with URLs in it, as it may be shown: containers stay, and most users."""
+    """A URL, or a text with URLs in it, as it may be shown: containers and most users stay."""
     shown = _TOKEN.sub(r"\1", _KEYS.sub(r"\1", url))
     shown = _USER.sub(lambda user: user[0].partition(":")[0], shown)
-    # A slash in a password ends what is the server's name for all others: so no port is there.
+    # A slash in a password ends the server's name for every parser, so no port follows.
     return _NO_PORT.sub(lambda found: f"{found['user']}@", shown)
 
 
@@ -75,20 +75,20 @@ def file_system_class(scheme: str, shown_url: str, *, kind: str) -> Any:
 
 
 class FsspecAddress:
-    """What a URL and the options beside it say: which server, as whom, and where there.
+    """The server, user and path that a URL and its options name.
 
-    Light, and may be pickled. An option counts before the URL.
+    Light and picklable. An option has priority over the URL.
     """
 
     def __init__(self, kind: Any, url: str, options: Mapping[str, Any]) -> None:
-        """Read a URL of this class of file systems; nobody is asked.
+        """Parse a URL of this class of file systems; no request is made.
 
         Raises:
-            Invalid: it cannot be read, or says too little, or the options too much.
+            Invalid: it cannot be parsed, or URL and options lack a setting, or have an unknown one.
         """
         self._url = url
         self.shown_url = without_password(url)
-        """It may be shown."""
+        """The URL without secrets."""
         self._options = dict(options)
         self.scheme = url.partition("://")[0]
         self._protocol = kind.protocol if isinstance(kind.protocol, str) else kind.protocol[0]
@@ -98,12 +98,12 @@ class FsspecAddress:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the file system is made with."""
+        """The arguments that the file system is made with."""
         return self._of_url | self._options
 
     @property
     def server(self) -> str:
-        """Whose roots have paths of their own: a protocol with a host, an account, an endpoint."""
+        """The namespace of paths: a protocol with a host, an account, an endpoint."""
         said = {name: self.settings.get(name) for name in _SERVER}
         if said["port"] == _PORTS.get(self._protocol):
             del said["port"]
@@ -114,10 +114,10 @@ class FsspecAddress:
     def files(self) -> Any:
         """The client; fsspec keeps one for each process, so nothing has to be pickled.
 
-        It may connect where it is made: take it where errors are translated.
+        Making it may connect: use it where errors are translated.
 
         Raises:
-            Invalid: it does not take these options.
+            Invalid: the file system does not take these options.
         """
         remembers = {} if self._protocol in _KEEP_NO_LISTINGS else {"use_listings_cache": False}
         try:
@@ -129,9 +129,9 @@ class FsspecAddress:
         return files
 
     def led_by(self, mine: FsspecAddress) -> FsspecAddress | None:
-        """The same, with the login of another; None if that is of another server or another user.
+        """The same address with the login of another; None if server or user differ.
 
-        What its own URL says counts before that.
+        Its own URL has priority.
         """
         user = mine.settings.get("username")
         if self.server != mine.server or self.settings.get("username", user) != user:
@@ -142,21 +142,21 @@ class FsspecAddress:
         return led
 
     def shown(self, text: str) -> str:
-        """What a library says, without secrets."""
+        """A text of a library, without secrets."""
         for secret in self._secrets():
-            if len(secret) >= _SHORTEST_MASKED:  # a single letter would be masked in all words
+            if len(secret) >= _SHORTEST_MASKED:  # a single letter would be masked in every word
                 text = text.replace(secret, "***")
         return without_password(text)
 
     def warn_of_secrets(self) -> None:
-        """Say, once in a process for each place, that a password travels with it."""
+        """Warn, once in a process for each place, that a password travels with it."""
         has_any = bool(self._secrets()) or self.shown_url != self._url
         if not has_any or self.shown_url in _warned:
             return
         _warned.add(self.shown_url)
         _logger.warning(
-            "%s has a password or a key as text: it is in what Spark sends to its executors. A "
-            "file or an environment that is on their machines needs none of that",
+            "%s has a password or a key as text: Spark sends it to its executors. A file or an "
+            "environment on their machines avoids that",
             self.shown_url,
         )
 
@@ -171,16 +171,16 @@ class FsspecAddress:
         try:
             said = dict(kind._get_kwargs_from_urls(self._url))
             return said, str(kind._strip_protocol(self._url)).rstrip("/")
-        except (ValueError, TypeError):  # some are no URLs by themselves, and say so in that way
+        except (ValueError, TypeError):  # fsspec raises either for a malformed URL
             raise Invalid(
                 "a URL cannot be read",
                 where=self.shown_url,
                 expected=f"{self.scheme}://host:port/path, as fsspec has it",
                 fix="Give user and password by storage_options, not in the URL",
-            ) from None  # its text may have a password in it
+            ) from None  # its text may contain a password
 
     def _check_complete(self, kind: Any) -> None:
-        """Some need a host, others a bucket of their own: told here, and not by who connects."""
+        """Check required settings, such as a host, here and not at the first connection."""
         try:
             inspect.signature(kind.__init__).bind(None, **self.settings)
         except TypeError as error:
@@ -190,6 +190,6 @@ class FsspecAddress:
         return Invalid(
             f"a {self.scheme} file system cannot be set up",
             where=self.shown_url,
-            expected="what it needs, in the URL or by storage_options, and nothing else",
+            expected="its required settings, in the URL or by storage_options, and no others",
             found=self.shown(str(error)),
         )

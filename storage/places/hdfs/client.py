@@ -1,8 +1,9 @@
 """One client of an HDFS for each process, whose calls end in bounded time.
 
-The library waits for a name node for ever, so each call is made on a thread that can be given up
-(`deadlines.py`). It connects when it is first used. A client that did not answer is left behind
-with its connections, and the next call makes a new one; so is, after a fork, that of the parent.
+The library waits for a name node without limit, so each call is made on a thread that can be
+abandoned (`bounded_calls.py`). The client connects at first use. A client that did not answer is
+abandoned with its connections, and the next call makes a new one; so is the parent's client after a
+fork.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ __all__ = ["HdfsClient", "client_of", "write_options"]
 _Answer = TypeVar("_Answer")
 
 _CONNECTIONS_KEPT_S = 3.5
-"""The library keeps connections to data nodes for three seconds, for all clients of a process: also
-those that a forked child has from its parent, and must not use."""
+"""The library keeps connections to data nodes for three seconds, for all clients of a process. A
+forked child must not use those of its parent, so its first call waits."""
 _NO_CONFIG_DIR = os.devnull
 _PATIENCE = {
     "dfs.client.failover.max.attempts": "4",
@@ -36,7 +37,7 @@ _PATIENCE = {
     "dfs.client.failover.sleep.max.millis": "50",
     "dfs.client.socket-timeout": "30000",
 }
-"""Each call tries every name node, and soon ends: it is made again by the policy of the house."""
+"""Each call tries every name node and ends soon: `Retries` repeats it."""
 _NAME_NODES = "dfs.ha.namenodes."
 
 _USER_VARIABLES = ("HADOOP_USER_NAME", "HADOOP_PROXY_USER", "KRB5CCNAME")
@@ -47,7 +48,7 @@ _quiet_until_s = 0.0
 
 
 def _after_fork() -> None:
-    global _lock, _quiet_until_s  # noqa: PLW0603 (a thread of the parent may have held it)
+    global _lock, _quiet_until_s  # noqa: PLW0603 (a thread of the parent may hold it)
     _lock = threading.Lock()
     if _clients:
         _quiet_until_s = _clock.monotonic_s() + _CONNECTIONS_KEPT_S
@@ -72,7 +73,7 @@ class HdfsClient:
     def __init__(self, settings: HdfsSettings) -> None:
         self._settings = settings
         self.proven: set[str] = set()
-        """Directories in which this process and user have done all that commits rest on."""
+        """Directories in which this process and user have tried all calls that commits need."""
         self.files = OpenFiles(_clock)
         self._lock = threading.Lock()
         self._client: Client | None = None
@@ -80,15 +81,15 @@ class HdfsClient:
 
     @property
     def timeout_s(self) -> float:
-        """How long one call may take."""
+        """The limit of one call."""
         return self._settings.timeout_s
 
     def call(self, work: Callable[[Client], _Answer], *, more_s: float = 0.0) -> _Answer:
-        """What `work` answers when it is given the library's client.
+        """The answer of `work`, called with the library's client.
 
         Raises:
-            NoAnswer: it took longer than the settings say, and `more_s`.
-            Exception: what the library raises.
+            NoAnswer: it took longer than the timeout plus `more_s`.
+            Exception: any error of the library.
         """
         client = self._connected()
         limit_s = self._settings.timeout_s + more_s
@@ -107,7 +108,7 @@ class HdfsClient:
             return self._client
 
     def _leave(self, client: Client) -> None:
-        """Its connections hang, and would keep every later call waiting, its open files too."""
+        """Abandon a client whose connections hang; they, and its open files, would block calls."""
         with self._lock:
             if self._client is client:
                 self._client = None
@@ -116,8 +117,8 @@ class HdfsClient:
 
 
 def write_options(settings: HdfsSettings) -> WriteOptions:
-    """How a new file is made; its folders come with it."""
-    from hdfs_native import WriteOptions  # noqa: PLC0415 (an extra; there, once there is a client)
+    """The options for a new file; its folders are made with it."""
+    from hdfs_native import WriteOptions  # noqa: PLC0415 (an extra, present once there is a client)
 
     return WriteOptions(
         block_size=settings.block_size_bytes,
@@ -128,23 +129,23 @@ def write_options(settings: HdfsSettings) -> WriteOptions:
 
 
 def _made(settings: HdfsSettings, turn: int) -> Client:
-    """A client that asks first the name node whose turn it is.
+    """A client that starts with another name node at each turn.
 
-    The library goes on to the next one when one refuses, but not when it is silent, as the machine
-    is that has lost its power.
+    The library moves on to the next name node when one refuses, but not when one is silent, as a
+    machine without power is.
     """
     from hdfs_native import Client  # noqa: PLC0415 (an extra)
 
     client = Client(
         settings.name_node,
         config=_PATIENCE | {key: _turned(key, value, turn) for key, value in settings.config},
-        config_dir=_NO_CONFIG_DIR,  # what counts is in the settings, read on the driver
+        config_dir=_NO_CONFIG_DIR,  # the settings were read on the driver
         kerberos_principal=settings.kerberos_principal,
         kerberos_keytab=settings.kerberos_keytab,
         kerberos_cache=settings.kerberos_cache,
     )
-    # There are only so many in a process: one for equal settings, and one more each time that an
-    # HDFS did not answer.
+    # Their number is bounded: one for equal settings, and one more each time that an HDFS did not
+    # answer.
     never_freed(client.inner)
     return client
 

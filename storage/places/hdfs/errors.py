@@ -1,7 +1,7 @@
-"""What an HDFS or its client library means by an error, and what the house says instead.
+"""Errors of an HDFS or its client library, translated to errors of Holdfast.
 
-Errors of the servers are known by the class of their Java exception. Users see the first line of
-what the server said, never its stack.
+Errors of the servers are recognised by the class of their Java exception. Users see the first line
+of the server's message, never its stack.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _BY_PYTHON = (
 
 
 class NoAnswer(Exception):
-    """A call was given up because nothing answered in time; it may still take effect."""
+    """A call was abandoned because no answer came in time; it may still take effect."""
 
 
 class Reason(Enum):
-    """Why an HDFS did not do what it was asked to."""
+    """Why an HDFS refused or failed."""
 
     ABSENT = "absent"
     EXISTS = "exists"
@@ -56,7 +56,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An error, understood."""
+    """The reason and text of an error."""
 
     reason: Reason
     text: str
@@ -118,7 +118,7 @@ _BY_TEXT = (
     ("Specified block size", Reason.NOT_LEGAL),
     ("Requested replication", Reason.NOT_LEGAL),
 )
-"""Where the class says too little: it is IOException, or another that is used for much."""
+"""Marks in the text, for classes with many meanings such as IOException."""
 
 _TELLING = {"IOException", "RetriableException", "AccessControlException", "RemoteException"}
 
@@ -162,13 +162,13 @@ _UNAVAILABLE = {
         "an answer",
         "Check host and port, that the name node is up, and data nodes: hdfs dfsadmin -report",
     ),
-    Reason.ABSENT: ("a file that nobody else deletes", "Write it again"),
-    Reason.LOST: ("a file that nobody else finishes or deletes", "Write it again"),
+    Reason.ABSENT: ("a file that no other client deletes", "Write it again"),
+    Reason.LOST: ("a file that no other client finishes or deletes", "Write it again"),
 }
 
 
 def read_error(error: BaseException) -> Said:
-    """What an error of the library, or of the server behind it, means."""
+    """The meaning of an error of the library, or of the server behind it."""
     if isinstance(error, NoAnswer):
         return Said(Reason.UNREACHED, str(error))
     name, text = _class_and_text(error)
@@ -179,14 +179,14 @@ def read_error(error: BaseException) -> Said:
 
 
 def trouble_of(error: Exception) -> Trouble | None:
-    """Whether it can help to make the call again."""
+    """The kind of trouble, if repeating the call can help; else None."""
     if isinstance(error, HoldfastError):
         return None
     return _TROUBLES.get(read_error(error).reason)
 
 
 def as_error(error: Exception, action: str, where: str, tried: Tried | None = None) -> Exception:
-    """The error of the house for one of the library; one of the house stays as it is."""
+    """The error of Holdfast for one of the library; one of Holdfast stays as it is."""
     if isinstance(error, HoldfastError):
         return error
     said = read_error(error)
@@ -202,10 +202,10 @@ def as_error(error: Exception, action: str, where: str, tried: Tried | None = No
 
 
 def _class_and_text(error: BaseException) -> tuple[str, str]:
-    r"""The simple name of the class, of Java or of the library, and all that was said.
+    r"""The simple name of the class, of Java or of the library, and the whole text.
 
-    The library raises Python's own errors for a few, with the text as it is, and for all others a
-    RuntimeError with what Rust prints for them: `RPCError("java.Class", "text\nstack")`.
+    The library raises Python's own errors for a few, with the plain text, and for all others a
+    RuntimeError with the debug text of Rust: `RPCError("java.Class", "text\nstack")`.
     """
     text = str(error)
     for kind, name in _BY_PYTHON:
@@ -230,7 +230,7 @@ def _unescaped(text: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    """The first line that says something, cut where a stack or a list of machines begins."""
+    """The first line with text, cut where a stack or a list of machines begins."""
     line = next((each.strip() for each in text.splitlines() if each.strip()), "")
     line = _STACK.split(line)[0].partition(": [DatanodeInfo")[0]
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"

@@ -1,7 +1,7 @@
-"""Where an HDFS is and how it wants to be talked to: what the Hadoop configuration says of it.
+"""The Hadoop configuration: where an HDFS is, and how clients must talk to it.
 
-The configuration is read where a storage is made, on the driver, and what counts of it travels
-with the pickled storage: machines of slots need no Hadoop configuration, and all use one.
+The configuration is read where a storage is made, on the driver, and its relevant settings travel
+with the pickled storage: machines of slots need no Hadoop configuration, and all use the same one.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class HdfsPlace:
 
 @dataclass(frozen=True, slots=True)
 class HdfsSettings:
-    """All that a process needs to connect and to write. Holds no secret."""
+    """The settings with which a process connects and writes. Holds no secret."""
 
     name_node: str
     config: tuple[tuple[str, str], ...]
@@ -86,8 +86,8 @@ class HdfsSettings:
 def hadoop_options(conf: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Options for `HdfsCheckpointStorage` from the settings of a Spark session.
 
-    What counts is `spark.hadoop.KEY`, also written without that prefix, which is the weaker of
-    the two; other keys concern others. Answers no options where there is no such key.
+    Keys are read with the prefix `spark.hadoop.` and without it; with it they have priority. Other
+    keys are ignored. Without any such key there are no options.
     """
     plain = {key: value for key, value in conf.items() if _is_known(key)}
     marked = {
@@ -100,15 +100,15 @@ def hadoop_options(conf: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 
 def check_config(config: Mapping[str, str]) -> dict[str, str]:
-    """A copy of Hadoop settings given in code, where each must be one that is honoured.
+    """A copy of Hadoop settings given in code; each must be one that is honoured.
 
     Raises:
-        Invalid: a key is not known here, a value is no text, or a reader of standbys is asked for.
+        Invalid: a key is not known here, a value is not text, or reads would go to observers.
     """
     given: object = config
     if not isinstance(given, Mapping):
         raise Invalid(
-            "option config is no mapping",
+            "option config is not a mapping",
             expected="Hadoop keys and their values, all text",
             found=type(given).__name__,
         )
@@ -140,10 +140,10 @@ def check_config(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_hadoop_config(folder: str | None) -> dict[str, str]:
-    """What counts of `core-site.xml` and `hdfs-site.xml` in a folder.
+    """The relevant settings of `core-site.xml` and `hdfs-site.xml` in a folder.
 
     Without a folder it is `HADOOP_CONF_DIR`, else `etc/hadoop` in `HADOOP_HOME`, else nothing.
-    Observers are left out: what they answer may lag behind.
+    Settings for observers are left out: their answers may lag behind.
 
     Raises:
         Invalid: the folder that was named has no such file, or one cannot be read.
@@ -172,8 +172,8 @@ def read_hadoop_config(folder: str | None) -> dict[str, str]:
 def place_of(url: str, config: Mapping[str, str]) -> HdfsPlace:
     """The directory that a URL names: `hdfs://host:port/…`, `hdfs://service/…`, `viewfs://…`.
 
-    As Hadoop has it, a URL without host takes that of `fs.defaultFS`, and a host without port that
-    is no name service has port 8020.
+    As in Hadoop, a URL without host takes that of `fs.defaultFS`, and a host without port that is
+    not a name service has port 8020.
 
     Raises:
         Invalid: the URL or the configuration does not lead to one HDFS.
@@ -201,7 +201,7 @@ def place_of(url: str, config: Mapping[str, str]) -> HdfsPlace:
 
 
 def service_of(name_node: str, config: Mapping[str, str]) -> str:
-    """One text for all that name an HDFS: its name service, if the name node is one of that."""
+    """One text for all names of an HDFS: its name service, if the name node belongs to one."""
     address = name_node.removeprefix("hdfs://").lower()
     prefix = "dfs.namenode.rpc-address."
     for key, value in sorted(config.items()):
@@ -217,7 +217,7 @@ def _parts_of(url: str) -> tuple[str, str, str]:
     scheme, separator, rest = url.partition("://")
     if scheme not in ("hdfs", "viewfs") or not separator:
         raise Invalid(
-            "this is no URL of an HDFS",
+            "this is not the URL of an HDFS",
             where=url,
             expected="hdfs://host:port/path, hdfs://service/path or viewfs://cluster/path",
         )
@@ -288,7 +288,7 @@ def _behind_mount(url: str, cluster: str, path: str, config: Mapping[str, str]) 
     target = links[link]
     if not target.startswith("hdfs://"):
         raise Invalid(
-            "what is mounted there is no HDFS", where=url, expected="hdfs://…", found=target
+            "the mounted file system is not an HDFS", where=url, expected="hdfs://…", found=target
         )
     return f"{target.rstrip('/')}{path.removeprefix(link)}"
 
@@ -316,7 +316,7 @@ def _properties(path: Path) -> dict[str, str]:
             "a file of the Hadoop configuration cannot be read",
             where=str(path),
             found=str(error),
-            fix="Mend it, or pass config_dir or config",
+            fix="Correct it, or pass config_dir or config",
         ) from error
     found = {}
     for each in root.iter("property"):

@@ -1,4 +1,4 @@
-"""The verbs of `CheckpointStorage` over a directory of an HDFS; the contract is described there."""
+"""The verbs of `ObjectStorage` over a directory of an HDFS."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class _Moved(Enum):
     TAKEN = "taken"
     """There is another file of that name; the hidden one stays."""
     GONE = "gone"
-    """There is no hidden file: it was moved before, or somebody has deleted it."""
+    """There is no hidden file: it was moved before, or another client has deleted it."""
 
 
 _NOT_MOVED = {Reason.ABSENT: _Moved.GONE, Reason.EXISTS: _Moved.TAKEN}
 
 
 class HdfsObjects:
-    """Each call to the servers is bounded in time, and made again where that can help."""
+    """Each call to the servers is bounded in time, and repeated where that can help."""
 
     capabilities = Capabilities(
         shared_between_processes=True, durable=True, atomic_create=True, ranges_at_once=4
@@ -86,7 +86,7 @@ class HdfsObjects:
 
     @property
     def client(self) -> HdfsClient:
-        """That of this process: it does not travel with the settings."""
+        """The client of this process: it does not travel with the settings."""
         return client_of(self._settings)
 
     def prepare(self) -> None:
@@ -108,7 +108,7 @@ class HdfsObjects:
             raise Unavailable(
                 _PREPARING,
                 where=self._url,
-                found="others delete what is written to try it",
+                found="other clients delete the probes",
                 fix="Call again",
             )
         proven.add(root)
@@ -124,8 +124,9 @@ class HdfsObjects:
     def create(self, name: str, data: Buffer) -> bytes | None:
         """See the contract.
 
-        The hidden file has a name that nobody else uses, so of all tries to move it one can take
-        effect. If it is gone, and the object holds the same, then that is it.
+        The hidden file has a name that no other writer uses, so of all tries to move it only one
+        can take effect. If it is gone, and the object has the same content, then the move
+        succeeded.
         """
         path = self._path(check_name(name))
         mine = bytes(flat(data))
@@ -138,7 +139,7 @@ class HdfsObjects:
                     return None
                 try:
                     there = self.read_range(name, 0, None)
-                except NotFound:  # somebody has just deleted it
+                except NotFound:  # it was just deleted
                     if moved is _Moved.GONE:
                         break
                 else:
@@ -146,7 +147,7 @@ class HdfsObjects:
             raise Unavailable(
                 "cannot create",
                 where=self.shown(path),
-                found="others delete it at this moment",
+                found="other clients delete it at this moment",
                 fix="Call again",
             )
         finally:
@@ -183,29 +184,29 @@ class HdfsObjects:
         tried: list[str] = []
 
         def create(client: Client) -> RawFileWriter:
-            # Each try has a name of its own: one without an answer may take effect when the file is
-            # written, and would empty it.
+            # Each try has a name of its own: a try without an answer may take effect later, and
+            # would empty a file that is being written.
             tried.append(self._path(hidden_name(name, self._entropy)))
-            # Not by the client itself: what it answers would finish the file when it is collected.
+            # Not by the client itself: its file object would finish the file when it is collected.
             return client.inner.create(tried[-1], write_options(self._settings))
 
         file = self._do("begin to write", self._path(name), create)
         *others, hidden = tried
         for other in others:
-            with suppress(Exception):  # `unfinished` finds what is left, or comes late
+            with suppress(Exception):  # `unfinished` finds what is left
                 self.client.call(partial(self._gone, other))
         return file, hidden
 
     def move(self, hidden: str, path: str, size_bytes: int) -> None:
-        """Have the file under its name, in place of one that may be there.
+        """Move the file to its name, replacing one that exists.
 
-        When an answer is lost and the hidden file is gone, it is the file there that tells: of
-        the same size, and changed at the very moment at which the hidden one was finished.
+        When the answer is lost and the hidden file is gone, the file under the name tells: it has
+        the same size and the modification time of the finished hidden file.
         """
         mine = self._do("finish writing", path, lambda client: client.get_file_info(hidden))
         if mine.length != size_bytes:
             raise Unavailable(
-                "what was written is not what has arrived",
+                "the file has another size than was written",
                 where=self.shown(path),
                 expected=f"{size_bytes} bytes",
                 found=f"{mine.length} bytes",
@@ -217,14 +218,14 @@ class HdfsObjects:
                 raise Unavailable(
                     "cannot finish writing",
                     where=self.shown(path),
-                    found="somebody has deleted the file under its hidden name",
+                    found="another client has deleted the file under its hidden name",
                     fix="Write it again",
                 )
 
     def remove_hidden(self, hidden: str) -> None:
-        """Remove what a writer has left, and folders that were made for it alone.
+        """Remove the hidden file of a writer, and folders that were made for it alone.
 
-        Tried once: who gives up must not wait long for that, and `unfinished` finds what is left.
+        Tried once: an abort must not take long, and `unfinished` finds what is left.
         """
         folder = hidden.rpartition("/")[0]
         with suppress(Exception):
@@ -250,9 +251,9 @@ class HdfsObjects:
         return f"{self._root}/{name}"
 
     def _is_absence(self, error: Exception) -> bool:
-        """Whether it says that there is no such object, rather than that the place is wrong.
+        """Whether the error means that the object is absent, not that the place is wrong.
 
-        An object can lie where a longer name has a folder.
+        An object can lie where a longer name needs a folder.
         """
         said = read_error(error)
         if said.reason is Reason.WRONG_PLACE:
@@ -267,7 +268,7 @@ class HdfsObjects:
                 return self._range(kept, offset, end)
             except NoAnswer:
                 raise
-            except Exception:  # noqa: BLE001 - it may be gone, or replaced: opened anew it tells
+            except Exception:  # noqa: BLE001 - gone or replaced: opening it again tells
                 files.drop(path)
         try:
             file = self.client.call(lambda client: client.read(path))
@@ -305,7 +306,7 @@ class HdfsObjects:
             return writer
 
         def trouble(_: Exception) -> Trouble | None:
-            """That of the writer; to begin has been tried again already."""
+            """The trouble of the writer; beginning it was already retried."""
             if writer is None or writer.failure is None:
                 return None
             lost = read_error(writer.failure).reason in (Reason.ABSENT, Reason.LOST)
@@ -330,15 +331,15 @@ class HdfsObjects:
             self.client.files.drop(path)
 
     def _can_move(self) -> bool:
-        """Try what a create needs; clear away the probes, also those of killed processes."""
+        """Try the calls that a create needs; delete the probes, also those of killed processes."""
         place = self._path(f".{_PROBE}.{self._entropy.token()}")
         try:
             moved = [self._probed(place, content) for content in (_PROBE.encode(), b"")]
             if moved == [_Moved.YES, _Moved.YES]:
                 raise Invalid(
                     "two files were moved to one name",
-                    expected="that the second move is refused: commits rest on that",
-                    found="that it went through",
+                    expected="the second move to be refused: commits need that",
+                    found="it succeeded",
                     fix="Choose another place for checkpoints",
                 )
             if moved == [_Moved.YES, _Moved.TAKEN]:
@@ -358,7 +359,7 @@ class HdfsObjects:
             writer.abort()
 
     def _clear_old_probes(self, place: str) -> None:
-        """Those of killed processes: old, as the name node's clock has it."""
+        """Delete probes of killed processes: old ones, by the name node's clock."""
         root = self._root or "/"
 
         def probes(client: Client) -> tuple[int, list[FileStatus]]:
@@ -375,7 +376,7 @@ class HdfsObjects:
                 self._do("clear away what was tried", each.path, partial(self._gone, each.path))
 
     def _delete(self, name: str) -> tuple[str | None, HoldfastError | None]:
-        """The folder that has one file less, if there was one; and why it could not be deleted."""
+        """The folder that the object was deleted from, if it existed; and the error, if any."""
         try:
             path = self._path(name)
             check_name(target_of(name) or name)
@@ -396,8 +397,8 @@ class HdfsObjects:
     def _prune(self, folder: str) -> HoldfastError | None:
         """Remove folders that have become empty, up to the root.
 
-        A name node refuses to delete a folder in which there is anything, and makes folders in
-        one step with the file that needs them: nobody's folder is taken away.
+        A name node refuses to delete a folder that is not empty, and makes folders in one step with
+        the file that needs them: no folder in use is removed.
         """
         while len(folder) > len(self._root):
             try:
@@ -411,7 +412,7 @@ class HdfsObjects:
     def _walk(self, prefix: str) -> Iterator[tuple[str, int]]:
         """All files whose folder can hold the prefix, in order of name, hidden ones too.
 
-        Hidden files answer to the name that they will have, so far as the prefix is concerned.
+        Hidden files are matched against the prefix by the name that they will have.
         """
         folder = prefix.rpartition("/")[0]
         if folder and not is_legal(folder):
@@ -428,7 +429,7 @@ class HdfsObjects:
                 yield name, size_bytes
 
     def _entries(self, folder: str) -> _Entries:
-        """What is in a folder: names, those of folders with a slash behind, and sizes."""
+        """The entries of a folder: names, those of folders with a slash at the end, and sizes."""
         path = self._path(folder).rstrip("/") or "/"
 
         def listing() -> _Entries:
@@ -444,7 +445,7 @@ class HdfsObjects:
             return found
 
         found = self._again("list", path, listing)
-        if found and not found[0][0]:  # it is a file, and so is its only entry
+        if found and not found[0][0]:  # the path is a file: its only entry is itself
             if folder:
                 return []
             raise Invalid(

@@ -1,7 +1,7 @@
-"""Files of an HDFS that were opened lately, so that the ranges of a long one open it once.
+"""Recently opened files of an HDFS, so that the ranges of a long one open it once.
 
-To open a file asks the name node where its blocks are, which takes an eighth as long as reading a
-block of a segment. What is kept is a few seconds old at most, and of objects that stay as they are.
+Opening a file asks the name node for its blocks, which takes an eighth as long as reading a block
+of a segment. Entries are a few seconds old at most, and objects do not change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OpenFiles:
         self._files: OrderedDict[str, tuple[float, FileReader]] = OrderedDict()
 
     def get(self, path: str) -> FileReader | None:
-        """The file, if it was kept not long ago."""
+        """The file, if it was opened recently."""
         with self._lock:
             opened_s, file = self._files.get(path, (0.0, None))
             if file is not None and self._clock.monotonic_s() - opened_s > _KEPT_S:
@@ -39,7 +39,7 @@ class OpenFiles:
             return file
 
     def keep(self, path: str, file: FileReader) -> None:
-        """The file was opened now."""
+        """Add a file that was just opened."""
         with self._lock:
             self._files[path] = self._clock.monotonic_s(), file
             self._files.move_to_end(path)
@@ -47,6 +47,6 @@ class OpenFiles:
                 self._files.popitem(last=False)
 
     def drop(self, path: str) -> None:
-        """The file is gone, or another one has its place, or it cannot be read."""
+        """Remove a file that is gone, was replaced, or cannot be read."""
         with self._lock:
             self._files.pop(path, None)

@@ -1,4 +1,4 @@
-"""What an HDFS storage is set up with: checked when it is given."""
+"""Options of an HDFS storage: checked when they are given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["HdfsKeywords", "HdfsOptions", "hdfs_options"]
 
 
 class HdfsKeywords(TypedDict, total=False):
-    """The options of `HdfsCheckpointStorage` that no other storage has; it says what they mean."""
+    """The options that only `HdfsCheckpointStorage` has, which says what they mean."""
 
     config_dir: str | None
     config: Mapping[str, str] | None
@@ -31,7 +31,7 @@ class HdfsKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HdfsOptions:
-    """The same, with what is meant where one is left out."""
+    """The same options with their defaults."""
 
     config_dir: str | None = None
     config: Mapping[str, str] | None = None
@@ -50,7 +50,7 @@ class HdfsOptions:
         for option in ("kerberos_keytab", "kerberos_cache"):
             if getattr(self, option) is not None and self.kerberos_principal is None:
                 raise Invalid(
-                    f"option {option} says nothing without a principal",
+                    f"option {option} has no effect without a principal",
                     found=repr(getattr(self, option)),
                     fix="Pass kerberos_principal too",
                 )
@@ -66,11 +66,11 @@ class HdfsOptions:
 
     @property
     def policy(self) -> RetryPolicy:
-        """When calls are made again."""
+        """When calls are repeated."""
         return RetryPolicy(self.max_attempts, self.retry_timeout_s)
 
     def hadoop_config(self) -> dict[str, str]:
-        """Hadoop's settings: those of files, and over them those that were given in code."""
+        """Hadoop's settings: those of files, overridden by those given in code."""
         return read_hadoop_config(self.config_dir) | check_config(self.config or {})
 
     def replicas(self, config: Mapping[str, str]) -> int | None:
@@ -86,7 +86,7 @@ def hdfs_options(options: Mapping[str, Any]) -> HdfsOptions:
     """The options by name.
 
     Raises:
-        Invalid: there is no such option, or it is not what it should be.
+        Invalid: an option is not known, or out of range.
     """
     known = [field.name for field in fields(HdfsOptions)]
     unknown = sorted(set(options) - set(known))
@@ -114,7 +114,7 @@ def _check_number(option: str, value: object) -> None:
 
 
 def _setting(key: str, config: Mapping[str, str]) -> int | None:
-    """A number of Hadoop's, which may have a unit behind it."""
+    """A number in a Hadoop setting, which may end with a unit."""
     value = config.get(key)
     if value is None:
         return None

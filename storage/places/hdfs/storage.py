@@ -38,27 +38,26 @@ class HdfsCheckpointStorage(DelegatingStorage):
         entropy: Entropy | None = None,
         **options: Unpack[HdfsKeywords],
     ) -> None:
-        """Name a directory; the servers are not asked before it is used.
+        """Name a directory; no request is made before it is used.
 
         Args:
             url: the directory; it is made when it is first written to.
             inline_limit_bytes: see `CheckpointStorage`, as for `clock` and `entropy`.
-            clock: what passes between tries.
-            entropy: what keeps hidden names apart.
-            options: all that there are:
+            clock: times pauses between tries.
+            entropy: makes hidden names unique.
+            options: one of
                 `config_dir`: where `core-site.xml` and `hdfs-site.xml` are, if not in
-                `HADOOP_CONF_DIR`.
-                `config`: Hadoop settings by key, stronger than those of files.
-                `kerberos_principal`: who to be, where `hadoop.security.authentication` is
-                kerberos; else it is whoever the credential cache of the process is for.
-                `kerberos_keytab`: the path of a keytab for the principal, on every machine.
-                `kerberos_cache`: the credential cache of the principal, on every machine.
-                `replication`: copies of each block; else `dfs.replication`, else the servers'.
-                `block_size_bytes`: of new files; else `dfs.blocksize`, else the servers'.
-                `call_timeout_s`: how long a single call may take. To move bytes it may take a
-                minute and a half more, and what they need at a quarter of a mebibyte a second.
-                `max_attempts`: how often a call is made before it fails.
-                `retry_timeout_s`: how long after its first attempt a call may be made again.
+                `HADOOP_CONF_DIR`. `config`: Hadoop settings by key, stronger than those of files.
+                `kerberos_principal`: the user, where `hadoop.security.authentication` is kerberos;
+                by default that of the process's credential cache. `kerberos_keytab`: the path of a
+                keytab for the principal, on every machine. `kerberos_cache`: the credential cache
+                of the principal, on every machine. `replication`: copies of each block; by default
+                `dfs.replication`, else the servers'. `block_size_bytes`: of new files; by default
+                `dfs.blocksize`, else the servers'. `call_timeout_s`: how long a single call may
+                take. A call that moves bytes may take a minute and a half more, and the time for
+                them at a quarter of a mebibyte a second. `max_attempts`: how often a call is made
+                before it fails. `retry_timeout_s`: how long after its first attempt a call may be
+                made again.
 
         Raises:
             Invalid: the URL, an option or the Hadoop configuration is wrong.

@@ -1,8 +1,8 @@
-"""Writing one file of an HDFS, so that it appears whole, or not at all.
+"""Writing one file of an HDFS, so that it appears whole or not at all.
 
 The file is written under a hidden name beside its own, and moved when all of it is on the disks of
-the data nodes: the library asks for that with the last packet of each block. A name node decides
-a move at once, for all who look.
+the data nodes: the library asks for that with the last packet of each block. A name node
+carries out a move in one step, for all readers.
 
 If the answer to a move is lost, the hidden file is there or gone, and that tells.
 """
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 __all__ = ["FileCalls", "HdfsWriter", "moving_s"]
 
 _PIECE_BYTES = 4 << 20
-_OTHERS_S = 90.0
+_OTHER_NODES_S = 90.0
 _SLOWEST_BYTES_PER_S = 256 << 10
 _PAUSES = Backoff(first_s=0.002, longest_s=0.2)
 
 
 def moving_s(size_bytes: int) -> float:
-    """How much longer than others a call may take that moves so much.
+    """The extra time for a call that moves so many bytes.
 
-    A data node that is down is found out after half a minute, and then it is the next one's turn.
+    A data node that is down is detected after half a minute, and then the next one is tried.
     """
-    return _OTHERS_S + size_bytes / _SLOWEST_BYTES_PER_S
+    return _OTHER_NODES_S + size_bytes / _SLOWEST_BYTES_PER_S
 
 
 class FileCalls(Protocol):
-    """What a writer needs of the storage that it writes to."""
+    """The calls that a writer needs of its storage."""
 
     @property
     def client(self) -> HdfsClient: ...
@@ -56,7 +56,7 @@ class FileCalls(Protocol):
 
 
 class HdfsWriter(ObjectWriter):
-    """Collects small writes, so that each call has much to do."""
+    """Collects small writes into large calls."""
 
     def __init__(self, files: FileCalls, name: str, path: str) -> None:
         self._files = files
@@ -66,7 +66,7 @@ class HdfsWriter(ObjectWriter):
         self._file: RawFileWriter | None
         self._file, self.hidden = files.new_hidden(name)
         self.failure: Exception | None = None
-        """What the library raised, after which only `abort` may follow."""
+        """The library's error, after which only `abort` may follow."""
 
     def write(self, data: Buffer) -> None:
         self._opened()
@@ -88,7 +88,7 @@ class HdfsWriter(ObjectWriter):
         self.forget()
 
     def close(self) -> None:
-        """Have everything on the disks of the data nodes, still under the hidden name."""
+        """Write everything to the disks of the data nodes, still under the hidden name."""
         file = self._opened()
         self._flush()
         self._file = None
@@ -105,7 +105,7 @@ class HdfsWriter(ObjectWriter):
             self._files.remove_hidden(hidden)
 
     def forget(self) -> None:
-        """Nothing is left under the hidden name."""
+        """Note that no file is left under the hidden name."""
         self.hidden = ""
 
     def _flush(self) -> None:
@@ -124,7 +124,7 @@ class HdfsWriter(ObjectWriter):
 
     def _fail(self, error: Exception, action: str) -> NoReturn:
         self.failure = error
-        # Without its cause: nobody is to see the stack of a server.
+        # Without its cause: users must not see the stack of a server.
         raise as_error(error, action, self._files.shown(self._path)) from None
 
     def _await_end(self, closing: Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""The client below, one for each process and equal options: connections are never inherited."""
+"""Clients of botocore, one for each process and equal options: connections are never inherited."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ __all__ = ["S3Connection", "connection", "drop", "not_found"]
 
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".api.aws")
 _REGION = "us-east-1"
-"""What requests to stores that have no regions are signed for."""
+"""The region in signatures for stores that have no regions."""
 _SLOWEST_BYTES_PER_S = 256 * 1024
 _BODILESS = (204, 304)
 _TAGGED = ("GetObject", "PutObject", "UploadPart")
 
 
 class S3Connection:
-    """A client of botocore, how many requests it may make at once, and what is known by it."""
+    """A client of botocore, its limit of parallel requests, and what was learned through it."""
 
     def __init__(self, options: S3Options) -> None:
         keep_out_of_logs((options.key, options.secret, options.session_token))
         self.client = _client(options)
         self.endpoint = url_to_show(str(self.client.meta.endpoint_url))
         self.lists_in_order = _is_aws(str(self.client.meta.endpoint_url))
-        """Whether listings are known to be in order of names. Some stores walk folders instead."""
+        """Whether listings are known to be in order of names. Some stores list by folders."""
         self.gate = threading.BoundedSemaphore(options.max_connections)
         self.proving = threading.Lock()
         self.proven: set[tuple[S3Place, bool]] = set()
-        """Places that keep what a storage promises; tried by this process."""
+        """Places that this process has tried, and that keep what a storage guarantees."""
 
 
 _connections: dict[S3Options, S3Connection] = {}
@@ -64,17 +64,18 @@ def connection(options: S3Options) -> S3Connection:
 
 
 def drop(options: S3Options, gone: S3Connection) -> None:
-    """Have the next request make a connection of its own; those that use this one may go on."""
+    """Make the next request open a new connection; requests on the old one may finish."""
     with _lock:
         if _connections.get(options) is gone:
             del _connections[options]
 
 
 def not_found(options: S3Options, error: NoCredentialsError) -> BotoCoreError:
-    """What it means that nobody has found credentials.
+    """The error when no provider has found credentials.
 
     The metadata service of an instance may be silent for a moment, which the library does not
-    tell. All other providers say it if they fail, so there is nothing to be found by them.
+    report: that error can be retried. All other providers report failures, so their silence means
+    that there are no credentials.
     """
     is_off = os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true"
     if "instance" not in options.providers or is_off:
@@ -83,7 +84,7 @@ def not_found(options: S3Options, error: NoCredentialsError) -> BotoCoreError:
 
 
 def _forget() -> None:
-    """In a forked child: sockets, and locks that another thread may have held, are the parent's."""
+    """In a forked child: sockets and locks are the parent's, and a lock may be held there."""
     global _lock  # noqa: PLW0603 (a lock can only be replaced)
     _lock = threading.Lock()
     _connections.clear()
@@ -99,7 +100,8 @@ def _client(options: S3Options) -> Any:
     client = _made(session, options, _config(options, options.endpoint_url))
     url = str(client.meta.endpoint_url)
     if options.endpoint_url is None and not (_is_aws(url) and url.startswith("https:")):
-        client = _made(session, options, _config(options, url))  # the environment names another
+        # The environment sets another endpoint, which needs other settings.
+        client = _made(session, options, _config(options, url))
     return client
 
 
@@ -124,7 +126,7 @@ def _made(session: Any, options: S3Options, config: Config) -> Any:
 
 
 def _moment(text: Any) -> Any:
-    """A time in an answer. The library's own way takes four fifths of the time of a listing."""
+    """A time in an answer. The library's own parser takes four fifths of the time of a listing."""
     if isinstance(text, str) and text.endswith("Z"):
         with suppress(ValueError):
             return datetime.fromisoformat(text)
@@ -137,10 +139,10 @@ def _add_md5(params: dict[str, Any], **_: Any) -> None:
 
 
 def _refuse_cut_answer(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
-    """Let no answer pass whose end is missing because the connection was cut.
+    """Refuse an answer whose end is missing because the connection was cut.
 
-    To the library, a head that ends too early is a whole one of an answer without a body, so a
-    listing would be empty; and of an error whose text is missing only the number would count.
+    The library takes headers that end too early for those of an answer without a body, so a listing
+    would be empty; and of an error without its text only the status would count.
     """
     head, body = response_dict["headers"], response_dict["body"]
     name, status = operation_model.name, response_dict["status_code"]
@@ -165,14 +167,14 @@ def _config(options: S3Options, endpoint_url: str | None) -> Config:
     """The client's settings for an endpoint; None: AWS's own."""
     path_style = options.path_style
     if path_style is None and endpoint_url is not None and not _is_aws(endpoint_url):
-        path_style = True  # other stores rarely have a host name for each bucket
+        path_style = True  # few other stores have a host name for each bucket
     sign_payload = options.sign_payload
     if sign_payload is None:
-        # Under TLS nobody can change a body, and to hash it would halve the throughput.
+        # TLS already protects bodies, and hashing them would halve the throughput.
         sign_payload = endpoint_url is not None and endpoint_url.startswith("http:")
     return Config(
         signature_version=UNSIGNED if options.anon else None,
-        # For urllib3 this is also the time to send a whole body in, which takes as long as it is.
+        # In urllib3 this also limits the time to send a whole body.
         connect_timeout=max(
             options.connect_timeout_s, options.part_size_bytes / _SLOWEST_BYTES_PER_S
         ),
@@ -184,7 +186,7 @@ def _config(options: S3Options, endpoint_url: str | None) -> Config:
             "addressing_style": {None: "auto", True: "path", False: "virtual"}[path_style],
             "payload_signing_enabled": sign_payload,
         },
-        # Each byte that is read is checked against a checksum of ours, kept elsewhere.
+        # Each byte that is read is checked against our own checksum, kept in the handle.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         user_agent_extra="holdfast",
@@ -192,7 +194,7 @@ def _config(options: S3Options, endpoint_url: str | None) -> Config:
 
 
 def _keep_providers(session: Any, options: S3Options) -> None:
-    """Leave only those who may find credentials, in the order in which they are named."""
+    """Leave only the chosen providers of credentials, in the order of the option."""
     if "chain" in options.providers:
         return
     resolver = session.get_component("credential_provider")

@@ -1,7 +1,7 @@
-"""What S3 and the library below say, as kinds of trouble and as errors of the house.
+"""Errors of S3 and of botocore, as kinds of trouble and as errors of Holdfast.
 
-Shown are a code and a message and no more: to a wrong signature, for one, stores answer with the
-access key and with what was to be signed.
+Only a code and a message are shown: to a wrong signature, for one, stores answer with the access
+key and with the text that was signed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from botocore.exceptions import (
     ClientError,
     ConfigNotFound,
     ConfigParseError,
-    ConnectionError,  # noqa: A004 (its own root of errors of connections)
+    ConnectionError,  # noqa: A004 (botocore's own root of connection errors)
     ConnectTimeoutError,
     CredentialRetrievalError,
     EndpointConnectionError,
@@ -73,29 +73,29 @@ _SETTINGS = (
     *(PartialCredentialsError, ProfileNotFound, SSOError, TokenRetrievalError),
 )
 _SILENT = (ConnectionError, HTTPClientError, IncompleteReadError, ResponseParserError, OSError)
-_FIND_CREDENTIALS = "Give the storage key and secret, a profile, or what its provider looks for"
+_FIND_CREDENTIALS = "Give the storage key and secret, a profile, or what its provider needs"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What was attempted, for the error that says that it failed."""
+    """The attempted action, for the error that says that it failed."""
 
     action: str
     where: str
-    """The object, or the storage, as users write it."""
+    """The URL of the object or the storage, as users write it."""
     bucket: str
     endpoint: str
 
 
 def code_of(error: Exception) -> str:
-    """The store's code for why it says no, or the number if it has none; else nothing."""
+    """The store's code for a refusal, or the status if it has none; empty for other errors."""
     if not isinstance(error, ClientError):
         return ""
     return str(_said(error).get("Code") or _status_of(error))
 
 
 def trouble_of(error: Exception) -> Trouble | None:
-    """Whether the same request may work when it is made again, and why it did not."""
+    """Why the same request may work when it is repeated; None if it cannot."""
     if isinstance(error, ClientError):
         return _trouble_of_answer(code_of(error), _status_of(error))
     if isinstance(error, SSLError):
@@ -106,13 +106,13 @@ def trouble_of(error: Exception) -> Trouble | None:
 
 
 def failed(error: Exception, tried: Tried, attempted: Attempted) -> Exception:
-    """The error to raise for what a request failed with in the end."""
+    """The error to raise when a request has failed for good."""
     if isinstance(error, HoldfastError):
         return error
     answer = _of_answer if isinstance(error, ClientError) else _of_library
     made = answer(error, attempted, _shown(error, tried))
     if not isinstance(error, ClientError):
-        made.__cause__ = error  # an answer of the store may hold what must not be shown
+        made.__cause__ = error  # not for answers of the store, which may contain secrets
     return made
 
 
@@ -127,7 +127,7 @@ def _trouble_of_answer(code: str, status: int) -> Trouble | None:
         return None
     if status >= 500 or code == "InternalError":
         return Trouble.SERVER
-    # What did not arrive in time, or whole.
+    # A body that did not arrive in time, or not whole.
     is_cut = code in ("RequestTimeout", "IncompleteBody", "XAmzContentSHA256Mismatch", "BadDigest")
     return Trouble.CONNECTION if is_cut else None
 
@@ -155,7 +155,7 @@ def _of_answer(error: Exception, attempted: Attempted, found: str) -> HoldfastEr
 
 
 def _why_not(code: str, status: int, attempted: Attempted) -> tuple[str, str]:
-    """What was expected by a request that is refused for good, and what to do about it."""
+    """What a request expected that is refused for good, and what to do about it."""
     bucket, endpoint = attempted.bucket, attempted.endpoint
     answers = (
         (
@@ -166,7 +166,7 @@ def _why_not(code: str, status: int, attempted: Attempted) -> tuple[str, str]:
         (
             code in _CREDENTIALS,
             "credentials that are valid here",
-            f"Check those that were given, or found, for {endpoint}",
+            f"Check the credentials that were given, or found, for {endpoint}",
         ),
         (
             code in _OTHER_REGION or status in (301, 307),
@@ -213,7 +213,7 @@ def _of_library(error: Exception, attempted: Attempted, found: str) -> HoldfastE
     expected, fix = "", ""
     if isinstance(error, CredentialRetrievalError | MetadataRetrievalError):
         expected = "credentials"
-        fix = "Look whether their provider answers on this machine, and has some for it"
+        fix = "Check that the provider answers on this machine, and has credentials for it"
     elif isinstance(error, EndpointConnectionError | ConnectTimeoutError | ProxyConnectionError):
         fix = f"Check that {endpoint} is right, runs, and can be reached from this machine"
     elif isinstance(error, ResponseParserError):
@@ -246,6 +246,6 @@ def _status_of(error: Exception) -> int:
 
 
 def _wrong_encryption(error: SSLError) -> bool:
-    """Whether it is refused for good, rather than cut."""
+    """Whether encryption is refused for good, rather than the connection cut."""
     text = str(error)
     return any(sign in text for sign in ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER"))

@@ -54,7 +54,7 @@ _STORAGE_CLASSES = (
     *("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"),
     *("REDUCED_REDUNDANCY", "OUTPOSTS", "SNOW"),
 )
-"""Those that Hadoop knows and that can be read at once."""
+"""Classes that Hadoop knows and whose objects can be read at once."""
 _TIME = re.compile(r"(\d+)\s*(ns|us|ms|s|m|h|d|)", re.IGNORECASE)
 _SECONDS = {
     "ns": 1e-9,
@@ -74,15 +74,15 @@ _REFUSED = {
     "delegation.token.binding": "Make the storage in code, with load_storage and options",
     "custom.signers": "Make the storage in code, with load_storage and options",
 }
-"""What says who asks, or which way: without it requests would go elsewhere, or as somebody else."""
+"""Settings of identity or route: if ignored, requests would go elsewhere, or as another user."""
 
 
 def s3a_options(conf: Mapping[str, str], bucket: str | None = None) -> dict[str, Any]:
     """The options of `S3CheckpointStorage` that this configuration sets, and no others.
 
-    `conf` has Hadoop's `fs.s3a.*`, each with or without Spark's `spark.hadoop.` before it; what is
-    set for the bucket (`fs.s3a.bucket.BUCKET.*`) counts before what is set for all. What does not
-    matter to checkpoints is left alone: docs/storages.md lists what counts.
+    `conf` has Hadoop's `fs.s3a.*`, each with or without Spark's `spark.hadoop.` before it; settings
+    for the bucket (`fs.s3a.bucket.BUCKET.*`) have priority over those for all. Settings that do not
+    matter to checkpoints are ignored: docs/storages.md lists those that count.
 
     Raises:
         Invalid: a value cannot be read, or asks for what is not supported; names the setting.
@@ -108,7 +108,7 @@ def s3a_options(conf: Mapping[str, str], bucket: str | None = None) -> dict[str,
 
 
 class _Settings:
-    """What is set, by the part of its name behind `fs.s3a.`."""
+    """The settings, by the part of their names after `fs.s3a.`."""
 
     def __init__(self, conf: Mapping[str, str], bucket: str | None) -> None:
         self._found: dict[str, tuple[str, str]] = {}
@@ -124,7 +124,7 @@ class _Settings:
                 self._found[_CREDENTIAL_FILES] = (name, conf[name].strip())
 
     def get(self, name: str) -> str:
-        """The value; nothing where it is not set."""
+        """The value; empty if it is not set."""
         return self._found.get(name, ("", ""))[1]
 
     def full_name(self, name: str) -> str:
@@ -134,10 +134,10 @@ class _Settings:
     def copy(
         self, name: str, option: str, options: dict[str, Any], read: Callable[[str], Any]
     ) -> None:
-        """Read a value that is set into an option.
+        """Parse a value that is set into an option.
 
         Raises:
-            Invalid: it cannot be read; names the setting.
+            Invalid: it cannot be parsed; names the setting.
         """
         text = self.get(name)
         if not text:
@@ -151,7 +151,7 @@ class _Settings:
 
 
 def _refuse(settings: _Settings) -> None:
-    """Refuse what would change who asks for what, and where, if it were left alone."""
+    """Refuse settings that cannot be ignored: they change identity, route or encryption."""
     for name, fix in _REFUSED.items():
         if settings.get(name):
             raise _not_supported(settings, name, fix)
@@ -164,8 +164,8 @@ def _refuse(settings: _Settings) -> None:
 
 def _not_supported(settings: _Settings, name: str, fix: str) -> Invalid:
     return Invalid(
-        f"setting {settings.full_name(name)} asks for what is not supported",
-        expected="it not to be set",
+        f"setting {settings.full_name(name)} asks for something that is not supported",
+        expected="no value",
         fix=fix,
     )
 
@@ -225,11 +225,11 @@ def _add_credentials(settings: _Settings, options: dict[str, Any]) -> None:
 def _refuse_other_credentials(
     settings: _Settings, asked: Sequence[str], *, is_chosen: bool
 ) -> None:
-    """Refuse files of Hadoop that may have other keys, and roles to assume, where they count."""
+    """Refuse Hadoop files that may hold other keys, and roles to assume, where they count."""
     if settings.get(_CREDENTIAL_FILES) and {_TEMPORARY, _SIMPLE} & {*asked}:
         fix = (
-            f"Name who finds credentials by {_S3A}aws.credentials.provider, such as an instance; "
-            "or make the storage in code, with load_storage and a profile"
+            f"Name the provider of credentials by {_S3A}aws.credentials.provider, such as an "
+            "instance; or make the storage in code, with load_storage and a profile"
         )
         raise _not_supported(settings, _CREDENTIAL_FILES, fix)
     if settings.get("assumed.role.arn") and not is_chosen:
@@ -244,7 +244,7 @@ def _provider(settings: _Settings, class_name: str) -> str:
     provider = _PROVIDERS.get(class_name.rpartition(".")[2])
     if provider is None:
         raise Invalid(
-            f"setting {settings.full_name('aws.credentials.provider')} names what is not known",
+            f"setting {settings.full_name('aws.credentials.provider')} names an unknown class",
             expected=f"some of {', '.join(sorted(_PROVIDERS))}",
             found=class_name,
             fix="Give the storage its credentials by options, a profile, or the environment",
@@ -262,7 +262,7 @@ def _add_encryption(settings: _Settings, options: dict[str, Any]) -> None:
             continue
         if name not in _ENCRYPTIONS:
             raise Invalid(
-                f"setting {settings.full_name(algorithm)} asks for what is not supported",
+                f"setting {settings.full_name(algorithm)} asks for something that is not supported",
                 expected=f"one of {', '.join(_ENCRYPTIONS)}",
                 found=name,
             )
@@ -287,7 +287,7 @@ def _connections(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    """As near to it as parts can be: Hadoop's may be larger, since it keeps them on disks."""
+    """The nearest size that parts can have: Hadoop's may be larger, since it keeps them on disk."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError(text)
@@ -298,7 +298,7 @@ def _size(text: str) -> int:
 def _seconds(text: str) -> float:
     match = _TIME.fullmatch(text)
     if match is None or not int(match[1]):
-        raise ValueError(text)  # to Hadoop none is for ever, but here each request must end
+        raise ValueError(text)  # to Hadoop 0 means no limit, but here each request must end
     return int(match[1]) * _SECONDS[match[2].lower()]
 
 

@@ -1,4 +1,4 @@
-"""The objects below one place in S3; `CheckpointStorage` says what each verb owes."""
+"""The objects below one place in S3; `ObjectStorage` says what each verb owes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UPLOAD = "?uploadId="
 
 
 class S3Objects:
-    """The verbs of `CheckpointStorage`, by requests to a store."""
+    """The verbs of a storage, by requests to a store."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class S3Objects:
             try:
                 there = self._requests.get(key, 0, None)
             except NotFound:
-                continue  # somebody has just deleted it: there is room for ours
-            # It bears our mark if we created it by an attempt whose answer was lost.
+                continue  # it was just deleted: try again
+            # It bears our mark if an earlier attempt created it and the answer was lost.
             return None if there.mark == mark else there.data
         raise self._refusal(name)
 
@@ -144,7 +144,7 @@ class S3Objects:
         """The error for an object that cannot be created where none is found."""
         if next(self.list(f"{name}/"), None) is not None:
             return Invalid(
-                "this store keeps no object where the names of others have a folder",
+                "this store keeps no object under a name that is a folder of others",
                 where=self._requests.where(self._place.prefix + name),
                 fix="Use another name",
             )
@@ -156,7 +156,7 @@ class S3Objects:
         )
 
     def _create(self, key: str, data: bytes, mark: str) -> bool:
-        """Whether the object was created; without a store that decides, look before."""
+        """Whether the object was created; an unsafe store is asked before whether it exists."""
         if not self._is_unsafe:
             return self._requests.put(key, data, mark, if_absent=True)
         with suppress(NotFound):
@@ -166,5 +166,5 @@ class S3Objects:
 
 
 def _begins_a_name(prefix: str) -> bool:
-    """Whether an object can have a name that begins so."""
+    """Whether a legal name can begin with this prefix."""
     return is_legal(prefix) or is_legal(f"{prefix}x")

@@ -1,4 +1,4 @@
-"""What an S3 storage is set up with: checked when it is given, and light enough to travel."""
+"""Options of an S3 storage: checked when they are given, and light enough to be sent with it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PROVIDERS: Mapping[str, frozenset[str]] = MappingProxyType(
         "instance": frozenset({"container-role", "iam-role"}),
     }
 )
-"""Who may find credentials, by the names that botocore has for its providers."""
+"""The choices of `provider`, with botocore's names for them."""
 
 _PUT_ARGUMENTS = frozenset(
     {
@@ -56,21 +56,21 @@ _PUT_ARGUMENTS = frozenset(
         *("StorageClass", "Tagging"),
     }
 )
-"""What may be said of an object that is written, by one request or in parts."""
+"""Arguments that fit an object written by one request or in parts."""
 _EVERY_CALL = ("ExpectedBucketOwner", "RequestPayer")
 _UNREADABLE_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
 
 
 @dataclass(frozen=True, slots=True)
 class S3Place:
-    """A bucket, and what the names of all objects in it begin with: nothing, or a path and `/`."""
+    """A bucket, and the prefix of all objects in it: empty, or a path and `/`."""
 
     bucket: str
     prefix: str
 
 
 def url_to_show(url: str) -> str:
-    """The URL without what stands before an `@`, where old tools had keys."""
+    """The URL without the part before an `@`, where old tools had keys."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else url
 
@@ -79,7 +79,7 @@ def s3_place(url: str) -> S3Place:
     """The place that a URL names; `s3://` and `s3a://` name the same one. Nothing is decoded.
 
     Raises:
-        Invalid: it names none.
+        Invalid: the URL does not name a place.
     """
     shown = url_to_show(url)
     match = _URL.fullmatch(url)
@@ -116,7 +116,7 @@ def s3_place(url: str) -> S3Place:
 
 
 class S3Arguments(TypedDict, total=False):
-    """The options as they are given, by name; `S3Options` says what each means."""
+    """The options by name, as callers give them; `S3Options` says what each means."""
 
     endpoint: str | None
     region: str | None
@@ -147,32 +147,32 @@ class S3Options:
     """Settings of the client. Storages with equal ones share it, in each process.
 
     Attributes:
-        endpoint: where the store is: `http://host:port`. None: AWS, or what the environment or a
-            profile names.
-        region: None: what the environment or a profile names.
+        endpoint: the URL of the store, `http://host:port`. None: AWS, or the one of the environment
+            or a profile.
+        region: None: the one of the environment or a profile.
         key: the access key's id. It travels with the storage wherever that is sent, as do `secret`
             and `session_token`; what a provider finds does not.
         secret: the secret access key.
         session_token: of temporary credentials.
-        profile: whose credentials and settings to take from the files of AWS's tools.
-        provider: who finds credentials, where they are used: `chain` (all, as AWS's tools do), or
-            some of `environment`, `profile`, `web-identity`, `container`, `instance` in the order
-            in which to ask them, with commas between.
+        profile: the profile in the files of AWS's tools with credentials and settings.
+        provider: where credentials are looked for, on the machine that uses them: `chain` (all, as
+            AWS's tools do), or some of `environment`, `profile`, `web-identity`, `container`,
+            `instance` in the order in which to ask them, separated by commas.
         anon: sign nothing; for public places.
         path_style: `endpoint/bucket/…` rather than `bucket.endpoint/…`. None: unless it is AWS.
         ssl: whether an endpoint without `http://` or `https://` encrypts; None: it does.
-        verify: check certificates; or a file of those to trust, on each machine.
-        part_size_bytes: how much is written, and read, by one request; what is smaller takes one.
+        verify: whether to check certificates; or a file of trusted ones, on each machine.
+        part_size_bytes: the size of one request that writes or reads; smaller objects take one.
         max_concurrency: how many parts of one object are under way at once. A writer holds one
             more than that in memory.
         max_connections: how many requests a process makes at once.
         connect_timeout_s: for a connection to be made, or for a part to be sent; at least the time
             that a part takes at 256 KiB/s.
-        read_timeout_s: for the store to say anything.
-        max_attempts: how often a request is made that fails in a way that may pass.
-        retry_timeout_s: no attempt begins later than this after the first one.
-        sign_payload: hash each body that is sent. None: only where nothing is encrypted.
-        put_arguments: others of S3's PutObject, such as `ACL`, `StorageClass`, `Tagging`, and
+        read_timeout_s: for the first byte of an answer. max_attempts: how often a request is made
+        that fails in a way that may pass by itself. retry_timeout_s: no attempt begins later than
+        this after the first one. sign_payload: hash each body that is sent. None: only where
+        nothing is encrypted. put_arguments: other arguments of S3's PutObject, such as `ACL`,
+        `StorageClass`, `Tagging`, and
             those of encryption, which are given as `server_side_encryption` (`AES256`, `aws:kms`
             or `aws:kms:dsse`) and `kms_key_id`.
     """
@@ -200,10 +200,10 @@ class S3Options:
 
     @classmethod
     def of(cls, arguments: S3Arguments, *, others: Collection[str] = ()) -> S3Options:
-        """The options that were given by name; `others` exist too, and are named in errors.
+        """The options given by name; `others` are known too, and are listed in errors.
 
         Raises:
-            Invalid: one is not known, or cannot be what it is.
+            Invalid: an option is not known, or out of range.
         """
         given: dict[str, Any] = {**arguments}
         unknown = sorted(set(given) - set(S3Arguments.__annotations__))
@@ -237,19 +237,19 @@ class S3Options:
 
     @property
     def endpoint_url(self) -> str | None:
-        """The endpoint with its scheme; None for AWS, or what the environment names."""
+        """The endpoint with its scheme; None for AWS, or the one of the environment."""
         if self.endpoint is None or "://" in self.endpoint:
             return self.endpoint
         return f"{'http' if self.ssl is False else 'https'}://{self.endpoint}"
 
     @property
     def every_call(self) -> dict[str, Any]:
-        """What goes with each request, not only with those that write."""
+        """Arguments of every request, not only of those that write."""
         return {name: value for name, value in self.put_arguments if name in _EVERY_CALL}
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """The names of those who may find credentials, in order."""
+        """The names of the providers of credentials, in order."""
         return tuple(name.strip() for name in self.provider.split(","))
 
     def _check_types(self) -> None:
@@ -274,7 +274,7 @@ class S3Options:
         expected = "http://host:port, https://host, or host:port"
         _check(_ENDPOINT.fullmatch(self.endpoint), "endpoint", expected, shown)
         try:
-            urlsplit(self.endpoint_url or "").port  # noqa: B018 (it is parsed when it is asked for)
+            urlsplit(self.endpoint_url or "").port  # noqa: B018 (the property parses the port)
         except ValueError:
             _check(False, "endpoint", expected, shown)
         scheme = "https" if self.ssl else "http"
@@ -337,7 +337,7 @@ def _check(fact: object, name: str, expected: str, found: object) -> None:
 
 
 def _put_arguments(given: dict[str, Any]) -> tuple[tuple[str, str | bool], ...]:
-    """Those of S3's PutObject, with those that have options of their own; takes these out."""
+    """All arguments of PutObject; removes the options that stand for some of them."""
     arguments = given.pop("put_arguments", None) or {}
     _check(isinstance(arguments, Mapping), "put_arguments", "names with values", arguments)
     made = dict(arguments)

@@ -1,7 +1,7 @@
-"""Trying, before anything rests on it, that a place in S3 keeps what a storage promises.
+"""A trial, before any commit, that a place in S3 keeps what a storage guarantees.
 
-Not every store that speaks S3 honours a condition. One that ignores it would let two drivers
-believe that each of them has committed, so it is found out here, and refused.
+Not every store that speaks S3 honours a condition. On one that ignores it two drivers could both
+believe that they have committed, so it is detected here, and refused.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def prove(requests: S3Requests, place: S3Place, entropy: Entropy, *, is_unsafe: 
                 _prove_condition(requests, probe, token)
             abandoned = _prove_listing(requests, place, probe)
         except HoldfastError as error:
-            # Where nobody answers, a delete would be tried for as long again, and in vain: if there
-            # is a probe after all, somebody removes it in an hour.
+            # If the store does not answer, a delete would be retried for as long again, in vain. A
+            # probe that exists after all is removed by a later trial, in an hour.
             if is_answered or not isinstance(error, Unavailable):
                 requests.delete([probe])
             raise
@@ -54,16 +54,16 @@ def prove(requests: S3Requests, place: S3Place, entropy: Entropy, *, is_unsafe: 
 
 
 def _prove_condition(requests: S3Requests, probe: str, token: str) -> None:
-    """That the probe, which was just created, is not replaced by another create."""
+    """Check that another create does not replace the probe, which was just created."""
     was_refused = not requests.put(probe, b"another", "", if_absent=True)
     try:
         found = requests.get(probe, 0, None)
     except NotFound:
         raise Unavailable(
-            "what was written is not there",
+            "an object cannot be read although it was written",
             where=requests.where(probe),
             expected="an object that can be read as soon as it was written",
-            fix="Without that no checkpoint is sure: use another store",
+            fix="Checkpoints need that: use another store",
         ) from None
     if not was_refused or found.data != token.encode():
         raise Invalid(
@@ -77,15 +77,15 @@ def _prove_condition(requests: S3Requests, probe: str, token: str) -> None:
 
 
 def _prove_listing(requests: S3Requests, place: S3Place, probe: str) -> list[str]:
-    """That the listing shows the probe, and there is one of uploads; answers abandoned probes."""
+    """Check that listings show the probe, and that uploads can be listed; answers old probes."""
     found = [*requests.list(f"{place.prefix}{_PROBE}")]
     if probe not in [line.key for line in found]:
         raise Unavailable(
-            "a listing does not show what was written before it",
+            "a listing does not show an object that was written before it",
             where=requests.where(""),
             expected="a store that is consistent, as S3 is",
-            fix="Without that no checkpoint is found again: use another store",
+            fix="Checkpoints are found by listings: use another store",
         )
-    next(requests.uploads(f"{place.prefix}{_PROBE}"), None)  # else nobody could clean them up
+    next(requests.uploads(f"{place.prefix}{_PROBE}"), None)  # cleaning needs this listing
     others = [line.key for line in found if line.age_s > _ABANDONED_S and line.key != probe]
     return others[: DELETED_AT_ONCE - 1]

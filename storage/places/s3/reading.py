@@ -1,4 +1,4 @@
-"""Reading a range of an object in S3: a long one in pieces side by side, all of one version."""
+"""Reading a range of an object in S3: a long one in parallel pieces, all of one version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["read_object"]
 
 _TRIES = 10
 _TRUSTED_BYTES = 1 << 30
-"""A length that is asked for is taken for that of the object up to here."""
+"""Up to here a requested length is taken for the object's; beyond, its size is asked first."""
 
 
 def read_object(
@@ -24,11 +24,11 @@ def read_object(
     piece_bytes: int,
     at_once: int,
 ) -> Piece:
-    """The bytes from `offset` to `end` (None: the object's end), with what it says of itself.
+    """The bytes from `offset` to `end` (None: the object's end), with size, version and mark.
 
     Raises:
         NotFound: there is no such object.
-        Unavailable: it does not answer, or is replaced again and again.
+        Unavailable: the store does not answer, or the object is replaced again and again.
     """
     if end is not None and end - offset <= piece_bytes + piece_bytes // 2:
         return requests.get(key, offset, end)
@@ -49,17 +49,17 @@ def read_object(
     raise Unavailable(
         "cannot read a whole object",
         where=requests.where(key),
-        expected="one version of it from the first to the last piece",
-        found=f"another one, {_TRIES} times",
+        expected="one version from the first to the last piece",
+        found=f"a new version, {_TRIES} times",
     )
 
 
 def _read_spans(
     requests: S3Requests, key: str, spans: list[tuple[int, int]], at_once: int
 ) -> Piece | None:
-    """Adjoining spans as one piece; None when the object has changed on the way."""
+    """Adjacent spans as one piece; None when the object has changed meanwhile."""
     offset, stop = spans[0][0], spans[-1][1]
-    # Its bytes are handed out as they are at the end. To join pieces would take as long again.
+    # One buffer that all pieces are read into: joining pieces would take as long again.
     whole = BytesIO(bytes(stop - offset))
     with (
         whole.getbuffer() as room,

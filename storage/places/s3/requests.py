@@ -1,7 +1,7 @@
-"""The requests to one place in S3: each is made again where that helps, and answers plain facts.
+"""The requests to one place in S3: each is repeated where that helps, and answers plain facts.
 
-Errors are those of the house. A request that was made again may find what an earlier one has done
-whose answer was lost; a mark in the object's own metadata tells it from what others have done.
+Errors are those of Holdfast. A repeated request may find the effect of an earlier one whose answer
+was lost; a mark in the object's own metadata tells it from the effects of other writers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Answer = TypeVar("_Answer")
 
 DELETED_AT_ONCE = 1000
 _CHUNK_BYTES = 256 * 1024
-"""Little enough to be copied from the processor's cache."""
+"""Small enough that the copy comes from the processor's cache."""
 _MARK = "holdfast-mark"
 _GONE = frozenset({"NoSuchUpload", "NoSuchKey"})
 _CONFLICTS = frozenset({"PreconditionFailed", "412"})
@@ -39,13 +39,13 @@ class Piece:
 
     data: bytes
     total_bytes: int | None
-    """How large the object is; None where the range lies past its end."""
+    """The size of the object; None where the range lies past its end."""
     version: str
     """Equal for two pieces of the same object, and not for one that has replaced it."""
     mark: str
-    """What the request that made the object said of itself."""
+    """The mark of the request that made the object."""
     size_bytes: int = 0
-    """How many bytes there are, also where they were put elsewhere."""
+    """The number of bytes read, also if they were put into a given buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class S3Requests:
         return f"{self._url}/{name}" if name else self._url
 
     def put(self, key: str, body: bytes | bytearray, mark: str, *, if_absent: bool = False) -> bool:
-        """Write a whole object with one request; with `if_absent` answer whether that was done."""
+        """Write a whole object with one request; with `if_absent` tell whether it was written."""
         condition = {"IfNoneMatch": "*"} if if_absent else {}
 
         def call(client: Any) -> bool:
@@ -123,7 +123,7 @@ class S3Requests:
     def get(
         self, key: str, begin: int, end: int | None, *, into: memoryview | None = None
     ) -> Piece:
-        """A range of an object, put `into` a place if that is given; past its end no bytes.
+        """A range of an object, written `into` a buffer if given; past its end no bytes.
 
         Raises:
             NotFound: there is no such object.
@@ -145,9 +145,9 @@ class S3Requests:
             where = {"ContinuationToken": self._next(page, "NextContinuationToken", prefix)}
 
     def delete(self, keys: Sequence[str]) -> HoldfastError | None:
-        """Delete up to a thousand objects; what is absent counts as deleted.
+        """Delete up to a thousand objects; absent ones count as deleted.
 
-        Goes on past those that fail; answers the error of the first of them.
+        Goes on past failures; answers the first error.
         """
         left = list(keys)
 
@@ -190,7 +190,7 @@ class S3Requests:
     def put_part(
         self, upload: Upload, number: int, body: bytearray, wanted: Callable[[], bool] = _always
     ) -> Part:
-        """Upload one part; gives up early when nobody waits for it."""
+        """Upload one part; gives up early when it is no longer `wanted`."""
         answer = self._call(
             "write",
             upload.key,
@@ -206,7 +206,7 @@ class S3Requests:
         return Part(number, answer["ETag"])
 
     def complete(self, upload: Upload, parts: Sequence[Part], mark: str) -> None:
-        """Make the object of its parts; whole, and replacing one that is there."""
+        """Make the object of its parts, whole, replacing one of the same name."""
         lines = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
 
         def call(client: Any) -> None:
@@ -219,12 +219,12 @@ class S3Requests:
                 )
             except ClientError as error:
                 if code_of(error) != "NoSuchUpload" or not self._has_mark(client, upload.key, mark):
-                    raise  # else an earlier try was completed, and its answer lost
+                    raise  # otherwise an earlier try succeeded, and its answer was lost
 
         self._call("finish writing", upload.key, call)
 
     def abort(self, upload: Upload) -> None:
-        """Drop an upload and its parts; one that is not there any more is fine."""
+        """Drop an upload and its parts; an absent one is fine."""
 
         def call(client: Any) -> None:
             try:
@@ -305,7 +305,7 @@ class S3Requests:
             size = _put_into(into, iter(partial(answer["Body"].read, _CHUNK_BYTES), b""))
         else:
             data = answer["Body"].read()
-            if total is None:  # it was not asked for a range, or knows of none
+            if total is None:  # no range was requested, or the store ignores ranges
                 total = len(data)
                 data = data[begin:end]
             size = len(data)
@@ -315,7 +315,7 @@ class S3Requests:
         return Piece(data, total, answer.get("ETag", ""), mark, size)
 
     def _has_mark(self, client: Any, key: str, mark: str) -> bool:
-        """Asked with the client of a request that is under way: each of ours waits for its turn."""
+        """Uses the client of the request under way: another request would wait for the gate."""
         try:
             return self._piece(client, key, 0, 1).mark == mark
         except ClientError as error:
@@ -350,7 +350,7 @@ class S3Requests:
                 try:
                     return call(now.client)
                 except NoCredentialsError as error:
-                    drop(self._options, now)  # it has looked for them once and for all
+                    drop(self._options, now)  # this client would never look for them again
                     raise not_found(self._options, error) from None
 
         def gave_up(error: Exception, tried: Tried) -> Exception:
@@ -371,16 +371,16 @@ class S3Requests:
 
 
 def _total_bytes(answer: Any) -> int | None:
-    """How large the object is of which the answer has a range; None when it has all of it."""
+    """The size of the object if the answer holds a range; None if it holds all of it."""
     range_of = answer.get("ContentRange")
     return int(range_of.rpartition("/")[2]) if range_of else None
 
 
 def _put_into(room: memoryview, chunks: Iterator[bytes]) -> int:
-    """How many bytes there were.
+    """Copy the chunks; the number of bytes.
 
     Raises:
-        IncompleteReadError: there are more than were asked for, so it is not what was asked for.
+        IncompleteReadError: there are more bytes than requested, so it is another range.
     """
     size = 0
     for chunk in chunks:
@@ -400,7 +400,7 @@ def _made_with(operation: str, arguments: dict[str, Any]) -> Callable[[Any], dic
 
 
 def _date(page: Any) -> datetime | None:
-    """The store's time, as it says in the head of its answer."""
+    """The store's time, from the headers of its answer."""
     head = page.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     try:
         return parsedate_to_datetime(head.get("date", ""))
@@ -409,7 +409,7 @@ def _date(page: Any) -> datetime | None:
 
 
 def _as_error(lines: Sequence[dict[str, Any]]) -> ClientError:
-    """The worst of what kept keys from being deleted: one that says no, before those in trouble."""
+    """The worst error of a deletion: a refusal before one that may pass."""
     errors = [
         ClientError(
             {"Error": {"Code": line.get("Code", ""), "Message": line.get("Message", "")}},

@@ -1,7 +1,8 @@
 """Secrets of S3: kept where no repr, error or log shows them.
 
-What was given as text travels with the pickled storage, because nobody else has it. What a
-provider finds (environment, profile, instance, …) never travels: only the provider's name does.
+A secret given as text travels with the pickled storage, because no other machine has it. Secrets
+that a provider finds (environment, profile, instance, …) never travel: only the provider's name
+does.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NAMES = (
     r"|CanonicalRequest|CanonicalRequestBytes|SignatureProvided"
 )
 _PATTERNS = (
-    # XML and JSON that servers answer: to a wrong signature, or when a provider asks for keys.
+    # XML and JSON in answers: to a wrong signature, or to a provider that asks for keys.
     (re.compile(rf"<({_NAMES})>[^<]*"), rf"<\1>{_MASK}"),
     (re.compile(rf"""(["'](?:{_NAMES}|Token)["']\s*:\s*["'])[^"']*"""), rf"\1{_MASK}"),
     # Headers of a request, as botocore shows them and as they are signed.
@@ -54,7 +55,7 @@ _known_lock = Lock()
 
 
 class Secret:
-    """Text that is shown to nobody, and travels in pickles as it is."""
+    """Text that is never shown, and travels in pickles unchanged."""
 
     __slots__ = ("_text",)
 
@@ -62,7 +63,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text; for the client below, and nobody else."""
+        """The text, for the client of the library only."""
         return self._text
 
     def __repr__(self) -> str:
@@ -79,7 +80,7 @@ class Secret:
 
 
 def scrubbed(text: str) -> str:
-    """The text without what is known to be secret, or looks like it."""
+    """The text with known secrets, and texts that look like secrets, masked."""
     with _known_lock:
         known = sorted(_known, key=len, reverse=True)
     for secret in known:
@@ -90,7 +91,7 @@ def scrubbed(text: str) -> str:
 
 
 class _Scrubbing(logging.Filter):
-    """Masks secrets in what a library logs, and leaves out what is long."""
+    """Masks secrets in the log lines of a library, and cuts long ones."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
@@ -104,10 +105,10 @@ _scrubbing = _Scrubbing()
 
 
 def keep_out_of_logs(secrets: Iterable[Secret | None]) -> None:
-    """From now on mask these, and what looks like a secret, in what the libraries below log.
+    """From now on mask these, and texts that look like secrets, in log lines of libraries.
 
-    One of less than eight characters is masked only where it looks like a secret: it is none, and
-    to mask it anywhere would make all texts unreadable.
+    A secret of less than eight characters is masked only where it looks like one: masking it
+    everywhere would make all texts unreadable.
     """
     texts = {secret.reveal() for secret in secrets if secret is not None}
     with _known_lock:
@@ -117,13 +118,13 @@ def keep_out_of_logs(secrets: Iterable[Secret | None]) -> None:
 
 
 def warn_of_secrets(url: str) -> None:
-    """Say, once in a process for each place, that keys given as text travel with it."""
+    """Warn, once in a process for each place, that keys given as text travel with it."""
     with _known_lock:
         is_new = url not in _warned
         _warned.add(url)
     if is_new:
         _logger.warning(
-            "%s has its credentials as text: they are in what Spark sends to its executors. "
-            "A provider (the environment, a profile, an instance's role) needs none of that",
+            "%s has its credentials as text: Spark sends them to its executors. "
+            "A provider (the environment, a profile, an instance's role) avoids that",
             url,
         )

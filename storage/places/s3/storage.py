@@ -1,7 +1,7 @@
-"""Checkpoints in a bucket of S3, or of any store that speaks its language and keeps its promises.
+"""Checkpoints in a bucket of S3, or of any store that speaks its protocol and keeps its guarantees.
 
 An object appears whole by the nature of the store. `create` is a conditional put, decided by the
-store; that a store honours the condition is tried before the first one, and never assumed.
+store. Whether a store honours the condition is tried before the first create, and never assumed.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class S3CheckpointStorage(DelegatingStorage):
         entropy: Entropy | None = None,
         **options: Unpack[S3Arguments],
     ) -> None:
-        """Name a place, `s3://bucket/path`; nothing is asked of it before it is used.
+        """Name a place, `s3://bucket/path`; no request is made before it is used.
 
         `options` are those that `S3Options` describes. `allow_unsafe_commit` admits a store that
         does not honour conditional requests, on which two drivers of one job could both believe
         that they committed.
 
         Raises:
-            Invalid: the URL names no place, or an option is not known or cannot be what it is.
+            Invalid: the URL is not that of a place, or an option is not known or out of range.
         """
         if find_spec("botocore") is None:
             raise Invalid(
@@ -93,7 +93,7 @@ class S3CheckpointStorage(DelegatingStorage):
         except Invalid:
             return None
         if place.bucket != self._place.bucket:
-            return None  # others may have another endpoint, or other keys
+            return None  # another bucket may need another endpoint, or other keys
         other = copy.copy(self)
         other._url, other._place = url.rstrip("/"), place
         return other
@@ -104,7 +104,7 @@ class S3CheckpointStorage(DelegatingStorage):
 
     @property
     def _verbs(self) -> Verbs:
-        """Who carries them out. The library below is loaded only here: few jobs need it."""
+        """The verbs by requests to S3. The library below is loaded only here: few jobs need it."""
         from holdfast.storage.places.s3.objects import S3Objects  # noqa: PLC0415
         from holdfast.storage.places.s3.requests import S3Requests  # noqa: PLC0415
 

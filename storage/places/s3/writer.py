@@ -20,7 +20,7 @@ _PARTS_OF_A_SIZE = 1000
 
 
 def part_size_bytes(number: int, base_bytes: int) -> int:
-    """How large a part is, counted from 1: of a very large object the later ones are larger.
+    """The size of a part, counted from 1: later parts of a very large object are larger.
 
     A store takes ten thousand. So with 8 MiB an object may have 430 GiB.
     """
@@ -30,8 +30,8 @@ def part_size_bytes(number: int, base_bytes: int) -> int:
 class S3Writer(ObjectWriter):
     """Collects a part, and uploads parts in the background.
 
-    It holds at most `at_once` parts of the smallest size and the one that is being collected, or
-    two parts, once they have grown.
+    It holds at most `at_once` parts of the smallest size and the one being collected, or two parts
+    once they have grown.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class S3Writer(ObjectWriter):
         while view:
             room = part_size_bytes(self._number, self._base_bytes) - len(self._buffer)
             if not room:
-                # Not before more comes: what fits into one part needs no more than one request.
+                # Only when more data comes: an object that fits into one part needs one request.
                 self._send()
                 continue
             self._buffer += view[:room]
@@ -84,10 +84,10 @@ class S3Writer(ObjectWriter):
             try:
                 self._requests.abort(upload)
             except HoldfastError:
-                return  # `unfinished` finds it
+                return  # `unfinished` will find it
 
     def _send(self) -> None:
-        """Hand the collected part over; wait while too many are under way."""
+        """Start the upload of the collected part; wait while too many are under way."""
         if self._number > _MOST_PARTS:
             raise TooLarge(
                 "an object has too many parts",
@@ -109,7 +109,7 @@ class S3Writer(ObjectWriter):
         return self._requests.put_part(upload, number, body, lambda: self._is_wanted)
 
     def _collect(self) -> None:
-        """Wait for the oldest part; when it has failed the others need not go on."""
+        """Wait for the oldest part; if it has failed, the others stop."""
         try:
             self._parts.append(self._running.popleft().result())
         except HoldfastError:
@@ -117,7 +117,7 @@ class S3Writer(ObjectWriter):
             raise
 
     def _end(self) -> None:
-        """Wait for what is under way, and drop all else."""
+        """Wait for uploads under way, and drop the rest."""
         self._is_over = True
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)

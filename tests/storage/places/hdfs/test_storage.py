@@ -177,7 +177,7 @@ def test_a_lost_answer_does_not_hide_what_others_have_done(
     with pytest.raises(Unavailable, match="deleted the file under its hidden name"):
         writer.commit()
     assert storage.read("object") == b"old"
-    with pytest.raises(Unavailable, match="others delete it at this moment"):
+    with pytest.raises(Unavailable, match="other clients delete it at this moment"):
         storage.create("new", b"new")
     assert storage.create("object", b"new") == b"old"
     assert files_below(client, storage.url) == ["object"]
@@ -272,7 +272,7 @@ def test_an_hdfs_that_moves_onto_what_is_there_is_refused(
     client = cut(storage)
     storage._objects.client._client = Careless(client._client, [])  # type: ignore[assignment]
     for _ in range(2):
-        with pytest.raises(Invalid, match=r"prepare .* found that it went through"):
+        with pytest.raises(Invalid, match=r"prepare .* found it succeeded"):
             storage.prepare()
     assert files_below(raw(hdfs_server), storage.url) == []
 

@@ -226,7 +226,7 @@ class TestCreating:
     ) -> None:
         proven(store)
         store.tell(*[REFUSED, ABSENT] * 20, listing("root/a/b"))
-        with pytest.raises(Invalid, match="names of others have a folder"):
+        with pytest.raises(Invalid, match="a name that is a folder of others"):
             storage.create("a", b"mine")
 
     def test_it_is_proven_once_for_a_process_and_place(
@@ -299,7 +299,7 @@ class TestProving:
         [
             ([error("AccessDenied", 403)], "cannot create.*expected permission"),
             ([OK, REFUSED, error("AccessDenied", 403)], "cannot read.*expected permission"),
-            ([OK, REFUSED, ABSENT], "what was written is not there"),
+            ([OK, REFUSED, ABSENT], "an object cannot be read although it was written"),
             (
                 [OK, REFUSED, as_written, error("AccessDenied", 403)],
                 "cannot list .*expected permission",
@@ -330,7 +330,7 @@ class TestProving:
         self, store: Answerer, storage: S3CheckpointStorage
     ) -> None:
         store.tell(OK, REFUSED, lambda _: found(store.asked[0].body), listing(), Answer(204))
-        with pytest.raises(Unavailable, match="a listing does not show what was written"):
+        with pytest.raises(Unavailable, match="a listing does not show an object that was written"):
             storage.prepare()
 
     @pytest.mark.parametrize("is_unsafe", [False, True])

@@ -244,11 +244,11 @@ def test_what_is_set_for_the_bucket_counts_more() -> None:
         ({"fs.s3a.connection.ssl.enabled": "false"}, "is off for AWS"),
         (
             {"fs.s3a.encryption.algorithm": "SSE-C", "fs.s3a.encryption.key": "topsecret"},
-            "asks for what is not supported.*SSE-C",
+            "asks for something that is not supported.*SSE-C",
         ),
         (
             provider("org.example.OurOwnProvider"),
-            r"names what is not known.*found org\.example\.OurOwnProvider",
+            r"names an unknown class.*found org\.example\.OurOwnProvider",
         ),
         (
             provider(f"{HADOOP}.auth.AssumedRoleCredentialProvider"),
