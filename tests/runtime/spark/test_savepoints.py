@@ -342,7 +342,7 @@ def test_a_job_goes_on_though_its_output_was_moved_away_if_that_is_said(place: P
     job = place.start(place.env(), restore=path, allow_missing_output=True)
     place.show(range(FILES // 2, FILES))
     await_half(job)
-    job.stop_with_savepoint()
+    job.stop_with_savepoint(drain=True)
     for file in (place.root / "away").iterdir():
         file.rename(place.root / "out" / file.name)
     check_complete(place.root, expected(place.orders))
