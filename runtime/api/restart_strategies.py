@@ -57,13 +57,13 @@ class RestartStrategy(ABC):
 
     max_same_failures: int | None = None
     """How often the same failure may come in a row before the job is given up, whatever else is
-    set: a function that raises at the same row, a slot that dies at the same batch. Trying again is
-    not likely to help, and a failure that may pass, such as of a network, does not count. None:
-    without limit."""
+    set: a function that raises at the same row, a slot that dies at the same batch, a source that
+    cannot start. Trying again is not likely to help. What may pass by itself, such as a network
+    that is down, ends the job only when it has also gone on for an hour. None: without limit."""
 
     @property
     def ran_well_ms(self) -> int:
-        """How long an attempt must have run for the death of a slot not to count as one more."""
+        """How long an attempt must have run for its failure not to count with those before."""
         return duration_ms(ExponentialDelayRestart.reset_backoff_threshold, name="ran_well")
 
     @abstractmethod

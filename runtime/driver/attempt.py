@@ -386,10 +386,10 @@ class Attempt:
             try:
                 source.start(feed)
             except HoldfastError as error:
-                self._fail(f"source {uid!r} failed: {error}", uid=uid)
+                self._source_has_failed(SourceFailed(uid, str(error), ""))
             except Exception as error:  # noqa: BLE001 - Spark raises many kinds
                 told = traceback.format_exc()
-                self._fail(f"source {uid!r} failed: {first_line_of(error)}", told, uid=uid)
+                self._source_has_failed(SourceFailed(uid, first_line_of(error), told))
 
     def _slot_has_finished(self, slot: int) -> None:
         is_news = slot not in self._finished

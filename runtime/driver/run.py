@@ -198,13 +198,15 @@ class JobRun:
         while True:
             self._running_since_s = math.inf
             outcome = self._try(server)
-            ran_s = self._parts.clock.monotonic_s() - self._running_since_s
+            now_s = self._parts.clock.monotonic_s()
             self._given = self._orders.end()
             failure, delay_ms = None, None
             if isinstance(outcome, Unsuccessful) and not self._cancel.is_set():
                 point = self._parts.keeper.point or self._parts.restore
                 reached = positions_of(None if point is None else point.metadata)
-                repeat = repeats.failed(outcome, reached, ran_s)
+                repeat = repeats.failed(
+                    outcome, reached, ran_s=now_s - self._running_since_s, now_s=now_s
+                )
                 failure = self._failed(outcome, repeat)
                 is_fatal = outcome.is_fatal or repeat.is_final
                 delay_ms = self._delay_ms(decider, failure, is_fatal=is_fatal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,10 @@ __all__ = ["Positions", "Repeat", "RepeatedFailures", "positions_of"]
 Positions = Mapping[str, Any]
 """The position of each source by uid, as the newest checkpoint has it."""
 _ENDED = "has_ended"
+_WAITED_OUT_S = 3600.0
+"""Backoffs are short: without it a storage that is down for a minute would end each job."""
+_ANOTHER_EACH_TIME = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
+"""Numbers, ports, processes, and ids of Spark's queries and runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +36,10 @@ class Repeat:
 class RepeatedFailures:
     """The failures of one run of a job. The same one counts while no checkpoint leads past it.
 
-    `limit` is how often a failure may come that another attempt is not likely to change: a
-    function that raises at the same row, a slot that dies at the same batch. None: without limit.
-    A slot that dies after `ran_well_s` of running has not died of where its sources are: these may
-    be idle for weeks.
+    `limit` is how often a failure may come before the job is given up; None: without limit. What
+    may pass by itself, such as an outage, must also have gone on for an hour. An attempt that ran
+    for `ran_well_s` begins the count anew, except for a function that raises at the same row: the
+    positions of sources say nothing of why a slot died or a network failed after weeks idle.
     """
 
     def __init__(self, limit: int | None, ran_well_s: float = math.inf) -> None:
@@ -43,18 +48,23 @@ class RepeatedFailures:
         self._last: Hashable = None
         self._positions: Positions = {}
         self._count = 0
+        self._first_s = 0.0
 
-    def failed(self, outcome: Unsuccessful, positions: Positions, ran_s: float = 0.0) -> Repeat:
+    def failed(
+        self, outcome: Unsuccessful, positions: Positions, *, ran_s: float = 0.0, now_s: float = 0.0
+    ) -> Repeat:
         """An attempt has failed. `positions` are those of the newest checkpoint that it left."""
         what = _what(outcome)
         is_same = what == self._last and _is_stuck(outcome.kind, positions, self._positions)
-        if outcome.kind is FailureKind.SLOT_KILLED and ran_s >= self._ran_well_s:
+        if outcome.kind is not FailureKind.USER_CODE and ran_s >= self._ran_well_s:
             is_same = False
-        self._count = self._count + 1 if is_same else 1
+        if not is_same:
+            self._count, self._first_s = 0, now_s
+        self._count += 1
         self._last, self._positions = what, positions
-        if outcome.kind is FailureKind.OTHER:
-            return Repeat(self._count)  # it may pass; the restart strategy decides
         is_final = self._limit is not None and self._count >= self._limit
+        if outcome.kind is FailureKind.OTHER and now_s - self._first_s < _WAITED_OUT_S:
+            is_final = False
         told = _told(outcome.kind, self._count) if self._count > 1 else ""
         if is_final:
             told += f". Given up after {self._count} (max-same-failures of the restart strategy)"
@@ -74,6 +84,8 @@ def _what(outcome: Unsuccessful) -> Hashable:
     if outcome.kind is FailureKind.SLOT_KILLED:
         return outcome.kind
     # Of the rows of a source's batch that fail, another one may come first each time.
+    if outcome.kind is FailureKind.OTHER:
+        return outcome.kind, outcome.uid, _ANOTHER_EACH_TIME.sub("", outcome.reason)
     return outcome.kind, outcome.uid, outcome.fault or outcome.reason
 
 

@@ -137,8 +137,12 @@ class _QuerySource(Source):
         )
         if self._source.is_bounded:
             writer = writer.trigger(availableNow=True)
-        with slow_polling(self._frame.sparkSession):
-            self._query = writer.start()
+        try:
+            with slow_polling(self._frame.sparkSession):
+                self._query = writer.start()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the attempt fails by it
+            self._tell_failure(feed, error)
+            return
         threading.Thread(target=self._watch, name=f"holdfast-{self.uid}", daemon=True).start()
 
     def position(self) -> QueryPosition:

@@ -28,6 +28,9 @@ _OF_FUNCTIONS = ("38", "39")
 _UNCLEAR = "22000"
 """Said of much, by other sources than Spark's also of servers that have not got the data yet."""
 _IN_TROUBLE = re.compile(r"Caused by: java\.(?:net|io)\.|Caused by: \S*TimeoutException")
+_OF_PLANS = re.compile(r"\b(AnalysisException|IllegalArgumentException): (?!java\.)")
+"""What cannot be read as it is written: a path or a table that is not there, a wrong option. Around
+an exception of Java's it is one of the world, such as a host that is not found."""
 _OF_PYTHON = ("api.python.PythonException", "[PYTHON_")
 _TRACEBACK = "Traceback (most recent call last):"
 _END_OF_TRACEBACK = re.compile(r"\n\tat |\n *SQLSTATE: |\n+JVM stacktrace:")
@@ -56,6 +59,9 @@ def trouble_in(error: BaseException) -> SourceTrouble:
         raised, fault = _in_python(_END_OF_TRACEBACK.split(text.partition(_TRACEBACK)[2])[0])
     else:
         raised, fault = _in_condition(text)
+        planned = _OF_PLANS.search(f"{type(error).__name__}: {text}")
+        if planned is not None and not fault and not _IN_TROUBLE.search(text):
+            fault = planned[1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("holdfast.")]
     if ours:  # an error of the house in a task comes as text of Spark's

@@ -47,8 +47,24 @@ def test_the_same_failure_at_the_same_position_is_final_at_last(outcome: Unsucce
     assert list(counts(None, *[(outcome, at(a=7))] * 20)) == list(range(1, 21))
 
 
-def test_what_may_pass_is_counted_and_never_final() -> None:
-    assert list(counts(3, *[(BROKEN, at(a=7))] * 9)) == list(range(1, 10))
+def test_what_may_pass_is_final_once_it_has_gone_on_for_long() -> None:
+    repeats = Repeats(3, ran_well_s=3600)
+    told = [repeats.failed(BROKEN, at(a=7), now_s=at_s) for at_s in (100, 101, 102, 3699, 3700)]
+    assert [repeat.count for repeat in told] == [1, 2, 3, 4, 5]
+    assert [repeat.is_final for repeat in told] == [False, False, False, False, True]
+    assert told[1].told == " (2 times in a row, and no checkpoint has got past it)"
+    assert not repeats.failed(BROKEN, at(a=8), now_s=9000).is_final, "the job has got on"
+    assert not repeats.failed(BROKEN, at(a=8), ran_s=3600, now_s=19000).told, "it ran well before"
+    few = Repeats(3)
+    assert not [few.failed(BROKEN, {}, now_s=at_s).is_final for at_s in (0, 9999)][-1]
+
+
+def test_what_may_pass_is_the_same_whatever_its_ports_and_ids_are() -> None:
+    repeats = Repeats(3)
+    for number, run in enumerate(("0f3a-11 at 10.0.0.1:99", "9c00-12 at 10.0.0.2:77"), start=1):
+        broken = Unsuccessful(f"query {run} is refused")
+        assert repeats.failed(broken, {}).count == number
+    assert repeats.failed(Unsuccessful("query 1 is late"), {}).count == 1
 
 
 def test_another_failure_begins_the_count_anew() -> None:
@@ -81,7 +97,7 @@ def test_a_fault_in_a_batch_is_the_same_whichever_row_comes_first() -> None:
     found = [source_failure_in(SourceFailed("a", f"no {n}", "", fault="KeyError")) for n in "123"]
     assert list(counts(3, *((each, at(a=7)) for each in found))) == [1, 2, "3!"]
     passes = [source_failure_in(SourceFailed("a", "no", ""))] * 5
-    assert list(counts(3, *((each, at(a=7)) for each in passes))) == [1, 2, 3, 4, 5]
+    assert list(counts(None, *((each, at(a=7)) for each in passes))) == [1, 2, 3, 4, 5]
 
 
 def test_slots_that_die_while_any_source_goes_on_die_of_something_else() -> None:
@@ -162,6 +178,17 @@ def test_slots_that_die_weeks_apart_while_sources_are_idle_do_not_end_the_job(
     for ran_ms, outcome in ((ran_well_ms - 1, KILLED), (ran_well_ms, RAISED)):
         stage = ended(Stage([dies_after(ran_ms, outcome)] * 20, restart=restart))
         assert len(stage.run.failures) == 8, "soon again, or at a row, which is the same one"
+
+
+@pytest.mark.usefixtures("played")
+def test_an_outage_without_end_ends_the_job_after_its_hour() -> None:
+    long = [dies_after(10 * 60_000, BROKEN)] * 20
+    stage = ended(Stage(long, restart=NOW))
+    assert stage.run.status is JobStatus.FAILED
+    assert len(stage.run.failures) == 8, "as often as it takes, and more than an hour"
+    quick = [dies_after(60_000, BROKEN)] * 30
+    stage = ended(Stage([*quick, succeeds], restart=NOW))
+    assert stage.run.status is JobStatus.FINISHED, "half an hour of it is waited out"
 
 
 @pytest.mark.usefixtures("played")

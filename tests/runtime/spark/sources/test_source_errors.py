@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
@@ -80,6 +81,38 @@ def test_the_object_of_a_call_is_not_what_is_told() -> None:
     assert trouble_in(Exception(f"{CALLED}SparkException: no\n\tat a(1)")) == SourceTrouble(
         "org.apache.spark.SparkException: no"
     )
+
+
+def test_what_cannot_be_planned_is_a_fault_unless_a_catalog_is_down() -> None:
+    missing = "[PATH_NOT_FOUND] Path does not exist: file:/in. SQLSTATE: 42K03"
+    trouble = trouble_in(AnalysisException(missing))
+    assert (trouble.summary, bool(trouble.fault)) == (missing, True)
+    option = (
+        "[STREAM_FAILED] no\nCaused by: java.lang.IllegalArgumentException: Invalid value 'few'"
+    )
+    assert trouble_in(Exception(option)).fault == "IllegalArgumentException"
+    host = "java.lang.IllegalArgumentException: java.net.UnknownHostException: namenode"
+    assert trouble_in(Exception(host)).fault == ""
+    down = "no metastore\nCaused by: java.net.ConnectException: refused"
+    assert trouble_in(AnalysisException(down)).fault == ""
+
+
+@pytest.mark.slow
+def test_a_source_that_cannot_start_ends_the_job(tmp_path: Path, spark: SparkSession) -> None:
+    env = StreamEnvironment(
+        spark,
+        parallelism=1,
+        storage=str(tmp_path / "state"),
+        checkpointing="10s",
+        restart=FixedDelayRestart(attempts=5, delay="0s", max_same_failures=2),
+    )
+    reader = spark.readStream.schema("a long").option("maxFilesPerTrigger", "few")
+    (tmp_path / "in").mkdir()
+    env.from_stream(reader.json(str(tmp_path / "in")), uid="in").sink_to(CollectSink(), uid="out")
+    job = env.execute_async("cannot-start")
+    with pytest.raises(JobFailed, match=r"source 'in' failed: .*few.*Given up after 2"):
+        job.result(timeout_s=200)
+    assert [failure.count for failure in job.failure_details] == [1, 2]
 
 
 def raises(frame: DataFrame) -> DataFrame:
