@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.runtime.spark.sessions.session_checks import (
     CORES_FOR_SOURCES,
     on_this_machine,
@@ -29,6 +31,10 @@ __all__ = ["choose_session"]
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit for the program that it runs: its JVM is there, with all settings."""
 _LOCAL_IP = "SPARK_LOCAL_IP"
+_JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
+"""Options of Java for the JVM that pyspark starts. What is in it later takes precedence."""
+_folders: list[WorkingDirectory] = []
+"""Temporary folders of the JVM of this process, which holds their locks to its end."""
 _ALL_CORES = "local[*]"
 """What Spark takes where no master is named; a user may have named it, too."""
 _NAMES_MASTER = re.compile(r"--master|spark\.master|--properties-file")
@@ -55,7 +61,7 @@ def choose_session(size: Callable[[Mapping[str, str]], int]) -> SparkSession:
     if is_sure:  # its processes may be where the machine's own name leads nowhere
         os.environ.setdefault(_LOCAL_IP, "127.0.0.1")
     # The settings are known to the JVM only, so it begins before the session does.
-    SparkContext._ensure_initialized()
+    _ensure_jvm()
     conf = SparkConf()
     _refuse_connect(conf.get("spark.remote", None))
     master = conf.get("spark.master", _ALL_CORES) or _ALL_CORES
@@ -69,6 +75,37 @@ def choose_session(size: Callable[[Mapping[str, str]], int]) -> SparkSession:
     if not conf.contains("spark.sql.shuffle.partitions"):
         builder = builder.config("spark.sql.shuffle.partitions", str(CORES_FOR_SOURCES))
     return _made(builder, conf)
+
+
+def _ensure_jvm() -> None:
+    """Start Spark's JVM, unless it runs, with its temporary files below a folder of ours.
+
+    A JVM that is killed leaves them all: `spark-*`, `blockmgr-*` and native libraries. The folder
+    is locked by this process, so the next start of anything of ours removes it if this one is dead;
+    if all goes well the JVM does so itself, when it ends. Not `spark.local.dir`: executors on other
+    machines would take it too, and what a user sets there counts still.
+    """
+    if SparkContext._gateway is not None or _GATEWAY in os.environ:
+        SparkContext._ensure_initialized()
+        return
+    folder = WorkingDirectory(kind="spark")
+    before = os.environ.get(_JVM_OPTIONS)
+    ours = shlex.quote(f"-Djava.io.tmpdir={folder.path}")
+    os.environ[_JVM_OPTIONS] = ours if before is None else f"{ours} {before}"
+    try:
+        SparkContext._ensure_initialized()
+        jvm: Any = SparkContext._jvm
+        hooks = jvm.org.apache.spark.util.ShutdownHookManager
+        hooks.registerShutdownDeleteDir(jvm.java.io.File(str(folder.path)))
+    except BaseException:
+        folder.close()
+        raise
+    finally:
+        if before is None:
+            del os.environ[_JVM_OPTIONS]
+        else:
+            os.environ[_JVM_OPTIONS] = before
+    _folders.append(folder)
 
 
 def _made(builder: SparkSession.Builder, conf: SparkConf) -> SparkSession:
