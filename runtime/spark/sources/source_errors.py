@@ -59,9 +59,7 @@ def trouble_in(error: BaseException) -> SourceTrouble:
         raised, fault = _in_python(_END_OF_TRACEBACK.split(text.partition(_TRACEBACK)[2])[0])
     else:
         raised, fault = _in_condition(text)
-        planned = _OF_PLANS.search(f"{type(error).__name__}: {text}")
-        if planned is not None and not fault and not _IN_TROUBLE.search(text):
-            fault = planned[1]
+        fault = fault or _in_plan(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("holdfast.")]
     if ours:  # an error of the house in a task comes as text of Spark's
@@ -69,6 +67,18 @@ def trouble_in(error: BaseException) -> SourceTrouble:
     if lines and lines[0].startswith(_CALLING):  # and in what object, another one each time
         lines = [lines[1].removeprefix(": ")] if len(lines) > 1 else lines
     return SourceTrouble(raised or (lines[0] if lines else repr(error)), fault)
+
+
+def _in_plan(error: BaseException) -> str:
+    """The class by which Spark refuses what cannot be read as it is written; empty if it is not."""
+    text = ""
+    cause: BaseException | None = error
+    while cause is not None:
+        text += f"{type(cause).__name__}: {cause}\n"
+        # A query tells the class of what has ended it only there.
+        cause = getattr(cause, "_cause", None)
+    planned = _OF_PLANS.search(text)
+    return "" if planned is None or _IN_TROUBLE.search(text) else planned[1]
 
 
 def _in_python(told: str) -> tuple[str, str]:
