@@ -24,7 +24,7 @@ from holdfast.runtime.driver.events import EventQueue, SlotsEnded, TaskSlotsFoun
 from holdfast.runtime.driver.failure.lost_slots import shortened
 from holdfast.runtime.slot_process import SlotFailed, SlotLaunch, host_slot
 from holdfast.runtime.spark.launching.job_network import slot_listening
-from holdfast.runtime.spark.launching.spark_log import QuietLog
+from holdfast.runtime.spark.launching.spark_log import QuietLog, mark_jobs, query_tag, source_tag
 from holdfast.runtime.spark.sessions.live_jobs import SlotHold
 from holdfast.runtime.spark.sessions.session_checks import with_crash_reports
 from holdfast.runtime.spark.sessions.task_slots import task_slots
@@ -79,7 +79,8 @@ class SparkDeployment:
         self._task = task
         self._hold = hold
         self._stopping = threading.Event()
-        self._log = QuietLog(spark)
+        label = task.launch.credentials.label
+        self._log = QuietLog(spark, (tag, source_tag(label), query_tag(label)))
         self._events = events
         self._tag = tag
         self._name = name
@@ -113,7 +114,7 @@ class SparkDeployment:
         try:
             if not self._has_room(context):
                 return
-            context.addJobTag(self._tag)
+            mark_jobs(context, self._tag)
             context.setJobDescription(f"Holdfast: slots of {self._name}")
             one_each = with_crash_reports(self._spark).range(0, slots, 1, slots)
             ended = one_each.mapInArrow(self._task, "called_off string", barrier=True).collect()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 
-from pyspark import InheritableThread
+from pyspark import InheritableThread, SparkContext
 
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
@@ -220,6 +220,13 @@ def _told(stop: BaseException, name: str, url: str) -> None:
 
 
 def _be_quiet_of(stop: BaseException) -> None:
+    """Have neither a traceback of it printed, nor what the end of the JVM does to Spark.
+
+    The JVM may have got the signal too, and be gone at any moment.
+    """
+    context: Any = SparkContext._active_spark_context
+    if context is not None:
+        context._accumulatorServer.handle_error = lambda *_: None
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,86 +1,100 @@
 """Spark's log while queries and tasks of ours stop, because they were told to.
 
 Spark writes stack traces of what it interrupts, and of tasks that find their slots gone, as if they
-were failures. What has really failed was told before, by the job.
+were failures. What has really failed was told before, by the job. Jobs of the user's own that fail
+meanwhile are logged as ever: a filter drops what is of our tasks or queries alone. A task is known
+by the mark in the context of its thread, what schedulers say of it by the number of its stage, and
+a query by the id of its run.
 """
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["QuietLog"]
+__all__ = ["QuietLog", "mark_jobs", "query_tag", "source_tag"]
 
-_NAMES = (
-    "org.apache.hadoop.fs",
-    "org.apache.hadoop.util.Shell",
-    "org.apache.spark.api.python",
-    "org.apache.spark.executor.Executor",
-    "org.apache.spark.rdd",
-    "org.apache.spark.scheduler",
-    "org.apache.spark.sql.execution.python",
-    "org.apache.spark.sql.execution.streaming",
-    "org.apache.spark.sql.streaming",
-    "org.apache.spark.util.Utils",
-)
-_lock = threading.Lock()
-_before: dict[str, Any] = {}
-_holders: set[int] = set()
+_MARK = "mdc.holdfast"
+"""A property of jobs that Spark puts into the logging context of the threads of their tasks."""
+_RUN = "RUN_ID"
+"""What Spark calls the id of a query's run there."""
+_NEWEST = 4
+"""Of sources with a tag, so many jobs may still have tasks; one alone, as a rule."""
+
+
+def source_tag(label: str) -> str:
+    """The tag of jobs that push a DataFrame of a fixed size, of a run with this label."""
+    return f"holdfast-source-{label}"
+
+
+def query_tag(label: str) -> str:
+    """The tag of jobs that push micro-batches, likewise."""
+    return f"holdfast-query-{label}"
+
+
+def mark_jobs(context: Any, tag: str) -> None:
+    """Have jobs that this thread begins from now on be known by a tag, and their tasks' log."""
+    context.addJobTag(tag)
+    context.setLocalProperty(_MARK, tag)
 
 
 class QuietLog:
-    """Keeps those loggers of the driver's JVM silent from `begin` to `end`; for one attempt."""
+    """Keeps out of the log of the driver's JVM what is of these, from `begin` to `end`."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm
+    def __init__(
+        self, spark: SparkSession, tags: Sequence[str] = (), query: StreamingQuery | None = None
+    ) -> None:
+        """Of jobs with these tags, which `mark_jobs` has given them, or of a query."""
+        self._context: Any = spark.sparkContext
+        self._tags = tags
+        self._run = "" if query is None else str(query.runId)
+        self._filter: Any = None
 
     def begin(self) -> None:
-        """From now on; others may do the same at the same time."""
-        with _lock:
-            # A call may fail in the middle. So what was before is known before anything is changed,
-            # and whoever has changed something is a holder, whose `end` puts it back.
-            if not _holders:
-                known = self._context().getConfiguration().getLoggers()
-                # What is kept already, an earlier end could not put back: it is not what it was.
-                own = {name: known.get(name) for name in _NAMES if name not in _before}
-                levels = {
-                    name: None if each is None else each.getLevel() for name, each in own.items()
-                }
-                _before.update(levels)
-            is_first = not _holders
-            _holders.add(id(self))
-            if is_first:
-                off = self._jvm.org.apache.logging.log4j.Level.OFF
-                for name in _NAMES:
-                    self._set(name, off)
+        """From now on. Stages that begin later are not known: nothing begins any more."""
+        known = [
+            rf"(?:in stage|barrier stage|ResultStage|ShuffleMapStage|TaskSet) {stage}(?:\.\d+)?\b"
+            for tag in self._tags
+            for stage in self._stages(tag)
+        ]
+        pairs = [(_MARK, tag) for tag in self._tags]
+        if self._run:
+            known.append(self._run)
+            pairs.append((_RUN, self._run))
+        core = self._context._jvm.org.apache.logging.log4j.core
+        drop, keep = core.Filter.Result.DENY, core.Filter.Result.NEUTRAL
+        kind = core.util.KeyValuePair
+        context_map = self._array(kind, [kind(key, value) for key, value in pairs])
+        filters = [core.filter.ThreadContextMapFilter.createFilter(context_map, "or", drop, keep)]
+        if known:
+            told = f"(?s).*(?:{'|'.join(known)}).*"
+            filters.append(core.filter.RegexFilter.createFilter(told, None, False, drop, keep))
+        # Known before it is there: a call may break off when it is done.
+        self._filter = core.filter.CompositeFilter.createFilters(self._array(core.Filter, filters))
+        self._configuration().addFilter(self._filter)
 
     def end(self) -> None:
-        """The levels are as before, once nobody else needs them quiet."""
-        with _lock:
-            if id(self) not in _holders:
-                return
-            _holders.remove(id(self))
-            if _holders:
-                return
-            try:
-                # One that cannot be put back is tried again at the next end.
-                for name in list(_before):
-                    self._put_back(name, _before[name])
-                    del _before[name]
-            finally:
-                self._context().updateLoggers()
+        """All is logged again. A second time is nothing, and so is without `begin`."""
+        if self._filter is not None:
+            self._configuration().removeFilter(self._filter)
+            self._filter = None
 
-    def _put_back(self, name: str, level: Any) -> None:
-        if level is None:
-            # With a level of its own it would pass the filter of Spark's shells.
-            self._context().getConfiguration().removeLogger(name)
-        else:
-            self._set(name, level)
+    def _stages(self, tag: str) -> list[int]:
+        # Python's tracker has no such method.
+        by_tag = self._context._jsc.sc().statusTracker().getJobIdsForTag(tag)
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in sorted(by_tag)[-_NEWEST:]]
+        return [stage for job in jobs if job is not None for stage in job.stageIds]
 
-    def _context(self) -> Any:
-        return self._jvm.org.apache.logging.log4j.LogManager.getContext(False)
+    def _configuration(self) -> Any:
+        log4j = self._context._jvm.org.apache.logging.log4j
+        return log4j.LogManager.getContext(False).getConfiguration()
 
-    def _set(self, name: str, level: Any) -> None:
-        self._jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(name, level)
+    def _array(self, kind: Any, elements: Sequence[Any]) -> Any:
+        made = self._context._gateway.new_array(kind, len(elements))
+        for place, element in enumerate(elements):
+            made[place] = element
+        return made

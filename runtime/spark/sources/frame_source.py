@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.protocol.pushes import Winner
+from holdfast.runtime.spark.launching.spark_log import mark_jobs, source_tag
 from holdfast.runtime.spark.sources.frame_checks import check_classic
 from holdfast.runtime.spark.sources.positions import FRAME_KIND, FramePosition, read_position
 from holdfast.runtime.spark.sources.push import Pushed
@@ -117,7 +118,7 @@ class _FrameSource(Source):
 
     @property
     def _tag(self) -> str:
-        return f"holdfast-source-{self._opening.credentials.label}"
+        return source_tag(self._opening.credentials.label)
 
     def _tagged(self) -> Any:
         frame: DataFrame = self._source.frame
@@ -126,7 +127,7 @@ class _FrameSource(Source):
     def _feed_all(self, feed: Feed) -> None:
         try:
             if not self._position.has_ended:
-                self._tagged().addJobTag(self._tag)
+                mark_jobs(self._tagged(), self._tag)
                 self._push_splits(feed)
             if not self._stopping.is_set():
                 self._move(msgspec.structs.replace(self._position, has_ended=True))

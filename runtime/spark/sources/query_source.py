@@ -28,6 +28,7 @@ from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.protocol.pushes import Winner
+from holdfast.runtime.spark.launching.spark_log import QuietLog, mark_jobs, query_tag
 from holdfast.runtime.spark.sources.frame_checks import check_classic, check_rewindable
 from holdfast.runtime.spark.sources.positions import (
     QUERY_KIND,
@@ -176,7 +177,15 @@ class _QuerySource(Source):
             if self._pushing.acquire(timeout=_STOP_TIMEOUT_S):
                 # Before the call: it waits for a batch that may have begun, and would wait for us.
                 self._pushing.release()
-            self._query.stop()
+            # What interrupts a query, Spark tells of as of failures.
+            quiet = QuietLog(self._frame.sparkSession, query=self._query)
+            with suppress(Exception):  # Spark may be gone; then it says nothing either
+                quiet.begin()
+            try:
+                self._query.stop()
+            finally:
+                with suppress(Exception):
+                    quiet.end()
         with suppress(OSError, HoldfastError):  # it was not read, or is of no use
             self._note_beginning()
         self._directory.close()
@@ -246,6 +255,7 @@ class _QuerySource(Source):
             self._note_beginning()
         feed.await_room(BACKLOG_BYTES)
         push = pusher(self._opening, self._source.watermark, feed.addresses, batch)
+        mark_jobs(frame.sparkSession.sparkContext, query_tag(self._opening.credentials.label))
         use_long_batches(frame)  # its session is one that Spark has cloned for the query
         pushed = counted(frame.mapInArrow(push, PUSHED_SCHEMA).collect())
         rows = sum(each.rows for each in pushed)

@@ -48,19 +48,19 @@ def test_the_same_failure_at_the_same_position_is_final_at_last(outcome: Unsucce
 
 
 def test_what_may_pass_is_final_once_it_has_gone_on_for_long() -> None:
-    repeats = Repeats(3, ran_well_s=3600)
+    repeats = RepeatedFailures(3, ran_well_s=3600)
     told = [repeats.failed(BROKEN, at(a=7), now_s=at_s) for at_s in (100, 101, 102, 3699, 3700)]
     assert [repeat.count for repeat in told] == [1, 2, 3, 4, 5]
     assert [repeat.is_final for repeat in told] == [False, False, False, False, True]
     assert told[1].told == " (2 times in a row, and no checkpoint has got past it)"
     assert not repeats.failed(BROKEN, at(a=8), now_s=9000).is_final, "the job has got on"
     assert not repeats.failed(BROKEN, at(a=8), ran_s=3600, now_s=19000).told, "it ran well before"
-    few = Repeats(3)
+    few = RepeatedFailures(3)
     assert not [few.failed(BROKEN, {}, now_s=at_s).is_final for at_s in (0, 9999)][-1]
 
 
 def test_what_may_pass_is_the_same_whatever_its_ports_and_ids_are() -> None:
-    repeats = Repeats(3)
+    repeats = RepeatedFailures(3)
     for number, run in enumerate(("0f3a-11 at 10.0.0.1:99", "9c00-12 at 10.0.0.2:77"), start=1):
         broken = Unsuccessful(f"query {run} is refused")
         assert repeats.failed(broken, {}).count == number

@@ -2,42 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from holdfast.runtime.spark.launching.spark_log import QuietLog
+from holdfast.runtime.spark.launching.spark_log import QuietLog, mark_jobs
 from holdfast.runtime.spark.sources.query_progress import POLLING_MS, slow_polling
 
-SCHEDULER = "org.apache.spark.scheduler.TaskSetManager"
 POLLING = "spark.sql.streaming.pollingDelay"
 
 
-def level(spark: SparkSession, name: str) -> str:
+@pytest.fixture
+def heard(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+    """A file of all that is logged in the driver's JVM."""
     jvm: Any = spark._jvm
-    return str(jvm.org.apache.logging.log4j.LogManager.getLogger(name).getLevel().toString())
+    log4j = jvm.org.apache.logging.log4j
+    configuration = log4j.LogManager.getContext(False).getConfiguration()
+    builder = log4j.core.appender.FileAppender.newBuilder()
+    builder.withFileName(str(tmp_path / "heard")).setName("heard")
+    builder.setLayout(log4j.core.layout.PatternLayout.createDefaultLayout())
+    appender = builder.build()
+    appender.start()
+    configuration.getRootLogger().addAppender(appender, None, None)
+    try:
+        yield tmp_path / "heard"
+    finally:
+        configuration.getRootLogger().removeAppender("heard")
+        appender.stop()
 
 
-def configured(spark: SparkSession) -> set[str]:
+def failing(spark: SparkSession, what: str, tag: str | None = None) -> None:
+    """A job of which each task fails; in a thread of its own, where a tag is no other job's."""
+
+    def fails(_: int) -> None:
+        raise ValueError(what)
+
+    def run() -> None:
+        if tag is not None:
+            mark_jobs(spark.sparkContext, tag)
+        with suppress(Exception):
+            spark.sparkContext.parallelize([1, 2], 2).foreach(fails)
+
+    thread = InheritableThread(target=run)
+    thread.start()
+    thread.join()
+
+
+def test_a_job_of_the_users_that_fails_while_an_attempt_ends_is_logged(
+    spark: SparkSession, heard: Path
+) -> None:
+    quiet = QuietLog(spark, ("holdfast-one", "holdfast-other"))
+    quiet.begin()
+    failing(spark, "of the user's")
+    failing(spark, "of ours", tag="holdfast-other")
+    told = heard.read_text()
+    assert told.count("ERROR Exception in task") == told.count("of the user's") - 1 > 0
+    quiet.end()
+    failing(spark, "told again", tag="holdfast-other")
+    assert "told again" in heard.read_text()
+
+
+def test_what_schedulers_say_of_stages_and_runs_of_ours_is_not_logged(
+    spark: SparkSession, heard: Path
+) -> None:
+    failing(spark, "of ours", tag="holdfast-stages")
     jvm: Any = spark._jvm
-    context = jvm.org.apache.logging.log4j.LogManager.getContext(False)
-    return set(context.getConfiguration().getLoggers())
-
-
-def test_loggers_are_silent_as_long_as_one_attempt_ends(spark: SparkSession) -> None:
-    before, known = level(spark, SCHEDULER), configured(spark)
-    one, other = QuietLog(spark), QuietLog(spark)
-    one.begin()
-    other.begin()
-    assert level(spark, SCHEDULER) == "OFF"
-    assert level(spark, "org.apache.spark.SparkContext") == before
-    one.end()
-    one.end()
-    assert level(spark, SCHEDULER) == "OFF"
-    other.end()
-    assert level(spark, SCHEDULER) == before
-    assert configured(spark) == known, "what has a level of its own passes the filter of shells"
+    (job,) = spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag("holdfast-stages")
+    (stage,) = spark.sparkContext.statusTracker().getJobInfo(job).stageIds
+    logger = jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark.scheduler.Any")
+    run = "0b2b7bb2-7d71-4bfa-8d52-5d5a5d8c8a55"
+    quiet = QuietLog(spark, ("holdfast-stages",), SimpleNamespace(runId=run))  # type: ignore[arg-type]
+    quiet.begin()
+    try:
+        for line in (
+            f"Lost task 0.0 in stage {stage}.0 (TID 7)",
+            f"ResultStage {stage} (collect) failed",
+            f"Failed to cancel job group {run}.",
+            f"Lost task 0.0 in stage {stage}1.0 (TID 8)",
+        ):
+            logger.error(line)
+    finally:
+        quiet.end()
+    (line,) = [each for each in heard.read_text().splitlines() if "TID 7" in each or "8)" in each]
+    assert "TID 8" in line
+    assert run not in heard.read_text()
+    assert "ResultStage" not in heard.read_text()
 
 
 def test_a_silent_source_is_looked_at_ten_times_a_second(
