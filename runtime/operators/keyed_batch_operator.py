@@ -68,7 +68,7 @@ class _KeyedBatchOperator(FunctionOperator):
         self._context = TimedBatchContext(keyed, self._timers)
         self._results = BatchResults(self._spec, context.output)
 
-    def process(self, batch: pa.RecordBatch) -> None:
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
         if not batch.num_rows:
             return
         batch = self._keys.arranged(batch, self._order)

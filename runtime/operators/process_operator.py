@@ -67,7 +67,7 @@ class _ProcessOperator(FunctionOperator):
         no_key = _NoKey()
         self._loop = RowLoop(no_key, RowContext(no_key, self._time), self.code, results)
 
-    def process(self, batch: pa.RecordBatch) -> None:
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
         times = batch.column(batch.num_columns - 1) if self._spec.has_event_time else None
         self._loop.run(repeat(None), self._reader.read(batch), times)
 
@@ -109,7 +109,7 @@ class _KeyedProcessOperator(FunctionOperator):
         self._timer_context = TimersContext(keyed, self._timers)
         self._firing = TimerLoop(keyed, self._timer_context, self.code, results, context.clock)
 
-    def process(self, batch: pa.RecordBatch) -> None:
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
         keys = self._keyed.keys_of(self._keys.of(batch))
         times = batch.column(batch.num_columns - 1) if self._spec.has_event_time else None
         self._rows.run(keys, self._reader.read(batch), times)

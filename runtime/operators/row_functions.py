@@ -96,7 +96,7 @@ class _RowFunction(Operator):
 
 
 class _Map(_RowFunction):
-    def process(self, batch: pa.RecordBatch) -> None:
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
         rows = list(self._reader.read(batch))
         self._results.emit(self._answers(rows, None), self._times(batch))
 
@@ -107,7 +107,7 @@ class _Filter(_RowFunction):
     def open(self, context: OperatorContext) -> None:
         self._context = context
 
-    def process(self, batch: pa.RecordBatch) -> None:
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
         rows = list(self._reader.read(batch))
         keep = np.fromiter(self._answers(rows, truth), np.bool_, len(rows))
         kept = batch if keep.all() else batch.filter(pa.array(keep))
@@ -116,7 +116,7 @@ class _Filter(_RowFunction):
 
 
 class _FlatMap(_RowFunction):
-    def process(self, batch: pa.RecordBatch) -> None:
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
         rows, times = self._reader.read(batch), self._times(batch)
         first, is_done = 0, False
         while not is_done:

@@ -125,7 +125,7 @@ class SinkOperator(Operator):
             self._trying("clean up for", lambda: self._sink.clean(keep, self._context))
         self._writer = self._sink.open_writer(self._context)
 
-    def process(self, batch: pa.RecordBatch) -> None:
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
         if self._spec.has_event_time:
             batch = batch.drop_columns([EVENT_TIME])
         self._opened().write(_fitted(batch, self._spec))

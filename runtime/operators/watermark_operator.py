@@ -93,7 +93,7 @@ class _WatermarkOperator(Operator):
         self._output, self._clock = context.output, context.clock
         self._active_ms = context.clock.now_ms()
 
-    def process(self, batch: pa.RecordBatch) -> None:
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
         if not batch.num_rows:
             return
         times = event_times(

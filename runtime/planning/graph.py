@@ -34,6 +34,8 @@ class Input:
     node: Node
     tag: str | None = None
     key_columns: tuple[str, ...] = ()
+    index: int = 0
+    """Which of the node's inputs it is; streams that are united are one."""
 
     @property
     def schema(self) -> pa.Schema:

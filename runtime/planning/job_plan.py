@@ -46,6 +46,8 @@ class EdgePlan:
     is_cast: bool = False
     """Whether rows of the origin are under another schema, and must be put under this one."""
     key_columns: tuple[str, ...] = ()
+    input_index: int = 0
+    """Which input of the first operator of its target it is."""
 
     def partitioner(self, parallelism: int, max_parallelism: int) -> Partitioner:
         """What tells each row's slot."""
@@ -60,7 +62,8 @@ class EdgePlan:
 class Link:
     """From an operator in a chain, by its results or a side output, to where they go.
 
-    `target` is the place of an operator in the same chain, or the id of an edge.
+    `target` is the place of an operator in the same chain, which has one input, or the id of an
+    edge.
     """
 
     operator: int
@@ -209,6 +212,7 @@ class _Planner:
                 schema=with_event_time(schema) if origin.has_event_time else schema,
                 is_cast=not schema.equals(each.schema),
                 key_columns=each.key_columns,
+                input_index=each.index,
             )
         )
 

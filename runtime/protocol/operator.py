@@ -118,8 +118,11 @@ class Operator(ABC):
         """Restore state, and get ready."""
 
     @abstractmethod
-    def process(self, batch: pa.RecordBatch) -> None:
-        """Process rows of the operator's input schema."""
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
+        """Process rows of the operator's input schema, that have come by this one of its inputs.
+
+        They are numbered from 0. Streams that are united are one input.
+        """
 
     def advance(self, watermark: int) -> bool:
         """Event time has got to here; do a bounded amount of what is due, and answer if more is.

@@ -21,14 +21,23 @@ from holdfast.runtime.protocol.elements import (
     size_bytes,
 )
 from holdfast.runtime.protocol.operator import Operator, Output
+from holdfast.runtime.task.alignment import Aligned, Alignment, Rows
 from holdfast.runtime.task.channel import Channel
 from holdfast.runtime.task.fair_turns import Turns
-from holdfast.runtime.task.gate import Aligned, Awake, Ended, Event, Gate, Quiet, Rows, TimeAdvanced
+from holdfast.runtime.task.gate import Awake, Ended, Event, Gate, Quiet, TimeAdvanced
 from holdfast.runtime.task.routing import Router
 
-__all__ = ["Chain", "ChainOutput"]
+__all__ = ["Chain", "ChainInput", "ChainOutput"]
 
 _Rows = Callable[[pa.RecordBatch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainInput:
+    """A channel that a chain reads, and to which input of its first operator that leads."""
+
+    channel: Channel
+    index: int = 0
 
 
 @dataclass
@@ -66,8 +75,8 @@ class Chain:
     Making one raises `NotOpened` if an operator cannot be built here.
 
     `on_barrier` is told of each barrier that a channel brings, before anything follows from it.
-    When it has come by all channels, operators emit what belongs before it, the barrier goes on,
-    and `on_aligned` takes the snapshot.
+    When `alignment` says that it cuts here, operators emit what belongs before it, the barrier goes
+    on, and `on_aligned` takes the snapshot.
 
     What an element causes may be long: then a step does a part of it, and those that follow do the
     rest before another element is read. Only barriers are, and a snapshot may so be taken while
@@ -78,7 +87,8 @@ class Chain:
     def __init__(
         self,
         plan: ChainPlan,
-        channels: Sequence[Channel],
+        inputs: Sequence[ChainInput],
+        alignment: Alignment,
         routers: Mapping[str, Router],
         on_barrier: Callable[[Barrier], None],
         on_aligned: Callable[[Chain, int], None],
@@ -94,12 +104,13 @@ class Chain:
         self.rows = 0
         self._can_take = True
         self._suspended_by: int | None = None
-        self._channels = channels
-        self._gate = Gate(len(channels))
+        self._channels = [each.channel for each in inputs]
+        self._input_of = [each.index for each in inputs]
+        self._gate = Gate(len(inputs), alignment)
         self._routers = routers
         self._on_barrier = on_barrier
         self._on_aligned = on_aligned
-        self._turns = Turns(len(channels))
+        self._turns = Turns(len(inputs))
         self._left: deque[Iterator[None]] = deque()
         """What elements that were read have caused, and is not done: in order, in parts."""
         self._links = [
@@ -245,9 +256,9 @@ class Chain:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Rows(batch=batch):
+            case Rows(channel, batch):
                 self.rows += batch.num_rows
-                self._process(0, batch)
+                self._process(0, batch, self._input_of[channel])
             case Aligned(barrier):
                 self._align(barrier)
             case TimeAdvanced(timestamp):
@@ -259,9 +270,9 @@ class Chain:
             case Ended():
                 self._left.append(_once(self._end))
 
-    def _process(self, place: int, batch: pa.RecordBatch) -> None:
+    def _process(self, place: int, batch: pa.RecordBatch, input_index: int = 0) -> None:
         with self.named(place):
-            self.operators[place].process(batch)
+            self.operators[place].process(batch, input_index)
 
     @contextmanager
     def named(self, place: int, kind: type[OperatorFailed] = OperatorFailed) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""Where the channels of an operator chain meet: order, alignment, event time and the end.
+"""Where the channels of an operator chain meet: order, event time and the end.
 
 Pure: no threads, no clock. The slot takes elements from the channels that `may_read` allows and
-hands them in; the gate says what they mean for the chain.
+hands them in; the gate says what they mean for the chain. What barriers do is for its `Alignment`.
 
 Rows do not wake an idle channel, as in Flink: only a watermark or `Active` does. A keyed operator
 behind a silent source may emit rows by the clock for ever, and no watermark would follow them, so
@@ -14,20 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import pyarrow as pa
-
 from holdfast.runtime.protocol.elements import Active, Barrier, Element, EndOfInput, Idle, Watermark
+from holdfast.runtime.task.alignment import Alignment, AlignmentEvent
 from holdfast.runtime.task.watermarks import WatermarkMerge
 
-__all__ = ["Aligned", "Awake", "Ended", "Event", "Gate", "Quiet", "Rows", "TimeAdvanced"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows to process, that came by one channel."""
-
-    channel: int
-    batch: pa.RecordBatch
+__all__ = ["Awake", "Ended", "Event", "Gate", "Quiet", "TimeAdvanced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,38 +39,26 @@ class Awake:
 
 
 @dataclass(frozen=True, slots=True)
-class Aligned:
-    """The barrier has come by every channel: take the snapshot, then pass it on."""
-
-    barrier: Barrier
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """Every channel has ended."""
 
 
-Event: TypeAlias = Rows | TimeAdvanced | Quiet | Awake | Aligned | Ended
+Event: TypeAlias = AlignmentEvent | TimeAdvanced | Quiet | Awake | Ended
 
 
 class Gate:
-    """Exactly once, aligned: a channel whose barrier has come waits for the others.
+    """The channels of one chain, together."""
 
-    Barriers come in ascending order and by every channel, also by those that have ended; those of
-    one checkpoint are all alike.
-    """
-
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, alignment: Alignment) -> None:
         self._watermarks = WatermarkMerge(channels)
-        self._has_barrier = [False] * channels
+        self._alignment = alignment
         self._has_ended = [False] * channels
-        self._aligning: Barrier | None = None
         self._is_quiet = False
 
     @property
     def aligning(self) -> int | None:
-        """The checkpoint whose barrier has come by some channels and not by others."""
-        return None if self._aligning is None else self._aligning.checkpoint_id
+        """See `Alignment`."""
+        return self._alignment.aligning
 
     @property
     def watermark(self) -> int:
@@ -88,13 +67,13 @@ class Gate:
 
     def may_read(self, channel: int) -> bool:
         """Whether the next element of the channel may be taken."""
-        return not self._has_barrier[channel]
+        return self._alignment.may_read(channel)
 
     def receive(self, channel: int, element: Element) -> Sequence[Event]:
         """What an element that was taken from a channel means for the chain, in order."""
         match element:
             case Barrier():
-                return self._barrier(channel, element)
+                return self._alignment.barrier(channel, element)
             case Watermark(timestamp):
                 advanced = _advanced(self._watermarks.advance(channel, timestamp))
                 return (*self._awake(), *advanced)
@@ -105,21 +84,7 @@ class Gate:
                 return self._idle(channel)
             case EndOfInput():
                 return self._end(channel)
-        return (Rows(channel, element),)
-
-    def _barrier(self, channel: int, barrier: Barrier) -> Sequence[Event]:
-        if self._aligning not in (None, barrier):
-            raise AssertionError(
-                f"channel {channel} brings {barrier} while {self._aligning} is aligned: "
-                "every channel must bring the same"
-            )
-        self._aligning = barrier
-        self._has_barrier[channel] = True
-        if not all(self._has_barrier):
-            return ()
-        self._has_barrier = [False] * len(self._has_barrier)
-        self._aligning = None
-        return (Aligned(barrier),)
+        return self._alignment.rows(channel, element)
 
     def _idle(self, channel: int) -> Sequence[Event]:
         return (*_advanced(self._watermarks.idle(channel)), *self._quiet())

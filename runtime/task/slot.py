@@ -39,7 +39,8 @@ from holdfast.runtime.protocol.messages import (
 )
 from holdfast.runtime.protocol.metrics import LongCall, SlotMetrics
 from holdfast.runtime.protocol.operator import OperatorContext
-from holdfast.runtime.task.chain import Chain
+from holdfast.runtime.task.alignment import AlignedExactlyOnce
+from holdfast.runtime.task.chain import Chain, ChainInput
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.fair_turns import Turns
 from holdfast.runtime.task.routing import Outlet, Router, router_of
@@ -237,9 +238,15 @@ class Slot:
         plan = self._assignment.plan
         self._check_wanted()
         for chain_plan in plan.chains:
+            inputs = [
+                ChainInput(channel, plan.edge(edge).input_index)
+                for edge in chain_plan.inputs
+                for channel in self._channels[edge]
+            ]
             chain = Chain(
                 chain_plan,
-                [channel for edge in chain_plan.inputs for channel in self._channels[edge]],
+                inputs,
+                AlignedExactlyOnce(len(inputs)),
                 self._routers(chain_plan),
                 self._see,
                 self._take_snapshot,

@@ -116,7 +116,7 @@ class SinkConformance:
     def test_a_checkpoint_without_rows_lists_nothing(self, stage: Stage) -> None:
         attempt = stage.attempt().open()
         attempt.checkpoint()
-        attempt.slots[0].process(rows(0, 0))
+        attempt.slots[0].process(rows(0, 0), 0)
         attempt.checkpoint()
         assert stage.seen() == []
         assert stage.hidden() == []

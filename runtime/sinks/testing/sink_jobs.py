@@ -154,7 +154,7 @@ class Attempt:
     def feed(self, count: int) -> None:
         end = self.position + count
         for slot, operator in enumerate(self.slots):
-            operator.process(rows(self.position + slot, end, step=self.parallelism))
+            operator.process(rows(self.position + slot, end, step=self.parallelism), 0)
         self.position = end
 
     def prepare(self) -> Begun:

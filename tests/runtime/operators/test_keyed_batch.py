@@ -74,7 +74,7 @@ def test_rows_and_batches_come_to_the_same(backend: StateBackend) -> None:
         ) as slot:
             for start in (0, 1, 30_000):
                 end = {0: 1, 1: 30_000, 30_000: 100_000}[start]
-                slot.operator.process(whole.slice(start, end - start))
+                slot.operator.process(whole.slice(start, end - start), 0)
             found.append(last_of_each(slot.output.taken()))
     expected = np.bincount(numbers[:, 0], numbers[:, 1]).astype(int).tolist()
     assert found[0] == found[1] == dict(enumerate(expected))
@@ -147,7 +147,7 @@ def test_keys_of_every_type_are_put_in_order(column: pa.Array, order: BatchOrder
     batch = pa.record_batch([column, pa.array(range(5))], schema=schema)
     spec = batched(Showing(order), schema, input_schema=schema, keys=("key",))
     with running(spec) as slot:
-        slot.operator.process(batch)
+        slot.operator.process(batch, 0)
         found = [row[1] for row in slot.output.taken()]
     keys = [repr(key).replace("-", "") for key in column.to_pylist()]
     groups = [key for key, _ in groupby(keys[place] for place in found)]
@@ -165,7 +165,7 @@ def test_more_keys_than_sixteen_bits_are_grouped() -> None:
     users = np.tile(np.arange(70_000)[::-1], 2)
     batch = pa.record_batch([pa.array(users), pa.array(range(140_000))], schema=schema)
     with running(batched(Showing(BatchOrder.GROUPED), schema, input_schema=schema)) as slot:
-        slot.operator.process(batch)
+        slot.operator.process(batch, 0)
         found = [row[1] for row in slot.output.taken()]
     assert found == [place + half for place in range(70_000) for half in (0, 70_000)]
 

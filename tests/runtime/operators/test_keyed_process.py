@@ -214,7 +214,8 @@ def test_many_results_go_on_in_parts(*, timed: bool) -> None:
             pa.RecordBatch.from_arrays(
                 [pa.array(["u"] * 6), pa.array(amounts), *([pa.array(range(6))] if timed else [])],
                 names=["user", "amount", "_event_time_ms"][: 2 + timed],
-            )
+            ),
+            0,
         )
         sizes = [batch.num_rows for batch in slot.output.batches]
         assert sizes == [MOST_RESULTS, MOST_RESULTS + 7, 3]
@@ -354,5 +355,5 @@ def test_event_time_goes_with_the_row(backend: StateBackend) -> None:
         assert slot.feed(rows, [10, 5, None]) == [("a", 1, 10), ("b", 5, 5), ("a", 3, None)]
         schema = ORDERS.append(pa.field("_event_time_ms", pa.int64()))
         slot.feed([])
-        slot.operator.process(pa.RecordBatch.from_pylist([], schema=schema))
+        slot.operator.process(pa.RecordBatch.from_pylist([], schema=schema), 0)
         assert slot.output.batches == []

@@ -80,7 +80,7 @@ def test_map_filter_and_flat_map(*, timed: bool) -> None:
 def test_a_filter_that_keeps_all_passes_the_very_batch() -> None:
     with running(spec_of(FilterSpec, kept)) as slot:
         batch = pa.RecordBatch.from_pylist([{"user": "a", "amount": 1}], schema=ORDERS)
-        slot.operator.process(batch)
+        slot.operator.process(batch, 0)
         assert slot.output.batches[0] is batch
 
 

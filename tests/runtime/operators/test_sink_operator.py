@@ -35,7 +35,7 @@ def test_event_time_is_not_written(job: JobStorage) -> None:
     attempt.slots = [operator]
     attempt.open()
     batch = rows(0, 3).append_column(EVENT_TIME, pa.array([7, 8, 9]))
-    operator.process(batch)
+    operator.process(batch, 0)
     attempt.position = 3
     attempt.finish()
     assert collected(attempt.driver) == [0, 1, 2]
@@ -46,10 +46,10 @@ def test_batches_may_differ_in_what_may_be_null_and_in_nothing_else(
 ) -> None:
     attempt = Attempt(FileSink(str(tmp_path)), job).open()
     strict = pa.schema([SCHEMA.field(0).with_nullable(False), SCHEMA.field(1)], {"a": "b"})
-    attempt.slots[0].process(pa.record_batch(rows(0, 3).columns, schema=strict))
-    attempt.slots[0].process(rows(3, 5))
+    attempt.slots[0].process(pa.record_batch(rows(0, 3).columns, schema=strict), 0)
+    attempt.slots[0].process(rows(3, 5), 0)
     with pytest.raises(Invalid) as caught:
-        attempt.slots[0].process(pa.record_batch([[1], [2]], names=["number", "text"]))
+        attempt.slots[0].process(pa.record_batch([[1], [2]], names=["number", "text"]), 0)
     assert caught.value.where == f"operator {UID!r}"
     assert caught.value.expected == "number: int64, text: string"
     assert caught.value.found == "number: int64, text: int64"
@@ -124,7 +124,7 @@ def test_what_is_gone_is_passed_over_if_that_is_asked_for_and_only_in_what_is_re
     context = replace(new.context(0), restored=tuple(begun.parts), allow_missing_output=True)
     new.slots[0].open(context)
     assert "is gone, with 3 rows" in caplog.text
-    new.slots[0].process(rows(0, 2))
+    new.slots[0].process(rows(0, 2), 0)
     new.slots[0].prepare(7)
     (hidden,) = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     hidden.unlink()

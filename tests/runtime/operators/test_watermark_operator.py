@@ -85,7 +85,7 @@ def test_timestamps_become_milliseconds(
         column = pa.array(values).cast(kind)
         schema = slot.spec.input_schema
         slot.operator.process(
-            pa.RecordBatch.from_arrays([pa.array(["a", "b"]), column], schema=schema)
+            pa.RecordBatch.from_arrays([pa.array(["a", "b"]), column], schema=schema), 0
         )
         (batch,) = slot.output.batches
         assert batch.schema == schema.append(pa.field(EVENT_TIME, pa.int64()))

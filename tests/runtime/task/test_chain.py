@@ -21,7 +21,8 @@ from holdfast.runtime.protocol.elements import (
     Watermark,
 )
 from holdfast.runtime.protocol.operator import Operator, OperatorContext, OperatorSpec
-from holdfast.runtime.task.chain import Chain
+from holdfast.runtime.task.alignment import Aligned, AlignedExactlyOnce, Alignment, AlignmentEvent
+from holdfast.runtime.task.chain import Chain, ChainInput
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.routing import ChannelOutlet, ForwardRouter
 from holdfast.storage import Invalid
@@ -52,8 +53,9 @@ class Noted(Operator):
     def open(self, context: OperatorContext) -> None:
         self.note("opens")
 
-    def process(self, batch: pa.RecordBatch) -> None:
-        self.note(f"rows {batch.column(0).to_pylist()}")
+    def process(self, batch: pa.RecordBatch, input_index: int) -> None:
+        by = f" by {input_index}" if input_index else ""
+        self.note(f"rows {batch.column(0).to_pylist()}{by}")
         self.out.emit(batch)
 
     def advance(self, watermark: int) -> bool:
@@ -117,7 +119,13 @@ class NotedSpec(OperatorSpec):
 class Stage:
     """Operators a → b and a → c, of which c goes out; side rows of a go out by another edge."""
 
-    def __init__(self, channels: int = 1, **options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        channels: int = 1,
+        alignment: Alignment | None = None,
+        input_indexes: Sequence[int] = (),
+        **options: dict[str, Any],
+    ) -> None:
         bell = Bell()
         self.calls: list[str] = []
         self.channels = [Channel(10_000, bell) for _ in range(channels)]
@@ -131,7 +139,16 @@ class Stage:
         )
         routers = {edge: ForwardRouter(ChannelOutlet(each)) for edge, each in self.outs.items()}
         self.barriers: list[Barrier] = []
-        self.chain = Chain(plan, self.channels, routers, self._see, self._aligned)
+        indexes = input_indexes or [0] * channels
+        inputs = list(map(ChainInput, self.channels, indexes))
+        self.chain = Chain(
+            plan,
+            inputs,
+            alignment or AlignedExactlyOnce(channels),
+            routers,
+            self._see,
+            self._aligned,
+        )
         for operator, output in zip(self.chain.operators, self.chain.outputs, strict=True):
             operator.out = output  # type: ignore[attr-defined]
 
@@ -423,5 +440,74 @@ def test_an_operator_that_cannot_be_built_is_named() -> None:
         chain_id="a", operators=(NotBuilt(uid="a", calls=[]),), inputs=("in",), links=()
     )
     with pytest.raises(NotOpened, match="operator 'a' failed: there is no such module") as caught:
-        Chain(plan, [], {}, lambda _barrier: None, lambda _chain, _number: None)
+        Chain(
+            plan, [], AlignedExactlyOnce(0), {}, lambda _barrier: None, lambda _chain, _number: None
+        )
     assert isinstance(caught.value.__cause__, Invalid)
+
+
+def test_rows_reach_the_first_operator_with_the_input_that_they_came_by() -> None:
+    stage = Stage(channels=3, input_indexes=(0, 1, 1))
+    assert stage.take(rows(1))[0] == "a rows [1]"
+    calls = stage.take(rows(2), channel=2)
+    assert calls == ["a rows [2] by 1", "b rows [2]", "c rows [2]"], "a link is the only input"
+
+
+class AtLeastOnce(Alignment):
+    """Counts barriers, and has no channel wait."""
+
+    def __init__(self, channels: int) -> None:
+        self.missing: dict[int, int] = {}
+        self.channels = channels
+
+    @property
+    def aligning(self) -> int | None:
+        return min(self.missing, default=None)
+
+    def may_read(self, channel: int) -> bool:
+        return True
+
+    def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
+        number = barrier.checkpoint_id
+        self.missing[number] = self.missing.get(number, self.channels) - 1
+        if self.missing[number]:
+            return ()
+        del self.missing[number]
+        return (Aligned(barrier),)
+
+
+class Unaligned(AtLeastOnce):
+    """Cuts at the first barrier; keeps the rows of channels whose barrier is still to come."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.came: set[int] = set()
+        self.kept: list[Any] = []
+
+    def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
+        is_first = not self.came
+        self.came = set() if len(self.came) + 1 == self.channels else {*self.came, channel}
+        return (Aligned(barrier),) if is_first else ()
+
+    def rows(self, channel: int, batch: pa.RecordBatch) -> Sequence[AlignmentEvent]:
+        if self.came and channel not in self.came:
+            self.kept.append(batch.column(0).to_pylist())
+        return super().rows(channel, batch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cut_behind"), [(AlignedExactlyOnce, 2), (AtLeastOnce, 3), (Unaligned, 1)]
+)
+def test_a_chain_cuts_where_its_alignment_says(kind: Any, cut_behind: int) -> None:
+    """By one channel come 1, the barrier, 3; then by the other 2, the barrier."""
+    alignment = kind(2)
+    stage = Stage(channels=2, alignment=alignment)
+    calls = [*stage.take(rows(1), Barrier(4), rows(3))]
+    calls += stage.take(rows(2), Barrier(4), channel=1)
+    processed = [call[2:] for call in calls if call.startswith(("a rows", "snapshot"))]
+    own = [call for call in processed if call != "rows [50]"]
+    assert own.index("apshot 4") == cut_behind
+    assert sorted(own) == ["apshot 4", "rows [1]", "rows [2]", "rows [3]"]
+    assert alignment.aligning is None
+    if kind is Unaligned:
+        assert alignment.kept == [[2]], "it is in the checkpoint, though behind the cut"

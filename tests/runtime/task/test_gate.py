@@ -20,7 +20,12 @@ from holdfast.runtime.protocol.elements import (
     Idle,
     Watermark,
 )
-from holdfast.runtime.task.gate import Aligned, Awake, Ended, Event, Gate, Quiet, Rows, TimeAdvanced
+from holdfast.runtime.task.alignment import Aligned, AlignedExactlyOnce, Rows
+from holdfast.runtime.task.gate import Awake, Ended, Event, Gate, Quiet, TimeAdvanced
+
+
+def gate_of(channels: int) -> Gate:
+    return Gate(channels, AlignedExactlyOnce(channels))
 
 
 def rows(*values: int) -> pa.RecordBatch:
@@ -29,18 +34,18 @@ def rows(*values: int) -> pa.RecordBatch:
 
 def test_rows_are_passed_with_their_channel() -> None:
     batch = rows(1)
-    assert list(Gate(2).receive(1, batch)) == [Rows(1, batch)]
+    assert list(gate_of(2).receive(1, batch)) == [Rows(1, batch)]
 
 
 def test_a_single_channel_is_always_aligned() -> None:
-    gate = Gate(1)
+    gate = gate_of(1)
     assert list(gate.receive(0, Barrier(4))) == [Aligned(Barrier(4))]
     assert gate.may_read(0)
     assert gate.aligning is None
 
 
 def test_a_channel_whose_barrier_has_come_waits_for_the_others() -> None:
-    gate = Gate(3)
+    gate = gate_of(3)
     assert list(gate.receive(1, Barrier(4))) == []
     assert [gate.may_read(channel) for channel in range(3)] == [True, False, True]
     assert gate.aligning == 4
@@ -51,14 +56,14 @@ def test_a_channel_whose_barrier_has_come_waits_for_the_others() -> None:
 
 
 def test_barriers_of_two_checkpoints_do_not_mix() -> None:
-    gate = Gate(2)
+    gate = gate_of(2)
     gate.receive(0, Barrier(4))
     with pytest.raises(AssertionError, match=r"channel 1 brings .*id=5.* while .*id=4"):
         gate.receive(1, Barrier(5))
 
 
 def test_barriers_of_one_checkpoint_say_the_same() -> None:
-    gate = Gate(3)
+    gate = gate_of(3)
     assert list(gate.receive(2, Barrier(4, 3))) == []
     for other in (Barrier(4, 2), Barrier(4)):
         with pytest.raises(AssertionError, match=r"brings .* while .*completed=3.* is aligned"):
@@ -69,7 +74,7 @@ def test_barriers_of_one_checkpoint_say_the_same() -> None:
 
 
 def test_channels_that_have_ended_still_bring_barriers() -> None:
-    gate = Gate(2)
+    gate = gate_of(2)
     gate.receive(0, EndOfInput())
     assert list(gate.receive(1, Barrier(1))) == []
     assert list(gate.receive(0, Barrier(1))) == [Aligned(Barrier(1))]
@@ -79,7 +84,7 @@ def test_channels_that_have_ended_still_bring_barriers() -> None:
 
 
 def test_the_last_end_takes_event_time_to_its_end_first() -> None:
-    gate = Gate(2)
+    gate = gate_of(2)
     assert list(gate.receive(0, EndOfInput())) == []
     assert list(gate.receive(1, Watermark(5))) == [TimeAdvanced(5)]
     assert list(gate.receive(1, EndOfInput())) == [TimeAdvanced(MAX_WATERMARK), Ended()]
@@ -87,14 +92,14 @@ def test_the_last_end_takes_event_time_to_its_end_first() -> None:
 
 
 def test_a_channel_cannot_end_twice() -> None:
-    gate = Gate(2)
+    gate = gate_of(2)
     gate.receive(0, EndOfInput())
     with pytest.raises(AssertionError, match="channel 0 has ended twice"):
         gate.receive(0, EndOfInput())
 
 
 def test_it_is_quiet_once_all_are_idle_and_says_so_once() -> None:
-    gate = Gate(2)
+    gate = gate_of(2)
     assert list(gate.receive(0, Idle())) == []
     assert list(gate.receive(1, Idle())) == [Quiet()]
     assert list(gate.receive(1, Idle())) == []
@@ -104,7 +109,7 @@ def test_it_is_quiet_once_all_are_idle_and_says_so_once() -> None:
 
 
 def test_rows_of_an_idle_channel_change_nothing() -> None:
-    gate = Gate(2)
+    gate = gate_of(2)
     gate.receive(0, Watermark(3))
     assert list(gate.receive(0, Idle())) == []
     batch = rows(1)
@@ -119,14 +124,14 @@ def test_rows_of_an_idle_channel_change_nothing() -> None:
 
 
 def test_a_watermark_that_moves_nothing_says_all_the_same_that_the_chain_is_awake() -> None:
-    gate = Gate(1)
+    gate = gate_of(1)
     gate.receive(0, Watermark(9))
     assert list(gate.receive(0, Idle())) == [Quiet()]
     assert list(gate.receive(0, Watermark(9))) == [Awake()]
 
 
 def test_an_idle_channel_lets_time_go_on_before_it_is_quiet() -> None:
-    gate = Gate(2)
+    gate = gate_of(2)
     gate.receive(0, Watermark(9))
     gate.receive(1, Watermark(3))
     assert list(gate.receive(1, Idle())) == [TimeAdvanced(9)]
@@ -135,7 +140,7 @@ def test_an_idle_channel_lets_time_go_on_before_it_is_quiet() -> None:
 
 
 def test_an_end_beside_an_idle_channel_is_quiet_and_not_the_end() -> None:
-    gate = Gate(2)
+    gate = gate_of(2)
     gate.receive(0, Watermark(9))
     assert list(gate.receive(1, Idle())) == [TimeAdvanced(9)]
     assert list(gate.receive(0, EndOfInput())) == [Quiet()]
@@ -144,7 +149,7 @@ def test_an_end_beside_an_idle_channel_is_quiet_and_not_the_end() -> None:
 
 
 def test_a_channel_at_the_end_of_time_does_not_wake_the_chain() -> None:
-    gate = Gate(2)
+    gate = gate_of(2)
     gate.receive(0, Idle())
     assert list(gate.receive(1, Idle())) == [Quiet()]
     assert list(gate.receive(0, Watermark(MAX_WATERMARK))) == []
@@ -207,7 +212,7 @@ def _rows_before(channel: deque[Element], checkpoint_id: int) -> list[int]:
 @pytest.mark.parametrize("seed", range(200))
 def test_a_snapshot_holds_just_what_came_before_its_barrier_in_each_channel(seed: int) -> None:
     channels = Channels(random.Random(seed))
-    told = channels.read(Gate(channels.count))
+    told = channels.read(gate_of(channels.count))
     assert not any(channels.waiting), "nothing is stuck"
     delivered: list[list[int]] = [[] for _ in range(channels.count)]
     aligned, time, ends = 0, MIN_WATERMARK, 0
@@ -249,7 +254,7 @@ def test_who_follows_waits_for_a_chain_just_as_long_as_that_waits_for_somebody(s
     """Two gates in a row: the second one knows of the first one's sources whether one is active."""
     chance = random.Random(seed)
     count = chance.randint(1, 4)
-    gate, after = Gate(count), Gate(2)
+    gate, after = gate_of(count), gate_of(2)
     after.receive(1, Watermark(10_000))
     idle: set[int] = set()
     for _ in range(100):

@@ -148,7 +148,7 @@ class MovedRun:
         batch = batch_of(spec, rows, times)
         groups = self._groups(spec, batch)
         for slot in self.slots[spec.uid]:
-            slot.operator.process(batch.filter(pa.array(np.isin(groups, list(slot.key_groups)))))
+            slot.operator.process(batch.filter(pa.array(np.isin(groups, list(slot.key_groups)))), 0)
 
     def _groups(self, spec: _Spec, batch: pa.RecordBatch) -> np.ndarray:
         columns = KeyColumns(spec.input_schema, spec.key_columns, spec.uid)
@@ -165,7 +165,7 @@ class MovedRun:
                 for row, group in zip(rows, groups.tolist(), strict=True)
                 if group in slot.key_groups
             )
-            slot.operator.process(batch_of(USERS, [own], [None]))
+            slot.operator.process(batch_of(USERS, [own], [None]), 0)
 
     def until_materialized(self) -> None:
         """Until a changelog has a base with state in it; it had a checkpoint before.

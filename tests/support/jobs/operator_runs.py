@@ -88,7 +88,7 @@ class Slot:
 
     def feed(self, rows: Sequence[Row], times: Sequence[int | None] | None = None) -> list[Row]:
         """Process rows as one batch, and take what comes of them."""
-        self.operator.process(batch_of(self.spec, rows, times))
+        self.operator.process(batch_of(self.spec, rows, times), 0)
         return self.output.taken()
 
     def advance(self, watermark: int) -> list[Row]:
@@ -220,7 +220,7 @@ class Fleet:
         found = []
         for slot in self.slots:
             is_its = np.isin(groups, list(slot.key_groups))
-            slot.operator.process(batch.filter(pa.array(is_its)))
+            slot.operator.process(batch.filter(pa.array(is_its)), 0)
             found += slot.output.taken()
         return found
 

@@ -1,0 +1,99 @@
+"""What the barriers of a checkpoint do to the channels of a chain: which wait, and where it cuts.
+
+A strategy is pure: no threads, no clock, no channels. The gate of a chain hands it each barrier
+and each batch that is taken, by channel, and asks it which channels may be read; what it answers,
+the chain does, in order. So each mode of checkpoints is one strategy:
+
+- *exactly once, aligned*: a channel whose barrier has come waits; `Aligned` at the last one.
+- *at least once*: `may_read` is always true; `Aligned` at the last barrier of a checkpoint, of
+  which several may be on their way, oldest first.
+- *exactly once, unaligned*: `Aligned` at the first barrier, which the chain hands in before it is
+  at the head of its channel; from there on `rows` answers, for a channel whose barrier is still
+  to come, an event more, by which the batch becomes a part of the checkpoint.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from holdfast.runtime.protocol.elements import Barrier
+
+__all__ = ["Aligned", "AlignedExactlyOnce", "Alignment", "AlignmentEvent", "Rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows to process, that came by one channel."""
+
+    channel: int
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """The checkpoint cuts here: take the snapshot, then pass the barrier on."""
+
+    barrier: Barrier
+
+
+AlignmentEvent: TypeAlias = Rows | Aligned
+
+
+class Alignment(ABC):
+    """The strategy of one chain, for one attempt.
+
+    Barriers come in ascending order and by every channel, also by those that have ended; those of
+    one checkpoint are all alike. An aborted checkpoint is aligned like any other: its barriers are
+    on their way already.
+    """
+
+    @property
+    @abstractmethod
+    def aligning(self) -> int | None:
+        """The oldest checkpoint whose barrier has come by some channels and not by others."""
+
+    @abstractmethod
+    def may_read(self, channel: int) -> bool:
+        """Whether the next element of the channel may be taken. Asked before each is."""
+
+    @abstractmethod
+    def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
+        """A barrier has come by a channel."""
+
+    def rows(self, channel: int, batch: pa.RecordBatch) -> Sequence[AlignmentEvent]:
+        """Rows were taken from a channel. They are processed, whatever else they are."""
+        return (Rows(channel, batch),)
+
+
+class AlignedExactlyOnce(Alignment):
+    """A channel whose barrier has come waits for the others, so nothing is in it twice."""
+
+    def __init__(self, channels: int) -> None:
+        self._has_barrier = [False] * channels
+        self._aligning: Barrier | None = None
+
+    @property
+    def aligning(self) -> int | None:
+        return None if self._aligning is None else self._aligning.checkpoint_id
+
+    def may_read(self, channel: int) -> bool:
+        return not self._has_barrier[channel]
+
+    def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
+        if self._aligning not in (None, barrier):
+            raise AssertionError(
+                f"channel {channel} brings {barrier} while {self._aligning} is aligned: "
+                "every channel must bring the same"
+            )
+        self._aligning = barrier
+        self._has_barrier[channel] = True
+        if not all(self._has_barrier):
+            return ()
+        self._has_barrier = [False] * len(self._has_barrier)
+        self._aligning = None
+        return (Aligned(barrier),)
