@@ -11,7 +11,7 @@ from functools import partial
 import pyarrow as pa
 
 from holdfast.runtime.api.errors import NotOpened, OperatorFailed, operator_named
-from holdfast.runtime.planning.job_plan import ChainPlan
+from holdfast.runtime.planning.job_plan import ChainPlan, JobPlan
 from holdfast.runtime.protocol.elements import (
     Active,
     Barrier,
@@ -27,7 +27,7 @@ from holdfast.runtime.task.fair_turns import Turns
 from holdfast.runtime.task.gate import Awake, Ended, Event, Gate, Quiet, TimeAdvanced
 from holdfast.runtime.task.routing import Router
 
-__all__ = ["Chain", "ChainInput", "ChainOutput"]
+__all__ = ["Chain", "ChainInput", "ChainOutput", "chain_inputs"]
 
 _Rows = Callable[[pa.RecordBatch], None]
 
@@ -38,6 +38,17 @@ class ChainInput:
 
     channel: Channel
     index: int = 0
+
+
+def chain_inputs(
+    plan: JobPlan, chain: ChainPlan, channels: Mapping[str, Sequence[Channel]]
+) -> list[ChainInput]:
+    """What a chain reads, of all channels by edge."""
+    return [
+        ChainInput(channel, plan.edge(edge).input_index)
+        for edge in chain.inputs
+        for channel in channels[edge]
+    ]
 
 
 @dataclass

@@ -40,7 +40,7 @@ from holdfast.runtime.protocol.messages import (
 from holdfast.runtime.protocol.metrics import LongCall, SlotMetrics
 from holdfast.runtime.protocol.operator import OperatorContext
 from holdfast.runtime.task.alignment import AlignedExactlyOnce
-from holdfast.runtime.task.chain import Chain, ChainInput
+from holdfast.runtime.task.chain import Chain, chain_inputs
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.fair_turns import Turns
 from holdfast.runtime.task.routing import Outlet, Router, router_of
@@ -238,11 +238,7 @@ class Slot:
         plan = self._assignment.plan
         self._check_wanted()
         for chain_plan in plan.chains:
-            inputs = [
-                ChainInput(channel, plan.edge(edge).input_index)
-                for edge in chain_plan.inputs
-                for channel in self._channels[edge]
-            ]
+            inputs = chain_inputs(plan, chain_plan, self._channels)
             chain = Chain(
                 chain_plan,
                 inputs,

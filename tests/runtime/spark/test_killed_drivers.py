@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from waiting import wait_until
+from support.waiting import wait_until
 
 STARTS = """
 import sys, time

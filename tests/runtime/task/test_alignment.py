@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from holdfast.runtime.protocol.elements import Barrier
-from holdfast.runtime.task.alignment import Aligned, AlignedExactlyOnce, Rows
+from holdfast.runtime.task.alignment import (
+    Aligned,
+    AlignedExactlyOnce,
+    Alignment,
+    AlignmentEvent,
+    Rows,
+)
+from holdfast.runtime.task.gate import Gate
+
+
+def rows(*values: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": values})
 
 
 def test_a_channel_whose_barrier_has_come_waits_until_all_have() -> None:
@@ -33,3 +48,68 @@ def test_barriers_that_differ_are_a_bug(other: Barrier) -> None:
     alignment.barrier(0, Barrier(4))
     with pytest.raises(AssertionError, match=r"every channel must bring the same"):
         alignment.barrier(1, other)
+
+
+class AtLeastOnce(Alignment):
+    """Counts barriers, and has no channel wait."""
+
+    def __init__(self, channels: int) -> None:
+        self.missing: dict[int, int] = {}
+        self.channels = channels
+
+    @property
+    def aligning(self) -> int | None:
+        return min(self.missing, default=None)
+
+    def may_read(self, channel: int) -> bool:
+        return True
+
+    def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
+        number = barrier.checkpoint_id
+        self.missing[number] = self.missing.get(number, self.channels) - 1
+        if self.missing[number]:
+            return ()
+        del self.missing[number]
+        return (Aligned(barrier),)
+
+
+class Unaligned(AtLeastOnce):
+    """Cuts at the first barrier; keeps the rows of channels whose barrier is still to come."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.came: set[int] = set()
+        self.kept: list[Any] = []
+
+    def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
+        is_first = not self.came
+        self.came = set() if len(self.came) + 1 == self.channels else {*self.came, channel}
+        return (Aligned(barrier),) if is_first else ()
+
+    def rows(self, channel: int, batch: pa.RecordBatch) -> Sequence[AlignmentEvent]:
+        if self.came and channel not in self.came:
+            self.kept.append(batch.column(0).to_pylist())
+        return super().rows(channel, batch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cut_behind"), [(AlignedExactlyOnce, 2), (AtLeastOnce, 3), (Unaligned, 1)]
+)
+def test_a_gate_cuts_where_its_alignment_says(kind: Any, cut_behind: int) -> None:
+    """By one channel come 1, the barrier, 3; then by the other 2, the barrier."""
+    alignment = kind(2)
+    gate, events = Gate(2, alignment), list[Any]()
+    brought = deque((0, each) for each in (rows(1), Barrier(4), rows(3)))
+    brought += ((1, each) for each in (rows(2), Barrier(4)))
+    while brought:
+        channel, element = brought.popleft()
+        if gate.may_read(channel):
+            events += gate.receive(channel, element)
+        else:
+            brought.append((channel, element))
+    (cut,) = (place for place, event in enumerate(events) if isinstance(event, Aligned))
+    assert cut == cut_behind
+    assert len(events) == 4
+    assert alignment.aligning is None
+    if kind is Unaligned:
+        assert alignment.kept == [[2]], "it is in the checkpoint, though behind the cut"

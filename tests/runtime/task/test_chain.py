@@ -21,7 +21,7 @@ from holdfast.runtime.protocol.elements import (
     Watermark,
 )
 from holdfast.runtime.protocol.operator import Operator, OperatorContext, OperatorSpec
-from holdfast.runtime.task.alignment import Aligned, AlignedExactlyOnce, Alignment, AlignmentEvent
+from holdfast.runtime.task.alignment import AlignedExactlyOnce
 from holdfast.runtime.task.chain import Chain, ChainInput
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.routing import ChannelOutlet, ForwardRouter
@@ -122,7 +122,6 @@ class Stage:
     def __init__(
         self,
         channels: int = 1,
-        alignment: Alignment | None = None,
         input_indexes: Sequence[int] = (),
         **options: dict[str, Any],
     ) -> None:
@@ -144,7 +143,7 @@ class Stage:
         self.chain = Chain(
             plan,
             inputs,
-            alignment or AlignedExactlyOnce(channels),
+            AlignedExactlyOnce(channels),
             routers,
             self._see,
             self._aligned,
@@ -451,63 +450,3 @@ def test_rows_reach_the_first_operator_with_the_input_that_they_came_by() -> Non
     assert stage.take(rows(1))[0] == "a rows [1]"
     calls = stage.take(rows(2), channel=2)
     assert calls == ["a rows [2] by 1", "b rows [2]", "c rows [2]"], "a link is the only input"
-
-
-class AtLeastOnce(Alignment):
-    """Counts barriers, and has no channel wait."""
-
-    def __init__(self, channels: int) -> None:
-        self.missing: dict[int, int] = {}
-        self.channels = channels
-
-    @property
-    def aligning(self) -> int | None:
-        return min(self.missing, default=None)
-
-    def may_read(self, channel: int) -> bool:
-        return True
-
-    def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
-        number = barrier.checkpoint_id
-        self.missing[number] = self.missing.get(number, self.channels) - 1
-        if self.missing[number]:
-            return ()
-        del self.missing[number]
-        return (Aligned(barrier),)
-
-
-class Unaligned(AtLeastOnce):
-    """Cuts at the first barrier; keeps the rows of channels whose barrier is still to come."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels)
-        self.came: set[int] = set()
-        self.kept: list[Any] = []
-
-    def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
-        is_first = not self.came
-        self.came = set() if len(self.came) + 1 == self.channels else {*self.came, channel}
-        return (Aligned(barrier),) if is_first else ()
-
-    def rows(self, channel: int, batch: pa.RecordBatch) -> Sequence[AlignmentEvent]:
-        if self.came and channel not in self.came:
-            self.kept.append(batch.column(0).to_pylist())
-        return super().rows(channel, batch)
-
-
-@pytest.mark.parametrize(
-    ("kind", "cut_behind"), [(AlignedExactlyOnce, 2), (AtLeastOnce, 3), (Unaligned, 1)]
-)
-def test_a_chain_cuts_where_its_alignment_says(kind: Any, cut_behind: int) -> None:
-    """By one channel come 1, the barrier, 3; then by the other 2, the barrier."""
-    alignment = kind(2)
-    stage = Stage(channels=2, alignment=alignment)
-    calls = [*stage.take(rows(1), Barrier(4), rows(3))]
-    calls += stage.take(rows(2), Barrier(4), channel=1)
-    processed = [call[2:] for call in calls if call.startswith(("a rows", "snapshot"))]
-    own = [call for call in processed if call != "rows [50]"]
-    assert own.index("apshot 4") == cut_behind
-    assert sorted(own) == ["apshot 4", "rows [1]", "rows [2]", "rows [3]"]
-    assert alignment.aligning is None
-    if kind is Unaligned:
-        assert alignment.kept == [[2]], "it is in the checkpoint, though behind the cut"

@@ -76,7 +76,9 @@ def test_what_schedulers_say_of_stages_and_runs_of_ours_is_not_logged(
     failing(spark, "of ours", tag="holdfast-stages")
     jvm: Any = spark._jvm
     (job,) = spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag("holdfast-stages")
-    (stage,) = spark.sparkContext.statusTracker().getJobInfo(job).stageIds
+    info = spark.sparkContext.statusTracker().getJobInfo(job)
+    assert info is not None
+    (stage,) = info.stageIds
     logger = jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark.scheduler.Any")
     run = "0b2b7bb2-7d71-4bfa-8d52-5d5a5d8c8a55"
     quiet = QuietLog(spark, ("holdfast-stages",), SimpleNamespace(runId=run))  # type: ignore[arg-type]
