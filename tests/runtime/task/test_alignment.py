@@ -26,7 +26,6 @@ def rows(*values: int) -> pa.RecordBatch:
 
 def test_a_channel_whose_barrier_has_come_waits_until_all_have() -> None:
     alignment = AlignedExactlyOnce(3)
-    assert alignment.aligning is None
     assert list(alignment.barrier(1, Barrier(4))) == []
     assert [alignment.may_read(channel) for channel in range(3)] == [True, False, True]
     assert alignment.aligning == 4

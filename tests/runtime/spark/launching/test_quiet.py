@@ -81,7 +81,8 @@ def test_what_schedulers_say_of_stages_and_runs_of_ours_is_not_logged(
     (stage,) = info.stageIds
     logger = jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark.scheduler.Any")
     run = "0b2b7bb2-7d71-4bfa-8d52-5d5a5d8c8a55"
-    quiet = QuietLog(spark, ("holdfast-stages",), SimpleNamespace(runId=run))  # type: ignore[arg-type]
+    query: Any = SimpleNamespace(runId=run)
+    quiet = QuietLog(spark, ("holdfast-stages",), query)
     quiet.begin()
     try:
         for line in (
