@@ -10,7 +10,7 @@ from holdfast.runtime.cli.checkpoints import commands
 from holdfast.runtime.cli.jobs import cancel_job, list_jobs
 from holdfast.runtime.cli.output import show
 from holdfast.runtime.cli.registered import list_parts
-from holdfast.runtime.cli.run import run_app
+from holdfast.runtime.cli.run import RunCommand, run_app
 from holdfast.runtime.cli.savepoints import commands as savepoint_commands
 from holdfast.runtime.cli.savepoints import stop_job
 from holdfast.storage.distribution import holdfast_version
@@ -25,7 +25,9 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-application.command("run", context_settings={"allow_interspersed_args": False})(run_app)
+application.command("run", cls=RunCommand, context_settings={"allow_interspersed_args": False})(
+    run_app
+)
 application.command("list")(list_jobs)
 application.command("cancel")(cancel_job)
 application.command("stop")(stop_job)

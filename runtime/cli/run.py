@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from holdfast.runtime.cli.program import run_program
 from holdfast.storage import Invalid
@@ -15,7 +16,7 @@ from holdfast.storage.registry import whole_url
 if TYPE_CHECKING:
     from holdfast.runtime.options.command_line import CommandLine
 
-__all__ = ["run_app"]
+__all__ = ["RunCommand", "run_app"]
 
 _LATEST = "latest"
 _PATH = "execution.state-recovery.path"
@@ -74,6 +75,17 @@ _Options = Annotated[
 ]
 
 
+class RunCommand(TyperCommand):
+    """The command, whose help lists the options of -D."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from holdfast.runtime.options.table import OPTIONS  # noqa: PLC0415 - as in run_app
+
+        rows = (f"- `{each.key}`: {each.codec.expected}" for each in OPTIONS.options)
+        self.epilog = "\n\n".join(("Options of -D; docs/options.md says what they do:", "", *rows))
+        super().format_help(ctx, formatter)
+
+
 def run_app(
     app: _App,
     arguments: _Arguments = None,
@@ -87,7 +99,7 @@ def run_app(
 
     Options stand for arguments that the program leaves out of its StreamEnvironment, and of
     CheckpointConfig. They go before the session's (spark.holdfast.*). One that contradicts what the
-    program says, or that there is not, is refused: docs/command-line.md has all.
+    program says, or that does not exist, is refused. They are listed below.
 
     -s is about this one start, and goes before what the program says: restore="latest" may stay in
     it.

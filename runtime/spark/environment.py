@@ -117,7 +117,7 @@ class StreamEnvironment:
             5 minutes: at its start, and after each failure.
 
     What is None is said by options, if anybody does: of the command line (`holdfast run -D`), or
-    else of the session (`spark.holdfast.` and Flink's name of it); see docs/command-line.md.
+    else of the session (`spark.holdfast.` and Flink's name of it); see docs/options.md.
 
     One environment may start several jobs. Each is what was written since the last one was started;
     streams that were made before are that one's, and can be used no more.

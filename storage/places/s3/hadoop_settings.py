@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.storage.errors import Invalid
+from holdfast.storage.options.codecs import SECONDS, SIZE, SWITCH
 from holdfast.storage.places.s3.options import LARGEST_PART_BYTES, SMALLEST_PART_BYTES
 
 __all__ = ["s3a_options"]
 
 _SPARK = "spark.hadoop."
 _S3A = "fs.s3a."
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
-_SIZE = re.compile(r"(\d+)\s*([KMGTPE]?)(?:I?B)?", re.IGNORECASE)
 _AWS_HOST = re.compile(r"s3[.-](?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 _TEMPORARY, _SIMPLE, _ANONYMOUS = "temporary", "simple", "anonymous"
 _PROVIDERS = {
@@ -55,17 +54,6 @@ _STORAGE_CLASSES = (
     *("REDUCED_REDUNDANCY", "OUTPOSTS", "SNOW"),
 )
 """Classes that Hadoop knows and whose objects can be read at once."""
-_TIME = re.compile(r"(\d+)\s*(ns|us|ms|s|m|h|d|)", re.IGNORECASE)
-_SECONDS = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "ms": 1e-3,
-    "": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-}
 _CREDENTIAL_FILES = "security.credential.provider.path"
 _REFUSED = {
     "proxy.host": "Set HTTPS_PROXY and NO_PROXY for the driver and for executors, and make the "
@@ -93,7 +81,7 @@ def s3a_options(conf: Mapping[str, str], bucket: str | None = None) -> dict[str,
     _add_endpoint(settings, options)
     _add_credentials(settings, options)
     _add_encryption(settings, options)
-    settings.copy("path.style.access", "path_style", options, _flag)
+    settings.copy("path.style.access", "path_style", options, SWITCH.read)
     settings.copy("multipart.size", "part_size_bytes", options, _size)
     settings.copy("connection.maximum", "max_connections", options, _connections)
     settings.copy("attempts.maximum", "max_attempts", options, lambda text: _number(text) + 1)
@@ -156,7 +144,7 @@ def _refuse(settings: _Settings) -> None:
         if settings.get(name):
             raise _not_supported(settings, name, fix)
     fips: dict[str, bool] = {}
-    settings.copy("endpoint.fips", "fips", fips, _flag)
+    settings.copy("endpoint.fips", "fips", fips, SWITCH.read)
     if fips.get("fips"):
         fix = f"Name the endpoint itself by {_S3A}endpoint"
         raise _not_supported(settings, "endpoint.fips", fix)
@@ -173,7 +161,7 @@ def _not_supported(settings: _Settings, name: str, fix: str) -> Invalid:
 def _add_endpoint(settings: _Settings, options: dict[str, Any]) -> None:
     settings.copy("endpoint.region", "region", options, str)
     endpoint = settings.get("endpoint")
-    settings.copy("connection.ssl.enabled", "ssl", options, _flag)
+    settings.copy("connection.ssl.enabled", "ssl", options, SWITCH.read)
     host = endpoint.partition("://")[2] or endpoint
     aws = _AWS_HOST.fullmatch(host.rstrip("/"))
     if aws is not None:
@@ -271,10 +259,6 @@ def _add_encryption(settings: _Settings, options: dict[str, Any]) -> None:
             settings.copy(key, "kms_key_id", options, str)
 
 
-def _flag(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
-
-
 def _number(text: str) -> int:
     number = int(text)
     if number < 0:
@@ -287,19 +271,16 @@ def _connections(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    """The nearest size that parts can have: Hadoop's may be larger, since it keeps them on disk."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    size_bytes = int(match[1]) << _UNITS[match[2].upper()]
-    return max(SMALLEST_PART_BYTES, min(size_bytes, LARGEST_PART_BYTES))
+    """As near to it as parts can be: Hadoop's may be larger, since it keeps them on disks."""
+    size: int = SIZE.read(text)
+    return max(SMALLEST_PART_BYTES, min(size, LARGEST_PART_BYTES))
 
 
 def _seconds(text: str) -> float:
-    match = _TIME.fullmatch(text)
-    if match is None or not int(match[1]):
-        raise ValueError(text)  # to Hadoop 0 means no limit, but here each request must end
-    return int(match[1]) * _SECONDS[match[2].lower()]
+    seconds: float = SECONDS.read(text)
+    if not seconds:
+        raise ValueError(text)  # to Hadoop none is for ever, but here each request must end
+    return seconds
 
 
 def _storage_class(text: str) -> str:
@@ -309,4 +290,4 @@ def _storage_class(text: str) -> str:
 
 
 def _payer(text: str) -> str | None:
-    return "requester" if _flag(text) else None
+    return "requester" if SWITCH.read(text) else None

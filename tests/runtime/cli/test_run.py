@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.runtime.cli.application import application
+from holdfast.runtime.options.table import OPTIONS
 from holdfast.storage import Invalid
 from holdfast.storage.options.table import key_value_pairs
 
@@ -176,3 +177,11 @@ def test_options_are_keys_and_values() -> None:
     for wrong in (["a"], ["=b"], ["a=1", "a=2"]):
         with pytest.raises(Invalid):
             key_value_pairs(wrong)
+
+
+def test_the_help_lists_all_options() -> None:
+    told = " ".join(
+        CliRunner().invoke(application, ["run", "--help"], env={"COLUMNS": "200"}).output.split()
+    )
+    for option in OPTIONS.options:
+        assert f"{option.key}: {option.codec.expected}" in told
