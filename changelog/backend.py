@@ -61,7 +61,7 @@ class ChangelogStateBackend(StateBackend):
         backend: object = load_backend(inner) if isinstance(inner, str) else inner
         if not isinstance(backend, StateBackend) or isinstance(backend, ChangelogStateBackend):
             raise Invalid(
-                "a changelog is over another state backend",
+                "a changelog wraps another state backend",
                 expected="a StateBackend that is no changelog, or the name of one",
                 found=repr(inner),
             )
@@ -181,7 +181,7 @@ def _with_named(options: ChangelogOptions, named: dict[str, Any]) -> ChangelogOp
         return replace(options, **named)
     except TypeError:
         raise Invalid(
-            "a changelog does not take these options",
+            "a changelog does not have these options",
             expected=", ".join(ChangelogOptions.__dataclass_fields__),
             found=", ".join(sorted(named)),
         ) from None

@@ -485,7 +485,7 @@ def _result(inner: SnapshotFuture, future: SnapshotFuture) -> StateSnapshot:
 
 def _never_materialized(uid: str, failures: int, error: BaseException) -> Unavailable:
     return Unavailable(
-        f"the state of operator {uid!r} cannot be materialized, and its log would grow for ever",
+        f"the state of operator {uid!r} cannot be materialized, so its log would grow for ever",
         expected="a materialization from time to time",
         found=f"{failures} failures in a row; the last one: {error}",
         fix="Remove the cause of the last failure, or raise max_materialization_failures",

@@ -24,7 +24,18 @@ from holdfast.storage.jobs.job import job_in
 from holdfast.storage.registry import OpenStorage, whole_url
 from holdfast.storage.restore_points import RestorePoint, checkpoint_at
 
-__all__ = ["StoredSnapshot", "find_snapshot"]
+__all__ = ["KEYED", "OPERATOR", "StoredSnapshot", "check_kind", "find_snapshot"]
+
+KEYED, OPERATOR = "keyed", "operator"
+"""The kinds of state, as callers name them: with keys and without."""
+
+
+def check_kind(kind: str | None) -> None:
+    """Make sure that this is a kind of state, or None; raises `Invalid` if not."""
+    if kind not in (None, KEYED, OPERATOR):
+        raise Invalid(
+            "there is no such kind of state", expected=f"{KEYED} or {OPERATOR}", found=kind
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,14 +86,14 @@ class _Table:
                 found=f"key group {int(said[wrong[0]])}",
             )
         if (np.diff(said.astype(np.int64)) < 0).any() or said[0] < self._last:
-            raise Corrupt("the rows are not in order of key group")
+            raise Corrupt("the rows are not sorted by key group")
         self._last = int(said[-1])
 
     def look_at_rows(self) -> None:
         """Compare the number of rows with the one that the snapshot states."""
         if self.table.rows is not None and self._rows != self.table.rows:
             raise Corrupt(
-                "there are not as many rows as the snapshot says",
+                "the number of rows is not the one that the snapshot states",
                 expected=str(self.table.rows),
                 found=str(self._rows),
             )

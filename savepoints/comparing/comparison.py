@@ -28,7 +28,7 @@ from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.snapshots.regrouping import Regrouping, in_order
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.comparing.common_types import common_of_all, differences, projection
-from holdfast.savepoints.finding import StoredSnapshot
+from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot
 from holdfast.savepoints.reading.row_sums import RowCounter, RowSums
 from holdfast.savepoints.reading.tables import KeyedTable
 from holdfast.savepoints.showing.inspecting import type_of
@@ -40,7 +40,6 @@ __all__ = ["ComparedSnapshots", "ComparedState", "compare"]
 _ROWS_AT_ONCE = 200_000
 _EXAMPLES = 3
 _SHOWN_CHARACTERS = 60
-_KEYED, _OPERATOR = "keyed", "operator"
 _ONLY_A, _ONLY_B, _CHANGED = "only in A", "only in B", "another value"
 _TYPES_DIFFER = "types differ"
 _RAWS = list[msgspec.Raw]
@@ -167,8 +166,8 @@ class _Side:
                 self.keyed.setdefault(table.name, []).append(table)
         unkeyed = () if self.unkeyed is None else self.unkeyed.tables()
         self.broadcast = {table.name for table in unkeyed if table.info.mode is Mode.BROADCAST}
-        self.states = {(name, _KEYED) for name in self.keyed}
-        self.states |= {(table.name, _OPERATOR) for table in unkeyed}
+        self.states = {(name, KEYED) for name in self.keyed}
+        self.states |= {(table.name, OPERATOR) for table in unkeyed}
         self._sums: dict[str, RowSums] | None = None
         self.common: Schema | None = None
         """The common type that values are compared by, if the other side has another type."""
@@ -176,7 +175,7 @@ class _Side:
     def sums(self, state: _State) -> RowSums:
         """The checksum of a state."""
         name, kind = state
-        if kind == _KEYED:
+        if kind == KEYED:
             if self._sums is None:
                 self._sums = self._of_all_keyed()
             return self._sums[name]
@@ -188,7 +187,7 @@ class _Side:
     def types(self, state: _State) -> list[_Types]:
         """The types in which a state is stored; several if slots differ."""
         name, kind = state
-        if kind == _KEYED:
+        if kind == KEYED:
             assert self.reader is not None
             keys = self.reader.description.keys
             return [_types_of(table.info, keys) for table in self.keyed[name]]
@@ -316,7 +315,7 @@ _Called = Callable[[bytes], str]
 
 def _detailed(state: ComparedState, a: _Side, b: _Side) -> ComparedState:
     """Add the rows that differ; if none does, equal rows were only encoded differently."""
-    is_keyed = state.kind == _KEYED
+    is_keyed = state.kind == KEYED
     differences = _of_keyed(state, a, b) if is_keyed else _of_unkeyed(state.state, a, b)
     side = a if state.rows_a else b  # a side without rows may lack types, or have others
     called = _key_codec(side) if is_keyed else _entry_codec(side, state.state)

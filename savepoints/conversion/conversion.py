@@ -270,11 +270,11 @@ class Conversion:
             if sums[0] != sums[1]:
                 info = msgspec.json.decode(key, type=TableInfo)
                 raise Corrupt(
-                    f"state {info.name!r} of operator {plan.uid!r} was written otherwise than read",
+                    f"state {info.name!r} of operator {plan.uid!r} differs from the source",
                     where=self.destination.url,
                     expected=str(sums[0]),
                     found=str(sums[1]),
-                    fix="Convert it again with --fresh; if it is so again, this is a bug of "
+                    fix="Convert it again with --fresh; if that fails again, this is a bug of "
                     "Holdfast, and the source is as it was",
                 )
             if there is not None:

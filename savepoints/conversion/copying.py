@@ -94,11 +94,11 @@ def check_unkeyed(before: OperatorReader, after: OperatorReader, *, is_canonical
             is_same = _total(mine) == _total(its)
         if not is_same:
             raise Corrupt(
-                f"state {name!r} of operator {before.uid!r} is not what it was",
+                f"state {name!r} of operator {before.uid!r} has changed in the conversion",
                 where=after.folder.url,
                 expected=str(_total(mine)),
                 found=str(_total(its)),
-                fix="Convert it again with --fresh; if it is so again, this is a bug of Holdfast",
+                fix="Convert it again with --fresh; if that fails again, this is a bug of Holdfast",
             )
     return sum(_total(its).rows for its in found.values())
 

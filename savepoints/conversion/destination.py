@@ -172,7 +172,7 @@ class Destination:
             raise Invalid(
                 "a savepoint cannot have this name: it would be looked for elsewhere",
                 where=self._folder.url,
-                expected="a folder that is not called like one of a checkpoint, or a file in it",
+                expected="a name that is not that of a checkpoint, or of a file in it",
                 found=name,
                 fix="Name another destination",
             )
@@ -183,14 +183,14 @@ class Destination:
         theirs = _root(self._source.folder)
         if mine.startswith(theirs):
             raise Invalid(
-                "the destination is in the folder of what is converted",
+                "the destination is in the folder of the source",
                 where=self._folder.url,
                 expected=f"a place outside of {self._source.folder.url}, which is only read",
                 fix="Name another destination",
             )
         if theirs.startswith(mine):
             raise Invalid(
-                "what is converted is in the folder of the destination",
+                "the source is in the folder of the destination",
                 where=self._folder.url,
                 expected=f"a place that has not {self._source.folder.url} in it",
                 fix="Name another destination",

@@ -86,11 +86,11 @@ class WorkerProcesses:
             is_done = True
         except BrokenProcessPool as error:
             raise Unavailable(
-                "a process that converted has died",
+                "a worker process of the conversion has died",
                 expected=f"{workers} processes that live",
                 found=str(error),
-                fix="Look whether memory ran out, and run this again with fewer --workers; what is "
-                "done stays done",
+                fix="Check whether memory ran out, and run this again with fewer --workers; "
+                "finished pieces are kept",
             ) from error
         finally:
             if not is_done:

@@ -127,7 +127,7 @@ class KeyedColumns(StateColumns):
         if reader.description.keys is None:
             raise Invalid(
                 f"state {table.name!r} of operator {reader.description.uid!r} has no rows yet, and "
-                "it is not known of which type its keys will be",
+                "the type of its keys is not known",
                 where=reader.folder.url,
             )
         self.reader, self.table = reader, table

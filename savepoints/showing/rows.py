@@ -13,7 +13,7 @@ from holdfast.backends.arrow.values import ENCODING
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.values.codec import PICKLE
-from holdfast.savepoints.finding import StoredSnapshot
+from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot, check_kind
 from holdfast.savepoints.reading.columns import KeySet
 from holdfast.savepoints.reading.readers import KeyedReader
 from holdfast.savepoints.reading.tables import KeyedTable
@@ -22,8 +22,6 @@ from holdfast.storage import Invalid, NotFound
 from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["choose_operator", "choose_state", "rows_of", "unpacked"]
-
-_KEYED, _OPERATOR = "keyed", "operator"
 
 
 def choose_operator(
@@ -43,7 +41,7 @@ def choose_operator(
         return uid
     meant = snapshot.uids
     if len(meant) > 1:
-        wanted = kind if kind is not None or state is not None else _KEYED
+        wanted = kind if kind is not None or state is not None else KEYED
         fitting = [
             each
             for each in meant
@@ -56,7 +54,7 @@ def choose_operator(
     if len(meant) == 1:
         return meant[0]
     raise Invalid(
-        "it is not said which operator is meant",
+        "no operator is named, and several have state",
         where=str(snapshot.point),
         expected=f"--operator with one of {', '.join(map(repr, meant)) or 'none at all'}",
     )
@@ -66,8 +64,8 @@ def _states(snapshot: StoredSnapshot, uid: str) -> set[tuple[str, str]]:
     """The names and kinds of the states of an operator."""
     reader = snapshot.keyed(uid)
     keyed = () if reader is None else reader.description.tables
-    there = {(table.name, _KEYED) for table in keyed}
-    return there | {(table.name, _OPERATOR) for table in snapshot.unkeyed(uid).tables()}
+    there = {(table.name, KEYED) for table in keyed}
+    return there | {(table.name, OPERATOR) for table in snapshot.unkeyed(uid).tables()}
 
 
 def choose_state(
@@ -80,10 +78,7 @@ def choose_state(
         Invalid: several states fit, or there is no such kind.
     """
     there = _states(snapshot, uid)
-    if kind not in (None, _KEYED, _OPERATOR):
-        raise Invalid(
-            "there is no such kind of state", expected=f"{_KEYED} or {_OPERATOR}", found=kind
-        )
+    check_kind(kind)
     found = [
         state for state in sorted(there) if name in (None, state[0]) and kind in (None, state[1])
     ]
@@ -93,12 +88,12 @@ def choose_state(
         raise Invalid(
             f"operator {uid!r} has two states {name!r}, with keys and without",
             where=str(snapshot.point),
-            expected=f"--kind {_KEYED} or --kind {_OPERATOR}",
+            expected=f"--kind {KEYED} or --kind {OPERATOR}",
         )
     shown = ", ".join(dict.fromkeys(repr(state[0]) for state in found or sorted(there)))
     if name is None and found:
         raise Invalid(
-            f"it is not said which state of operator {uid!r} is meant",
+            f"operator {uid!r} has several states, and none is named",
             where=str(snapshot.point),
             expected=f"--state with one of {shown}",
         )
@@ -125,7 +120,7 @@ def rows_of(
     """
     name, kind = state
     reader = snapshot.keyed(uid)
-    if kind == _KEYED and reader is not None:
+    if kind == KEYED and reader is not None:
         for table in reader.description.named(name):
             yield from _keyed(reader, table, key)
         return

@@ -68,7 +68,7 @@ def asked_for(columns: StateColumns, options: Mapping[str, str | None]) -> Selec
     """
     key, keys, groups = (options.get(name) for name in ("key", "keys", "keyGroups"))
     if key is not None and keys is not None:
-        raise Invalid("both a key and several are asked for", fix="Leave one of them out")
+        raise Invalid("both one key and several are given", fix="Leave one of them out")
     texts: list[Any] | None = None if key is None else [key]
     if keys is not None:
         texts = _json(keys)
@@ -77,7 +77,7 @@ def asked_for(columns: StateColumns, options: Mapping[str, str | None]) -> Selec
     wanted = None
     if texts is not None:
         if not isinstance(columns, KeyedColumns):
-            raise Invalid("keys are asked for, of a state that has none")
+            raise Invalid("keys are given for a state without keys")
         schema = columns.keys
         encoded = [given_key(schema, each, is_text=keys is None) for each in texts]
         wanted = KeySet(schema, columns.max_parallelism, encoded)
@@ -89,7 +89,7 @@ def asked_for(columns: StateColumns, options: Mapping[str, str | None]) -> Selec
         columns.places[0] <= int(first) <= int(last) <= columns.places[1]
     ):
         raise Invalid(
-            "these key groups are not there",
+            "these key groups do not exist",
             expected="from {} to {}, such as 0-9".format(*columns.places),
             found=groups,
         )
@@ -110,7 +110,7 @@ def given_key(schema: Schema, given: Any, *, is_text: bool) -> bytes:
         if encoded is not None:
             return encoded
     raise Invalid(
-        "this is no key of the state",
+        "this is not a key of the state",
         expected=f"{type_of(schema)}, as text or as JSON",
         found=repr(given),
     )

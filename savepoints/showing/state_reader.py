@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from holdfast.backends.keys.codec import key_codec_described
 from holdfast.backends.state.timers import USER_TIMERS, timer_table
-from holdfast.savepoints.finding import StoredSnapshot, find_snapshot
+from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot, check_kind, find_snapshot
 from holdfast.savepoints.reading.columns import KeyedColumns, KeySet, StateColumns, UnkeyedColumns
 from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable
 from holdfast.storage import Invalid, NotFound, load_storage
@@ -69,7 +69,7 @@ def read_state(  # noqa: PLR0913 - all by name, and most are left out
     columns = state_of(opened, operator, name, kind=kind)
     if not isinstance(key, _NoKey):
         if keys is not None:
-            raise Invalid("both a key and several are asked for", fix="Leave one of them out")
+            raise Invalid("both one key and several are given", fix="Leave one of them out")
         keys = (key,)
     wanted = None if keys is None else _key_set(columns, keys, name)
     places = _places(columns, key_groups)
@@ -84,7 +84,7 @@ def timers_name(state: str | None, timers: str | None) -> str:
     """
     if (state is None) == (timers is None):
         raise Invalid(
-            "it is not said which state is to be read",
+            "either a state or timers are to be named",
             expected="the name of a state, or else which timers: event or processing",
             found="neither" if state is None else "both",
         )
@@ -106,11 +106,10 @@ def state_of(
         Invalid: two states have this name, or the state is stored in two types.
         Corrupt, Unavailable: the state cannot be read.
     """
-    if kind not in (None, "keyed", "operator"):
-        raise Invalid("there is no such kind of state", expected="keyed or operator", found=kind)
+    check_kind(kind)
     keyed, unkeyed = snapshot.keyed(uid), snapshot.unkeyed(uid)
-    its_keyed = () if keyed is None or kind == "operator" else keyed.description.named(name)
-    its_unkeyed = [table for table in unkeyed.tables() if table.name == name and kind != "keyed"]
+    its_keyed = () if keyed is None or kind == OPERATOR else keyed.description.named(name)
+    its_unkeyed = [table for table in unkeyed.tables() if table.name == name and kind != KEYED]
     found: list[KeyedTable | UnkeyedTable] = [*its_keyed, *its_unkeyed]
     if not found:
         there = [] if keyed is None else [table.name for table in keyed.description.tables]
@@ -129,10 +128,10 @@ def state_of(
         )
     if len(found) > 1:
         raise Invalid(
-            f"state {name!r} of operator {uid!r} is kept in two types, which no table can have",
+            f"state {name!r} of operator {uid!r} is stored in two types, and a table has one",
             where=str(snapshot.point),
             found=" and ".join(str(table.info.values) for table in found),
-            fix="Take a savepoint of a job that asks for the state in each slot",
+            fix="Take a savepoint after each slot has accessed the state",
         )
     if isinstance(found[0], UnkeyedTable):
         return UnkeyedColumns(unkeyed, found[0])
@@ -155,7 +154,7 @@ def _places(columns: StateColumns, asked: tuple[int, int] | None) -> tuple[int, 
     whole = len(given) == 2 and all(type(each) is int for each in given)
     if not (whole and first <= given[0] <= given[1] <= last):
         raise Invalid(
-            "these key groups are not there",
+            "these key groups do not exist",
             expected=f"the first and the last of some, from {first} to {last}",
             found=repr(asked),
         )

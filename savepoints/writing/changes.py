@@ -14,7 +14,7 @@ import msgspec
 from holdfast.backends.operator_state.snapshots import OperatorTable
 from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.values.type_descriptions import Schema
-from holdfast.savepoints.finding import StoredSnapshot
+from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot, check_kind
 from holdfast.savepoints.reading.readers import KeyedReader, OperatorReader
 from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable
 from holdfast.savepoints.writing.keyed_rows import RowColumns
@@ -23,7 +23,6 @@ from holdfast.storage import Invalid, NotFound, StateSnapshot
 
 __all__ = ["NewState", "OperatorChanges", "SavepointChanges"]
 
-_KEYED, _OPERATOR = _KINDS = ("keyed", "operator")
 _State = tuple[str, str]
 """A stored state: its kind and its stored name."""
 
@@ -67,7 +66,7 @@ class OperatorChanges:
         Raises:
             Invalid: a key group is missing from the stored parts, or in two of them.
         """
-        names = self._names(_KEYED)
+        names = self._names(KEYED)
         kept = [
             (table, msgspec.structs.replace(table.info, name=names[table.name]))
             for table in self._tables
@@ -80,7 +79,7 @@ class OperatorChanges:
     @property
     def kept_unkeyed(self) -> list[tuple[UnkeyedTable, OperatorTable]]:
         """The stored states without keys to keep, each with its new description."""
-        names, tables = self._names(_OPERATOR), self._unkeyed_tables
+        names, tables = self._names(OPERATOR), self._unkeyed_tables
         return [
             (table, msgspec.structs.replace(table.info, name=names[table.name]))
             for table in tables
@@ -94,11 +93,11 @@ class OperatorChanges:
             Invalid: the new state has no time to live, and the one that it replaces has.
         """
         is_keyed = isinstance(state.table, TableInfo)
-        kind = _KEYED if is_keyed else _OPERATOR
+        kind = KEYED if is_keyed else OPERATOR
         before = self._called(state.name, kind)
         if isinstance(state.table, TableInfo) and not state.table.stamped:
             for table in self._tables:
-                if (_KEYED, table.name) in before and table.info.stamped:
+                if (KEYED, table.name) in before and table.info.stamped:
                     raise Invalid(
                         f"state {state.name!r} of operator {self.uid!r} would lose when its "
                         "entries were last used",
@@ -133,19 +132,19 @@ class OperatorChanges:
         its_kind = self._kind_of(old, kind)
         if old.startswith("_") or new.startswith("_") or not new:
             raise Invalid(
-                "timers are not renamed, and no state is called like them",
+                "timers cannot be renamed, and no state can have such a name",
                 where=f"operator {self.uid!r}",
                 expected="names that do not begin with an underscore",
                 found=f"{old!r} to {new!r}",
             )
         if old in self._new(its_kind):
             raise Invalid(
-                f"state {old!r} of operator {self.uid!r} is new, and called as its descriptor says",
+                f"state {old!r} of operator {self.uid!r} is new, and named by its descriptor",
                 where=self.where,
                 expected="a stored state to rename",
-                fix="Say the other name in the descriptor, and drop the stored state",
+                fix="Change the name in the descriptor, and drop the stored state",
             )
-        if new in (*self._all(_KEYED), *self._all(_OPERATOR)):
+        if new in (*self._all(KEYED), *self._all(OPERATOR)):
             raise Invalid(
                 f"operator {self.uid!r} has a state {new!r}",
                 where=self.where,
@@ -162,11 +161,11 @@ class OperatorChanges:
         return () if self.unkeyed is None else self.unkeyed.tables()
 
     def _new(self, kind: str) -> dict[str, NewState]:
-        return self.new_keyed if kind == _KEYED else self.new_unkeyed
+        return self.new_keyed if kind == KEYED else self.new_unkeyed
 
     def _names(self, kind: str) -> dict[str, str]:
         """The current names of the kept states of a kind, by their stored names."""
-        tables = self._tables if kind == _KEYED else self._unkeyed_tables
+        tables = self._tables if kind == KEYED else self._unkeyed_tables
         names = dict.fromkeys(table.name for table in tables)
         return {
             name: self.renamed.get((kind, name), name)
@@ -183,13 +182,12 @@ class OperatorChanges:
         return list(dict.fromkeys([*self._names(kind).values(), *self._new(kind)]))
 
     def _kind_of(self, name: str, kind: str | None) -> str:
-        if kind not in (None, _KEYED, _OPERATOR):
-            raise Invalid(
-                "there is no such kind of state", expected=f"{_KEYED} or {_OPERATOR}", found=kind
-            )
-        found = [each for each in _KINDS if kind in (None, each) and name in self._all(each)]
+        check_kind(kind)
+        found = [
+            each for each in (KEYED, OPERATOR) if kind in (None, each) and name in self._all(each)
+        ]
         if not found:
-            there = dict.fromkeys([*self._all(_KEYED), *self._all(_OPERATOR)])
+            there = dict.fromkeys([*self._all(KEYED), *self._all(OPERATOR)])
             raise NotFound(
                 f"operator {self.uid!r} has no state {name!r}"
                 + ("" if kind is None else f", {kind}"),
@@ -201,7 +199,7 @@ class OperatorChanges:
             raise Invalid(
                 f"operator {self.uid!r} has two states {name!r}, with keys and without",
                 where=self.where,
-                fix=f'Say kind="{_KEYED}" or kind="{_OPERATOR}"',
+                fix=f'Say kind="{KEYED}" or kind="{OPERATOR}"',
             )
         return found[0]
 

@@ -142,7 +142,7 @@ def _struct(
     is_by_place = schema["type"] == "tuple" and len(found) == len(wanted)
     if sorted(found) != sorted(wanted) and not is_by_place:
         raise Invalid(
-            f"a struct has not the fields of the class in column {name!r}",
+            f"a struct does not have the fields of the class in column {name!r}",
             expected=", ".join(wanted),
             found=", ".join(found),
             fix="Make a struct with all of them, and no others",
@@ -243,7 +243,7 @@ _LEAVES: Mapping[str, tuple[tuple[_Test, Callable[[pa.Array, pa.DataType], pa.Ar
 
 def _unsaid(name: str) -> Invalid:
     return Invalid(
-        f"it is not said whether the bytes of column {name!r} are values, or MessagePack of values",
+        f"it is not known whether the bytes of column {name!r} are values or MessagePack of values",
         expected="packed=True for what was read from a savepoint, packed=False for values of bytes",
         found="a column that is computed, or comes from elsewhere",
         fix="Pass packed=",

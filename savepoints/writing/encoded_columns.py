@@ -51,7 +51,7 @@ class KeyPart:
             return self._form.from_arrow(fit)
         except (*_MISFITS, ArithmeticError) as error:
             raise Invalid(
-                f"column {name!r} has what cannot be a {self._what}",
+                f"column {name!r} has a value that cannot be a {self._what}",
                 expected=f"values of type {self._form.codec.name}",
                 found=str(error) or repr(error),
             ) from error
@@ -82,7 +82,7 @@ class ValuePart:
             return pa.array(self._items(fit), pa.binary())
         except Invalid as error:
             raise Invalid(
-                f"column {name!r} has what is no such value",
+                f"column {name!r} has a value that does not fit",
                 where=error.where,
                 expected=error.expected,
                 found=error.found,
@@ -90,7 +90,7 @@ class ValuePart:
             ) from error
         except (*_MISFITS, *UNREADABLE) as error:
             raise Invalid(
-                f"column {name!r} has what is no such value",
+                f"column {name!r} has a value that does not fit",
                 expected=f"values of type {self._codec.name}",
                 found=str(error) or repr(error),
             ) from error

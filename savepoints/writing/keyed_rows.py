@@ -232,7 +232,7 @@ def _unrolled(column: pa.Array, name: str | None, test: Any) -> tuple[npt.NDArra
         column = column.cast(pa.list_(column.type.value_type))
     if not test(column.type):
         raise Invalid(
-            f"column {name!r} has not the whole of it",
+            f"column {name!r} does not have whole lists or maps",
             expected="lists, or a column with the `position` of each element; maps, or a column "
             "with the `map_key` of each entry",
             found=str(column.type),

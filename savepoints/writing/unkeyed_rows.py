@@ -47,7 +47,7 @@ class UnkeyedRows:
             raise Invalid(
                 f"state {descriptor.name!r} cannot be written from columns",
                 where=where,
-                expected="no time to live, which state without keys has not, and no pickles",
+                expected="no time to live, which state without keys does not have, and no pickles",
                 found=repr(descriptor),
             )
         mode, map_keys, values = Mode.LIST, None, shape_of(descriptor, allow_pickle=False).values
@@ -99,7 +99,7 @@ class UnkeyedRows:
         name = columns.map_key
         if name is None:
             raise Invalid(
-                f"it is not said which column has the keys of map {self._form.name!r}",
+                f"no column is named for the keys of map {self._form.name!r}",
                 where=self._form.where,
                 fix="Pass map_key=",
             )

@@ -182,7 +182,7 @@ def test_options_that_do_not_fit_are_refused(large: StoredSnapshot, quick_path: 
     with pytest.raises(Invalid, match="parallelism 200"):
         conversion(large, to, options={"parallelism": 200}).run()
     inside = Path(large.path.removeprefix("file://")) / "inside"
-    with pytest.raises(Invalid, match="in the folder of what is converted"):
+    with pytest.raises(Invalid, match="in the folder of the source"):
         conversion(large, inside).run()
     assert not to.exists()
     assert not inside.exists()
@@ -282,6 +282,6 @@ def test_what_is_written_otherwise_than_read_is_found(
             yield block.rows(0, block.count - 1) if number == 0 else block
 
     monkeypatch.setattr(pieces, "_counted", losing)
-    with pytest.raises(Corrupt, match=r"state 'total' of operator 'spend' was written otherwise"):
+    with pytest.raises(Corrupt, match=r"state 'total' of operator 'spend' differs from the source"):
         conversion(large, quick_path / "to").run()
     check_is_none(quick_path / "to")

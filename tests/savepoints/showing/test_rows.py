@@ -122,7 +122,7 @@ def test_states_of_one_name_are_two(tmp_path: Path) -> None:
     }
     assert shown == {"keyed": [1], "operator": [7, 8]}
     assert choose_state(snapshot, UID, None, "keyed") == LAST
-    with pytest.raises(Invalid, match="which state of operator 'spend' is meant"):
+    with pytest.raises(Invalid, match="operator 'spend' has several states, and none is named"):
         choose_state(snapshot, UID, None, "operator")
     with pytest.raises(NotFound, match=r"no state 'rest' of kind keyed.*expected 'last', 'rest'"):
         choose_state(snapshot, UID, "rest", "keyed")
@@ -176,11 +176,11 @@ def test_a_key_is_found_by_its_text(kind: Any, key: Any, text: str, tmp_path: Pa
 
 def test_what_is_near_a_key_does_not_find_it(tmp_path: Path) -> None:
     snapshot = saved(tmp_path, int, {5: 7})
-    with pytest.raises(Invalid, match=r"no key of the state.*expected int.*found '5\.9'"):
+    with pytest.raises(Invalid, match=r"not a key of the state.*expected int.*found '5\.9'"):
         list(rows_of(snapshot, UID, LAST, "5.9"))
     columns = state_of(snapshot, UID, "last")
     for options in ({"key": "5.9"}, {"keys": "[5.9]"}):
-        with pytest.raises(Invalid, match="no key of the state"):
+        with pytest.raises(Invalid, match="not a key of the state"):
             asked_for(columns, options)
 
 

@@ -138,7 +138,7 @@ def test_state_without_keys(path: str) -> None:
         ),
         ({"operator": "spend", "state": "both"}, Invalid, "two states 'both'.*Say kind="),
         ({"operator": "spend", "state": "both", "kind": "?"}, Invalid, "no such kind"),
-        ({"operator": "spend"}, Invalid, "not said which state.*found neither"),
+        ({"operator": "spend"}, Invalid, "either a state or timers.*found neither"),
         ({"operator": "spend", "state": "a", "timers": "event"}, Invalid, "found both"),
         ({"operator": "spend", "timers": "late"}, Invalid, "expected event or processing"),
         (
@@ -149,12 +149,12 @@ def test_state_without_keys(path: str) -> None:
         (
             {"operator": "spend", "state": "total", "key": 1, "keys": [1]},
             Invalid,
-            "both a key and several",
+            "both one key and several",
         ),
         (
             {"operator": "spend", "state": "total", "key_groups": (3, 128)},
             Invalid,
-            "not there: expected .*from 0 to 127, found .3, 128",
+            "do not exist: expected .*from 0 to 127, found .3, 128",
         ),
         (
             {"operator": "spend", "state": "both", "kind": "operator", "key": "x"},

@@ -131,7 +131,7 @@ def test_what_can_be_is(column: pa.Array, annotation: Any, expected: list[Any]) 
         (pa.array([0.5]), Decimal, "found double"),
         (pa.array(["a"]), list[str], "found string"),
         (pa.array([["a"]]), list[int], r"column 'c\[\]' does not fit"),
-        (pa.array([{"x": 1}]), Point, "not the fields of the class.*expected x, y, found x"),
+        (pa.array([{"x": 1}]), Point, "not have the fields of the class.*expected x, y, found x"),
         (pa.array([{"amount": 1, "note": None, "more": 1}]), Order, "found amount, note, more"),
         (pa.array([{"amount": "1", "note": None}]), Order, r"column 'c\.amount' does not fit"),
         (pa.array([1]), Order, "found int64"),
@@ -157,7 +157,7 @@ def test_bytes_that_may_be_messagepack_are_refused(
 ) -> None:
     schema = value_codec_for(annotation).describe()
     kind = ValueForm(schema, checked=True).field.type
-    with pytest.raises(Invalid, match=rf"not said whether the bytes of column '{name}'.*packed="):
+    with pytest.raises(Invalid, match=rf"not known whether the bytes of column '{name}'.*packed="):
         fitted(column, schema, kind, name="c")
     assert len(fitted(column, schema, kind, name="c", is_packed=False)) == len(column)
     assert fitted(column, schema, kind, name="c", is_packed=True).equals(column.cast(kind))

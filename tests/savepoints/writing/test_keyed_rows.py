@@ -204,17 +204,17 @@ def test_values_are_written_as_the_job_would_write_them() -> None:
         (
             case(ValueStateDescriptor("total", int)),
             {"k": ["a", "b"], "v": [1, None]},
-            "state 'total': column 'v' has what is no such value.*found None",
+            "state 'total': column 'v' has a value that does not fit.*found None",
         ),
         (
             case(ValueStateDescriptor("order", Order)),
             {"k": ["a"], "v": pa.array([{"amount": None, "note": None}])},
-            "no such value.*Expected `float`, got `None`",
+            "does not fit.*Expected `float`, got `None`",
         ),
         (
             case(ListStateDescriptor("orders", int)),
             {"k": ["a"], "v": [1]},
-            "column 'v' has not the whole of it",
+            "column 'v' does not have whole lists or maps",
         ),
         (
             case(ListStateDescriptor("orders", int), position="p"),

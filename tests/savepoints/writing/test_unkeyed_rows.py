@@ -81,7 +81,7 @@ def test_a_map_is_no_union() -> None:
 
 def test_rows_that_do_not_fit() -> None:
     state = UnkeyedRows(MapStateDescriptor("rules", str, int), union=False, where="op")
-    with pytest.raises(Invalid, match="not said which column has the keys of map 'rules'"):
+    with pytest.raises(Invalid, match="no column is named for the keys of map 'rules'"):
         state.dealt(ROWS, columns(), 1)
     twice = pa.concat_tables([ROWS, ROWS.slice(1, 1)])
     with pytest.raises(Invalid, match=r"a key of the map is there twice.*two rows for 'a'"):

@@ -312,7 +312,7 @@ def test_what_does_not_fit_leaves_nothing(
         writer.with_state("spend", TOTAL, twice, key="user", value="spent").write(str(directory))
     assert [path for path in directory.rglob("*") if path.is_file()] == []
     nulls = totals.withColumn("spent", F.when(F.col("spent") < 100, F.col("spent")))
-    with pytest.raises(Invalid, match="column 'spent' has what is no such value"):
+    with pytest.raises(Invalid, match="column 'spent' has a value that does not fit"):
         writer.with_state("spend", TOTAL, nulls, key="user", value="spent").write(str(directory))
     assert [path for path in directory.rglob("*") if path.is_file()] == []
     path = writer.with_state("spend", TOTAL, totals, key="user", value="spent").write(

@@ -156,11 +156,11 @@ def test_key_groups_as_text(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"key": "x"}, "this is no key of the state"),
+        ({"key": "x"}, "this is not a key of the state"),
         ({"keys": "1"}, "the keys cannot be read"),
         ({"keys": "[1"}, "the keys cannot be read"),
-        ({"keys": '[1, "a"]'}, "this is no key of the state"),
-        ({"key": "1", "keys": "[1]"}, "both a key and several"),
+        ({"keys": '[1, "a"]'}, "this is not a key of the state"),
+        ({"key": "1", "keys": "[1]"}, "both one key and several"),
         ({"keyGroups": "9-3"}, "key groups are not there"),
         ({"keyGroups": "-3"}, "key groups are not there"),
         ({"keyGroups": "a"}, "key groups are not there"),

@@ -279,13 +279,13 @@ def test_values_of_parts_are_columns_of_parts(spark: SparkSession, tmp_path: Pat
     [
         ({"state": "sum"}, "operator 'spend' has no state 'sum'.*expected.*total"),
         ({"state": "total", "operator": "spent"}, "no operator 'spent'.*'spend'"),
-        ({}, "not said which state"),
+        ({}, "either a state or timers"),
         (
             {"state": "total", "colour": "red"},
             "no option 'colour'.*expected path, storageOptions, operator",
         ),
         ({"state": "total", "partitionRows": "0"}, "partitionRows is not legal"),
-        ({"state": "orders", "key": "a", "keys": "[]"}, "both a key and several"),
+        ({"state": "orders", "key": "a", "keys": "[]"}, "both one key and several"),
         ({"state": "total", "keys": "a"}, "the keys cannot be read"),
         ({"state": "total", "keyGroups": "3-64"}, "key groups are not there.*from 0 to 63"),
         ({"state": "total", "storageOptions": "x"}, "options of the storage cannot be read"),
