@@ -41,7 +41,8 @@ __all__ = [
 _OURS = re.compile(r"([0-9a-f]{16})\.(json|sock|tmp)")
 """What files of runs are called; all else in the folder is somebody's, and not even looked at."""
 _VERSION = 1
-_LIMIT_BYTES = 1 << 16
+_LIMIT_BYTES = 1 << 20
+"""Of a registration: the longest name that a job may have fits in, however JSON escapes it."""
 _PATIENCE_S = 2.0
 _BEGINNING_MS = 60_000
 """A driver that has made its socket registers within this time, or was killed."""

@@ -21,6 +21,9 @@ from holdfast.storage import Invalid
 
 __all__ = ["ChainPlan", "EdgeKind", "EdgePlan", "JobPlan", "Link", "plan_job", "with_event_time"]
 
+_LONGEST_NAME = 1 << 16
+"""Characters: names travel in messages and are in logs. Folders cut what is too long for them."""
+
 
 class EdgeKind(Enum):
     """How rows get from one chain to another."""
@@ -138,6 +141,12 @@ def _check_name(name: object) -> None:
             expected='text that is not blank, such as "orders"',
             found=shown(name),
             fix="Give it one: its checkpoints and the command line find it by that",
+        )
+    if len(name) > _LONGEST_NAME:
+        raise Invalid(
+            "the name of the job is too long",
+            expected=f"at most {_LONGEST_NAME} characters",
+            found=f"{len(name)}, beginning with {name[:20]!r}",
         )
 
 

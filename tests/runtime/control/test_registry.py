@@ -85,6 +85,16 @@ def test_runs_are_found_by_job_and_start(folder: Path) -> None:
         ]
 
 
+@pytest.mark.parametrize("letter", ["x", "\x01", "\U0001f701"])
+def test_a_run_is_found_however_long_the_name_of_its_job(folder: Path, letter: str) -> None:
+    """Names of jobs may have 65,536 characters."""
+    with listening(folder, "aaaa100000000000"):
+        register(folder, entry("aaaa100000000000", job=letter * 65_536))
+        runs = look(folder)
+    assert runs.troubles == ()
+    assert [each.registration.job for each in runs.found] == [letter * 65_536]
+
+
 def test_a_secret_is_not_shown() -> None:
     assert TOKEN not in repr(entry("aaaa100000000000"))
 

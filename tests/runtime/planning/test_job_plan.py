@@ -167,6 +167,11 @@ def test_a_job_needs_a_name(name: Any) -> None:
         plan_job(Graph(), job_id=name, parallelism=1, max_parallelism=1)
 
 
+def test_a_name_has_a_length_that_messages_can_bear() -> None:
+    with pytest.raises(Invalid, match="too long: expected at most 65536 characters, found 65537"):
+        plan_job(Graph(), job_id="x" * 65_537, parallelism=1, max_parallelism=1)
+
+
 def test_a_job_needs_a_source_that_is_read() -> None:
     with pytest.raises(Invalid, match="the job has no source"):
         plan_job(Graph(), job_id="job", parallelism=1, max_parallelism=1)
