@@ -108,7 +108,7 @@ class JobFailed(HoldfastError):
 
 
 class NotEnded(Unavailable, TimeoutError):
-    """The job has not ended within the time that somebody wanted to wait. It goes on."""
+    """The job has not ended within the timeout of `result`. It goes on."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ _C = TypeVar("_C")
 
 @dataclass(frozen=True, kw_only=True)
 class WriterContext:
-    """Who writes: a slot of an operator, in one attempt of a job."""
+    """Identifies a writer: a slot of an operator, in one attempt of a job."""
 
     job_id: str
     uid: str
@@ -86,7 +86,7 @@ class TwoPhaseCommitSink(Sink, Generic[_C]):
 
     @abstractmethod
     def commit(self, committables: Sequence[_C], context: WriterContext) -> None:
-        """Make prepared writes seen. Repeating it changes nothing, whoever did it before.
+        """Make prepared writes visible. A repetition, by any process, has no effect.
 
         Raises:
             Unavailable: the place did not answer; the caller tries again.

@@ -1,9 +1,9 @@
-"""The coordinator of checkpoints: what is to be done after each thing that happens.
+"""The coordinator of checkpoints: decides what to do after each event.
 
     Begin ─▶ every slot and source answers ─▶ Store ─▶ stored ─▶ Notify, Abort of older ones, Retain
       └── declined, expired, failed ─▶ Abort ◀── store_failed ┘
 
-A savepoint is begun as a checkpoint is, when somebody asks for it, whatever else is under way. With
+A savepoint is begun as a checkpoint is, when one is requested, whatever else is in progress. With
 one beside which the job goes on nobody is notified: no checkpoint builds on it or is obsolete by
 it, no restart goes back to it, and that it fails is no failure of the job. One that ends the job is
 the last of its checkpoints, as the final one is.
@@ -168,7 +168,7 @@ class CheckpointCoordinator:
         self._check_slot(slot)
         pending = self._find(now_ms, checkpoint_id)
         if pending is None:
-            return ()  # too late: nobody refers to what it wrote
+            return ()  # too late: no checkpoint refers to its files
         pending.acknowledge(slot, parts, statistics)
         self._report(pending)
         return self._proceed([])
@@ -258,13 +258,13 @@ class CheckpointCoordinator:
         return () if was_shut_down else self._proceed(commands)
 
     def request(self, now_ms: int) -> Sequence[Command]:
-        """Somebody asks for a checkpoint: begin one as soon as those under way leave room."""
+        """Request a checkpoint: begin one as soon as those in progress leave room."""
         self._pass_time(now_ms)
         self._schedule.request(self._now_ms)
         return self._proceed([])
 
     def request_savepoint(self, now_ms: int, order: SavepointOrder) -> Sequence[Command]:
-        """Somebody asks for a savepoint: begin it now, beside all that is under way.
+        """Request a savepoint: begin it now, beside everything in progress.
 
         One that is to end the job, or its checkpoints, suspends those; if it fails they go on.
         One with a drain is begun by `drained`, and if it fails so does the job: there is no way
@@ -286,12 +286,12 @@ class CheckpointCoordinator:
         """All that the sources had given is processed and flushed: begin the savepoint of that.
 
         Raises:
-            Invalid: nobody has asked for such a savepoint.
+            Invalid: no such savepoint was requested.
         """
         self._pass_time(now_ms)
         order = self._suspending
         if order is None or order.purpose is not SavepointPurpose.DRAIN:
-            raise Invalid("the job was drained, and nobody has asked for that")
+            raise Invalid("the job was drained, but no savepoint with a drain was requested")
         return () if self._is_shut_down else [self._begin(Trigger.SAVEPOINT, order)]
 
     def request_final(self, now_ms: int) -> Sequence[Command]:

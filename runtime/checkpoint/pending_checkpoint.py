@@ -1,4 +1,4 @@
-"""One checkpoint from its trigger until it is complete or given up: who has answered what."""
+"""One checkpoint in progress: which slots and sources have answered."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PendingCheckpoint:
         )
 
     def missing(self) -> str:
-        """Who has not answered, in words."""
+        """The slots and sources that have not answered, for messages."""
         slots = ", ".join(str(slot) for slot in sorted(self._missing_slots))
         sources = ", ".join(repr(uid) for uid in sorted(self._missing_sources))
         named = ((slots, f"slots {slots}"), (sources, f"sources {sources}"))

@@ -1,4 +1,4 @@
-"""Questions about types of Arrow that several files ask."""
+"""Helpers for Arrow types that several modules use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LISTS = (
 
 
 def detached(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch for whoever keeps it: copied if it is a small part of what its buffers hold.
+    """The batch in a form to keep: copied if it is a small part of its buffers.
 
     A slice keeps all of the batch that it was cut from, so bounds in bytes would bound nothing.
     Without a copy it keeps twice its size at most.

@@ -21,7 +21,7 @@ class Deployment(Protocol):
     """The slots of an attempt, as the cluster runs them."""
 
     def ending(self) -> None:
-        """The attempt is over: what stops from now on was told to, or has nobody to talk to."""
+        """The attempt is over: slots that stop from now on are no failure."""
         ...
 
     def cancel(self) -> None:

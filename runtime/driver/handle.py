@@ -1,4 +1,4 @@
-"""A running job, as its user sees it."""
+"""The handle by which a user watches and controls a running job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class JobHandle:
         self._collecting = collecting
         self._savepoints = savepoints or SavepointPlaces()
         self.notes = notes
-        """What the job has to say about how it was started."""
+        """Notes about how the job was started."""
 
     def __repr__(self) -> str:
         told = [f"{what}: {said}" for what, said in self._facts() if what in _IN_ONE_LINE]
@@ -50,7 +50,7 @@ class JobHandle:
         return html_table(f"job {self.job_id!r}", (), facts) + self.checkpoints()._repr_html_()
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What there is to say at this moment; all of it is known here, and no slot is asked."""
+        """Facts about the job at this moment. All are known to the driver; no slot is asked."""
         overview, failures = self.checkpoints(), self._run.failures
         last = overview.last_completed
         found = {
@@ -160,9 +160,9 @@ class JobHandle:
         """End the job with a savepoint, to go on from that later; returns its URL at the end.
 
         Sources stop where they are, and sinks commit all that they wrote before. The job has then
-        finished, and leaves no checkpoints. Timers that are not due are in the
-        savepoint. With `drain` event time goes to its end before, so that they all fire: do so when
-        nobody is to go on from there.
+        finished, and leaves no checkpoints. Timers that are not due are in the savepoint. With
+        `drain` event time goes to its end before, so that all timers fire: use it when no job will
+        be restored from the savepoint.
 
         Raises:
             Invalid: as `trigger_savepoint`.
@@ -186,8 +186,7 @@ class JobHandle:
         """Take a savepoint, and cancel the job when it is complete; returns its URL at the end.
 
         No checkpoint is completed in between. Sinks do not commit what they wrote since the last
-        checkpoint: whoever restores the savepoint does. See `stop_with_savepoint`, which does all
-        of that at once.
+        checkpoint; the job that restores the savepoint does. `stop_with_savepoint` commits at once.
 
         Raises:
             Invalid, Unavailable: as `trigger_savepoint`; then the job runs on.

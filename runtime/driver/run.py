@@ -78,7 +78,7 @@ class JobStatus(Enum):
 
 
 class JobRun:
-    """`run` is called once, by a thread of its own; the rest by any."""
+    """Runs attempts until the job has ended. `run` is called once, by its own thread."""
 
     def __init__(self, parts: RunParts) -> None:
         self._parts = parts
@@ -88,16 +88,16 @@ class JobRun:
         self._events: EventQueue | None = None
         self._orders = SavepointOrders()
         self._given: list[SavepointOrder] = []
-        """What the last attempt was ordered."""
+        """Orders that the latest attempt was given."""
         self._stopped_at: str | None = None
-        """Where the savepoint is with which the job was stopped or cancelled."""
+        """The URL of the savepoint that stopped or cancelled the job."""
         self._attempt: Attempt | None = None
         self._token = parts.entropy.token() + parts.entropy.token()
         self._collected: dict[str, dict[str, bytes]] = {}
         self._room = TaskSlotWatch(parts.plan.job_id, parts.cluster.room, parts.clock)
         self.attempts = 0
         self._running_since_s = math.inf
-        """When the attempt began to run; never, before it does."""
+        """When the attempt began to run; infinity before that."""
         self._failures: deque[Failure] = deque(maxlen=_KEPT_FAILURES)
         self.history = CheckpointHistory()
         self.status = JobStatus.STARTING
@@ -105,13 +105,13 @@ class JobRun:
         self.ended = threading.Event()
 
     def run(self) -> None:
-        """See the job to its end. What it ends by is in `status` and `error`."""
+        """Run the job to its end; `status` and `error` have the result."""
         try:
             parts = self._parts
             server = DriverServer(parts.cluster.driver, self._token, parts.protection)
             with closing(server):
                 self._run(server)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the job is told
+        except Exception as error:  # noqa: BLE001 - reported as the error of the job
             self._end(JobStatus.FAILED, JobFailed(f"the job cannot be run: {error}"), error)
         finally:
             self._answer([*self._given, *self._orders.end()])
@@ -120,7 +120,7 @@ class JobRun:
             self.ended.set()
 
     def cancel(self) -> None:
-        """Have the job stop, without a last checkpoint."""
+        """Stop the job without a last checkpoint."""
         self._cancel.set()
         self._parts.keeper.give_up()
         events = self._events
@@ -128,46 +128,46 @@ class JobRun:
             events.put(CancelWanted())
 
     def interrupt(self) -> None:
-        """Have the job stop as if its driver died: what it needs to go on with stays."""
+        """Stop the job as if its driver died: all that a restore needs stays."""
         self._is_interrupted = True
         self.cancel()
 
     def request_checkpoint(self) -> None:
-        """Have a checkpoint taken as soon as possible; nothing happens while the job restarts."""
+        """Request a checkpoint as soon as possible; ignored while the job restarts."""
         events = self._events
         if events is not None:
             events.put(CheckpointWanted())
 
     def order_savepoint(self, order: SavepointOrder) -> None:
-        """Have a savepoint taken now; the order is told what becomes of it."""
+        """Request a savepoint now; the order receives the result."""
         self._orders.add(order)
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """Why attempts have failed, the latest last; of very many, the last ones."""
+        """Failures of attempts, the latest last; at most the last hundred."""
         with self._lock:
             return tuple(self._failures)
 
     @property
     def trouble(self) -> str:
-        """What keeps the job from going on as it should; empty if nothing does."""
+        """Conditions that hold the job up while it runs; empty if there are none."""
         attempt = None if self.status.is_final else self._attempt
         room = "" if self.status.is_final else self._room.trouble
         calls = "" if attempt is None else attempt.long_calls.trouble
         return "; ".join(filter(None, (room, calls, self._parts.keeper.trouble)))
 
     def collected(self, uid: str) -> dict[str, bytes]:
-        """What a collecting sink has committed so far, by part."""
+        """Parts that a collecting sink has committed so far, by name."""
         with self._lock:
             return dict(self._collected.get(uid, {}))
 
     def slot_pids(self) -> dict[int, int]:
-        """The processes of the slots, in this attempt."""
+        """Process ids of the slots of this attempt."""
         attempt = self._attempt
         return {} if attempt is None else dict(attempt.pids)
 
     def metrics(self) -> dict[str, Any]:
-        """Plain facts: what sources have fed, what slots have read and keep, in this attempt."""
+        """Counters of this attempt: rows fed by sources, rows read and state kept by slots."""
         attempt = self._attempt
         feeds = {} if attempt is None else attempt.feeds
         slots = {} if attempt is None else attempt.metrics
@@ -239,7 +239,7 @@ class JobRun:
         return failure
 
     def _delay_ms(self, decider: RestartDecider, failure: Failure, *, is_fatal: bool) -> int | None:
-        """In how long to try again; tells people at once, because storage may keep us waiting."""
+        """The delay before the next attempt; None: no other. Logged before waiting for storage."""
         delay_ms = None
         if not is_fatal:
             chance = self._parts.entropy.uniform(0.0, 1.0)
@@ -267,16 +267,16 @@ class JobRun:
         return delay_ms
 
     def _settle(self) -> None:
-        """Wait until it is decided what became of a checkpoint that was being stored.
+        """Wait until the result of a checkpoint that was being stored is known.
 
-        Not so once the job is given up: whoever restores it finds out, and who waits for its end
-        does not wait for a storage that is down.
+        Once the job is given up this returns soon: the next restore finds the result out, and the
+        end of the job does not wait for a storage that is down.
         """
         self._parts.keeper.settle()
         self._complete_history()
 
     def _try(self, server: DriverServer) -> Outcome:
-        """One attempt, from the newest checkpoint that there is."""
+        """Run one attempt, from the newest checkpoint."""
         parts = self._parts
         self.attempts += 1
         events = EventQueue()
@@ -312,15 +312,15 @@ class JobRun:
         try:
             return attempt.run()
         finally:
-            # Slots may have begun files for the one that would have been the next.
+            # Slots may have begun files for the checkpoint after the last one that began.
             parts.keeper.skip_to(attempt.next_checkpoint_id + 1)
             self._events = None
             server.pause()
 
     def _attempt_parts(self, server: DriverServer) -> AttemptParts:
         parts = self._parts
-        # A run that was taken for dead may never get to a commit that would tell it so: what it
-        # restores from may be deleted by now.
+        # A run that another has replaced may fail before any commit tells it so: its restore
+        # point may be deleted by now.
         parts.keeper.check()
         point: RestorePoint | None = parts.keeper.point or parts.restore
         credentials = Credentials(
@@ -337,7 +337,7 @@ class JobRun:
             restored_from=None if point is None else point.folder,
             restored_number=0 if point is None else point.metadata.checkpoint_id,
             allow_pickle=parts.allow_pickle,
-            # Of what this run has completed itself nothing may be missing.
+            # Output of checkpoints that this run has completed must not be missing.
             allow_missing_output=parts.allow_missing_output and point is parts.restore,
             open_storage=parts.open_storage,
             compression=parts.config.compression,
@@ -368,7 +368,7 @@ class JobRun:
     def _open_sources(
         self, point: RestorePoint | None, credentials: Credentials
     ) -> dict[str, Source]:
-        """All sources, each where it was; none is left open if one cannot be opened."""
+        """Open all sources at their positions; if one fails, close those that were opened."""
         parts = self._parts
         sources: dict[str, Source] = {}
         with ExitStack() as opened:
@@ -389,7 +389,7 @@ class JobRun:
         return sources
 
     def _answer(self, orders: list[SavepointOrder], outcome: Outcome | None = None) -> None:
-        """Tell those who wait for a savepoint that there will be none; nothing is left of it."""
+        """Answer open orders: complete those that are stored, fail and discard the others."""
         why = outcome.reason if isinstance(outcome, Unsuccessful) else "it has ended"
         for order in orders:
             if order.is_stored:
@@ -402,7 +402,7 @@ class JobRun:
                 self._parts.keeper.discard(order, 0)
 
     def _cancel_if_ordered(self, outcome: Outcome) -> None:
-        """Cancel the job if a savepoint with which it is to be is complete, whatever came since."""
+        """Cancel the job if a savepoint that cancels it is complete, whatever happened since."""
         for order in self._given:
             if order.is_complete and order.cancels_job:
                 self._cancel.set()
@@ -410,7 +410,7 @@ class JobRun:
                     self._stopped_at = order.folder.url
 
     def _complete_history(self) -> None:
-        """A commit may be decided when its attempt is over, and listens no more."""
+        """Enter results of commits into the history that arrived after the attempt ended."""
         keeper, now_ms = self._parts.keeper, self._parts.clock.now_ms()
         for each in self.history.overview().recent:
             number, ended_ms = each.checkpoint_id, max(now_ms, each.triggered_ms)
@@ -419,7 +419,7 @@ class JobRun:
             decided = keeper.what_became_of(number)
             if isinstance(decided, CheckpointStored):
                 self.history.completed(number, ended_ms)
-            elif decided is not None or each.savepoint is not None:  # nobody waits for its place
+            elif decided is not None or each.savepoint is not None:  # no more waiting for it
                 detail = "its place did not answer in time" if decided is None else decided.reason
                 abort = Abort(checkpoint_id=number, reason=AbortReason.FINALIZE, detail=detail)
                 self.history.aborted(abort, ended_ms)
@@ -436,14 +436,15 @@ class JobRun:
         if not (is_cancelled and stays):
             self._delete_checkpoints(status)
         self._end(status)
-        if not (is_cancelled and self._is_interrupted):  # who interrupts it says what becomes of it
+        if not (is_cancelled and self._is_interrupted):  # the interrupt logs its own line
             _logger.info("job %r is %s", self._parts.job.job_id, status.value)
 
     def _delete_checkpoints(self, status: JobStatus) -> None:
-        """Leave none, but first a record, without which the job would look as if never begun.
+        """Record the result, then delete all checkpoints.
 
-        A cancelled job has done nothing that anybody has seen, if it has no checkpoint. One that an
-        earlier run had claimed counts: only the record says that it is still to be deleted.
+        Without the record the job would look as if it never began. A cancelled job without a
+        checkpoint has no visible effect, and needs no record. A claimed checkpoint counts as one:
+        only the record says that it is still to be deleted.
         """
         keeper = self._parts.keeper
         result = JobResult(
@@ -487,5 +488,5 @@ class JobRun:
 def _stop_quietly(source: Source) -> None:
     try:
         source.stop()
-    except Exception as error:  # noqa: BLE001 - another source's error is the one to be told
+    except Exception as error:  # noqa: BLE001 - the first source's error is reported
         _logger.warning("source %r could not be stopped: %s", source.uid, error)

@@ -1,13 +1,13 @@
-"""The driver's side of a source: what it commands the slots, in order, and where it has got to.
+"""The driver's side of a source: its commands to the slots, in order, and its position.
 
 The watermark of a source is made here and not in tasks: splits of a batch run in any order and
-several times, and rows of an attempt that loses must not move event time. Each task tells the
-latest event time that it has pushed; the driver takes the latest of those that count, less the
-delay, and sends it behind the batch. So a row is late only against earlier batches.
+several times, and rows of a rejected attempt must not move event time. Each task reports the
+latest event time that it has pushed; the driver takes the latest of the admitted ones, less the
+delay, and sends it after the batch. So a row is late only against earlier batches.
 
-A cut takes turns with admissions, so it falls between two batches, and the position is read at the
-same moment. While a stop is under way nothing is fed: what came after the snapshot would never be
-committed. If the savepoint fails the feed goes on, with not a row lost.
+Cuts and admissions take turns, so a cut falls between two batches, and the position is read at the
+same moment. While a savepoint that ends the job is taken, nothing is fed: rows after the snapshot
+would never be committed. If the savepoint fails, feeding goes on and no row is lost.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _ROOM_POLL_S = 1.0
 
 
 class SlotLink(Protocol):
-    """A slot, as the driver tells it things. Safe to call from any thread."""
+    """The driver's connection to a slot. Safe to call from any thread."""
 
     def call(self, message: ToSlot) -> bool:
-        """Deliver a message; its docstring says what the answer means.
+        """Send a message; the docstring of the message says what the answer means.
 
         Raises:
             Unavailable: the slot does not answer.
@@ -62,7 +62,7 @@ class SlotLink(Protocol):
 
 
 class Source(ABC):
-    """A source in one attempt: started once, stopped once, with threads of its own between."""
+    """A source in one attempt: started once, stopped once. It has its own threads."""
 
     uid: str
 
@@ -72,7 +72,7 @@ class Source(ABC):
 
     @abstractmethod
     def position(self) -> Any:
-        """Where the source has got to. Called between two admitted batches; must be quick."""
+        """The position of the source. Called between two admitted batches; must be quick."""
 
     @abstractmethod
     def store(
@@ -93,15 +93,15 @@ class Source(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop feeding; returns when nothing is fed any more. Also if it was never started."""
+        """Stop, and return when nothing is fed any more. Also called if it was never started."""
 
 
 class Feed:
-    """What a source may command the slots of one attempt. Safe to call from any thread.
+    """The commands of a source to the slots of one attempt. Safe to call from any thread.
 
-    Batches and barriers take turns: a barrier is never inside of a batch, and the position that
-    goes with it is that after the last batch before it. After a command that some slots may have
-    got and others not there is no other: a barrier behind half a batch would cut it in two.
+    Batches and barriers take turns: a barrier is never inside a batch, and its position is that
+    after the last batch before it. A command that may have reached only some slots is the last one:
+    a barrier behind half a batch would cut the batch in two.
     """
 
     def __init__(
@@ -129,13 +129,13 @@ class Feed:
         self._has_drained = False
         self._telling = threading.Lock()
         self._withheld: SourceFailed | None = None
-        """A failure that is told only if the source is to go on."""
+        """A failure that is reported only if the source is to go on."""
         self._cuts = ThreadPoolExecutor(1, f"barriers of {source.uid}")
-        # Not the same thread: the next barrier would wait for a place that is slow, and the slots
-        # meanwhile for that barrier, with those of all other sources.
+        # Another thread than that of barriers: the next barrier would wait for a slow storage, and
+        # the slots would wait for that barrier, with those of all other sources.
         self._stores = ThreadPoolExecutor(1, f"positions of {source.uid}")
         self._waiting: set[int] = set()
-        """Checkpoints whose position is not yet being stored; who gives one up takes it out."""
+        """Checkpoints whose position is not yet being stored. `give_up` removes one."""
         self._saves = ThreadPoolExecutor(1, f"savepoints of {source.uid}")
         self.rows = 0
         self.batches = 0
@@ -143,16 +143,16 @@ class Feed:
 
     @property
     def is_over(self) -> bool:
-        """Whether the attempt is over: the source shall stop."""
+        """Whether the attempt is over, so that the source must stop."""
         return self._is_over
 
     @property
     def is_held(self) -> bool:
-        """Whether nothing but barriers may be commanded for now: who does has to wait."""
+        """Whether only barriers are allowed at the moment; other commands wait."""
         return not self._may_feed.is_set()
 
     def batch_age_s(self, now_s: float) -> float | None:
-        """How long ago the newest batch came in, or the source began; None if it has ended."""
+        """The time since the newest batch, or since the source began; None if it has ended."""
         return None if self.has_ended else round(max(0.0, now_s - self._newest_s), 1)
 
     def await_room(self, limit_bytes: int) -> None:
@@ -178,7 +178,7 @@ class Feed:
         watermark: int | None,
         admitted: Callable[[], None],
     ) -> None:
-        """Let a batch that was pushed into the job; `admitted` moves the source's position.
+        """Admit a batch that was pushed. `admitted` is called to move the source's position.
 
         Raises:
             HoldfastError: a slot could not take it; the attempt fails.
@@ -201,24 +201,24 @@ class Feed:
             self.batches += 1
 
     def idle(self) -> None:
-        """Say that the source is silent for now."""
+        """Declare the source idle until its next batch."""
         with self._turn() as sequence:
             for slot in self._slots:
                 slot.call(IdleSource(source=self._source.uid, sequence=sequence))
 
     def end(self) -> None:
-        """Say that no rows follow."""
+        """Declare the end of the source: no rows follow."""
         with self._turn() as sequence:
             for slot in self._slots:
                 slot.call(EndSource(source=self._source.uid, sequence=sequence))
             self.has_ended = True
 
     def fail(self, summary: str, details: str, *, is_fatal: bool = False, fault: str = "") -> None:
-        """Say that the source cannot go on; for `fault` see `SourceFailed`.
+        """Report that the source cannot go on; for `fault` see `SourceFailed`.
 
-        Nothing follows from that once it was drained: it is not to go on, and slots have told so
-        whoever was just pushing. While it is held it is told when it is released: if the job ends
-        instead, by the savepoint for which it is held, it has nothing to go on with.
+        It is ignored once the source was drained: slots refuse pushes then, which fails the source.
+        While the source is held, the report is withheld until `release`: if the savepoint for which
+        it is held ends the job, the source is not needed any more.
         """
         failed = SourceFailed(self._source.uid, summary, details, is_fatal, fault)
         with self._telling:
@@ -232,7 +232,7 @@ class Feed:
     def cut(
         self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None = None
     ) -> None:
-        """Have a barrier injected, in the background, as soon as no batch is being admitted.
+        """Inject a barrier in the background, as soon as no batch is being admitted.
 
         `completed` is the newest checkpoint that is known to be complete, see `Barrier`. After that
         of a savepoint that ends the job nothing is fed, unless `release` is called.
@@ -241,18 +241,18 @@ class Feed:
         self._cuts.submit(self._cut, checkpoint_id, completed, savepoint)
 
     def give_up(self, checkpoint_id: int) -> None:
-        """The checkpoint was given up: its position is not stored, if that has not begun."""
+        """The checkpoint was aborted: do not begin to store its position."""
         self._waiting.discard(checkpoint_id)
 
     def drain(self) -> None:
-        """Say that no rows follow, in the background, wherever the source is by then.
+        """Declare, in the background, that no rows follow, whatever the source has left.
 
-        Its position is not that of its end: whoever goes on from it reads what follows.
+        Its position stays that of its last batch: a job restored from it reads the rest.
         """
         self._cuts.submit(self._drain)
 
     def release(self) -> None:
-        """Feed again: the savepoint that was to end the job has failed."""
+        """Feed again, because the savepoint that was to end the job has failed."""
         with self._telling:
             self._may_feed.set()
             withheld, self._withheld = self._withheld, None
@@ -260,7 +260,7 @@ class Feed:
             self._tell(withheld)
 
     def close(self) -> None:
-        """The attempt is over: whoever feeds is stopped by an error at its next step."""
+        """The attempt is over: the next command of the source raises `Fenced`."""
         self._is_over = True
         self._may_feed.set()
         for threads in (self._cuts, self._stores, self._saves):
@@ -274,7 +274,7 @@ class Feed:
                 if not self.has_ended:
                     for slot in self._slots:
                         slot.call(EndSource(source=self._source.uid, sequence=sequence))
-        except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
+        except Exception as error:  # noqa: BLE001 - an error of the thread would be lost
             self._fail(f"it could not be ended: {error}")
 
     def _cut(
@@ -298,7 +298,7 @@ class Feed:
                         )
                     )
                 position = self._source.position()
-        except Exception as error:  # noqa: BLE001 - nobody looks at what a background thread raises
+        except Exception as error:  # noqa: BLE001 - an error of the thread would be lost
             self._fail(f"a barrier could not be sent: {error}")
             return
         folder = None if savepoint is None else savepoint.folder
@@ -322,7 +322,7 @@ class Feed:
             stored = self._source.store(
                 position, checkpoint_id, completed=completed, savepoint=folder
             )
-        except Exception as error:  # noqa: BLE001 - nobody else learns of it, and all would wait
+        except Exception as error:  # noqa: BLE001 - unreported, slots would wait for ever
             self._events.put(CutFailed(checkpoint_id, uid, str(error) or repr(error)))
         else:
             self._events.put(SourceCut(checkpoint_id, uid, stored))
@@ -335,13 +335,13 @@ class Feed:
             self._events.put(failed)
 
     def _hold(self) -> None:
-        """Let nobody feed. In one's turn."""
+        """Allow only barriers from now on. The caller has the turn."""
         self._may_feed.clear()
-        if self._is_over:  # who has said so may have done it just before
+        if self._is_over:  # `close` may have run just before
             self._may_feed.set()
 
     def _await_turn(self, *, is_barrier: bool) -> None:
-        """Return with the lock, when nobody else commands and this command may be."""
+        """Take the lock, once this command is allowed."""
         while True:
             if not is_barrier:
                 self._may_feed.wait()
@@ -352,7 +352,7 @@ class Feed:
 
     @contextmanager
     def _turn(self, *, is_barrier: bool = False) -> Iterator[int]:
-        """The number of the source's next command, while nobody else commands."""
+        """The number of the next command; no other command runs in this context."""
         self._await_turn(is_barrier=is_barrier)
         try:
             self._check_going_on()

@@ -1,9 +1,9 @@
-"""Who may call: nothing that a caller sends is looked at before its credentials were.
+"""Authenticates calls: nothing that a caller sends is read before its credentials are checked.
 
-They travel in the headers of each call, so a server of gRPC has them before any message, and a
-stranger cannot make it read a stream. The job's token itself never travels: a caller proves that it
-has it, to this one server and for one attempt. So whoever listens at an address where a server of
-the job was before learns nothing that any other server would take.
+Credentials are in the headers of each call, so a gRPC server has them before any message, and a
+stranger cannot make it read a stream. The job's token itself is never sent: a caller proves that it
+knows the token, to one server and for one attempt. So a process that listens at an address which a
+server of the job had before learns nothing that another server would accept.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _proof(token: str, attempt: str, address: str) -> bytes:
 
 
 class Guest(flight.ServerMiddleware):  # type: ignore[misc]
-    """A call that was let in: by `context.get_middleware(Guest.KEY)`."""
+    """An authenticated call, as `context.get_middleware(Guest.KEY)` returns it."""
 
     KEY = "holdfast"
 
@@ -49,9 +49,9 @@ class Guest(flight.ServerMiddleware):  # type: ignore[misc]
 
 
 class Admission(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in who knows the token and is of the attempt that is served now.
+    """Accepts callers that know the token and belong to the attempt that is served.
 
-    `serves` answers that attempt; None when there is none.
+    `serves` returns that attempt; None when there is none.
     """
 
     def __init__(self, token: str, serves: Callable[[], int | None]) -> None:
@@ -61,11 +61,11 @@ class Admission(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._address: str | None = None
 
     def serve(self, address: str) -> None:
-        """From now on let in who calls the server by this address; before, nobody."""
+        """Accept calls to this address from now on. Before that, all calls are refused."""
         self._address = address
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str | bytes]]) -> Guest:
-        """Let the call in, or refuse it.
+        """Accept or refuse a call.
 
         Raises:
             FlightUnauthenticatedError: with `Invalid`, the caller does not know the token.

@@ -1,4 +1,4 @@
-"""A client's side of Flight: credentials on every call, errors of the house, bounded patience."""
+"""The client's side of Flight: credentials on every call, Holdfast's errors, timeouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.storage.retries import Backoff
 __all__ = ["Connection", "Stream"]
 
 _OPTIONS = [
-    ("grpc.use_local_subchannel_pool", 1),  # a connection of our own: twice the throughput
+    ("grpc.use_local_subchannel_pool", 1),  # a connection of its own: twice the throughput
     ("grpc.enable_http_proxy", 0),  # slots are spoken to directly, whatever the environment says
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -32,7 +32,7 @@ _PAUSES = Backoff(first_s=0.05, longest_s=1.0)
 
 
 class Stream:
-    """One stream of rows to a slot: written by one thread; `pulse` and `cancel` are for others."""
+    """A stream of rows to a slot. One thread writes; others may call `pulse` and `cancel`."""
 
     def __init__(self, writer: Any, reader: Any, *, where: str) -> None:
         self._writer = writer
@@ -41,7 +41,7 @@ class Stream:
         self._lock = threading.Lock()
 
     def pulse(self) -> None:
-        """Say that the sender lives, if it does not just send something.
+        """Send a sign of life, unless something is being sent.
 
         Raises:
             HoldfastError: the stream has failed.
@@ -54,7 +54,7 @@ class Stream:
                 self._lock.release()
 
     def send(self, element: Element) -> None:
-        """Send an element; returns when gRPC has taken it, which a slow receiver delays.
+        """Send an element; returns when gRPC has accepted it, which a slow receiver delays.
 
         Raises:
             HoldfastError: what the other side raised, or why it cannot be reached.
@@ -63,7 +63,7 @@ class Stream:
             write_element(self._writer, element)
 
     def finish(self) -> None:
-        """Say that this was all, and wait until the other side has received all.
+        """End the stream, and wait until the other side has received everything.
 
         Raises:
             HoldfastError: what the other side raised, or why it cannot be reached.
@@ -80,14 +80,14 @@ class Stream:
             raise Unavailable("rows were sent and not acknowledged", where=self._where)
 
     def cancel(self) -> None:
-        """Break the stream off, also under a thread that waits in it. Harmless after `finish`."""
+        """Abort the stream, also while a thread waits in it. Harmless after `finish`."""
         self._reader.cancel()
         with self._lock, suppress(flight.FlightError, pa.ArrowException, OSError):
             self._writer.close()  # otherwise Arrow does that later, and complains on the terminal
 
 
 class Connection:
-    """Calls to one server. Safe from any thread."""
+    """Calls to one server. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class Connection:
             )
 
     def call(self, message: ToSlot | ToDriver, *, waits_s: float = 0.0) -> bool:
-        """The answer to a message, which is sent again while the other side cannot be reached.
+        """Send a message and return the answer; retries while the server cannot be reached.
 
-        `waits_s` is how long the other side may take beyond an ordinary answer.
+        `waits_s` is added to the timeout for messages that wait on the server.
 
         Raises:
             Unavailable: it could not be reached, or did not answer in time. Whether the message
@@ -136,7 +136,7 @@ class Connection:
             self._clock.sleep_s(pause_s)
 
     def open(self, opening: Opening, schema: pa.Schema, *, where: str) -> Stream:
-        """Begin a stream of rows; that it was refused may show only later.
+        """Begin a stream of rows; a refusal may be raised only by later calls.
 
         Raises:
             HoldfastError: what the other side raised, or why it cannot be reached.

@@ -1,4 +1,4 @@
-"""What a slot says to the driver."""
+"""The slot's client of the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DriverClient"]
 
 
 class DriverClient:
-    """Speaks to the driver, and collects what collecting sinks hand over. Safe from any thread.
+    """Sends messages, and parts of collecting sinks, to the driver. Safe to use from any thread.
 
     A message is sent again for `retry_for_s` while the driver cannot be reached: it may be busy,
     but a driver that stays away is gone, and the slot has to stop.
@@ -44,7 +44,7 @@ class DriverClient:
         return self._connection.call(message)
 
     def collect(self, uid: str, part: str, rows: bytes) -> None:
-        """Hand over one part of a collecting sink: what `Collector` asks for."""
+        """Send one part of a collecting sink; see `Collector`."""
         self.call(Collect(uid=uid, part=part, rows=rows))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The driver's ear: what slots register, acknowledge, report and collect."""
+"""The Flight server of the driver: receives what slots register, report and collect."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _messages: msgspec.msgpack.Decoder[ToDriver] = msgspec.msgpack.Decoder(ToDriver)
 
 
 class DriverServer:
-    """Takes in what slots say to the driver of a job, over all of its attempts.
+    """Receives messages of slots, over all attempts of a job.
 
-    It listens from construction on; until `serve` names an attempt, all are refused as `Fenced`,
-    and so are always those of other attempts. `handle` is called in threads of the server, also
+    It listens from construction on. Until `serve` names an attempt, all calls are refused as
+    `Fenced`, as are calls of other attempts at any time. The server's threads call `handle`, also
     several at once.
     """
 
@@ -40,15 +40,15 @@ class DriverServer:
         return self._server.address
 
     def serve(self, attempt: int, handle: Callable[[ToDriver], bool]) -> None:
-        """From now on answer this attempt, by `handle`, and no other."""
+        """Answer calls of this attempt, and of no other, by `handle`."""
         self._serving = (attempt, handle)
 
     def pause(self) -> None:
-        """From now on answer no attempt. Calls that have been let in go on."""
+        """Answer no attempt any more. Calls that were accepted go on."""
         self._serving = None
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """Stop listening; False if calls still run after that time."""
+        """Stop listening; False if calls still run after the timeout."""
         self.pause()
         return self._server.close(timeout_s)
 

@@ -1,7 +1,7 @@
-"""How elements and the end travel in a stream of Flight: rows as batches, the rest beside them.
+"""The format of elements in a Flight stream: rows are batches, marks and the end metadata.
 
-A stream that simply stops looks to its reader like one that was finished, also when the sender was
-killed. So a finished one says so, in a last frame.
+The reader cannot tell a stream whose sender was killed from one that was finished. So the last
+frame of a finished stream says that it is the last.
 
 Streams are Flight's DoExchange and not DoPut: a sender must be able to break a stream off under a
 thread that waits in it, and only DoExchange's reader can be cancelled. Its way back carries the
@@ -33,17 +33,17 @@ __all__ = [
 ]
 
 END = b"e"
-"""All has been sent."""
+"""The last frame of the sender: everything has been sent."""
 
 PULSE = b"p"
-"""Nothing, in a stream that has nothing to say: whoever is gone, or has closed, is noticed."""
+"""An empty frame of an idle stream, by which either side notices that the other is gone."""
 
 ACKNOWLEDGED = b"a"
-"""All has been received: the answer to the end."""
+"""The answer to `END`: everything has been received."""
 
 PULSE_S = 0.5
 PIECE_BYTES = 4 << 20
-"""Larger batches travel in pieces: gRPC has a limit of 2 GiB, and memory comes in such pieces."""
+"""Larger batches are sent in pieces: gRPC has a limit of 2 GiB, and buffers a message whole."""
 
 _MARK = b"m"
 

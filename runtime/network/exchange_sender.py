@@ -1,4 +1,4 @@
-"""From an operator chain to a channel in another slot: a queue, and a thread that empties it."""
+"""Sends from an operator chain to a channel of another slot: a queue, and a thread."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CLOSE_TIMEOUT_S = 5.0
 class ExchangeSender:
     """One ordered stream of elements to one channel of another slot, for a whole attempt.
 
-    `send` is for the slot's thread and never waits: who sends looks at `has_room` first. When the
-    receiver takes something of a full queue, `bell` rings. The first error is handed to `on_error`,
-    once, in the sender's own thread; what is sent afterwards is dropped.
+    `send` is called by the slot's thread and never waits: check `has_room` before it. When the
+    receiver takes something from a full queue, `bell` rings. The first error goes to `on_error`,
+    once, in the sender's own thread; elements sent after it are dropped.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class ExchangeSender:
 
     @property
     def size_bytes(self) -> int:
-        """What waits to be sent, or is being sent."""
+        """Bytes that wait to be sent, or are being sent."""
         return self._size_bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether the queue is not full; more than that `send` does not ask."""
+        """Whether the queue is not full. `send` does not check it."""
         return self._size_bytes < self._capacity_bytes
 
     def send(self, element: Element) -> None:
@@ -83,7 +83,7 @@ class ExchangeSender:
                 self._changed.notify()
 
     def end(self, timeout_s: float) -> bool:
-        """Say that nothing follows; whether the stream has ended within that time, in any way."""
+        """End the stream. True if it ended within the timeout, in success or by an error."""
         with self._changed:
             self._is_last = True
             self._changed.notify()
@@ -91,7 +91,7 @@ class ExchangeSender:
         return not self._thread.is_alive()
 
     def finish(self, timeout_s: float) -> None:
-        """Return when the receiver has all that was sent in its channel. Nothing may follow.
+        """Return when the receiver has all elements in its channel. Nothing may be sent after it.
 
         Raises:
             Unavailable: not all was received within that time.
@@ -107,7 +107,7 @@ class ExchangeSender:
             raise self._error
 
     def close(self) -> None:
-        """Stop at once; what was not received yet is lost. After `finish` nothing is."""
+        """Stop at once. Elements that were not received are lost; after `finish` there are none."""
         with self._changed:
             self._is_cancelled = True
             self._queue.clear()

@@ -1,7 +1,7 @@
-"""Errors of the house on their way through Flight: what one side raises, the other one raises too.
+"""Holdfast's errors in Flight: an error that one side raises is raised on the other side, too.
 
-Flight has kinds of errors of its own, and room for bytes beside them: there the error travels as it
-is. What comes without such bytes was raised by the transport itself.
+Flight has its own kinds of errors, with room for extra bytes: these carry the error. An error
+without such bytes was raised by the transport itself.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["from_transport", "from_wire", "raising_house_errors", "raising_wire_
 
 _KINDS = told_kinds(Closed, Superseded)
 
-# An error travels in the trailers of a call, for which gRPC has 8 KB in all, and more only now and
-# then: a larger one arrives as an error of the transport, of another kind. Its text is there twice,
-# and what is not ASCII takes three times its size.
+# gRPC carries an error in the trailers of a call, which hold 8 KB in all: a larger one may arrive
+# as an error of the transport, of another kind. Its text is in there twice, and text that is not
+# ASCII takes three times its size.
 _TITLE_BYTES = 300
 _MOST_BYTES = {"what": 600, "where": 600, "expected": 600, "found": 1800, "fix": 600}
 _decoder = msgspec.msgpack.Decoder(ToldError)
 
 
 def to_wire(error: HoldfastError, *, is_stranger: bool = False) -> Exception:
-    """The error as one that a Flight server raises; to a stranger it says `unauthenticated`."""
+    """The error as a Flight server raises it; for a stranger of kind `unauthenticated`."""
     told = tell_error(error, _KINDS)
     parts = {name: _cut(text, _MOST_BYTES[name]) for name, text in _parts(told).items()}
     data = msgspec.msgpack.encode(msgspec.structs.replace(told, **parts))
@@ -44,7 +44,7 @@ def to_wire(error: HoldfastError, *, is_stranger: bool = False) -> Exception:
 
 
 def from_wire(error: Exception) -> HoldfastError | None:
-    """The error that the other side raised, if it is one that the other side raised."""
+    """The error that the other side raised; None if the transport raised it."""
     data = getattr(error, "extra_info", None)
     if not data:
         return None
@@ -56,7 +56,7 @@ def from_wire(error: Exception) -> HoldfastError | None:
 
 
 def from_transport(error: Exception, *, where: str) -> HoldfastError:
-    """What an error of Flight or Arrow that carries none of the house means to the caller."""
+    """The Holdfast error for one that the transport, Flight or Arrow, raised."""
     if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
         return Invalid("the call was refused", where=where, found=_plainly(error))
     if isinstance(error, flight.FlightTimedOutError):
@@ -72,7 +72,7 @@ def from_transport(error: Exception, *, where: str) -> HoldfastError:
 
 @contextmanager
 def raising_house_errors(where: str) -> Iterator[None]:
-    """On the client's side: turn errors of Flight and Arrow into those of the house."""
+    """On the client's side: raise errors of Flight and Arrow as Holdfast's errors."""
     try:
         yield
     except (flight.FlightError, pa.ArrowException, OSError) as error:
@@ -81,7 +81,7 @@ def raising_house_errors(where: str) -> Iterator[None]:
 
 @contextmanager
 def raising_wire_errors(where: str) -> Iterator[None]:
-    """On the server's side: send errors as they are, and of what nobody foresaw all that helps."""
+    """On the server's side: send Holdfast's errors, and others with their traceback."""
     try:
         yield
     except HoldfastError as error:
@@ -96,7 +96,7 @@ def raising_wire_errors(where: str) -> Iterator[None]:
 
 
 def _plainly(error: Exception) -> str:
-    """Without gRPC's account of its own state."""
+    """The error's text without gRPC's debugging context."""
     return str(error).partition(". gRPC client debug context")[0]
 
 
@@ -105,7 +105,7 @@ def _parts(told: ToldError) -> dict[str, str]:
 
 
 def _cut(text: str, most_bytes: int) -> str:
-    """Of too long a text its beginning and its end: a traceback says why in its last line."""
+    """Cut the middle out of a long text: the last line of a traceback says why."""
     data = text.encode(errors="replace")
     if len(data) <= most_bytes:
         return text

@@ -1,8 +1,8 @@
 """How calls between driver, slots and tasks are protected: TLS by a certificate of the job's own.
 
 Every party of a job has the same certificate and key, and trusts nothing else. So there is no
-authority to set up, nothing to renew, and whoever has no part in the job does not get past the
-handshake. Where the key is, and how it gets there, says `SECURITY.md`.
+authority to set up and nothing to renew, and the handshake refuses processes that are not part of
+the job. `SECURITY.md` says where the key is kept, and how it gets there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def make_identity() -> Identity:
-    """An identity for one run of a job. It is its own authority, and nobody else's.
+    """Make an identity for one run of a job: a certificate that is its own authority.
 
     Raises:
         Invalid: the library that makes certificates is not installed.
@@ -121,7 +121,7 @@ class Protection(msgspec.Struct, frozen=True):
         """Refuse what would travel in the clear beyond this machine.
 
         Raises:
-            Invalid: it would, and nobody has allowed that.
+            Invalid: it would, and the settings do not allow it.
         """
         if self.identity is None and not self.is_clear_allowed and not is_loopback(host):
             raise Invalid(
@@ -154,7 +154,7 @@ LOOPBACK_ONLY = Protection()
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What callers prove themselves by: who may speak, in which way, and for which attempt.
+    """The credentials of a caller: the token of the job, its attempt, and the protection.
 
     The token is the job's secret, in ASCII; it is never sent, see `admission`. The attempt is the
     number of the job's attempt: what comes from an earlier or a later one is refused.
@@ -166,7 +166,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """A name for the run of the job, for people and other programs to see."""
+        """A public name for the run of the job."""
         return hashlib.sha256(f"holdfast label {self.token}".encode()).hexdigest()[:12]
 
     def __repr__(self) -> str:

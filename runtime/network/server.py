@@ -20,17 +20,17 @@ from holdfast.storage import Unavailable
 __all__ = ["ACTION", "Opening", "Server", "Streams"]
 
 ACTION = "tell"
-"""The one action of Flight that is used: its body is a message."""
+"""The only Flight action: its body is a message."""
 
 Opening = Push | Exchange
 _openings: msgspec.msgpack.Decoder[Opening] = msgspec.msgpack.Decoder(Opening)
 
 
 class Streams(Protocol):
-    """Who takes in streams, each in a thread of its own."""
+    """Receives streams, each in its own thread."""
 
     def receive(self, opening: Opening, reader: Any, writer: Any) -> None:
-        """Take in a stream to its end."""
+        """Receive a stream to its end."""
         ...
 
 
@@ -63,7 +63,7 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]
 
 
 _Answer = Callable[[int, bytes], bool]
-"""From the attempt that a message is of, and its bytes, to the answer."""
+"""Answers a message: called with its attempt and its bytes."""
 
 
 class Server:
@@ -92,7 +92,7 @@ class Server:
 
     @staticmethod
     def _open(listening: Listening, scheme: str, open_at: Callable[[str], _Flight]) -> _Flight:
-        """At the first port that is free. Flight never shares one with another process."""
+        """Open the first free port. Flight never shares one with another process."""
         refusal: Exception | None = None
         for port in listening.ports:
             try:
@@ -108,10 +108,10 @@ class Server:
         ) from refusal
 
     def close(self, timeout_s: float) -> bool:
-        """Refuse new calls, and wait for those that run; False if some still run after that time.
+        """Refuse new calls, and wait for running ones; False if some still run after the timeout.
 
-        Flight cannot end a call from here. Streams end since their receivers refuse to go on,
-        which they can at each pulse of the sender.
+        Flight cannot end a running call. Streams end because their receivers refuse to go on,
+        which they do at the latest at the sender's next pulse.
         """
         closing = threading.Thread(
             target=self._flight.shutdown, name="holdfast-server-close", daemon=True

@@ -27,10 +27,10 @@ class PushStream:
         pulses.add(stream)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Send rows; waits while they come faster than the slot takes them.
+        """Send rows; waits while the slot is slower than the sender.
 
         Raises:
-            Superseded: the push does not count: stop, the job is in order.
+            Superseded: another attempt of the split was admitted. Stop; the job is in order.
             Fenced: the attempt of the job is over.
             Unavailable: the slot cannot be reached.
             Invalid: the rows do not have the schema of the push, or the push not that of its edge.
@@ -49,7 +49,7 @@ class PushStream:
             self._pulses.remove(self._stream)
 
     def abandon(self) -> None:
-        """Break off: the slot forgets the push. Nothing happens after `finish`."""
+        """Abort the push: the slot forgets it. Does nothing after `finish`."""
         self._pulses.remove(self._stream)
         self._stream.cancel()
 
@@ -62,10 +62,10 @@ class PushStream:
 
 
 class SlotClient:
-    """Speaks to one slot. Safe from any thread; each push is for one thread.
+    """The client of one slot. Safe to use from any thread; each push belongs to one thread.
 
-    Messages are sent again for `retry_for_s` while the slot cannot be reached, and waited for
-    `timeout_s`. Pushes are not: the task fails, and Spark tries it again.
+    Messages are retried for `retry_for_s` while the slot cannot be reached, and answered within
+    `timeout_s`. Pushes are not retried: the task fails, and Spark runs it again.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SlotClient:
         return self._connection.call(message, waits_s=waits_s)
 
     def push(self, key: PushKey, schema: pa.Schema) -> PushStream:
-        """Begin a push; that it is refused may show only when rows are added, or at the end.
+        """Begin a push; a refusal may be raised only when rows are added, or at the end.
 
         Raises:
             HoldfastError: as `PushStream.add` does.
@@ -116,7 +116,7 @@ class SlotClient:
             push.finish()
 
     def close(self) -> None:
-        """Give the connection back. Pushes that are not finished do not count."""
+        """Close the connection. Unfinished pushes are forgotten by the slot."""
         self._pulses.close()
         self._connection.close()
 
@@ -128,7 +128,7 @@ class SlotClient:
 
 
 class Pulses:
-    """A thread that sends a pulse by each of its streams, now and then. Safe from any thread."""
+    """A thread that keeps idle streams alive by pulses. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._streams: set[Stream] = set()
@@ -137,7 +137,7 @@ class Pulses:
         self._thread: threading.Thread | None = None
 
     def add(self, stream: Stream) -> None:
-        """Begin to send pulses by the stream."""
+        """Begin to send pulses on the stream."""
         with self._lock:
             self._streams.add(stream)
             if self._thread is None:
@@ -147,12 +147,12 @@ class Pulses:
                 self._thread.start()
 
     def remove(self, stream: Stream) -> None:
-        """Send no more by the stream."""
+        """Send no more pulses on the stream."""
         with self._lock:
             self._streams.discard(stream)
 
     def close(self) -> None:
-        """Send no more at all; streams that were not removed are broken off."""
+        """Stop, and abort the streams that were not removed."""
         self._closing.set()
         with self._lock:
             streams = list(self._streams)
@@ -169,4 +169,4 @@ class Pulses:
                 try:
                     stream.pulse()
                 except HoldfastError:
-                    self.remove(stream)  # its own thread will find out what has become of it
+                    self.remove(stream)  # the thread that writes to it gets the error, too

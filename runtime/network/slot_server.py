@@ -1,4 +1,4 @@
-"""The slot's ear: rows pushed by tasks, rows of other slots, and the driver's commands."""
+"""The Flight server of one slot: pushed rows, rows of other slots, commands of the driver."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ __all__ = ["SlotCommand", "SlotServer", "SourceCommand", "obey_source"]
 SlotCommand: TypeAlias = (
     Start | BeginSavepoint | CheckpointCompleted | CheckpointAborted | Finish | CancelAttempt
 )
-"""What is for the slot itself; the commands of sources go to its staging."""
+"""Commands for the slot itself; those of sources go to its staging."""
 
 SourceCommand: TypeAlias = Admit | InjectBarrier | IdleSource | EndSource | RoomFor
 
 
 def obey_source(staging: Staging, command: SourceCommand) -> bool:
-    """Have the staging of a slot do what the driver commands of a source; its answer."""
+    """Apply a command of a source to the slot's staging, and return its answer."""
     match command:
         case Admit() as admit:
             return staging.admit(
@@ -74,12 +74,12 @@ _messages: msgspec.msgpack.Decoder[ToSlot] = msgspec.msgpack.Decoder(ToSlot)
 
 
 class SlotServer:
-    """Takes in all that is sent to one slot, from construction to `close`.
+    """Receives everything that is sent to one slot, from construction to `close`.
 
     Pushed rows go to `staging`, rows of other slots to `channels`, by edge and upstream slot: each
     has one stream for the whole attempt, whose sender waits while the channel is full. `handle` is
-    called for what is said to the slot itself, `on_lost` once for a stream between slots that broke
-    or was refused; both in threads of the server, also several at once.
+    called for commands of the slot itself, `on_lost` once for a stream between slots that broke or
+    was refused. The server's threads call both, also several at once.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class SlotServer:
     def await_ends(self, timeout_s: float) -> bool:
         """Wait until no stream between slots is open any more; False if some still are.
 
-        A slot that has finished waits for this before it closes: its peers may have something to
-        say until they have finished too, and would take a closed channel for a failure.
+        A finished slot waits for this before it closes: other slots may send until they have
+        finished, too, and would take a closed channel for a failure.
         """
         with self._ended:
             return self._ended.wait_for(lambda: not self._open, timeout_s)
@@ -126,7 +126,7 @@ class SlotServer:
     def close(self, timeout_s: float = 5.0) -> bool:
         """Close staging and channels, and with them all streams; then stop listening.
 
-        False if calls still run after that time. Losses are not reported any more.
+        False if calls still run after the timeout. Lost streams are not reported any more.
         """
         self._is_closing = True
         self._staging.close()
@@ -147,7 +147,7 @@ class SlotServer:
         return self._handle(message)
 
     def receive(self, opening: Opening, reader: Any, writer: Any) -> None:
-        """Take in a stream to its end: what `Streams` asks for."""
+        """Receive a stream to its end; see `Streams`."""
         match opening:
             case Push(key):
                 self._receive_push(key, reader)
@@ -204,7 +204,7 @@ class SlotServer:
         return channel
 
     def _chunks(self, reader: Any, where: str) -> Iterator[Any]:
-        """The chunks of a stream that was sent to its end.
+        """The chunks of a stream, up to its end frame.
 
         Raises:
             Closed: the server closes.

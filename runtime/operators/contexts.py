@@ -1,4 +1,4 @@
-"""What functions over rows may ask while they run, and what they are told about time."""
+"""Contexts that functions over rows and batches are called with."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["HasKey", "RowContext", "TimeKeeper", "TimedBatchContext", "Timers", 
 
 
 class HasKey(Protocol):
-    """Who knows the current key: keyed state, or nobody."""
+    """Something with a current key: keyed state, or a stand-in without one."""
 
     key: Any
     """The current key. Setting one that was admitted before costs nothing."""
 
 
 class TimeKeeper:
-    """What time it is, in a stream without keys: it has no timers."""
+    """Times of a stream without keys, which has no timers."""
 
     def __init__(self, clock: Clock, uid: str) -> None:
         self.watermark = MIN_WATERMARK

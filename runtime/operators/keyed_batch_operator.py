@@ -111,7 +111,7 @@ class _KeyedBatchOperator(FunctionOperator):
         )
 
     def _emit(self, method: str, in_hand: str, call: Callable[[], Any], moment: int | None) -> None:
-        """Pass results on as they are made; failures of those who take them are not this one's."""
+        """Pass results on as they are made; errors of the receivers are not this function's."""
         results: Iterator[Any] | None = None
         while True:
             try:

@@ -45,7 +45,7 @@ class RowResults:
     def emit(self, rows: Sequence[Any], times: pa.Array | None) -> None:
         """Pass rows on; in a stream with event time `times` says when each of them happened.
 
-        Rows of a tag that nobody reads are dropped.
+        Rows of a side output that is not read are dropped.
 
         Raises:
             Invalid: a row does not fit its output; nothing of these was passed on.
@@ -104,7 +104,7 @@ class BatchResults:
     def emit(self, result: Any, moment: int | None) -> None:
         """Pass one result on: a batch or a table, or a tag with one of them.
 
-        All its rows happened at `moment`. What has a tag that nobody reads is dropped.
+        All its rows happened at `moment`. Rows of a side output that is not read are dropped.
 
         Raises:
             Invalid: it is something else, or does not fit its output.

@@ -23,7 +23,7 @@ MOST_RESULTS = 65536
 """As many results, and those of one row more, are kept before they are passed on."""
 
 MOST_TIMERS = 8192
-"""As many timers at most are fired before somebody else may have the slot's thread."""
+"""At most this many timers fire before other chains get the slot's thread."""
 
 _LONGEST_FIRING_S = 0.02
 """Likewise, for functions that take long: other chains wait, and so do barriers."""

@@ -11,8 +11,8 @@ completed checkpoint lists every file, transaction or part that is to be seen be
 - *A notification that never comes*: the next one commits what is due by then, oldest first.
 - *An aborted checkpoint*: what was prepared for it stays pending, since its rows belong to every
   later checkpoint too, which lists it.
-- *A slot of an old attempt that still writes*: nobody lists that any more. One that begins only
-  now to clean spares what newer attempts have written.
+- *A slot of an old attempt that still writes*: no checkpoint lists that any more. If it begins
+  to clean only now, it spares what newer attempts have written.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ USER_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
 """What a user's function may raise. `sys.exit()` in it is a failure, and must not end the slot."""
 
 NO_ROWS = frozenset({str, bytes, dict})
-"""Python can iterate over these, but what comes of it is not what anybody means by it."""
+"""Types that can be iterated over, but not into the rows that a function means to return."""
 
 _SHOWN_CHARACTERS = 200
 _SHOWN_CHARACTERS_OF_OURS = 1_000

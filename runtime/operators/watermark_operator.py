@@ -25,8 +25,8 @@ __all__ = ["WatermarkSpec"]
 class WatermarkSpec(OperatorSpec):
     """Takes event time from a column: 64-bit milliseconds since 1970, or a timestamp.
 
-    `max_delay_ms` is how late rows may be. After `idle_after_ms` without rows nobody waits for
-    this slot; None: everybody always does. Event time that rows had before is replaced.
+    `max_delay_ms` is how late rows may be. After `idle_after_ms` without rows, operators downstream
+    do not wait for this slot; None: they always do. Event time that rows had before is replaced.
 
     Making one raises `Invalid` if the column is not there or of another type, or a number is not
     legal.

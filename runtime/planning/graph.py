@@ -125,7 +125,7 @@ class Graph:
         return f"{name}-{self._generated[name]}"
 
     def replace_side_schemas(self, node: Node, schemas: Mapping[str, pa.Schema]) -> None:
-        """Learn that somebody reads a side output of a node.
+        """Register that a side output of a node is read.
 
         Raises:
             Invalid: one of that name is read with another schema.
@@ -199,7 +199,7 @@ class JobGraph(Graph):
 class StartedGraph(JobGraph):
     """What stands in the place of a graph from which a job was started: nothing more can be added.
 
-    Whoever uses an old stream learns it here. Else what is added would be of no job.
+    Using an old stream raises here. Otherwise the operator would belong to no job.
     """
 
     def __init__(self, job_id: str) -> None:
@@ -207,7 +207,7 @@ class StartedGraph(JobGraph):
 
     @property
     def nodes(self) -> list[Node]:  # type: ignore[override]
-        """Refuse to show them: who looks wants to change the job.
+        """Refuse access: it is read only to change the job.
 
         Raises:
             Invalid: always.

@@ -1,4 +1,4 @@
-"""What travels in a channel: rows, and the marks among them.
+"""The elements of a channel: rows, and the marks among them.
 
 A channel keeps its order. So a mark says something about all that came before it: a watermark,
 that event time has got so far; a barrier, that this is where a checkpoint cuts; the end, that

@@ -1,4 +1,4 @@
-"""Errors of the house as data: what one process raises, another one raises too."""
+"""Holdfast's errors as data, so that an error of one process can be raised in another."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from holdfast.storage import (
 __all__ = ["ErrorKinds", "ToldError", "tell_error", "told_error", "told_kinds"]
 
 ErrorKinds = Mapping[str, type[HoldfastError]]
-"""The kinds that both sides know, by name."""
+"""Error classes that both sides know, by name."""
 
 
 class ToldError(msgspec.Struct, frozen=True):
-    """An error with its parts."""
+    """The class and the parts of an error."""
 
     kind: str
     what: str
@@ -35,13 +35,13 @@ class ToldError(msgspec.Struct, frozen=True):
 
 
 def told_kinds(*others: type[HoldfastError]) -> ErrorKinds:
-    """The kinds that storage has, and these."""
+    """The error classes of storage, and the given ones, by name."""
     kinds: list[type[HoldfastError]] = [HoldfastError, Corrupt, Fenced, Invalid, NotFound, Taken]
     return {kind.__name__: kind for kind in (*kinds, TooLarge, Unavailable, *others)}
 
 
 def tell_error(error: HoldfastError, kinds: ErrorKinds) -> ToldError:
-    """The error as the nearest kind that is known."""
+    """The error as data, as the nearest known base class."""
     known = next(kind for kind in type(error).__mro__ if kind in kinds.values())
     return ToldError(
         known.__name__, error.what, error.where, error.expected, error.found, error.fix
@@ -49,7 +49,7 @@ def tell_error(error: HoldfastError, kinds: ErrorKinds) -> ToldError:
 
 
 def told_error(told: ToldError, kinds: ErrorKinds) -> HoldfastError:
-    """The error that was told, to be raised."""
+    """The error for the data, to be raised."""
     return kinds.get(told.kind, HoldfastError)(
         told.what, where=told.where, expected=told.expected, found=told.found, fix=told.fix
     )

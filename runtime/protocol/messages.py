@@ -1,8 +1,8 @@
-"""All that driver, slots and pushing tasks say to each other, but for the rows themselves.
+"""Messages between driver, slots and pushing tasks; rows are sent in streams.
 
-A message is answered by truth or falsehood; its docstring says what that means, and where it says
-nothing the answer is True. Each may come twice, when an answer was lost: whoever handles it does
-nothing a second time.
+A message is answered by True or False; its docstring says what False means, and where it says
+nothing the answer is always True. Each may arrive twice, when an answer was lost: handling it again
+has no effect.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class BeginSavepoint(msgspec.Struct, frozen=True, kw_only=True, tag="begin_savep
     ends_job: bool
 
     def __repr__(self) -> str:
-        """Without the directory, in whose URL people may have put a password."""
+        """Without the directory, whose URL may contain a password."""
         return f"BeginSavepoint({self.checkpoint_id}, {self.folder!r}, {self.format!r})"
 
 
@@ -127,7 +127,7 @@ class CancelAttempt(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class RoomFor(msgspec.Struct, frozen=True, kw_only=True, tag="room_for"):
-    """Wait until no more than this is left of the source, and say whether it is so."""
+    """Wait until no more than this is left of the source. False: not within the timeout."""
 
     source: str
     limit_bytes: int
@@ -150,7 +150,7 @@ ToSlot: TypeAlias = (
 
 
 class Register(msgspec.Struct, frozen=True, kw_only=True, tag="register"):
-    """A slot is there, at this address. False: its attempt is not wanted; it shall stop."""
+    """A slot has started, at this address. False: its attempt is over, and it must stop."""
 
     slot: int
     address: str
@@ -168,7 +168,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True, tag="acknowledge"):
     """A slot's whole part of a checkpoint is in storage: `parts` by uid of the operator.
 
-    False: nobody waits for it any more.
+    False: the checkpoint is over.
     """
 
     checkpoint_id: int
@@ -197,9 +197,9 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     traceback: str
     is_fatal: bool
     is_users: bool = False
-    """Whether the user's code raised it, and not because of the world around it."""
+    """Whether the user's code raised it, for a reason that its environment does not explain."""
     memory: MemoryFacts = MemoryFacts()
-    """What the slot sees after it: another one may have been killed."""
+    """Memory of its machine after the failure: another slot may have been killed."""
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
@@ -209,7 +209,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 class Collect(msgspec.Struct, frozen=True, kw_only=True, tag="collect"):
-    """Rows of a collecting sink: one part, once for good."""
+    """One part of the rows of a collecting sink; a repetition has no effect."""
 
     uid: str
     part: str
@@ -217,7 +217,7 @@ class Collect(msgspec.Struct, frozen=True, kw_only=True, tag="collect"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
-    """The slot lives. False: its attempt is not wanted any more; it shall stop.
+    """The slot is alive. False: its attempt is over, and it must stop.
 
     One that `is_closing` has committed all that it was told to, and only closes its operators.
     `call` is what its thread has been in for some time.

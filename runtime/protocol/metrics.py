@@ -1,4 +1,4 @@
-"""What a slot tells of itself while it runs. docs/metrics.md says what each number means."""
+"""Metrics that a slot reports while it runs. docs/metrics.md says what each number means."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Output(Protocol):
         ...
 
     def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        """Pass rows of a side output on, likewise; they are dropped where nobody reads it."""
+        """Pass rows of a side output on, likewise; they are dropped if the output is not read."""
         ...
 
     def advance(self, watermark: int) -> None:
@@ -172,8 +172,7 @@ class Operator(ABC):
         """Begin a snapshot of all state; the call is what processing waits for.
 
         That of a `savepoint` is in this format, refers to nothing that was written before, and no
-        later one builds on it. Who wants to know that it is complete is not told, unless the job
-        ends with it.
+        later one builds on it. `completed` is not called for it, unless the job ends with it.
         """
         return ()
 
@@ -184,7 +183,7 @@ class Operator(ABC):
         """The checkpoint will not be completed."""
 
     def metrics(self) -> OperatorMetrics:
-        """Numbers about it, for whoever watches; asked for about once a second. Changes nothing."""
+        """Metrics of the operator; called about once a second. It changes nothing."""
         return OperatorMetrics()
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Deletes in the background: on a thread of its own, at a bounded pace, again until it is done."""
+"""Deletes in the background: on its own thread, at a bounded rate, with retries."""
 
 from __future__ import annotations
 
@@ -22,46 +22,45 @@ _LAST_S = 2.0
 
 
 class Sweeps(Protocol):
-    """What has something to delete, such as `holdfast.storage.jobs.deletion.Sweeper`.
+    """Something with objects to delete, such as `holdfast.storage.jobs.deletion.Sweeper`.
 
-    Its steps are done one after the other, by one thread or another.
+    Steps are called one after the other, but not always by the same thread.
     """
 
     @property
     def owes(self) -> bool:
-        """Whether anything is to be done."""
+        """Whether anything is left to delete."""
         ...
 
     def step(self, most: int) -> int:
-        """Do the next thing, and answer how many objects it has deleted, at most so many.
+        """Delete at most `most` objects, and return how many were deleted.
 
         Raises:
-            Fenced: it is not this process's to delete. It owes nothing any more.
-            Exception: it could not be done, and is still owed.
+            Fenced: another process owns these objects now; nothing is owed any more.
+            Exception: the deletion failed, and is still owed.
         """
         ...
 
 
 @dataclass(eq=False)
 class _Turn:
-    """One of those that have something to delete, and how it fares."""
+    """The state of one `Sweeps` in the rotation."""
 
     sweeps: Sweeps
     last: int = 0
-    """Which of all turns its last one was."""
+    """The number of its latest turn."""
     failures: int = 0
-    """Since it owed nothing."""
+    """Failures since it last owed nothing."""
     failures_in_a_row: int = 0
     due_s: float = -math.inf
-    """Before this it is not tried again in the background."""
+    """The time before which it is not retried in the background."""
 
 
 class BackgroundSweeper:
-    """Has others do what they owe, one batch after the other. Safe to use from any thread.
+    """Calls each `Sweeps` in turn, one batch after the other. Safe to use from any thread.
 
-    At most `most_per_s` objects are deleted in a second; None: as fast as the storage does it.
-    They take turns. What fails is tried again, after pauses that grow; meanwhile the others have
-    their turns, and nobody waits for it.
+    At most `most_per_s` objects are deleted in a second; None: as fast as the storage allows. A
+    failure is retried after pauses that grow, and does not hold up the others.
     """
 
     def __init__(self, *sweeps: Sweeps, most_per_s: float | None, clock: Clock) -> None:
@@ -78,16 +77,16 @@ class BackgroundSweeper:
         self._closing = threading.Event()
         self._roused = threading.Event()
         self._reached_s = -math.inf
-        """What the time is at least: the thread may have waited so long."""
+        """A lower bound of the time: the thread has waited until then."""
         self._is_awake = False
 
     @property
     def owes(self) -> bool:
-        """Whether anything is to be done."""
+        """Whether anything is left to delete."""
         return any(each.sweeps.owes for each in self._turns)
 
     def wake(self) -> None:
-        """Have it look for what is owed now."""
+        """Wake the thread, because something may be owed."""
         self._roused.set()
         with self._lock:
             if not self._is_awake and not self._closing.is_set():
@@ -95,7 +94,7 @@ class BackgroundSweeper:
                 self._thread.submit(self._work)
 
     def finish(self) -> None:
-        """Do all that is owed, in the caller's thread, but for what is another process's by now.
+        """Delete all that is owed, in the caller's thread.
 
         Raises:
             HoldfastError: something could not be done; it is tried again in the background.
@@ -115,7 +114,7 @@ class BackgroundSweeper:
             raise first
 
     def close(self) -> None:
-        """End, after what can be done in a moment. What is left the next owner finds as orphans."""
+        """Stop, after a short time for deletions. The next owner finds the rest as orphans."""
         self._closing.set()
         self._roused.set()
         self._thread.shutdown(wait=True)
@@ -127,7 +126,7 @@ class BackgroundSweeper:
             self._clock.sleep_s(self._try(turn))
 
     def _work(self) -> None:
-        """Do one thing in the thread, or wait until it is due, and see to it that more is done."""
+        """Do one step in the thread, or wait until one is due; then submit itself again."""
         self._roused.clear()
         now_s = max(self._clock.monotonic_s(), self._reached_s)
         turn = self._next(but=[each for each in self._turns if each.due_s > now_s])
@@ -144,24 +143,24 @@ class BackgroundSweeper:
                 self._thread.submit(self._work)
 
     def _next(self, *, but: Collection[_Turn]) -> _Turn | None:
-        """Whose turn it is, of those that owe anything and are none of these."""
+        """The one with the oldest turn among those that owe anything and are not excluded."""
         owing = (each for each in self._turns if each.sweeps.owes and each not in but)
         return min(owing, key=lambda each: each.last, default=None)
 
     def _try(self, turn: _Turn, now_s: float = 0.0) -> float:
-        """Do one thing; answers for how long that may be enough. Who fails has to pause."""
+        """Do one step, log a failure, and return how long the rate limit asks to pause."""
         try:
             return self._step(turn)
         except Fenced:
-            return 0.0  # it is another's concern
-        except Exception as error:  # noqa: BLE001 - nobody looks at what a thread raises
+            return 0.0  # another process owns these objects now
+        except Exception as error:  # noqa: BLE001 - an error of the thread would be lost
             self._tell(turn, error)
             turn.failures_in_a_row += 1
             turn.due_s = now_s + _PAUSES.pause_s(turn.failures_in_a_row)
             return 0.0
 
     def _step(self, turn: _Turn) -> float:
-        """Do one thing; answers for how long that may be enough."""
+        """Do one step, and return how long the rate limit asks to pause."""
         with self._stepping:
             self._counted += 1
             turn.last = self._counted
@@ -174,7 +173,7 @@ class BackgroundSweeper:
         return 0.0 if self._most_per_s is None else deleted / self._most_per_s
 
     def _tell(self, turn: _Turn, error: Exception) -> None:
-        """Say it ever more rarely: a permission that is missing may be so for months."""
+        """Log failures ever more rarely: a missing permission may stay missing for months."""
         turn.failures += 1
         if turn.failures & (turn.failures - 1) == 0:
-            _logger.warning("what nobody needs could not be deleted, and will be later: %s", error)
+            _logger.warning("obsolete files could not be deleted, and will be later: %s", error)

@@ -1,16 +1,16 @@
-"""Keeps the checkpoints of a run: commits them in the background, and says what nobody needs.
+"""Commits the checkpoints of a run in the background, and decides which ones are obsolete.
 
 A savepoint that stops the job is the last checkpoint, and lies elsewhere. Sinks commit because of
 it, so neither the next attempt nor a new driver with `restore="latest"` may go back behind it. The
 keeper therefore commits a checkpoint of the same number in the job's folder, without state, which
 says where the savepoint is; only then are slots notified. To record the end of the job instead was
-refused: rows that a killed driver had not got to commit would wait until somebody restores the
-savepoint by hand.
+refused: rows that a killed driver had not committed yet would wait until the savepoint is restored
+by hand.
 
 What an attempt wrote for checkpoints that were never complete is deleted when it has ended: nothing
 of numbers that the next attempt may use. While it runs, that is done at most once a minute, and
 only after a checkpoint was given up and two later ones were completed: each backend and each source
-writes one snapshot after the other, so nobody writes the given-up one any more.
+writes one snapshot after the other, so the abandoned one is not written any more.
 """
 
 from __future__ import annotations
@@ -58,14 +58,13 @@ _T = TypeVar("_T")
 
 
 class CheckpointKeeper:
-    """The owner of the job's folder, behind one background thread that commits and decides.
+    """Calls the owner of the job's folder from one background thread, which commits and decides.
 
-    What it decides to delete another thread deletes, so that a storage which is slow at that does
-    not keep a checkpoint waiting.
+    Another thread deletes what is obsolete, so that slow deletions delay no checkpoint.
 
-    `last` is the newest checkpoint that this run has completed, `decided` what became of the one
-    that was the last to be stored, and `point` is where to go on from: `last`, or the savepoint
-    that this stands for. Savepoints beside which the job goes on are in `decided_aside`.
+    `last` is the newest checkpoint that this run has completed, `decided` the result of the latest
+    store. `point` is where to restore from: `last`, or the savepoint that it stands for. Results of
+    savepoints beside which the job goes on are in `decided_aside`.
     """
 
     def __init__(
@@ -101,13 +100,13 @@ class CheckpointKeeper:
         self._newest = self._next_id - 1
         """The number of the last one that was completed, or where this attempt began."""
         self.trouble = ""
-        """What is not committed yet, for how long and why; empty if nothing is."""
+        """The commit that is being retried, for how long, and why; empty if there is none."""
         self._leftovers_to = 0
-        """The highest number of files that may be there though nobody needs them; 0 if there can be
-        none that the last search has not found."""
+        """The highest checkpoint number of which unneeded files may exist; 0 if none can exist that
+        the last search has not found."""
         self._cleaned_s = -math.inf
         self._has_too_many = False
-        """Whether one was completed since older ones were deleted."""
+        """Whether a checkpoint was completed since older ones were released."""
 
     @property
     def epoch(self) -> int:
@@ -116,16 +115,16 @@ class CheckpointKeeper:
 
     @property
     def next_checkpoint_id(self) -> int:
-        """A number that no checkpoint of this job has had, also none that was only begun."""
+        """A number that no checkpoint of this job has had, completed or only begun."""
         return max(self._next_id, self._owner.next_checkpoint_id)
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether any is the job's: its own, or one that was claimed and is not deleted yet."""
+        """Whether the job has a checkpoint: its own, or a claimed one that is not deleted yet."""
         return not all(each.is_gone for each in self._claimed) or bool(self._owner.completed)
 
     def what_became_of(self, checkpoint_id: int) -> CheckpointStored | StoreFailed | None:
-        """How the last one that was to be stored was decided, or a savepoint since `clean`."""
+        """The result of the latest store, or of a savepoint since `clean`; None if unknown."""
         for decided in (self.decided, *self.decided_aside.values()):
             if decided is not None and decided.checkpoint_id == checkpoint_id:
                 return decided
@@ -145,9 +144,9 @@ class CheckpointKeeper:
         self._owner.check()
 
     def store(self, command: Store, events: EventQueue) -> None:
-        """Commit a checkpoint in the background; the queue learns how it went.
+        """Commit a checkpoint in the background; the result goes to the queue.
 
-        And who has ordered it, if it is a savepoint.
+        That of a savepoint goes to its order, too.
         """
         order = command.savepoint
         if order is None or order.ends_job:
@@ -156,29 +155,29 @@ class CheckpointKeeper:
             self._savepoints.submit(partial(self._store_aside, order, command, events))
 
     def retain(self, since: int) -> None:
-        """Have older checkpoints deleted in the background, but none from this number on.
+        """Delete obsolete checkpoints below this number in the background.
 
-        Not straight after a commit: whoever begins checkpoints may not know of it yet, and be about
-        to begin one that builds on an older one.
+        It is not done straight after a commit: the coordinator may not know of the commit yet, and
+        begin a checkpoint that builds on an older one.
         """
         self._thread.submit(self._retain, since)
 
     def discard(self, order: SavepointOrder, checkpoint_id: int) -> None:
-        """Have deleted in the background what there is of a savepoint that has failed."""
+        """Delete the files of a failed savepoint in the background."""
         if not order.is_needed:
             self._savepoints.discard(order, checkpoint_id)
 
     def give_up(self) -> None:
-        """Do not wait any longer for a storage that does not answer."""
+        """Stop retrying calls to a storage that does not answer."""
         self._gives_up.set()
 
     def settle(self) -> None:
-        """Return when it is decided what became of every checkpoint that was to be stored."""
+        """Return when the result of every store that was submitted is known."""
         self._thread.submit(lambda: None).result()
         self._savepoints.settle()
 
     def finish_deleting(self) -> None:
-        """Return when all is deleted that was to be.
+        """Return when everything obsolete is deleted.
 
         Raises:
             HoldfastError: something could not be deleted; it is tried again in the background.
@@ -187,11 +186,11 @@ class CheckpointKeeper:
         self._sweeper.finish()
 
     def clean(self) -> None:
-        """Have deleted in the background what attempts that are over have left, and nobody needs.
+        """Delete, in the background, files of ended attempts that no checkpoint needs.
 
-        Call it while no attempt runs: then no file is under way, whatever the newest checkpoint
-        says of those that were begun before theirs. What slots that are given up still write is
-        void as well, and goes with the next call; so does what could not be deleted.
+        Call it while no attempt runs: then no file is being written, whatever the newest checkpoint
+        says of files that were begun early. Files that abandoned slots still write are void, too,
+        and are deleted by the next call, as is whatever could not be deleted this time.
         """
         self._newest, self._leftovers_to = self.next_checkpoint_id - 1, 0
         self.decided_aside.clear()
@@ -200,10 +199,10 @@ class CheckpointKeeper:
         self._thread.submit(self._clean, self.next_checkpoint_id)
 
     def end(self, result: JobResult) -> None:
-        """Record how the job has ended, so that nobody begins it anew who wants it to go on.
+        """Record how the job has ended, so that `restore="latest"` does not begin it anew.
 
-        And what it had claimed of other jobs and has not deleted: this is the last that is
-        written of it.
+        The record also lists claimed checkpoints that are not deleted yet: no later document of
+        the job can.
 
         Raises:
             HoldfastError: it may not be recorded, so the checkpoints must stay.
@@ -214,7 +213,7 @@ class CheckpointKeeper:
         self._insist(lambda: self._owner.end(told), "the end of the job", _LAST_TRIES)
 
     def delete_all(self) -> None:
-        """Delete every checkpoint of the job; it has no use for one any more.
+        """Delete every checkpoint of the job.
 
         Raises:
             HoldfastError: not all could be deleted.
@@ -227,7 +226,7 @@ class CheckpointKeeper:
         self._sweeper.finish()
 
     def close(self) -> None:
-        """Wait for what is being done; of what is to be deleted, only for a moment."""
+        """Wait for running commits, and for a moment for deletions."""
         self._thread.shutdown(wait=True)
         self._savepoints.close()
         self._sweeper.close()
@@ -247,16 +246,16 @@ class CheckpointKeeper:
     def _store_aside(self, order: SavepointOrder, command: Store, events: EventQueue) -> None:
         decided: CheckpointStored | StoreFailed
         if order.is_decided:
-            return  # its attempt is over, and nobody waits for it any more
+            return  # its attempt is over, and its order is answered
         try:
             metadata = self._document(command)
             self._savepoints.commit(order, metadata)
-            # Only then: a newer run removes what this one has prepared and not committed, which the
-            # savepoint lists; and nobody may take it for the job's last word, and cancel by it.
+            # After the commit: a newer run removes prepared output that this savepoint lists, and
+            # then the job must not be cancelled on the strength of it.
             self._owner.check()
             decided = CheckpointStored(metadata, order)
             order.is_stored = True
-        except Exception as error:  # noqa: BLE001 - who waits for it learns of it only here
+        except Exception as error:  # noqa: BLE001 - the order is answered only here
             reason = str(error) or repr(error)
             is_fatal = isinstance(error, Fenced)
             if is_fatal:
@@ -266,10 +265,10 @@ class CheckpointKeeper:
         events.put(decided)
 
     def _decide(self, command: Store) -> CheckpointStored | StoreFailed:
-        """Commit, again and again until it is decided: it may be complete for all who read.
+        """Commit, and retry until the result is known: an unanswered commit may be visible.
 
-        A savepoint that ends the job is committed as one first, then in the job's folder: by that
-        nobody else can have taken over, and whoever comes later goes on from the savepoint.
+        A savepoint that ends the job is committed in its own folder first, then in the job's: the
+        second commit proves that no newer run has taken over, and later runs restore the savepoint.
         """
         order, what = command.savepoint, f"checkpoint {command.checkpoint_id}"
         try:
@@ -278,15 +277,13 @@ class CheckpointKeeper:
                 self._owner.check()
                 self._savepoints.commit(order, metadata)
                 own = self._standing_for(metadata, order)
-                order.is_needed = True  # also if it never gets to be known whether it is
+                order.is_needed = True  # also if the result of the commit stays unknown
             stored = self._insist(lambda: self._owner.commit(own), what)
-        except Unavailable as error:  # nobody waits for it any longer, and it may be complete
+        except Unavailable as error:  # given up; the commit may have taken effect
             return StoreFailed(command.checkpoint_id, str(error), is_fatal=False)
-        except Exception as error:  # noqa: BLE001 - who waits for the commit learns of it only here
+        except Exception as error:  # noqa: BLE001 - the result is reported only here
             is_fatal = isinstance(error, Fenced)
-            if (
-                order is not None and not is_fatal
-            ):  # who fences may have found it, and go on from it
+            if order is not None and not is_fatal:  # a newer run may have restored it
                 order.is_needed = False
             return StoreFailed(command.checkpoint_id, str(error) or repr(error), is_fatal=is_fatal)
         self.point = RestorePoint(stored, self._job)
@@ -295,10 +292,10 @@ class CheckpointKeeper:
         return CheckpointStored(stored, order)
 
     def _insist(self, act: Callable[[], _T], what: str, most: float = math.inf) -> _T:
-        """Do it again while the storage does not answer.
+        """Call `act` again while the storage does not answer.
 
         Raises:
-            Unavailable: the run gives up, or this was tried often enough.
+            Unavailable: the run was given up, or `most` tries have failed.
         """
         began_s = self._clock.monotonic_s()
 
@@ -319,15 +316,15 @@ class CheckpointKeeper:
             self.trouble = ""
 
     def _clean_between(self, completed: CheckpointMetadata) -> None:
-        """Now and then, delete what is left of checkpoints that were given up, and of logs.
+        """From time to time, delete files of abandoned checkpoints and of logs.
 
-        Only what is numbered below the last but one that was completed. Nobody writes such files
-        for a snapshot any more: each backend of a slot, and each source, writes one after the
-        other, and all have written that one. And nobody refers to them, not to shared files either:
-        those under way build on completed ones, whose files are no orphans as long as `retain`
-        keeps them; what they refer to besides was begun before its checkpoint, and is open as the
-        newest one has it, which is spared too (`holdfast.storage.jobs.decisions` has the reason).
-        Who begins files so may leave some of each number, and nobody hears of it.
+        Only files numbered below the last completed checkpoint but one are deleted. No snapshot
+        writes them any more: each backend of a slot, and each source, writes one snapshot after the
+        other, and all have written that one. No checkpoint refers to them, also not to shared ones:
+        checkpoints in progress build on completed ones, whose files are no orphans as long as
+        `retain` keeps them. Files that were begun before their checkpoint are open as the newest
+        checkpoint lists them, and are spared (`holdfast.storage.jobs.decisions` has the reason). A
+        slot that begins files early may leave some of each number, without a report.
         """
         number, begun_from = completed.checkpoint_id, completed.begun_from
         before, self._newest = self._newest, number
@@ -344,13 +341,13 @@ class CheckpointKeeper:
             self._leftovers_to = max(self._leftovers_to, number - 1)
 
     def _clean(self, first: int) -> None:
-        """Have deleted what is not needed, but nothing of the checkpoints from this number on."""
+        """Delete orphans, except files of checkpoints from this number on."""
         self._decide_deletes(
             lambda: self._owner.release_orphans(in_flight=range(first, _ABOVE_ALL))
         )
 
     def _retain_at_last(self) -> None:
-        """Nobody asks for it after a checkpoint that was stored when its attempt was over."""
+        """Retain once more: no coordinator asks for it after its attempt has ended."""
         if self._has_too_many:
             self._retain(None)
 
@@ -368,7 +365,7 @@ class CheckpointKeeper:
         try:
             decide()
         except HoldfastError as error:
-            _logger.warning("what nobody needs is not deleted yet, and will be later: %s", error)
+            _logger.warning("obsolete files are not deleted yet, and will be later: %s", error)
         self._sweeper.wake()
 
     def _document(self, command: Store) -> CheckpointMetadata:
@@ -401,7 +398,7 @@ class CheckpointKeeper:
     def _standing_for(
         self, savepoint: CheckpointMetadata, order: SavepointOrder
     ) -> CheckpointMetadata:
-        """What is in the job's folder in a checkpoint's place: it says where the savepoint is."""
+        """The checkpoint without state that says, in the job's folder, where the savepoint is."""
         properties = {
             "trigger": savepoint.properties["trigger"],
             SAVED_AT: order.folder.url,

@@ -1,7 +1,7 @@
-"""Keeps the savepoints of a run: commits them beside checkpoints, and deletes what has failed.
+"""Commits the savepoints of a run beside its checkpoints, and deletes failed ones.
 
-A savepoint may go to another storage than checkpoints do. That one may be slow or down, and no
-checkpoint waits for it: all of this is done by a thread of its own, and not insisted on.
+A savepoint may go to another storage than checkpoints do, and that may be slow or down. No
+checkpoint waits for it: savepoints have a thread of their own, and a limited number of tries.
 
 What has failed is deleted, and again when later checkpoints are complete and when the attempt has
 ended: a slot may not have heard of it, or wait for the storage, and still write. A driver that is
@@ -40,20 +40,20 @@ class _Silent(Unavailable):
 
 @dataclass(slots=True)
 class _Discarded:
-    """A savepoint that has failed, of this number; slots may still be writing to it."""
+    """A failed savepoint. Slots may still be writing to it."""
 
     order: SavepointOrder
     number: float
     due: float
-    """It is deleted once more when a checkpoint of this number, or a later one, is complete."""
+    """It is deleted again when a checkpoint of this number, or a later one, is complete."""
 
 
 class SavepointKeeper:
-    """One background thread; `gives_up` is set when nobody waits any longer.
+    """One background thread. `gives_up` is set when results are no longer waited for.
 
-    A place may answer nothing at all, not even an error, as a mount whose server has gone. So each
-    call has its time, and of one that has not returned no other is made to the same savepoint: when
-    it returns, what it has done is seen to.
+    A storage may not answer at all, not even with an error, as a mount whose server is gone. So
+    each call has a timeout. While a call has not returned, no other is made for the same savepoint;
+    when it returns after all, its effect is undone if the savepoint was discarded.
     """
 
     def __init__(self, gives_up: threading.Event) -> None:
@@ -64,24 +64,24 @@ class SavepointKeeper:
         """By folder, as the next one."""
         self._hanging: dict[str, Future[object]] = {}
         self._passed = -math.inf
-        """The newest checkpoint for which there has been no pass yet."""
+        """The newest completed checkpoint that no deletion has followed yet."""
         self._is_closing = False
 
     def submit(self, act: Callable[[], None]) -> None:
-        """Have something done in the background, after what was submitted before."""
+        """Call it in the background, after all that was submitted before."""
         self._thread.submit(act)
 
     def commit(self, order: SavepointOrder, metadata: CheckpointMetadata) -> None:
-        """Make it a savepoint; tries for a while. Any thread.
+        """Commit a savepoint, with a limited number of tries. Safe to call from any thread.
 
         Raises:
-            Unavailable: the storage did not answer, often enough.
-            HoldfastError: it cannot be.
+            Unavailable: the storage did not answer.
+            HoldfastError: the commit failed for good.
         """
 
         def failed(error: Unavailable, _: int) -> None:
             if isinstance(error, _Silent):
-                raise error  # that call may still be under way
+                raise error  # that call may still take effect
 
         repeat_while_unavailable(
             partial(self._bounded, order, partial(order.folder.commit, metadata)),
@@ -92,10 +92,10 @@ class SavepointKeeper:
         )
 
     def discard(self, order: SavepointOrder, checkpoint_id: int) -> None:
-        """Have deleted what there is of a savepoint that has failed.
+        """Delete the files of a failed savepoint.
 
-        A slot that has not heard of it, or waits for the storage, may still write. So that is done
-        again when later checkpoints are complete, ever more rarely, and at the attempt's end.
+        A slot that has not received the abort, or waits for the storage, may still write. So files
+        are deleted again after later checkpoints, ever more rarely, and at the attempt's end.
         """
         with self._lock:
             self._discarded[order.folder.url] = _Discarded(order, checkpoint_id, checkpoint_id)
@@ -107,26 +107,26 @@ class SavepointKeeper:
             self._pass(checkpoint_id)
 
     def ended(self) -> None:
-        """No attempt runs, so nobody writes."""
+        """No attempt runs any more, so no slot writes."""
         self.passed(math.inf)
 
     def settle(self) -> None:
-        """Return when all is done that was begun, or takes too long to be waited for."""
+        """Return when all submitted calls are done, or after a bounded time."""
         with suppress(TimeoutError):
             self._thread.submit(lambda: None).result(_PATIENCE_S)
 
     def close(self) -> None:
-        """Wait for what is being done, but not for places that do not answer."""
+        """Wait for running calls, but not for storages that do not answer."""
         self._is_closing = True
         self.ended()
         self._thread.shutdown(wait=True)
 
     def _bounded(self, order: SavepointOrder, act: Callable[[], object]) -> None:
-        """Do it, unless the call before has not returned, and do not wait for ever.
+        """Call it with a timeout, unless the call before has not returned.
 
         Raises:
-            Unavailable: it takes too long. It may still come about.
-            HoldfastError: what it raises itself.
+            Unavailable: it did not return in time. It may still take effect.
+            HoldfastError: the error of the call.
         """
         url = order.folder.url
         if url in self._hanging:
@@ -143,7 +143,7 @@ class SavepointKeeper:
         future.result()
 
     def _returned(self, url: str) -> None:
-        """A call that nobody waits for any more; it may have made what was to be deleted."""
+        """An overdue call has returned. It may have written to a savepoint that was discarded."""
         del self._hanging[url]
         with self._lock:
             each = self._discarded.get(url)
@@ -152,7 +152,7 @@ class SavepointKeeper:
                 each.order.folder.discard()
 
     def _pass(self, passed: float) -> None:
-        """Have done what is due by then; passes that wait for their turn are one."""
+        """Submit the deletions that are due; calls that still wait are merged into one."""
         with self._lock:
             is_waiting = self._passed > -math.inf
             self._passed = max(self._passed, passed)
@@ -168,7 +168,7 @@ class SavepointKeeper:
                 self._bounded(each.order, each.order.folder.discard)
             except _Silent as error:
                 _logger.warning("what is left of a savepoint is not deleted yet: %s", error)
-                return  # others are likely to be in the same place
+                return  # others are likely to be in the same storage
             except (HoldfastError, OSError) as error:
                 _logger.warning("what is left of a savepoint is not deleted yet: %s", error)
                 continue

@@ -1,4 +1,4 @@
-"""Savepoints of a run that people have asked for: where they go, and that each gets an answer."""
+"""Requested savepoints of a run: where they go, and the answer that each request gets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SavepointPlaces:
         place = directory or self.default
         if place is None:
             raise Invalid(
-                "it is not said where the savepoint is to go",
+                "no directory is given for the savepoint",
                 expected="a directory, such as s3://bucket/savepoints",
                 found="none, and no default",
                 fix="Name one, or set CheckpointConfig(savepoint_dir=…) or "
@@ -66,19 +66,19 @@ class SavepointPlaces:
 
 @dataclass
 class SavepointOrders:
-    """The orders that the attempt which runs was given. Safe to use from any thread."""
+    """Orders that were given to the running attempt. Safe to use from any thread."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _open: list[SavepointOrder] = field(default_factory=list)
     _take: Callable[[SavepointOrder], None] | None = None
 
     def begin(self, take: Callable[[SavepointOrder], None]) -> None:
-        """An attempt begins, which is given its orders by this."""
+        """An attempt begins. `take` hands orders to it."""
         with self._lock:
             self._take = take
 
     def add(self, order: SavepointOrder) -> None:
-        """Give an order to the attempt that runs; if there is none, it has failed at once."""
+        """Hand an order to the running attempt; without one the order fails at once."""
         with self._lock:
             if self._take is not None:
                 self._open = [each for each in self._open if _may_matter(each)]
@@ -88,7 +88,7 @@ class SavepointOrders:
         order.fail(_no_savepoint(order, "none: it is starting, restarting or has ended"))
 
     def end(self) -> list[SavepointOrder]:
-        """The attempt is over: it takes no more orders. Answers those that still matter."""
+        """The attempt is over and takes no more orders. Returns those that are still open."""
         with self._lock:
             self._take = None
             ended, self._open = self._open, []
@@ -96,7 +96,7 @@ class SavepointOrders:
 
 
 def announcement(order: SavepointOrder, checkpoint_id: int) -> BeginSavepoint:
-    """What slots are told of a savepoint, before any barrier of it."""
+    """The message that announces a savepoint to slots, before any of its barriers."""
     return BeginSavepoint(
         checkpoint_id=checkpoint_id,
         directory=order.directory,
@@ -107,7 +107,7 @@ def announcement(order: SavepointOrder, checkpoint_id: int) -> BeginSavepoint:
 
 
 def _may_matter(order: SavepointOrder) -> bool:
-    """Whether how its attempt ends makes a difference to an order."""
+    """Whether the end of its attempt still affects an order."""
     return not order.is_decided or (order.is_complete and (order.ends_job or order.cancels_job))
 
 
@@ -130,7 +130,7 @@ def given_up(order: SavepointOrder, why: str) -> Unavailable:
         "the savepoint was not completed, and nothing is left of it",
         where=order.folder.url,
         found=why,
-        fix="See to what that says, and ask for another one",
+        fix="Remove the cause, and ask for another one",
     )
 
 

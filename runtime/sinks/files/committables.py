@@ -1,4 +1,4 @@
-"""Committables of files, their names, and what becomes of one: decided apart from done."""
+"""Committables of the file sink: their names, and what a commit has to do about each."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def action_for(
 ) -> Action:
     """What to do, from the lengths of the files; None where there is none.
 
-    Read the hidden one first: then a file that somebody else moves meanwhile is seen at least once.
+    Read the hidden one first: then a file that is moved meanwhile is seen once or twice.
 
     Raises:
         Corrupt: neither is there, or one is not as long as it was written; names it.

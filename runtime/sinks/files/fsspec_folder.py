@@ -64,7 +64,7 @@ class FsspecOutputFolder(OutputFolder):
             )
         self.address = FsspecAddress(kind, url, storage_options)
         if isinstance(like, FsspecOutputFolder) and self.address.server != like.address.server:
-            # A checkpoint says so, and who wrote it may have made that server up.
+            # The URL comes from a checkpoint, which may have been forged to collect passwords.
             self.address = FsspecAddress(kind, url, {})
         elif isinstance(like, FsspecOutputFolder):
             self.address = self.address.led_by(like.address) or self.address

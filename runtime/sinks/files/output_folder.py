@@ -48,10 +48,10 @@ class HiddenFile(ABC):
         return self._written
 
     def flush(self) -> None:
-        """Nothing: what counts is `finish`."""
+        """Does nothing: `finish` makes the file durable."""
 
     def close(self) -> None:
-        """Nothing: a writer on top must not end the file before it is durable."""
+        """Does nothing: a writer on top must not end the file before it is durable."""
 
     def readable(self) -> bool:
         """No."""
@@ -71,7 +71,7 @@ class HiddenFile(ABC):
 
     @abstractmethod
     def discard(self) -> None:
-        """Give the file up, finished or not, and leave nothing of it if possible."""
+        """Abandon the file, finished or not, and remove it if possible."""
 
 
 class OutputFolder(ABC):
@@ -84,10 +84,10 @@ class OutputFolder(ABC):
     def __init__(self, root: str, shown_url: str) -> None:
         self._root = root
         self.url = shown_url
-        """The place for people, and to be found again: without a password."""
+        """The URL without a password, for messages and committables."""
 
     def where(self, name: str) -> str:
-        """A file's full name, for people."""
+        """A file's full name without a password, for messages."""
         return f"{self.url.rstrip('/')}/{name}"
 
     def path(self, name: str) -> str:
@@ -108,7 +108,7 @@ class OutputFolder(ABC):
 
     @abstractmethod
     def make_durable(self, finals: Sequence[str]) -> None:
-        """Make sure that these files keep the names that they were given, whoever did it."""
+        """Make the final names of these files durable, whichever process moved them."""
 
     @abstractmethod
     def remove(self, hidden: str) -> None:
@@ -123,9 +123,9 @@ class OutputFolder(ABC):
 def translating(
     action: str, where: str, shown: Callable[[str], str] = without_password
 ) -> Iterator[None]:
-    """Let no error of a library or of the operating system out.
+    """Raise errors of libraries and of the operating system as Holdfast's errors.
 
-    `shown` leaves out of what they say what nobody may see.
+    `shown` masks secrets in their texts.
 
     Raises:
         Invalid: the place cannot be used so, or the rows do not fit.

@@ -1,4 +1,4 @@
-"""Files of which readers see only whole ones, and only what completed checkpoints hold."""
+"""The file sink: readers see whole files only, and only rows of completed checkpoints."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
             there = [
                 each for each in here if carry_out(each, place, allow_missing=context.allow_missing)
             ]
-            # Also those that were there: who moved them may have been stopped before this.
+            # Also files that were moved before: their process may have died before this step.
             with translating("make files of a sink durable", place.url):
                 place.make_durable([each.final for each in there])
 

@@ -165,12 +165,12 @@ def test_a_drain_is_over_in_its_own_time() -> None:
     assert brief(driver.after(1)) == [abort(1, AbortReason.EXPIRED), (FailJob,)]
 
 
-def test_nobody_drains_who_was_not_told_to() -> None:
+def test_a_drain_that_was_not_requested_is_refused() -> None:
     driver = Driver()
-    with pytest.raises(Invalid, match="nobody has asked"):
+    with pytest.raises(Invalid, match="no savepoint with a drain was requested"):
         driver.drained()
     driver.request_savepoint(SavepointPurpose.STOP)
-    with pytest.raises(Invalid, match="nobody has asked"):
+    with pytest.raises(Invalid, match="no savepoint with a drain was requested"):
         driver.drained()
 
 

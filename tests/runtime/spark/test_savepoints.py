@@ -360,7 +360,7 @@ def test_a_storage_that_is_a_file_is_refused_before_anything_is_begun(place: Pla
 def test_what_cannot_be_asked_for_is_refused(place: Place) -> None:
     job = place.start(place.env(savepoint_dir=None))
     await_checkpoints(job, 1)
-    with pytest.raises(Invalid, match="it is not said where the savepoint is to go"):
+    with pytest.raises(Invalid, match="no directory is given for the savepoint"):
         job.trigger_savepoint()
     with pytest.raises(Invalid, match="cannot be kept here"):
         job.stop_with_savepoint("memory://place")

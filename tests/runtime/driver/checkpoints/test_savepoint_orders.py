@@ -23,7 +23,7 @@ def test_where_savepoints_go(storage: CheckpointStorage, tmp_path: Path) -> None
     named = places.order(job, str(tmp_path / "other"), "native", STOP)
     assert named.folder.url.startswith(f"file://{tmp_path}/other/savepoint-")
     assert named.ends_job
-    with pytest.raises(Invalid, match="it is not said where"):
+    with pytest.raises(Invalid, match="no directory is given"):
         SavepointPlaces().order(job, None, "native", KEEP)
     with pytest.raises(Invalid, match="format is not one of the choices"):
         places.order(job, None, "avro", KEEP)

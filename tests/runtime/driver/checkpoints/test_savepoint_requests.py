@@ -196,7 +196,7 @@ def test_if_it_fails_the_job_goes_on_and_nothing_is_left(
     assert stage.run(script) == Succeeded()
     assert error_of(order) == (
         f"the savepoint was not completed, and nothing is left of it [{order.folder.url}]: found "
-        "declined: slot 1: the disk is full. See to what that says, and ask for another one"
+        "declined: slot 1: the disk is full. Remove the cause, and ask for another one"
     )
     assert stage.discarded == [(order, 7)]
     assert told(stage, CheckpointAborted) == [CheckpointAborted(7)]
