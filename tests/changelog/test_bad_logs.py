@@ -74,7 +74,7 @@ def refuses(
 
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
-def test_a_harmed_file_is_named(
+def test_a_damaged_file_is_named(
     job: JobStorage, logged: ChangelogStateBackend, quick_path: Path, how: str
 ) -> None:
     *_, before, newest = several(job, logged)
@@ -140,7 +140,7 @@ def test_a_piece_of_another_attempt_is_refused(
             assert content(run.slots[0]) == EXPECTED
 
 
-def test_a_piece_that_is_left_out_is_missed(job: JobStorage, logged: ChangelogStateBackend) -> None:
+def test_a_missing_piece_is_an_error(job: JobStorage, logged: ChangelogStateBackend) -> None:
     *_, newest = several(job, logged)
     (part,) = parts_of(newest)
     attributes = log_of(part)

@@ -110,10 +110,10 @@ def materialize(run: Run, wanted: float) -> None:
     raise AssertionError(f"{run.materializations} materializations, and {wanted} were to be")
 
 
-def test_none_is_begun_before_the_last_one_is_in_a_completed_checkpoint(
+def test_no_materialization_begins_before_the_last_is_in_a_completed_checkpoint(
     job: JobStorage, eager: ChangelogStateBackend, runs: list[Run]
 ) -> None:
-    """It builds on the files of that one, which nobody keeps until then."""
+    """It builds on the files of that one, which may be deleted until then."""
     run = Run(job, eager)
     runs.append(run)
     run.write(0)
@@ -134,9 +134,7 @@ def test_none_is_begun_before_the_last_one_is_in_a_completed_checkpoint(
     materialize(run, 2)
 
 
-def test_without_a_base_nothing_is_kept_that_the_next_checkpoint_has_anyway(
-    job: JobStorage, runs: list[Run]
-) -> None:
+def test_without_a_base_changes_are_not_kept(job: JobStorage, runs: list[Run]) -> None:
     backend = ChangelogStateBackend(persist_threshold_bytes=1000, max_in_flight_bytes=1000)
     run = Run(job, backend)
     runs.append(run)
@@ -170,7 +168,7 @@ def test_a_neutral_checkpoint_leaves_room(job: JobStorage, runs: list[Run]) -> N
     raise AssertionError("there is no room any more")
 
 
-def test_none_is_begun_while_a_checkpoint_that_makes_a_base_is_on_its_way(
+def test_no_materialization_begins_while_a_checkpoint_writes_a_base(
     job: JobStorage,
     eager: ChangelogStateBackend,
     runs: list[Run],
@@ -206,7 +204,7 @@ def files_of(snapshot: StateSnapshot) -> set[str]:
     return {each.file for each in snapshot.handles.values() if isinstance(each, FileHandle)}
 
 
-def test_one_that_cannot_even_begin_has_failed_and_no_more(
+def test_a_materialization_that_cannot_begin_counts_as_failed(
     job: JobStorage,
     eager: ChangelogStateBackend,
     runs: list[Run],
@@ -246,7 +244,7 @@ class Fresh(HashMapStateBackend):
         return Store(max_parallelism)
 
 
-def test_a_store_may_answer_another_object_for_the_same_table(
+def test_a_store_may_return_another_object_for_the_same_table(
     job: JobStorage, runs: list[Run]
 ) -> None:
     backend = ChangelogStateBackend(Fresh())

@@ -90,7 +90,7 @@ def test_a_restore_needs_no_copies(near: Path, job: JobStorage) -> None:
     check(backend, job, snapshot)
 
 
-def test_harmed_copies_are_passed_over_and_told(
+def test_damaged_copies_are_skipped_and_logged(
     near: Path, job: JobStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = ChangelogStateBackend(local_copies=str(near))
@@ -101,7 +101,7 @@ def test_harmed_copies_are_passed_over_and_told(
     assert "a local copy of a log cannot be read" in caplog.text
 
 
-def test_near_and_far_come_in_their_order(job: JobStorage, copies: LocalCopies) -> None:
+def test_copied_and_stored_segments_come_in_order(job: JobStorage, copies: LocalCopies) -> None:
     near = written(job, copies, b"1", b"2")
     with job.shared_segments(2) as writer:
         far = [writer.add(b"3"), writer.add(b"4")]
@@ -111,7 +111,7 @@ def test_near_and_far_come_in_their_order(job: JobStorage, copies: LocalCopies) 
     assert [*CopiesFirst(job, copies).read_all(order)] == [b"3", b"2", b"1", b"5", b"4"]
 
 
-def test_what_nobody_needs_any_more_is_deleted(job: JobStorage, copies: LocalCopies) -> None:
+def test_unneeded_copies_are_deleted(job: JobStorage, copies: LocalCopies) -> None:
     (one,), (other,), (given_up,) = (written(job, copies, data) for data in (b"1", b"2", b"3"))
     with job.shared_segments(5) as writer:
         fresh = writer.add(b"4")
@@ -133,7 +133,7 @@ def test_what_nobody_needs_any_more_is_deleted(job: JobStorage, copies: LocalCop
     assert not copies.has(fresh)
 
 
-def test_what_the_dead_have_left_is_deleted_when_it_is_old(
+def test_old_copies_of_ended_slots_are_deleted(
     job: JobStorage, copies: LocalCopies, near: Path
 ) -> None:
     (old,), (new,) = written(job, copies, b"1"), written(job, copies, b"2")
@@ -147,9 +147,7 @@ def test_what_the_dead_have_left_is_deleted_when_it_is_old(
     assert copies.has(new)
 
 
-def test_what_is_not_a_copy_is_never_touched(
-    job: JobStorage, copies: LocalCopies, near: Path
-) -> None:
+def test_other_files_are_never_deleted(job: JobStorage, copies: LocalCopies, near: Path) -> None:
     """However old it is, whatever leads there, and whatever a checkpoint names."""
     (old,) = written(job, copies, b"1")
     copy = copies.directory / job.folder / old.file
@@ -176,7 +174,7 @@ def test_what_is_not_a_copy_is_never_touched(
     assert (copies.directory / ".holdfast").exists()
 
 
-def test_a_full_disk_is_told_once_and_harms_nothing(
+def test_a_full_disk_is_logged_once_and_does_no_harm(
     near: Path, job: JobStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     near.write_bytes(b"no directory")

@@ -91,7 +91,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_it_is_a_dict_and_so_is_its_log(backend: StateBackend, seed: int) -> None:
+def test_a_logged_table_and_its_log_match_a_dict(backend: StateBackend, seed: int) -> None:
     pair = Pair(backend, seed)
     for number in range(150):
         pair.step(spread=400 if number % 50 < 30 else 5)
@@ -114,7 +114,7 @@ def test_it_is_a_dict_and_so_is_its_log(backend: StateBackend, seed: int) -> Non
     pair.store.close()
 
 
-def test_who_sets_a_cell_directly_finds_it_there_and_in_the_log() -> None:
+def test_cells_set_directly_are_in_the_table_and_in_the_log() -> None:
     pair = Pair(HashMapStateBackend(), 0)
     direct, noted = pair.table.direct, pair.table.noted
     assert direct is not None

@@ -34,7 +34,7 @@ def is_whole(job: JobStorage, checkpoint: CheckpointMetadata) -> None:
 
 @pytest.mark.parametrize("at_once", [2, 3, 4])
 @INNER
-def test_what_several_have_written_is_kept_once(
+def test_changes_written_by_several_checkpoints_are_kept_once(
     job: JobStorage, quick_path: Path, name: str, at_once: int
 ) -> None:
     """Each has written what was in no file when it began; the newest one's are those that stay."""
@@ -61,7 +61,7 @@ def test_what_several_have_written_is_kept_once(
 
 @INNER
 @pytest.mark.parametrize("options", [QUIET, BUSY_LOG], ids=["quiet", "busy"])
-def test_any_order_of_beginnings_and_ends(
+def test_checkpoints_may_begin_and_end_in_any_order(
     job: JobStorage,
     quick_path: Path,
     monkeypatch: pytest.MonkeyPatch,

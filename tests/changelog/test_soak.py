@@ -64,7 +64,7 @@ def test_some_seconds_of_changes_are_all_there_after_each_death(
 
 
 @pytest.mark.slow
-def test_what_nobody_deletes_is_found_to_grow(quick_path: Path) -> None:
+def test_files_that_are_never_deleted_are_found_to_grow(quick_path: Path) -> None:
     plan = replace(SHORT, life_s=1.0)
     soak = Soak(backend_named("hashmap", quick_path / "state"), quick_path / "job", plan)
     soak.deletes = False

@@ -48,7 +48,7 @@ INNER = pytest.mark.parametrize(
 
 
 @INNER
-def test_it_is_switched_on_over_what_a_plain_checkpoint_has(
+def test_it_is_switched_on_over_a_plain_checkpoint(
     job: JobStorage, plain: Plain, name: str
 ) -> None:
     """The first checkpoint after that has a log already: nothing is written a second time."""
@@ -130,7 +130,7 @@ def test_the_backend_below_is_changed(
 
 
 @INNER
-def test_slots_come_and_go(job: JobStorage, plain: Plain, name: str) -> None:
+def test_the_number_of_slots_changes(job: JobStorage, plain: Plain, name: str) -> None:
     """One, two, three and one again; each time something happens between two checkpoints."""
     backend = ChangelogStateBackend(plain(name), BUSY_LOG)
     done, checkpoint = [*BEFORE], None

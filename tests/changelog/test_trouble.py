@@ -72,7 +72,7 @@ def of_materializations(name: str) -> bool:
 
 
 @INNER
-def test_materialization_that_fails_for_ever_ends_the_job_and_no_checkpoint_before(
+def test_repeated_failures_of_materialization_end_the_job_but_no_checkpoint(
     quick_path: Path, storage: WatchedStorage, trouble: Trouble, name: str
 ) -> None:
     options = replace(OPTIONS, materialization_interval_s=5.0, max_materialization_failures=3)
@@ -105,7 +105,7 @@ def test_materialization_that_fails_for_ever_ends_the_job_and_no_checkpoint_befo
 
 
 @INNER
-def test_one_that_succeeds_after_failures_begins_the_count_anew(
+def test_a_success_resets_the_count_of_failures(
     quick_path: Path,
     storage: WatchedStorage,
     trouble: Trouble,

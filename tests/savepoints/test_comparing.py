@@ -142,7 +142,7 @@ def values(annotation: Any, *given: Any, **options: Any) -> tuple[Any, dict[str,
         ),
     ],
 )  # fmt: skip
-def test_what_both_versions_have_is_compared(
+def test_the_common_part_of_two_versions_is_compared(
     tmp_path: Path, a: Any, b: Any, types: list[str]
 ) -> None:
     state = compared(tmp_path, a, b)
@@ -152,19 +152,19 @@ def test_what_both_versions_have_is_compared(
     assert (state.only_a, state.only_b, state.changed) == (0, 0, 0)
 
 
-def test_what_differs_in_the_common_fields_is_told(tmp_path: Path) -> None:
+def test_differences_in_common_fields_are_listed(tmp_path: Path) -> None:
     a = values(Old, Old("u", 1), Old("v", 2), Old("w", 3))
     state = compared(tmp_path, a, values(New, New("", 1, "u"), New("", 5, "v")))
     assert (state.only_a, state.only_b, state.changed) == (1, 0, 1)
     assert sorted(state.examples) == ["'k1': another value", "'k2': only in A"]
 
 
-def test_a_class_that_moved_is_no_other_type(tmp_path: Path) -> None:
+def test_a_class_that_moved_is_the_same_type(tmp_path: Path) -> None:
     state = compared(tmp_path, values(Old, Old("u", 1)), values(Moved, Moved("u", 1)))
     assert (state.status, state.types) == ("equal", ())
 
 
-def test_rows_that_cannot_be_found_are_not_compared(tmp_path: Path) -> None:
+def test_rows_that_cannot_be_matched_are_not_compared(tmp_path: Path) -> None:
     number = ValueStateDescriptor("last", int), {1: lambda state: state.update(1)}, int
     state = compared(tmp_path, values(int, 1), number)
     assert state.types == ("key: str in A, int in B",)
@@ -174,7 +174,7 @@ def test_rows_that_cannot_be_found_are_not_compared(tmp_path: Path) -> None:
     assert (state.rows_a, state.rows_b, state.only_a) == (1, 1, 0)
 
 
-def test_keys_of_lists_and_maps_are_told_once(tmp_path: Path) -> None:
+def test_keys_of_lists_and_maps_are_listed_once(tmp_path: Path) -> None:
     descriptor = ListStateDescriptor("texts", str)
     long = {f"k{at}": lambda state: state.add_all("abcdef") for at in range(4)}
     short = {f"k{at}": lambda state: state.add_all("xb") for at in range(4)}
@@ -196,7 +196,7 @@ def test_keys_of_lists_and_maps_are_told_once(tmp_path: Path) -> None:
     assert [shown.count("k0"), shown.count("k1")] == [1, 1]
 
 
-def test_the_command_says_what_differs_in_the_types(tmp_path: Path) -> None:
+def test_the_command_lists_differences_of_types(tmp_path: Path) -> None:
     a = saved(tmp_path / "a", *values(Old, Old("u", 1)))
     b = saved(tmp_path / "b", *values(New, New("n", 1, "u")))
     told = call("diff", a.path, b.path)

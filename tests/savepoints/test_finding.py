@@ -102,7 +102,7 @@ def test_a_checkpoint_is_found_in_the_folder_of_its_job(root: Path) -> None:
         assert sum(block.count for block in tables.blocks(reader.description.tables[0])) == 9000
 
 
-def test_other_folders_are_told_from_those_of_snapshots(root: Path, quick_path: Path) -> None:
+def test_other_folders_are_not_taken_for_snapshots(root: Path, quick_path: Path) -> None:
     (job,) = root.iterdir()
     with pytest.raises(NotFound, match=r"folder of a job, and not.* such as chk-0{19}1"):
         find_snapshot(str(job))
@@ -114,7 +114,7 @@ def test_other_folders_are_told_from_those_of_snapshots(root: Path, quick_path: 
         find_snapshot(str(job / f"chk-{7:020}"))
 
 
-def test_what_is_not_whole_is_told(savepoint: SavepointFolder) -> None:
+def test_missing_and_damaged_files_are_errors(savepoint: SavepointFolder) -> None:
     path = Path(savepoint.url.removeprefix("file://"))
     with pytest.raises(NotFound, match=r"no operator 'spent'.*expected 'spend'"):
         find_snapshot(str(path)).keyed("spent")
@@ -129,7 +129,7 @@ def test_what_is_not_whole_is_told(savepoint: SavepointFolder) -> None:
 
 @pytest.mark.parametrize("kind", ["holdfast.keyed-parquet/2", "plug-in"])
 @pytest.mark.parametrize("act", ["validate", "inspect", "diff", "show", "convert"])
-def test_state_of_a_kind_that_is_not_known_is_never_passed_over(
+def test_state_of_an_unknown_kind_is_never_skipped(
     quick_path: Path, savepoint: SavepointFolder, kind: str, act: str
 ) -> None:
     """Such as that of a newer version: what cannot be read is not nothing."""
@@ -159,9 +159,7 @@ def test_state_of_a_kind_that_is_not_known_is_never_passed_over(
     assert not (quick_path / "to").exists()
 
 
-def test_a_path_that_leads_nowhere_is_told(
-    quick_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_to_nothing_is_an_error(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Invalid, match=r"this path cannot be made absolute.*~nobody-at-all/x"):
         find_snapshot("~nobody-at-all/x")
     gone = quick_path / "gone"
@@ -172,12 +170,12 @@ def test_a_path_that_leads_nowhere_is_told(
         find_snapshot("saved")
 
 
-def test_a_path_that_no_system_takes_is_told(quick_path: Path) -> None:
+def test_a_path_that_no_system_accepts_is_an_error(quick_path: Path) -> None:
     with pytest.raises((Invalid, NotFound, Unavailable)):
         find_snapshot(str(quick_path / ("x" * 300)))
 
 
-def test_a_slot_that_is_there_twice_is_found(quick_path: Path) -> None:
+def test_a_slot_with_two_parts_is_an_error(quick_path: Path) -> None:
     folder = SavepointFolder.begin(load_storage(str(quick_path / "twice")), JOB)
     with OperatorStateBackend.open(uid="spend", slot=0, parallelism=2) as state:
         state.get_list_state(ListStateDescriptor("numbers", int)).update([1, 2])
@@ -190,7 +188,7 @@ def test_a_slot_that_is_there_twice_is_found(quick_path: Path) -> None:
     assert "found slots 0, 0, 1" in finding.trouble
 
 
-def test_a_file_is_no_savepoint(quick_path: Path) -> None:
+def test_a_file_is_not_a_savepoint(quick_path: Path) -> None:
     (quick_path / "spend.parquet").touch()
     with pytest.raises(NotFound, match=r"this is a file.*spend\.parquet.*folder with a file"):
         find_snapshot(str(quick_path / "spend.parquet"))

@@ -122,12 +122,12 @@ def test_a_golden_snapshot_is_found_and_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_job_of_any_backend_goes_on_from_it(name: str, backend: StateBackend) -> None:
+def test_a_job_of_any_backend_restores_it(name: str, backend: StateBackend) -> None:
     assert restored(find_snapshot(str(golden(name))), backend) == expected(THEN_MS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_state_that_dies_does_so_at_its_time(name: str) -> None:
+def test_state_expires_at_its_time(name: str) -> None:
     snapshot = find_snapshot(str(golden(name)))
     last_ms = FIRST_MS + LIFE_MS - 1
     assert restored(snapshot, its(name), now_ms=last_ms) == expected(THEN_MS)
@@ -196,7 +196,7 @@ def test_it_becomes_a_native_savepoint(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_copy_elsewhere_is_read_likewise(name: str, quick_path: Path) -> None:
+def test_a_copy_in_another_place_reads_the_same(name: str, quick_path: Path) -> None:
     shutil.copytree(GOLDEN / name, quick_path / "moved")
     path = golden("moved", quick_path)
     snapshot = find_snapshot(str(path))

@@ -83,7 +83,7 @@ def test_any_snapshot_becomes_one_of_any_backend(
     "to", [None, *(pytest.param(name, marks=pytest.mark.slow) for name in PLAIN)]
 )
 @pytest.mark.parametrize("max_parallelism", [5, 128, 1000])
-def test_keys_come_to_other_key_groups_and_slots(
+def test_keys_move_to_other_key_groups_and_slots(
     to: str | None, max_parallelism: int, quick_path: Path, convert: Convert
 ) -> None:
     source = stored(quick_path / "from", load_backend("hashmap"), *CHECKPOINT)
@@ -104,7 +104,7 @@ def test_keys_come_to_other_key_groups_and_slots(
 @pytest.mark.parametrize("to", ["hashmap", None])
 @pytest.mark.parametrize("how", [CHECKPOINT, CANONICAL], ids=["checkpoint", "canonical"])
 @pytest.mark.parametrize("silent", [(0, 2), (1,)])
-def test_slots_that_never_asked_for_state_without_keys_have_none(
+def test_slots_that_never_accessed_state_without_keys_have_none(
     to: str | None,
     how: tuple[str, SnapshotForm],
     silent: tuple[int, ...],
@@ -156,7 +156,7 @@ def of_no_key(root: Path, backend: StateBackend, form: SnapshotForm) -> StoredSn
 
 
 @pytest.mark.slow
-def test_many_pieces_are_done_side_by_side(
+def test_many_pieces_are_done_in_parallel(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.savepoints.conversion.plan._PIECE_BYTES", 3000)

@@ -54,7 +54,7 @@ def slots_for(number: int, to: str) -> int:
 
 @pytest.fixture(scope="module")
 def left_by() -> Iterator[LeftBy]:
-    """What the job leaves in the middle, by its backend and the kind; nobody changes it."""
+    """The state of the job halfway, by backend and kind; tests must not change it."""
     with TemporaryDirectory(prefix="holdfast-moved-", dir=quick_place()) as folder:
 
         @cache
@@ -101,16 +101,14 @@ def second_half(
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_job_that_is_not_moved_answers_what_the_model_does(
-    parallelism: int, quick_path: Path
-) -> None:
+def test_a_job_that_is_not_moved_matches_the_model(parallelism: int, quick_path: Path) -> None:
     job = load_storage(str(quick_path)).job("job")
     with MovedRun(job, load_backend("hashmap"), parallelism) as run:
         assert run.answer((*FIRST, *SECOND)) == EXPECTED
 
 
 @pytest.mark.parametrize("state", sorted({*vars(Model())} - {"now"}))
-def test_what_it_answers_afterwards_tells_if_any_state_is_lost(state: str) -> None:
+def test_lost_state_changes_later_answers(state: str) -> None:
     model = Model()
     model.answer(FIRST)
     getattr(model, state).clear()
@@ -119,7 +117,7 @@ def test_what_it_answers_afterwards_tells_if_any_state_is_lost(state: str) -> No
 
 @pytest.mark.parametrize("age_ms", [0, TTL_MS])
 @pytest.mark.parametrize("state", ["recent", "visits", "seen"])
-def test_and_if_it_is_forgotten_how_old_state_is(state: str, age_ms: int) -> None:
+def test_lost_times_of_last_use_change_later_answers(state: str, age_ms: int) -> None:
     model = Model()
     model.answer(FIRST)
     model.restamp(state, model.now - age_ms)
@@ -128,7 +126,7 @@ def test_and_if_it_is_forgotten_how_old_state_is(state: str, age_ms: int) -> Non
 
 @pytest.mark.dealt("before", "form", "to")
 @pytest.mark.parametrize(("before", "form", "to"), PARAMETERS)
-def test_a_job_that_is_converted_goes_on_as_if_nothing_had_been(
+def test_a_converted_job_matches_the_model(
     before: str, form: str, to: str, left_by: LeftBy, quick_path: Path
 ) -> None:
     number = CELLS.index((before, form, to))
@@ -157,7 +155,7 @@ def test_a_job_that_is_converted_goes_on_as_if_nothing_had_been(
     ("before", "form", "to"),
     [each for each in PARAMETERS if not str(each.values[0]).endswith(str(each.values[2]))],
 )
-def test_a_job_that_is_restored_with_another_backend_goes_on_likewise(
+def test_a_job_restored_with_another_backend_matches_the_model(
     before: str, form: str, to: str, left_by: LeftBy, quick_path: Path
 ) -> None:
     """Only keys of Parquet come to other key groups by that."""

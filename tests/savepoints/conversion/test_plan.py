@@ -86,7 +86,7 @@ def test_files_of_a_slot_are_read_in_pieces_of_that_slot(
     ("size_bytes", "workers", "pieces"),
     [(10, 4, 1), (250, 4, 3), (900, 4, 4), (1_000, 4, 4), (1_001, 1, 2), (4_001, 4, 8), (9, 1, 1)],
 )
-def test_what_streams_is_cut_for_all_workers_alike(
+def test_streamed_forms_are_cut_evenly_for_all_workers(
     size_bytes: int, workers: int, pieces: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.savepoints.conversion.plan._PIECE_BYTES", 1_000)
@@ -96,7 +96,7 @@ def test_what_streams_is_cut_for_all_workers_alike(
 
 @pytest.mark.parametrize("is_files", [False, True])
 @pytest.mark.parametrize(("workers", "pieces"), [(1, 3), (3, 3), (4, 6), (6, 6), (7, 9)])
-def test_files_are_brought_here_no_more_often_than_each_worker_needs(
+def test_files_are_downloaded_at_most_once_for_each_worker(
     places: dict[str, StoredSnapshot],
     workers: int,
     pieces: int,
@@ -114,7 +114,7 @@ def test_files_are_brought_here_no_more_often_than_each_worker_needs(
     assert len(plan.pieces) > 9  # what streams is cut by its size
 
 
-def test_a_fingerprint_is_of_the_source_and_of_the_options(
+def test_the_fingerprint_depends_on_source_and_options(
     places: dict[str, StoredSnapshot], quick_path: Path
 ) -> None:
     other = stored(quick_path, load_backend("hashmap"), "savepoint", SnapshotForm.NATIVE, slots=2)

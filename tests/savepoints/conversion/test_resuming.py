@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("small_pieces")
 
 
 @pytest.mark.parametrize("room", [1, 4, 9, 30, 55])
-def test_a_full_disk_leaves_nothing_that_looks_whole_and_a_re_run_goes_on(
+def test_a_full_disk_leaves_no_savepoint_and_another_run_resumes(
     large: StoredSnapshot, quick_path: Path, room: int
 ) -> None:
     to = quick_path / "to"
@@ -44,11 +44,11 @@ def test_a_full_disk_leaves_nothing_that_looks_whole_and_a_re_run_goes_on(
 
 
 def tasks_expected(room: int) -> int:
-    """A file for each piece, and that it is done; plan and who is at it are created otherwise."""
+    """Two writes for each piece; the plan and the marker of the run are created, not written."""
     return room // 2
 
 
-def test_another_conversion_is_not_gone_on_with_unless_it_is_dropped(
+def test_another_conversion_is_refused_unless_fresh_deletes_it(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
@@ -69,7 +69,7 @@ NEWER = seal("conversion plan", 2, ConversionOptions(backend=None, is_canonical=
     [("plan", NEWER), ("plan", b"damaged"), ("task-00000000", b"damaged"), ("plan", NEWER[:40])],
     ids=["newer plan", "damaged plan", "damaged task", "truncated plan"],
 )
-def test_what_cannot_be_read_of_a_conversion_is_dropped_as_the_error_says(
+def test_an_unreadable_journal_is_deleted_by_the_way_in_its_error(
     large: StoredSnapshot, quick_path: Path, file: str, data: bytes
 ) -> None:
     to = quick_path / "to"
@@ -83,7 +83,7 @@ def test_what_cannot_be_read_of_a_conversion_is_dropped_as_the_error_says(
 
 @pytest.mark.parametrize("how", ["lost", "truncated"])
 @pytest.mark.parametrize("spread", [False, True])
-def test_pieces_whose_files_are_gone_are_done_again(
+def test_pieces_with_missing_files_are_done_again(
     large: StoredSnapshot, quick_path: Path, how: str, *, spread: bool
 ) -> None:
     to = quick_path / "to"
@@ -101,7 +101,7 @@ def test_pieces_whose_files_are_gone_are_done_again(
 
 
 @pytest.mark.parametrize("deletes", [1, 2, 3, 5])
-def test_what_a_killed_fresh_run_leaves_is_gone_on_with(
+def test_the_rest_of_a_killed_fresh_run_is_resumed(
     large: StoredSnapshot, quick_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: int
 ) -> None:
     """It deletes what notes of pieces name only after the notes."""
@@ -133,7 +133,7 @@ def files_noted(to: Path) -> set[str]:
     return {handle.file for handle in handles if isinstance(handle, FileHandle)}
 
 
-def test_a_result_that_is_damaged_is_told_with_what_to_do(
+def test_a_damaged_result_is_an_error_with_a_way_on(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
@@ -149,7 +149,7 @@ def test_a_result_that_is_damaged_is_told_with_what_to_do(
     check_same(large, to)
 
 
-def test_what_is_complete_is_not_begun_anew(large: StoredSnapshot, quick_path: Path) -> None:
+def test_a_complete_savepoint_is_not_replaced(large: StoredSnapshot, quick_path: Path) -> None:
     to = quick_path / "to"
     conversion(large, to).run()
     for changes in ({}, {"options": {"max_parallelism": 64}}):
@@ -158,7 +158,7 @@ def test_what_is_complete_is_not_begun_anew(large: StoredSnapshot, quick_path: P
     check_same(large, to)
 
 
-def test_what_was_done_before_and_is_not_whole_any_more_is_told(
+def test_a_completed_conversion_with_missing_files_is_an_error(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
@@ -169,7 +169,7 @@ def test_what_was_done_before_and_is_not_whole_any_more_is_told(
         conversion(large, to).run()
 
 
-def test_a_task_that_was_given_up_does_no_harm_when_it_goes_on(
+def test_an_abandoned_task_that_goes_on_does_no_harm(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
@@ -191,7 +191,7 @@ def test_a_task_that_was_given_up_does_no_harm_when_it_goes_on(
     assert not validate(find_snapshot(str(to)), lambda _: None).findings
 
 
-def test_what_was_done_before_is_done(large: StoredSnapshot, quick_path: Path) -> None:
+def test_a_completed_conversion_is_not_done_again(large: StoredSnapshot, quick_path: Path) -> None:
     to = quick_path / "to"
     assert not conversion(large, to).run().was_done
     assert conversion(large, to).run().was_done

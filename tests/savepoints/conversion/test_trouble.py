@@ -63,7 +63,7 @@ def begun(large: StoredSnapshot, quick_path: Path) -> Iterator[subprocess.Popen[
 
 
 @pytest.mark.slow
-def test_one_that_is_killed_goes_on_where_it_was(
+def test_a_killed_conversion_resumes(
     large: StoredSnapshot, quick_path: Path, begun: subprocess.Popen[str]
 ) -> None:
     to = quick_path / "to"
@@ -80,7 +80,7 @@ def test_one_that_is_killed_goes_on_where_it_was(
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_and_the_same_command_goes_on(
+def test_the_same_command_resumes_after_ctrl_c(
     large: StoredSnapshot, quick_path: Path, begun: subprocess.Popen[str]
 ) -> None:
     to = quick_path / "to"
@@ -98,7 +98,7 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_ctrl_c_while_workers_begin_reaches_this_process_alone(
+def test_ctrl_c_while_workers_start_reaches_the_parent_only(
     quick_path: Path, *, interrupted: bool
 ) -> None:
     command = converters.note_arrivals(quick_path, interrupted=interrupted)
@@ -122,7 +122,7 @@ def is_alive(process: int) -> bool:
         return False
 
 
-def test_a_folder_of_somebody_else_is_left_alone(large: StoredSnapshot, quick_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_touched(large: StoredSnapshot, quick_path: Path) -> None:
     (quick_path / "mine").write_text("mine")
     for fresh in (False, True):
         with pytest.raises(Taken, match=r"something at the destination already.*mine"):
@@ -130,7 +130,7 @@ def test_a_folder_of_somebody_else_is_left_alone(large: StoredSnapshot, quick_pa
     assert [each.name for each in quick_path.iterdir()] == ["mine"]
 
 
-def test_two_at_one_place_are_refused(large: StoredSnapshot, quick_path: Path) -> None:
+def test_a_second_run_at_one_place_is_refused(large: StoredSnapshot, quick_path: Path) -> None:
     to = quick_path / "to"
     others: list[subprocess.CompletedProcess[str]] = []
 
@@ -162,7 +162,7 @@ class _Picky(HashMapStateBackend):
         return store
 
 
-def test_what_the_backend_cannot_hold_is_told_before_anything_is_written(
+def test_state_that_the_backend_cannot_hold_is_refused_before_writing(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
@@ -189,7 +189,7 @@ def test_options_that_do_not_fit_are_refused(large: StoredSnapshot, quick_path: 
 
 
 @pytest.mark.parametrize("name", ["chk-00000000000000000042", "chk-7", "_metadata"])
-def test_a_place_where_nobody_would_find_the_savepoint_is_refused(
+def test_a_name_under_which_no_savepoint_is_found_is_refused(
     large: StoredSnapshot, quick_path: Path, name: str
 ) -> None:
     with pytest.raises(Invalid, match=f"cannot have this name.*{name}"):
@@ -197,7 +197,7 @@ def test_a_place_where_nobody_would_find_the_savepoint_is_refused(
     assert not (quick_path / "to").exists()
 
 
-def test_a_begun_place_into_which_the_source_was_brought_is_refused(
+def test_a_begun_destination_that_contains_the_source_is_refused(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
@@ -235,7 +235,7 @@ def test_a_changed_byte_of_the_source_is_found(large: StoredSnapshot, quick_path
         (((0, 63), (60, 127)), "have the same key groups.*60.*127.*0.*63|0.*63.*60.*127"),
     ],
 )
-def test_a_source_that_has_not_each_key_group_once_is_refused_before_anything_is_written(
+def test_a_source_without_each_key_group_once_is_refused_before_writing(
     backend: str | None, ranges: Any, told: str, quick_path: Path
 ) -> None:
     folder = SavepointFolder.begin(load_storage(str(quick_path / "from")), "job")
@@ -256,7 +256,7 @@ def test_a_source_that_has_not_each_key_group_once_is_refused_before_anything_is
     assert not to.exists()
 
 
-def test_rows_whose_keys_have_no_type_are_not_brought_to_other_key_groups(
+def test_rows_without_a_key_type_are_not_moved_to_other_key_groups(
     large: StoredSnapshot, quick_path: Path
 ) -> None:
     left = large.metadata.operators["spend"]
@@ -269,7 +269,7 @@ def test_rows_whose_keys_have_no_type_are_not_brought_to_other_key_groups(
         conversion(source, quick_path / "to", options={"max_parallelism": 64}).run()
 
 
-def test_what_is_written_otherwise_than_read_is_found(
+def test_a_result_that_differs_from_the_source_is_found(
     large: StoredSnapshot, quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from holdfast.backends.blocks.block import Block  # noqa: PLC0415 - as the next line

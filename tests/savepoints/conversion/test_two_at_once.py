@@ -86,7 +86,7 @@ def check_whole(source: StoredSnapshot, to: Path) -> None:
     assert files_below(to).keys() == {"_metadata", *after.metadata.files()}
 
 
-def test_what_somebody_else_has_completed_is_not_deleted(
+def test_a_savepoint_that_another_run_completed_is_not_deleted(
     source: StoredSnapshot, quick_path: Path
 ) -> None:
     to = quick_path / "to"
@@ -116,7 +116,7 @@ def test_in_one_process_the_second_is_refused(source: StoredSnapshot, quick_path
     check_whole(source, to)
 
 
-def test_on_another_machine_it_is_refused_and_whoever_takes_over_wins(
+def test_a_run_on_another_machine_is_refused_unless_it_takes_over(
     source: StoredSnapshot, quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to = quick_path / "to"
@@ -137,7 +137,7 @@ def test_on_another_machine_it_is_refused_and_whoever_takes_over_wins(
     assert {name: there[name] for name in after.metadata.files()}.items() <= there.items()
 
 
-def test_who_was_taken_over_from_does_not_make_it_a_savepoint(
+def test_a_replaced_run_does_not_commit(
     source: StoredSnapshot, quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to = quick_path / "to"
@@ -155,7 +155,7 @@ def test_who_was_taken_over_from_does_not_make_it_a_savepoint(
     assert (to / FILE).exists(), "it is that of the other one"
 
 
-def test_of_two_that_begin_at_once_one_is_in(quick_path: Path) -> None:
+def test_of_two_concurrent_runs_one_is_admitted(quick_path: Path) -> None:
     folder = folder_at(quick_path / "to")
     first, second = ExclusiveRun(folder, FILE), ExclusiveRun(folder, FILE)
     first.enter()
@@ -178,7 +178,7 @@ def ended_process() -> int:
 
 
 @pytest.mark.parametrize("is_number_used_again", [False, True])
-def test_one_that_was_killed_is_taken_over_from(
+def test_a_killed_run_is_replaced(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_number_used_again: bool
 ) -> None:
     folder = folder_at(quick_path / "to")
@@ -194,10 +194,10 @@ def test_one_that_was_killed_is_taken_over_from(
 
 
 @pytest.mark.parametrize("elsewhere", ["other-boot/pid:[1]/5", "other-boot/5"])
-def test_one_of_another_machine_of_the_same_name_may_live(
+def test_a_run_in_another_container_of_the_same_name_may_be_alive(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: str
 ) -> None:
-    """Such as of another container: that its number is nobody's here says nothing."""
+    """Its pid comes from another namespace, so a missing pid here says nothing."""
     folder = folder_at(quick_path / "to")
     with monkeypatch.context() as before:
         before.setattr(exclusive_run, "_begun", lambda _: elsewhere)
@@ -211,7 +211,7 @@ def test_one_of_another_machine_of_the_same_name_may_live(
     after.check()
 
 
-def test_where_nobody_knows_when_a_process_began_it_can_be_taken_over_from(
+def test_a_run_without_a_known_start_time_is_replaced_on_request(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = folder_at(quick_path / "to")
@@ -226,7 +226,7 @@ def test_where_nobody_knows_when_a_process_began_it_can_be_taken_over_from(
     after.check()
 
 
-def test_what_cannot_be_read_of_another_one_is_taken_over_if_somebody_says_so(
+def test_an_unreadable_marker_is_replaced_on_request(
     quick_path: Path,
 ) -> None:
     folder = folder_at(quick_path / "to")

@@ -40,7 +40,7 @@ TARGETS = ("hashmap", "rocksdb", None)
 
 @dataclass
 class Unopened:
-    """A class whose pickles nobody may open here."""
+    """A class whose pickles must not be loaded."""
 
     number: int
 
@@ -110,7 +110,7 @@ def from_before(part: StateSnapshot) -> StateSnapshot:
 
 @pytest.mark.parametrize("to", TARGETS)
 @pytest.mark.parametrize("max_parallelism", [None, 50])
-def test_records_of_before_their_class_got_a_field_stay_what_they_are(
+def test_records_from_before_a_field_was_added_stay_the_same(
     place: Place, to: str | None, max_parallelism: int | None
 ) -> None:
     old = make_dataclass("Order", [("amount", int)])
@@ -136,7 +136,7 @@ def test_records_of_before_their_class_got_a_field_stay_what_they_are(
 
 
 @pytest.mark.parametrize("max_parallelism", [None, 50])
-def test_each_file_is_asked_once_whether_its_records_are_whole(
+def test_the_footer_of_each_file_is_read_once(
     place: Place, max_parallelism: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of those that were written before descriptions said so."""
@@ -158,7 +158,7 @@ def test_each_file_is_asked_once_whether_its_records_are_whole(
 
 
 @pytest.mark.parametrize("to", TARGETS)
-def test_pickles_are_handed_on_and_never_opened(place: Place, to: str | None) -> None:
+def test_pickles_are_copied_and_never_loaded(place: Place, to: str | None) -> None:
     descriptor = ValueStateDescriptor("last", Unopened, pickle=True)
     with place.open() as state:
         put(state, descriptor, {"ann": Unopened(1), "bob": Unopened(2)})

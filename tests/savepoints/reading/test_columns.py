@@ -73,7 +73,7 @@ def counted(batches: Any) -> Counter[str]:
 
 
 @pytest.mark.parametrize("form", [SnapshotForm.OWN, SnapshotForm.CANONICAL])
-def test_parts_together_are_all_and_keys_are_found(
+def test_parts_cover_all_rows_and_selected_keys_are_found(
     backend: StateBackend, job: JobStorage, form: SnapshotForm
 ) -> None:
     reader = KeyedReader(UID, snapshots(backend, job, form), job)
@@ -98,7 +98,7 @@ def test_parts_together_are_all_and_keys_are_found(
         assert rows(columns.batches((0, 20), keys)) == some
 
 
-def test_a_key_is_looked_for_where_it_can_be(
+def test_only_files_that_can_contain_a_key_are_read(
     job: JobStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = snapshots(load_backend("hashmap"), job, SnapshotForm.CANONICAL, slots=4)
@@ -174,7 +174,7 @@ def test_records_have_fields_where_all_files_have_them(job: JobStorage) -> None:
         assert kinds == (1 if is_struct else 2), "some as it is now, some as it was"
 
 
-def test_nobody_has_had_a_key(job: JobStorage) -> None:
+def test_a_state_without_a_key_type_is_refused(job: JobStorage) -> None:
     with load_backend("hashmap").open(
         uid=UID, key_groups=KeyGroupRange(0, 63), max_parallelism=64
     ) as state:
@@ -212,7 +212,7 @@ def test_state_without_keys_is_read_by_slot(job: JobStorage, form: SnapshotForm)
     st.lists(st.floats(0, 1e6), min_size=1, max_size=300),
     st.floats(1, 1e6),
 )
-def test_ranges_have_all_places_each_once(weights: list[float], most: float) -> None:
+def test_ranges_cover_each_place_once(weights: list[float], most: float) -> None:
     found = even_ranges(weights, most)
     assert found[0][0] == 0
     assert found[-1][1] == len(weights) - 1
@@ -228,7 +228,7 @@ def test_ranges_are_as_even_as_they_can_be() -> None:
     assert even_ranges([1.0], 0.1) == [(0, 0)], "and cannot be cut"
 
 
-def test_what_cannot_be_a_key_is_none() -> None:
+def test_a_value_that_is_not_a_key_encodes_to_none() -> None:
     schema = key_codec_for(tuple[int, str]).describe()
     encoded = key_codec_for(tuple[int, str]).encode((1, "a"))
     assert KeySet.encode(schema, {"_1": 1, "_2": "a"}) == encoded
@@ -261,7 +261,7 @@ DAY = dt.date(2024, 1, 31)
         (Decimal, "1.50", Decimal("1.5")),
     ],
 )
-def test_what_is_given_is_the_key_that_it_says(annotation: Any, said: Any, key: Any) -> None:
+def test_a_given_key_encodes_like_the_stored_key(annotation: Any, said: Any, key: Any) -> None:
     codec = key_codec_for(annotation)
     assert KeySet.encode(codec.describe(), said) == codec.encode(key)
 
@@ -294,5 +294,5 @@ def test_what_is_given_is_the_key_that_it_says(annotation: Any, said: Any, key: 
         (tuple[()], [1]),
     ],
 )
-def test_what_is_near_a_key_is_none(annotation: Any, said: Any) -> None:
+def test_a_value_close_to_a_key_encodes_to_none(annotation: Any, said: Any) -> None:
     assert KeySet.encode(key_codec_for(annotation).describe(), said) is None

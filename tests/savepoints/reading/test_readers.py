@@ -106,9 +106,7 @@ def test_all_rows_are_read_by_any_ranges(
 
 
 @pytest.mark.parametrize("form", [SnapshotForm.OWN, SnapshotForm.CANONICAL])
-def test_key_groups_that_are_missing_or_there_twice_are_told(
-    form: SnapshotForm, job: JobStorage
-) -> None:
+def test_missing_and_repeated_key_groups_are_errors(form: SnapshotForm, job: JobStorage) -> None:
     parts: dict[tuple[int, int], StateSnapshot] = {}
     for first, last in ((0, 63), (64, 127), (60, 127)):
         with load_backend("hashmap").open(
@@ -169,7 +167,9 @@ def test_an_operator_without_keyed_state_is_refused(job: JobStorage) -> None:
         KeyedReader(UID, [], job)
 
 
-def test_who_stops_in_the_middle_leaves_nothing_open(filled: Fleet, job: JobStorage) -> None:
+def test_an_iterator_that_is_not_exhausted_leaves_no_store_open(
+    filled: Fleet, job: JobStorage
+) -> None:
     parts = filled.snapshots(2, job, SnapshotForm.NATIVE)
     reader = KeyedReader(UID, parts, job)
     begun = []

@@ -61,9 +61,7 @@ rows = st.lists(
 
 
 @given(rows, st.randoms(use_true_random=False))
-def test_neither_order_nor_blocks_nor_key_groups_matter(
-    found: list[Row], chance: random.Random
-) -> None:
+def test_sums_ignore_order_blocks_and_key_groups(found: list[Row], chance: random.Random) -> None:
     expected = sums_of(block_of(found))
     mixed = chance.sample(found, len(found))
     cut = chance.randrange(len(found) + 1)
@@ -77,7 +75,7 @@ def test_neither_order_nor_blocks_nor_key_groups_matter(
 
 
 @given(rows, st.integers(0, 4), st.integers(0, 10**6))
-def test_any_change_matters(found: list[Row], column: int, at: int) -> None:
+def test_any_change_of_a_row_changes_the_sums(found: list[Row], column: int, at: int) -> None:
     row = list(found[at % len(found)])
     row[column] = row[column] + b"\x00" if isinstance(row[column], bytes) else -1 - row[column]
     others = found[: at % len(found)] + found[at % len(found) + 1 :]
@@ -85,7 +83,7 @@ def test_any_change_matters(found: list[Row], column: int, at: int) -> None:
     assert sums_of(block_of([*found, found[0]])) != sums_of(block_of(found))
 
 
-def test_columns_are_told_from_each_other() -> None:
+def test_swapped_columns_change_the_sums() -> None:
     for one, other in (
         ((b"ab", b"c", b"", 1, 2), (b"a", b"bc", b"", 1, 2)),
         ((b"a", b"b", b"c", 1, 2), (b"b", b"a", b"c", 1, 2)),
@@ -96,7 +94,7 @@ def test_columns_are_told_from_each_other() -> None:
         assert sums_of(block_of([one])) != sums_of(block_of([other]))
 
 
-def test_the_place_in_a_list_matters() -> None:
+def test_the_position_in_a_list_changes_the_sums() -> None:
     info = TableInfo(name="t", kind="list", values={"type": "int"})
     keys = [b"a", b"a", b"b"]
 
@@ -120,14 +118,16 @@ def test_the_place_in_a_list_matters() -> None:
         ({"type": "int"}, [2**64 - 1, -(2**63), 0]),
     ],
 )
-def test_values_of_each_type_are_told_apart(schema: dict[str, Any], values: list[Any]) -> None:
+def test_different_values_of_each_type_have_different_sums(
+    schema: dict[str, Any], values: list[Any]
+) -> None:
     info = TableInfo(name="t", kind="value", values=schema)
     blocks = [block_of([(b"k", None, None, value, None)]) for value in values]
     found = {sums_of(block, info=info) for block in blocks}
     assert len(found) == len(values)
 
 
-def test_a_record_counts_as_it_comes_back_from_columns() -> None:
+def test_a_record_is_summed_as_it_comes_back_from_columns() -> None:
     schema = {
         "type": "record",
         "name": "R",
@@ -158,7 +158,9 @@ KEYS = st.binary(max_size=100)
     st.lists(st.tuples(KEYS, LONG), min_size=1, max_size=20)
     | st.lists(st.tuples(KEYS, LONG | st.integers(-200, 200)), min_size=1, max_size=20)
 )
-def test_rows_of_one_length_count_as_those_of_several_do(rows: list[tuple[bytes, int]]) -> None:
+def test_keys_of_fixed_and_of_varying_length_have_the_same_sums(
+    rows: list[tuple[bytes, int]],
+) -> None:
     once: list[Row] = [(key, None, key * 2, number, None) for key, number in rows]
     listed = once * 16
     together, apart = RowCounter(TABLE), RowCounter(TABLE)
@@ -168,7 +170,7 @@ def test_rows_of_one_length_count_as_those_of_several_do(rows: list[tuple[bytes,
     assert together.sums == apart.sums
 
 
-def test_numbers_count_as_they_did() -> None:
+def test_sums_of_numbers_are_stable_between_versions() -> None:
     """A conversion that another release has begun is gone on with."""
     counter = RowCounter(TABLE)
     counter.add(

@@ -174,7 +174,7 @@ def test_a_key_is_found_by_its_text(kind: Any, key: Any, text: str, tmp_path: Pa
     assert [row["value"] for row in rows] == [7]
 
 
-def test_what_is_near_a_key_does_not_find_it(tmp_path: Path) -> None:
+def test_a_value_close_to_a_key_does_not_find_it(tmp_path: Path) -> None:
     snapshot = saved(tmp_path, int, {5: 7})
     with pytest.raises(Invalid, match=r"not a key of the state.*expected int.*found '5\.9'"):
         list(rows_of(snapshot, UID, LAST, "5.9"))
@@ -232,7 +232,7 @@ def test_the_order_in_which_a_dict_was_filled_makes_no_difference(
     assert (last.status, last.changed, last.examples) == ("equal", 0, ())
 
 
-def test_a_value_in_a_dict_that_differs_makes_one(quick_path: Path) -> None:
+def test_a_different_value_in_a_dict_is_a_difference(quick_path: Path) -> None:
     a = saved(quick_path / "a", str, {"k": {"a": 1, "b": 2}}, dict[str, int])
     b = saved(quick_path / "b", str, {"k": {"b": 2, "a": 3}}, dict[str, int])
     found = compare(a, b, lambda _: None)
@@ -240,7 +240,7 @@ def test_a_value_in_a_dict_that_differs_makes_one(quick_path: Path) -> None:
     assert found.states[0].examples == ("'k': another value",)
 
 
-def test_what_differs_in_state_without_keys_is_told(quick_path: Path) -> None:
+def test_differences_of_state_without_keys_are_listed(quick_path: Path) -> None:
     a = saved(quick_path / "a", str, {"k": 1}, numbers=[1, 2, 2, 7])
     b = saved(quick_path / "b", str, {"k": 1}, numbers=[7, 2, 3])
     found = {each.state: each for each in compare(a, b, lambda _: None).states}
@@ -251,7 +251,7 @@ def test_what_differs_in_state_without_keys_is_told(quick_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [SnapshotForm.OWN, SnapshotForm.CANONICAL])
-def test_a_state_that_nobody_has_had_a_key_for_is_compared_with_one_that_has_some(
+def test_a_state_without_a_key_type_is_compared_with_one_that_has_rows(
     quick_path: Path, form: SnapshotForm
 ) -> None:
     """The former has no type of keys."""
@@ -298,7 +298,7 @@ def test_broadcast_state_is_compared_by_key(quick_path: Path) -> None:
     assert compare(a, same, lambda _: None).are_equal
 
 
-def test_copies_that_differ_are_not_those_that_do_not(quick_path: Path) -> None:
+def test_broadcast_copies_that_differ_between_slots_are_a_difference(quick_path: Path) -> None:
     a = broadcast(quick_path / "a", str, {"x": 1}, {"x": 2})
     b = broadcast(quick_path / "b", str, {"x": 2}, {"x": 2})
     for one, other in ((a, b), (b, a)):
@@ -306,7 +306,7 @@ def test_copies_that_differ_are_not_those_that_do_not(quick_path: Path) -> None:
         assert (rules.status, rules.examples) == ("different", ("'x': another value",))
 
 
-def test_empty_broadcast_state_of_another_type_is_none(quick_path: Path) -> None:
+def test_empty_broadcast_state_of_another_type_equals_no_state(quick_path: Path) -> None:
     a, b = broadcast(quick_path / "a", str, {}), broadcast(quick_path / "b", int, {7: 1})
     for one, other in ((a, b), (b, a)):
         (rules,) = compare(one, other, lambda _: None).states

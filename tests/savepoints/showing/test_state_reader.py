@@ -163,7 +163,9 @@ def test_state_without_keys(path: str) -> None:
         ),
     ],
 )
-def test_what_is_not_there(path: str, named: Any, kind: type[Exception], told: str) -> None:
+def test_a_wrong_argument_is_an_error(
+    path: str, named: Any, kind: type[Exception], told: str
+) -> None:
     with pytest.raises(kind, match=f"(?s){told}"):
         read_state(path, **named)
 

@@ -100,14 +100,14 @@ def names(found: SavepointChanges, uid: str = "spend") -> tuple[list[str], list[
     return keyed, unkeyed
 
 
-def test_all_stays_that_nobody_names(stored: str) -> None:
+def test_everything_that_is_not_named_is_kept(stored: str) -> None:
     found = changes(stored)
     assert names(found) == (["best as best", "total as total"], ["seen as seen"])
     assert list(found.sources) == ["in"]
     assert found.operator("spend").keys == {"type": "str"}
 
 
-def test_what_stays_must_be_all_there(stored: str) -> None:
+def test_kept_state_must_be_complete(stored: str) -> None:
     whole = find_snapshot(stored)
     left = whole.metadata.operators["spend"]
     fewer = msgspec.structs.replace(left, parts=left.parts[:2])  # the first of two slots
@@ -125,7 +125,7 @@ def of_operator(whole: StoredSnapshot, left: OperatorState) -> StoredSnapshot:
     return replace(whole, point=replace(whole.point, metadata=metadata))
 
 
-def test_states_go_and_are_renamed(stored: str) -> None:
+def test_states_are_dropped_and_renamed(stored: str) -> None:
     found = changes(stored)
     operator = found.operator("spend")
     operator.drop("best")
@@ -144,7 +144,7 @@ def test_states_go_and_are_renamed(stored: str) -> None:
 
 
 def new(name: str, *, keyed: bool = True, ttl: bool = False) -> NewState:
-    """State of a DataFrame that nobody reads."""
+    """State of a DataFrame that is never read."""
     columns = RowColumns(key=("k",) if keyed else (), value="v")
     if not keyed:
         rows = UnkeyedRows(ListStateDescriptor(name, int), union=False, where="op")
@@ -154,7 +154,7 @@ def new(name: str, *, keyed: bool = True, ttl: bool = False) -> NewState:
     return NewState(frame=None, table=info, columns=columns)
 
 
-def test_a_new_state_takes_the_place_of_a_stored_one(stored: str) -> None:
+def test_a_new_state_replaces_a_stored_one(stored: str) -> None:
     operator = (found := changes(stored)).operator("spend")
     operator.put(new("total"))
     operator.put(new("seen", keyed=False))
@@ -173,7 +173,7 @@ def test_nothing_is_renamed_over_a_new_state(stored: str) -> None:
     assert names(found) == (["best as best", "total as total"], ["seen as seen"])
 
 
-def test_a_new_state_is_called_as_its_descriptor_says(stored: str) -> None:
+def test_a_new_state_has_the_name_of_its_descriptor(stored: str) -> None:
     operator = changes(stored).operator("spend")
     operator.put(new("total"))
     operator.put(new("seen", keyed=False))
@@ -234,7 +234,7 @@ def test_times_of_last_use_are_not_lost_by_accident(tmp_path: Path) -> None:
     assert list(operator.new_keyed) == ["total"]
 
 
-def test_operators_and_sources_go_and_are_renamed(stored: str) -> None:
+def test_operators_and_sources_are_removed_and_renamed(stored: str) -> None:
     found = changes(stored)
     found.change_uid("spend", "spend-2")
     found.change_uid("in", "orders")
@@ -273,7 +273,7 @@ def parts_of(batches: Any) -> dict[int, list[StateSnapshot]]:
     return found
 
 
-def test_what_is_written_in_tasks_is_a_savepoint(stored: str, tmp_path: Path) -> None:
+def test_parts_written_by_tasks_make_a_savepoint(stored: str, tmp_path: Path) -> None:
     """All that Spark does besides is to bring rows to their part, and to sort them."""
     found = changes(stored)
     operator = found.operator("spend")
@@ -333,7 +333,7 @@ def test_ranges_without_rows_are_parts_too() -> None:
         assert msgspec.convert(part.attributes, KeyedAttributes).tables == (info,)
 
 
-def test_state_of_a_kind_that_nobody_knows(tmp_path: Path) -> None:
+def test_state_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     folder = SavepointFolder.begin(load_storage(str(tmp_path)), "orders")
     part = StateSnapshot(kind="something/9")
     folder.commit(metadata({"op": OperatorState(parallelism=1, max_parallelism=8, parts=(part,))}))

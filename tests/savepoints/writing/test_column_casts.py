@@ -52,7 +52,7 @@ def fit(column: pa.Array, annotation: Any) -> list[Any]:
 @pytest.mark.parametrize(("annotation", "values"), [each[:2] for each in VALUES])
 @settings(max_examples=20)
 @given(data=st.data())
-def test_what_was_read_fits_as_it_is(
+def test_a_canonical_column_is_unchanged(
     annotation: Any, values: st.SearchStrategy[Any], data: st.DataObject
 ) -> None:
     codec = value_codec_for(annotation)
@@ -110,7 +110,7 @@ def test_what_was_read_fits_as_it_is(
         (pa.array([1, None]), int | str | None, [b"\x01", None]),
     ],
 )
-def test_what_can_be_is(column: pa.Array, annotation: Any, expected: list[Any]) -> None:
+def test_a_lossless_cast_is_done(column: pa.Array, annotation: Any, expected: list[Any]) -> None:
     assert fit(column, annotation) == expected
     twice = pa.concat_arrays([column, column])
     assert fit(twice[len(column) :], annotation) == expected, "a slice, too"
@@ -138,7 +138,7 @@ def test_what_can_be_is(column: pa.Array, annotation: Any, expected: list[Any]) 
         (pa.array([1]), dict[str, int], "found int64"),
     ],
 )
-def test_what_would_lose_something_is_refused(column: pa.Array, annotation: Any, told: str) -> None:
+def test_a_lossy_cast_is_refused(column: pa.Array, annotation: Any, told: str) -> None:
     with pytest.raises(Invalid, match=told):
         fit(column, annotation)
 
@@ -163,7 +163,7 @@ def test_bytes_that_may_be_messagepack_are_refused(
     assert fitted(column, schema, kind, name="c", is_packed=True).equals(column.cast(kind))
 
 
-def test_what_is_said_to_be_messagepack_is_bytes() -> None:
+def test_packed_columns_must_be_bytes() -> None:
     with pytest.raises(Invalid, match="this is no MessagePack"):
         fitted(pa.array(["a"]), {"type": "any"}, pa.binary(), name="c", is_packed=True)
     assert fitted(pa.array(["a"]), {"type": "any"}, pa.binary(), name="c").to_pylist() == [b"\xa1a"]
@@ -179,7 +179,7 @@ def test_what_is_said_to_be_messagepack_is_bytes() -> None:
         (pa.array([{"a": 1, "b": "x"}]), tuple[int, str], [(1, "x")]),
     ],
 )
-def test_keys_fit_too(column: pa.Array, annotation: Any, keys: list[Any]) -> None:
+def test_keys_are_cast_too(column: pa.Array, annotation: Any, keys: list[Any]) -> None:
     codec = key_codec_for(annotation)
     form = KeyForm(codec.describe())
     found = form.from_arrow(fitted(column, codec.describe(), form.type, name="c"))

@@ -109,7 +109,7 @@ def test_values_of_keys() -> None:
     ]
 
 
-def test_each_row_knows_who_writes_it() -> None:
+def test_each_row_has_the_number_of_its_writer() -> None:
     tried = case(ValueStateDescriptor("total", int), int)
     made = tried.made(batch(k=list(range(200)), v=[0] * 200))
     for row in made.to_pylist():
@@ -126,7 +126,7 @@ def test_keys_of_several_columns_are_tuples() -> None:
     assert made["key_group"].to_pylist() == groups
 
 
-def test_lists_come_whole_or_by_the_element() -> None:
+def test_lists_are_columns_of_lists_or_of_elements() -> None:
     whole = case(ListStateDescriptor("orders", Order))
     orders = [{"amount": 1.0, "note": None}, {"amount": 2.0, "note": "x"}]
     found = whole.rows(batch(k=["a", "b", "c"], v=[orders, None, orders[:1]]))
@@ -141,7 +141,7 @@ def test_lists_come_whole_or_by_the_element() -> None:
     assert [row["position"] for row in found] == [0, 1]
 
 
-def test_maps_come_whole_or_by_the_entry() -> None:
+def test_maps_are_columns_of_maps_or_of_entries() -> None:
     whole = case(MapStateDescriptor("windows", int, int))
     kind = pa.map_(pa.int64(), pa.int64())
     maps = pa.array([{1: 10, 2: 20}, {}, None], kind)
@@ -154,7 +154,7 @@ def test_maps_come_whole_or_by_the_entry() -> None:
     assert single.rows(batch(k=["a", "a"], m=[2, 1], v=[20, 10])) == expected
 
 
-def test_timers_are_moments() -> None:
+def test_times_of_timers_are_numbers_or_timestamps() -> None:
     tried = Case(table_of_timers("user", "event"), RowColumns(key=("k",), map_key="t"))
     moment = dt.datetime.fromtimestamp(5.25, dt.UTC)
     found = tried.rows(batch(k=["a", "a"], t=[7, 6]))
@@ -162,7 +162,7 @@ def test_timers_are_moments() -> None:
     assert tried.rows(batch(k=["a"], t=[moment])) == [{"key": "a", "time": 5250}]
 
 
-def test_what_has_a_time_to_live_begins_now_or_when_it_is_said() -> None:
+def test_time_to_live_starts_now_or_at_the_given_time() -> None:
     descriptor = ValueStateDescriptor("total", int, ttl=StateTtlConfig(ttl=dt.timedelta(hours=1)))
     assert case(descriptor).rows(batch(k=["a"], v=[1]))[0]["last_used_ms"] == NOW_MS
     tried = case(descriptor, last_used="at")
@@ -228,7 +228,7 @@ def test_values_are_written_as_the_job_would_write_them() -> None:
         ),
     ],
 )
-def test_rows_that_are_none_of_the_state(tried: Case, columns: Any, told: str) -> None:
+def test_rows_that_do_not_fit_the_state_are_refused(tried: Case, columns: Any, told: str) -> None:
     with pytest.raises(Invalid, match=f"(?s){told}"):
         tried.made(batch(**columns))
 
@@ -255,7 +255,7 @@ def test_rows_that_are_none_of_the_state(tried: Case, columns: Any, told: str) -
         ),
     ],
 )
-def test_a_key_that_is_there_twice(tried: Case, columns: Any, what: str, at_once: int) -> None:
+def test_a_duplicate_key_is_refused(tried: Case, columns: Any, what: str, at_once: int) -> None:
     made = tried.made(
         batch(k=["a", "a", "a"], **columns), batch(k=["b"], **{name: [9] for name in columns})
     )

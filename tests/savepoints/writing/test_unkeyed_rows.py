@@ -36,7 +36,7 @@ def columns(**named: Any) -> RowColumns:
     return RowColumns(key=(), value="v", **named)
 
 
-def test_a_list_is_dealt_out() -> None:
+def test_a_list_is_distributed_over_slots() -> None:
     state = UnkeyedRows(ListStateDescriptor("list", int), union=False, where="op")
     assert state.table.mode == "list"
     as_they_come = dealt(state, columns(), 2)
@@ -69,12 +69,12 @@ def test_a_map_is_in_each_slot() -> None:
         ),
     ],
 )
-def test_what_is_no_such_state(descriptor: Any, told: str) -> None:
+def test_other_descriptors_are_refused(descriptor: Any, told: str) -> None:
     with pytest.raises(Invalid, match=told):
         UnkeyedRows(descriptor, union=False, where="op")
 
 
-def test_a_map_is_no_union() -> None:
+def test_a_map_cannot_be_a_union() -> None:
     with pytest.raises(Invalid, match=r"which each slot has as a whole.*union=True for a list"):
         UnkeyedRows(MapStateDescriptor("rules", str, int), union=True, where="op")
 

@@ -152,7 +152,7 @@ def file_of(handle: Handle) -> str:
     return handle.file
 
 
-def test_what_comes_together_is_one_file(start: Callable[..., Started]) -> None:
+def test_sets_that_arrive_together_are_one_file(start: Callable[..., Started]) -> None:
     started = start(batch_delay_s=5.0, batch_bytes=30)
     first = started.submit(b"a" * 10, b"b" * 10, number=3)
     second = started.submit(b"c" * 10, number=5)
@@ -165,7 +165,7 @@ def test_what_comes_together_is_one_file(start: Callable[..., Started]) -> None:
     assert started.uploader.statistics.bytes == 30
 
 
-def test_what_is_not_much_waits_a_moment_and_no_longer(start: Callable[..., Started]) -> None:
+def test_a_small_batch_waits_for_the_delay_only(start: Callable[..., Started]) -> None:
     started = start(batch_delay_s=0.01)
     assert started.job.read(started.submit(b"a")[0].upload.result(WAIT_S)) == b"a"
 
@@ -213,7 +213,7 @@ def test_a_failed_attempt_is_repeated(
     assert started.uploader.statistics.failures == 0
 
 
-def test_after_the_last_attempt_it_says_what_is_wrong(start: Callable[..., Started]) -> None:
+def test_the_error_of_the_last_attempt_is_raised(start: Callable[..., Started]) -> None:
     storage = Scripted(fail, fail, fail)
     started = start(storage=storage, next_attempt_delay_s=0.01, upload_attempts=3)
     (one,) = started.submit(b"data")
@@ -233,7 +233,7 @@ def test_without_retries_there_is_one_attempt(start: Callable[..., Started]) -> 
     assert len(storage.begun) == 1
 
 
-def test_what_waits_is_bounded(start: Callable[..., Started]) -> None:
+def test_waiting_bytes_are_bounded(start: Callable[..., Started]) -> None:
     started = start(max_in_flight_bytes=100, persist_threshold_bytes=10)
     one, other = object(), object()
     found = []
@@ -243,7 +243,7 @@ def test_what_waits_is_bounded(start: Callable[..., Started]) -> None:
     assert found == [(60, True), (120, False), (60, True)]
 
 
-def test_a_close_gives_up_what_is_on_its_way(start: Callable[..., Started]) -> None:
+def test_close_cancels_pending_uploads(start: Callable[..., Started]) -> None:
     go_on = threading.Event()
     started = start(storage=Scripted(after(go_on)), upload_attempts=1)
     (one,) = started.submit(b"data")
@@ -254,11 +254,11 @@ def test_a_close_gives_up_what_is_on_its_way(start: Callable[..., Started]) -> N
     go_on.set()
     closer.join(WAIT_S)
     assert not closer.is_alive()
-    assert started.files() == set()  # what it has written nobody refers to
+    assert started.files() == set()  # no checkpoint refers to what it has written
 
 
 @pytest.mark.parametrize("compression", ["", "lz4"])
-def test_copies_are_what_was_written(
+def test_copies_have_the_written_bytes(
     start: Callable[..., Started], tmp_path: Path, compression: str
 ) -> None:
     copies = LocalCopies(str(tmp_path / "near"), "job", SystemClock())

@@ -40,7 +40,7 @@ def test_the_numbers_are_those_that_are_documented(quick_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_those_of_the_inner_backend_are_told_too(quick_path: Path) -> None:
+def test_metrics_of_the_inner_backend_are_included(quick_path: Path) -> None:
     job = load_storage(str(quick_path / "storage")).job("job")
     rocksdb = backend_named("rocksdb", quick_path / "state")
     with LoggedRun(job, ChangelogStateBackend(rocksdb, BUSY_LOG)) as run:

@@ -20,26 +20,26 @@ def first_due(made: Schedule) -> float:
     return next(now for now in range(1000, 3000) if made.is_due(float(now), 1, 1))
 
 
-def test_slots_begin_at_different_moments_of_the_first_interval() -> None:
+def test_slots_begin_at_different_times_of_the_first_interval() -> None:
     moments = {first_due(schedule(f"u/{slot}")) for slot in range(50)}
     assert len(moments) > 25
     assert min(moments) >= 1300
     assert max(moments) <= 1600
 
 
-def test_then_it_is_the_interval() -> None:
+def test_later_materializations_follow_the_interval() -> None:
     made = schedule(materialization_interval_s=60.0)
     made.ended(2000.0, 100)
     assert not made.is_due(2059.9, 1, 1)
     assert made.is_due(2060.0, 1, 1)
 
 
-def test_nothing_is_due_where_nothing_was_logged() -> None:
+def test_nothing_is_due_without_a_log() -> None:
     made = schedule(materialization_interval_s=60.0)
     assert not made.is_due(1e9, 0, 0)
 
 
-def test_a_log_that_is_longer_than_the_state_is_cut() -> None:
+def test_a_log_longer_than_the_state_is_due() -> None:
     made = schedule(materialization_interval_s=None, least_log_bytes=1000, log_ratio=2.0)
     assert not made.is_due(1e9, 1000, 1)
     assert made.is_due(1e9, 1001, 1)
@@ -48,13 +48,13 @@ def test_a_log_that_is_longer_than_the_state_is_cut() -> None:
     assert made.is_due(2e9, 10_001, 1)
 
 
-def test_a_log_of_many_pieces_is_cut() -> None:
+def test_a_log_of_many_pieces_is_due() -> None:
     made = schedule(materialization_interval_s=None, most_log_pieces=10)
     assert not made.is_due(1e9, 1, 10)
     assert made.is_due(1e9, 1, 11)
 
 
-def test_what_failed_is_tried_again_ever_more_slowly() -> None:
+def test_failures_are_retried_with_growing_pauses() -> None:
     made, now_s, pauses = schedule(max_materialization_failures=20), 5000.0, []
     for _ in range(6):
         made.ended(now_s, None)
@@ -74,7 +74,7 @@ def test_pauses_are_no_longer_than_the_interval() -> None:
 
 
 @pytest.mark.parametrize("tolerated", [0, 1, 3])
-def test_more_failures_than_are_tolerated(tolerated: int) -> None:
+def test_too_many_failures_are_reported(tolerated: int) -> None:
     made, found = schedule(max_materialization_failures=tolerated), []
     for size_bytes in (*[None] * (tolerated + 1), 1):
         made.ended(0.0, size_bytes)
