@@ -34,7 +34,7 @@ tour:  ## the rooms of storage and state alone, without Spark
 test:  ## every test, but for those that make check has just run on the same files
 	@$(INSIDE) python tools/run_tests.py
 
-# Searches of Hypothesis look at all their examples here, at a fifth of them in the quick tests.
+# Searches of Hypothesis look at all their examples here, at a tenth of them in the quick tests.
 soak:  ## all that the other targets deal out, and the long searches: for a night
 	@$(INSIDE) pytest -m "soak or (hypothesis and not slow)"
 

@@ -42,8 +42,11 @@ for variable in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
     # Of every Spark that a test starts, by whatever program: it lives too short to be optimized.
     os.environ.setdefault(variable, QUICK_JAVA)
 
-settings.register_profile("check", settings.get_profile("ci"), max_examples=20)
-"""A fifth of the examples that `make test` looks at, for `make check`."""
+settings.register_profile("check", settings.get_profile("ci"), max_examples=10)
+"""A tenth of the examples, in quick tests; `make soak` looks at all."""
+
+BIG = {"spark", "running_hdfs", "running_s3"}
+"""Fixtures that take seconds."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -91,7 +94,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before any are left out by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is dealt to no run is left to `make soak`."""
+    """What starts something big is slow; what is dealt to no run is left to `make soak`."""
+    for item in items:
+        if not BIG.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
     dealing.deal(items)
 
 

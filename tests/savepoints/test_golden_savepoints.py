@@ -186,7 +186,7 @@ def test_it_becomes_a_canonical_savepoint(name: str, quick_path: Path) -> None:
 def test_it_becomes_a_native_savepoint(
     name: str, to: str, quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plugin = Path(__file__).parents[2] / "sqlite_plugin"
+    plugin = Path(__file__).parents[1] / "sqlite_plugin"
     monkeypatch.syspath_prepend(install_project(quick_path / "site", plugin))
     after = converted(golden(name), quick_path / "to", "--backend", to)
     assert kinds(after) == KINDS[f"native-{to}"]

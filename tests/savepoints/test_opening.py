@@ -65,6 +65,7 @@ LOOKS: dict[str, tuple[Callable[[StoredSnapshot], Any], int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOKS)
 def test_slots_are_opened_once_and_one_after_the_other(
     name: str, counting: Counting, quick_path: Path

@@ -12,7 +12,7 @@ import pytest
 import java_artifacts
 from java_artifacts import ArtifactsError, Jar, cache, download, jars, listed
 
-LOCKS = sorted((Path(__file__).resolve().parents[1] / "servers").glob("*.lock"))
+LOCKS = sorted((Path(__file__).resolve().parents[1] / "support" / "servers").glob("*.lock"))
 CONTENT = b"not really a jar"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 SETTINGS = """

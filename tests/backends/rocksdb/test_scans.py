@@ -129,6 +129,7 @@ def grown_bytes(use: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_no_scan_holds_more_than_a_few_long_values(quick_path: Path, job: JobStorage) -> None:
     backend, hash_of = rocksdb_in(quick_path), key_codec_for(int).hash
     value, parts = random.Random(1).randbytes(LONG_BYTES), []

@@ -38,7 +38,7 @@ def run_machine(backend: StateBackend, chosen: settings) -> None:
 
 
 def test_a_backend_is_a_dict_that_survives(quick_path: Path) -> None:
-    run_machine(backend_named(TRIED[0], quick_path), settings(USUAL, max_examples=25))
+    run_machine(backend_named(TRIED[0], quick_path), settings(USUAL, max_examples=12))
 
 
 @pytest.mark.slow

@@ -265,6 +265,7 @@ print(len(os.listdir(sys.argv[1])), flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_exits_leaves_nothing_and_its_children_take_nothing(quick_path: Path) -> None:
     folder = quick_path / "runs"
     done = subprocess.run(

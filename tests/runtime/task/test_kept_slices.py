@@ -109,6 +109,7 @@ def collect_sink() -> Iterator[Keep]:
     kept.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keeper", [channel, put_channel, sender, staging, collect_sink, parquet_file]
 )

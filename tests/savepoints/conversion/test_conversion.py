@@ -101,6 +101,7 @@ def test_keys_move_to_other_key_groups_and_slots(
     assert compare(after, again, lambda _: None).are_equal
 
 
+@pytest.mark.dealt("silent", "how", "to")
 @pytest.mark.parametrize("to", ["hashmap", None])
 @pytest.mark.parametrize("how", [CHECKPOINT, CANONICAL], ids=["checkpoint", "canonical"])
 @pytest.mark.parametrize("silent", [(0, 2), (1,)])
@@ -120,6 +121,7 @@ def test_slots_that_never_accessed_state_without_keys_have_none(
         assert compare(source, after, lambda _: None).are_equal
 
 
+@pytest.mark.dealt("max_parallelism", "form", "name")
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("form", [SnapshotForm.OWN, SnapshotForm.CANONICAL])
 @pytest.mark.parametrize("max_parallelism", [None, 64])

@@ -31,6 +31,7 @@ from support.jobs.conversion_on_small_disk import (
 pytestmark = pytest.mark.usefixtures("small_pieces")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [1, 4, 9, 30, 55])
 def test_a_full_disk_leaves_no_savepoint_and_another_run_resumes(
     large: StoredSnapshot, quick_path: Path, room: int
@@ -64,6 +65,7 @@ def test_another_conversion_is_refused_unless_fresh_deletes_it(
 NEWER = seal("conversion plan", 2, ConversionOptions(backend=None, is_canonical=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "data"),
     [("plan", NEWER), ("plan", b"damaged"), ("task-00000000", b"damaged"), ("plan", NEWER[:40])],
@@ -81,6 +83,7 @@ def test_an_unreadable_journal_is_deleted_by_the_way_in_its_error(
     check_same(large, to)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["lost", "truncated"])
 @pytest.mark.parametrize("spread", [False, True])
 def test_pieces_with_missing_files_are_done_again(
@@ -100,6 +103,7 @@ def test_pieces_with_missing_files_are_done_again(
     check_same(large, to)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deletes", [1, 2, 3, 5])
 def test_the_rest_of_a_killed_fresh_run_is_resumed(
     large: StoredSnapshot, quick_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: int

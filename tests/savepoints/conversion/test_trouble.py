@@ -130,6 +130,7 @@ def test_a_folder_with_other_files_is_not_touched(large: StoredSnapshot, quick_p
     assert [each.name for each in quick_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.slow
 def test_a_second_run_at_one_place_is_refused(large: StoredSnapshot, quick_path: Path) -> None:
     to = quick_path / "to"
     others: list[subprocess.CompletedProcess[str]] = []

@@ -135,6 +135,7 @@ def test_records_from_before_a_field_was_added_stay_the_same(
     assert found == {"ann": (1, "none"), "bob": (2, "none")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_parallelism", [None, 50])
 def test_the_footer_of_each_file_is_read_once(
     place: Place, max_parallelism: int | None, monkeypatch: pytest.MonkeyPatch

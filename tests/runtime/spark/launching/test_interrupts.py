@@ -58,6 +58,7 @@ interrupts.seen_through(start, "orders", url)
 CODES = {signal.SIGINT: -signal.SIGINT, signal.SIGTERM: 143}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["starting", "running"])
 @pytest.mark.parametrize("kind", CODES)
 def test_a_signal_ends_a_job_by_one_line(kind: signal.Signals, moment: str, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def _python(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_a_class_of_a_script_is_the_same_in_another_process(
     facts: tuple[Any, Any], name: str

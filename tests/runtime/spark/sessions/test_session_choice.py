@@ -100,6 +100,7 @@ def test_options_of_a_session_are_read_before_it_is_made(
     assert found == [master, "holdfast", 3, "RocksDBStateBackend"]
 
 
+@pytest.mark.slow
 def test_a_server_of_connect_is_refused_before_anything_begins(tmp_path: Path) -> None:
     app = "try:\n    from holdfast.runtime import StreamEnvironment\n    StreamEnvironment()\n"
     app += "except Exception as error:\n    found = str(error)\nimport json\n"
