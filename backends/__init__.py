@@ -1,6 +1,20 @@
-"""The room of live state: state types, key groups, time to live, timers, and the backends.
+"""Live keyed and operator state: state types, key groups, time to live, timers, and the backends.
 
-Useful alone, as a library; knows nothing of Spark.
+A library of its own, without Spark. It imports `holdfast.storage` only. Folders, from the bottom:
+
+| folder | content |
+|---|---|
+| `values`, `keys` | codecs of values and keys; key groups |
+| `schema` | schema evolution |
+| `blocks`, `arrow` | rows in the neutral form, and as typed Arrow columns |
+| `tables` | the contract that a backend implements |
+| `state` | descriptors, and the state objects that users hold |
+| `snapshots` | writing, reading and migrating snapshots |
+| `byte_tables` | tables over any ordered key-value store |
+| `keyed`, `operator_state` | the state of one operator in one slot |
+| `interface` | `StateBackend`, and finding a backend by name |
+| `hashmap`, `rocksdb` | the built-in backends |
+| `testing` | the conformance suite for backends |
 """
 
 from holdfast.backends.byte_tables.contract import ByteEntry, ByteStore, ByteTable, FrozenBytes

@@ -64,7 +64,7 @@ class StateBackend(ABC):
 
         Raises:
             Invalid: a setting cannot be honoured.
-            Unavailable: the machine lacks what it takes.
+            Unavailable: the machine lacks a resource, such as disk space.
         """
 
     def for_reading(self) -> Self:
@@ -97,10 +97,10 @@ class StateBackend(ABC):
         """Open keyed state, empty or as it was in snapshots of any key groups.
 
         Without `key_type` the type of keys is that of the snapshot, or of the first key.
-        `restore` needs the `storage` that the snapshots were written to. `allow_pickle` admits
+        `restore` needs the `storage` that the snapshots were written to. `allow_pickle` allows
         values that are pickles, which can run any code when they are read.
 
-        With `early`, backends that do so may write files between snapshots.
+        With `early`, backends that support it may write files between snapshots.
 
         Raises:
             Invalid: the arguments do not fit each other, or the snapshots: another uid, max
@@ -124,7 +124,7 @@ class StateBackend(ABC):
         )
 
     def open_keyed(self, opening: Opening) -> KeyedStateBackend:
-        """Open keyed state as `open` says; for backends that do more than to supply a store."""
+        """Open keyed state as `open` does; for backends that do more than supply a store."""
         make_store = partial(
             self.open_store, opening.uid, opening.key_groups, opening.max_parallelism
         )

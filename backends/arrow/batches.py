@@ -1,4 +1,4 @@
-"""Columns of Arrow in and out of state, and adding up by key before state is touched."""
+"""Arrow columns in and out of state, and reducing a batch by key before state is accessed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KERNELS: dict[Any, str] = {operator.add: "sum", min: "min", max: "max"}
 
 
 def to_list(column: Any) -> list[Any]:
-    """The values of a column, or of any sequence, as Python has them."""
+    """The values of a column, or of any sequence, as Python objects."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if not isinstance(column, pa.Array):
@@ -45,7 +45,7 @@ def to_list(column: Any) -> list[Any]:
 
 
 def to_arrow(values: list[Any], codec: ValueCodec[Any]) -> pa.Array | list[Any]:
-    """The values as an Arrow array, if their type is one that Arrow has; else as they are."""
+    """The values as an Arrow array, if Arrow has their type; else unchanged."""
     arrow = _ARROW_TYPES.get(codec.describe()["type"])
     return values if arrow is None else pa.array(values, arrow)
 
@@ -59,8 +59,8 @@ def grouped(
 ) -> tuple[Any, Sequence[Any] | Numbers]:
     """The distinct keys, and for each its values reduced to one; numbers where Arrow did that.
 
-    `canonical` makes one of keys that are equal: 0.0 and -0.0 are, and every NaN. `checked` refuses
-    values that do not fit, before `reduce` has them.
+    `canonical` maps equal keys to one: 0.0 and -0.0 are equal, and so is every NaN. `checked`
+    refuses values that do not fit, before `reduce` sees them.
 
     Raises:
         Invalid: the columns are not of one length, or a value is null.
@@ -87,7 +87,7 @@ def grouped(
 def reduced_numbers(
     there: list[Any], added: Numbers, reduce: Callable[[Any, Any], Any]
 ) -> Numbers | None:
-    """What is there, or None, reduced with what is added; None if that is not one of 64 bits."""
+    """The numbers `there`, some of them None, reduced with `added`; None if one overflows."""
     if has_none(there):
         pairs = zip(there, added.tolist(), strict=True)
         unit = {operator.add: 0}.get(reduce)
@@ -102,7 +102,7 @@ def reduced_numbers(
 
 
 def _distinct(keys: Any, admitted: Sequence[Any], unique: Iterable[Any]) -> Any:
-    """The distinct keys, in a column of Arrow if they came in one."""
+    """The distinct keys, as an Arrow column if they were passed in one."""
     if not isinstance(keys, _ARROW):
         return list(unique)
     places = dict(zip(reversed(admitted), range(len(admitted) - 1, -1, -1), strict=True))
@@ -115,7 +115,7 @@ _UFUNCS: dict[Any, Any] = {operator.add: np.add, min: np.minimum, max: np.maximu
 
 
 def _is_told_apart(keys: Any) -> bool:
-    """Whether Arrow groups these keys, and takes for equal just those that are."""
+    """Whether Arrow can group these keys, by the same equality."""
     return isinstance(keys, _ARROW) and any(test(keys.type) for test in _GROUPED_TYPES)
 
 
@@ -132,11 +132,11 @@ _GROUPED_TYPES = (
 
 
 def _is_safe(values: Any, kernel: str) -> bool:
-    """Whether Arrow reduces these values to what Python would: no nulls, no overflow."""
+    """Whether Arrow reduces these values to the same as Python: no nulls, no overflow."""
     if not isinstance(values, _ARROW) or values.null_count or not len(values):
         return False
     if values.type == pa.float64():
-        return kernel == "sum"  # of zeros with sign and of NaN Python has the first
+        return kernel == "sum"  # min and max of signed zeros and NaN differ from Python's
     if not pa.types.is_signed_integer(values.type):
         return False
     ends = pc.min_max(values).as_py()

@@ -1,4 +1,4 @@
-"""Columns of keys as Arrow has them, so that any tool reads them; and back, byte for byte.
+"""Keys as typed Arrow columns that any tool can read, and back to the same bytes.
 
 | description | Arrow |
 |---|---|
@@ -11,7 +11,8 @@
 | union with none | that type, with nulls |
 | none, and a tuple of no items | bool, always null; always true |
 
-Namespaces and map keys are keys too. A key has one form only, so its bytes need not be kept.
+Namespaces and map keys are keys, too. A key has exactly one encoding, so its bytes can be computed
+from the column.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _WIDTH = struct.calcsize("q")
 
 
 class KeyForm:
-    """Keys of one type as a column of Arrow. Raises `Corrupt` for no description of keys."""
+    """Keys of one type as an Arrow column. Raises `Corrupt` for an unknown description of keys."""
 
     def __init__(self, schema: Schema) -> None:
         self.codec: KeyCodec[Any] = key_codec_described(schema)
@@ -54,7 +55,7 @@ class KeyForm:
         self._is_of_arrow = self.type in _OF_ARROW and schema["type"] in _OF_ARROW[self.type]
 
     def to_arrow(self, keys: Column, count: int) -> pa.Array:
-        """The column of so many keys.
+        """The column of `count` keys.
 
         Raises:
             Corrupt: the bytes are not those of keys of this type.
@@ -70,7 +71,7 @@ class KeyForm:
         """Their ordered bytes.
 
         Raises:
-            Invalid, ValueError, TypeError, ArithmeticError: a value is none of such a key.
+            Invalid, ValueError, TypeError, ArithmeticError: a value is not of this type of keys.
         """
         if self._is_of_arrow:
             return Column.of_arrow(self.codec.encode_column(column))
@@ -79,13 +80,13 @@ class KeyForm:
         return Column.of(self.codec.encode_many(listed if take is None else map(take, listed)))
 
     def encoded(self, given: Any) -> bytes:
-        """The ordered bytes of one key that somebody gives, as it is in its column or in JSON.
+        """The ordered bytes of one key, given as in its column or in JSON.
 
-        Tuples and records may be lists, and dates texts. Nothing else is converted: what is not
-        exactly a key is not taken for one that is near it.
+        Tuples and records may be lists, and dates strings. Nothing else is converted, so a value
+        that is not exactly a key is not mistaken for a similar one.
 
         Raises:
-            Invalid, ValueError, TypeError, LookupError, ArithmeticError: it is none of such a key.
+            Invalid, ValueError, TypeError, LookupError, ArithmeticError: it is not of this type.
         """
         column = pa.array([self._node.fit(given)], self.type)
         return self.from_arrow(column).to_list(1)[0]
@@ -106,11 +107,11 @@ _OF_ARROW: dict[pa.DataType, frozenset[str]] = {
     pa.binary(): frozenset({"bytes"}),
     pa.date32(): frozenset({"date"}),
 }
-"""Of which types the codecs take a column as it is."""
+"""The types whose codecs accept such an Arrow column directly."""
 
 
 def _quick(codec: KeyCodec[Any], keys: Column, count: int) -> pa.Array | None:
-    """The column, where it can be had without an object for each key."""
+    """The column, where it can be made without an object for each key; else None."""
     if isinstance(codec, StrKey | BytesKey):
         return _text(codec, keys, count)
     return _numbers(codec, keys, count)
@@ -130,7 +131,7 @@ def _numbers(codec: KeyCodec[Any], keys: Column, count: int) -> pa.Array | None:
 
 
 def _text(codec: KeyCodec[Any], keys: Column, count: int) -> pa.Array | None:
-    """Strings without the byte that ends each, where that is all that was added to them."""
+    """Strings without their end bytes; None if other bytes were escaped, too."""
     if _ESCAPE in keys.data:
         return None
     ended = keys.to_arrow(count)
@@ -147,9 +148,9 @@ def _text(codec: KeyCodec[Any], keys: Column, count: int) -> pa.Array | None:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A type of Arrow; `show` makes its values of keys, `take` keys of those. None: the same.
+    """An Arrow type; `show` converts keys to its values, `take` back. None means unchanged.
 
-    `fit` answers the value of Arrow that somebody means by what he gives, or raises.
+    `fit` converts a given value, as from JSON, to the Arrow value, or raises.
     """
 
     type: pa.DataType
@@ -159,7 +160,7 @@ class _Node:
 
 
 def _of(*types: type) -> _Convert:
-    """A value of one of these types, as it is; True is no number here."""
+    """Accepts values of exactly these types, so True is no number."""
 
     def fit(given: Any) -> Any:
         if type(given) not in types:
@@ -215,7 +216,7 @@ _EMPTY = _Node(pa.bool_(), _fit_empty, lambda _: True, lambda _: ())
 
 
 def _node(schema: Schema) -> _Node:
-    """Of a description that `key_codec_described` knows."""
+    """The node of a description that `key_codec_described` knows."""
     match schema:
         case {"type": "tuple", "items": items}:
             return _struct([f"_{place + 1}" for place in range(len(items))], items)

@@ -1,16 +1,16 @@
-"""Rows of one table as a batch of Arrow with typed columns, and back.
+"""Rows of one table as Arrow batches with typed columns, and back.
 
 | column | of | type |
 |---|---|---|
 | `key_group` | keyed state | int32, ascending |
 | `slot` | operator state | int32 |
-| `key` | keyed state | see `typed_keys` |
-| `namespace` | what has namespaces | see `typed_keys` |
-| `map_key` | maps | see `typed_keys` |
+| `key` | keyed state | see `keys.py` |
+| `namespace` | state with namespaces | see `keys.py` |
+| `map_key` | maps | see `keys.py` |
 | `time` | timers: their moment, in milliseconds | int64 |
 | `position` | lists: the number of the element in its list | int64 |
-| `value` | all but timers | see `typed_values` |
-| `last_used_ms` | what has a time to live: when it began anew, in milliseconds since 1970 | int64 |
+| `value` | all but timers | see `values.py` |
+| `last_used_ms` | state with time to live: when it last began, in milliseconds since 1970 | int64 |
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ __all__ = ["COMPLETE", "TYPES", "Positions", "RowForm", "TypedTable"]
 COMPLETE = "holdfast.complete"
 """In the metadata of a file: `true` if each record has all fields that its type has."""
 TYPES = "holdfast.types"
-"""The same: the descriptions of its keys and values, as JSON."""
+"""In the metadata of a file: the descriptions of its keys and values, as JSON."""
 
 _MILLISECONDS = pa.int64()
 _READ_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
-"""What Python raises for values that are not those of a type."""
+"""Python's errors for values that are not of a type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedTable:
-    """What a table has, as its snapshot says. Keyed state has keys; operator state has a slot."""
+    """The columns of a table, by its snapshot. Keyed state has keys; operator state has a slot."""
 
     name: str
     kind: str
@@ -59,19 +59,19 @@ class TypedTable:
     values: Schema
     stamped: bool = False
     metadata: Mapping[str, str]
-    """What a file is to say of itself."""
+    """The metadata of its files."""
 
     @property
     def is_timers(self) -> bool:
-        """Whether the map keys are moments, and there are no values to speak of."""
+        """Whether the map keys are moments of timers, so that there is no column of values."""
         return self.kind == "timers"
 
 
 class RowForm:
-    """How the rows of a table are a batch, and back.
+    """Conversion between the rows of a table and Arrow batches.
 
-    Values that were written before their type changed may lack fields which have a default. Where
-    they are to be `is_complete`, such values are written anew, by the codec.
+    Values that were written before their type changed may lack fields with a default. With
+    `is_complete` such values are encoded again by the codec.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class RowForm:
         self._values = ValueForm(table.values, checked=is_complete)
         metadata = {**table.metadata, COMPLETE: "true" if is_complete else "false"}
         self.schema = pa.schema(list(self._fields()), metadata)
-        """Of the batches, and of a file that has them."""
+        """The schema of the batches and of their file."""
 
     def batches(self, blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
-        """The batch of each block, of a table's blocks in their order.
+        """The batch of each block; takes all blocks of a table, in order.
 
         Raises:
             Corrupt: a key or a value is not of the type that the table is described with.
@@ -104,7 +104,7 @@ class RowForm:
         """The rows of a batch.
 
         Raises:
-            Corrupt: it is none of this table; `where` names the place.
+            Corrupt: it is not a batch of this table; `where` names the file.
         """
         try:
             return self._block(batch)

@@ -1,4 +1,4 @@
-"""Columns of values as Arrow has them, so that any tool reads them; and back, bit for bit.
+"""Values as typed Arrow columns that any tool can read, and back to the same bytes.
 
 | description | Arrow |
 |---|---|
@@ -11,13 +11,13 @@
 | list, set, frozenset, sequence | list |
 | tuple | struct of `_1`, `_2`, … |
 | dict with keys of the types before list, but none | map |
-| record | struct of its fields; null is a field that was left out, where that can be |
+| record | struct of its fields; null is a field that was left out, where that is possible |
 | union of a type and none | that type, with nulls |
 
-What is none of these stays the MessagePack that was written, or the pickle: values of any type,
-other unions, records within themselves. The field of Arrow then says so by `holdfast.encoding`.
-Where a dict has records for keys, or such that have some in them, that is the value as a whole:
-what is written of them is maps, and maps as keys of maps cannot be decoded without their types.
+Anything else stays the stored MessagePack or pickle: values of type `Any`, other unions, recursive
+records. The metadata of the Arrow field then names it by `holdfast.encoding`. If keys of a dict are
+or contain records, the whole value stays MessagePack: records are written as maps, and maps as keys
+of maps cannot be decoded without their types.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from holdfast.backends.values.type_descriptions import Schema
 __all__ = ["ENCODING", "Unfit", "ValueForm", "is_plain", "may_lack_fields"]
 
 ENCODING = "holdfast.encoding"
-"""In the metadata of a field of Arrow: how the bytes were written that it has as they are."""
+"""In the metadata of an Arrow field: the encoding of its bytes, which are kept as stored."""
 
 _MSGPACK = "msgpack"
 _Convert = Callable[[Any], Any]
 
 
 class Unfit(Exception):
-    """A value is not of the shape that was described, as one that was written before it changed."""
+    """A value does not have the described shape, as one from before its class changed."""
 
 
 class ValueForm:
-    """Values of one type as a column of Arrow.
+    """Values of one type as an Arrow column.
 
-    Of values that were not `checked` a record that is not described as `whole` may lack fields that
-    have a default, as it was written before they were added.
+    If values are not `checked`, a record that is not described as `whole` may lack fields with a
+    default: it may have been written before they were added.
     """
 
     def __init__(self, schema: Schema, *, checked: bool) -> None:
@@ -71,7 +71,7 @@ class ValueForm:
         """The column of the values of a block.
 
         Raises:
-            Unfit: a value is not of the shape that was described.
+            Unfit: a value does not have the described shape.
         """
         try:
             items = self._decode(values)
@@ -84,10 +84,10 @@ class ValueForm:
             raise Unfit(str(error)) from error
 
     def from_arrow(self, column: pa.Array) -> bytes:
-        """The values of a block, as they were.
+        """The values of a block, with their original bytes.
 
         Raises:
-            ValueError, TypeError, LookupError, AttributeError: a value is none of such a type.
+            ValueError, TypeError, LookupError, AttributeError: a value is not of this type.
         """
         if self._is_raw:
             items = list(map(msgspec.Raw, column.to_pylist()))
@@ -101,12 +101,12 @@ class ValueForm:
 
 
 def is_plain(schema: Schema) -> bool:
-    """Whether such values have one form only in MessagePack, and come back from Arrow as it."""
+    """Whether such values have only one encoding, so that Arrow gives back the same bytes."""
     return schema["type"] in ("bool", "bytes", "float", "int", "none", "str", "any", PICKLE)
 
 
 def may_lack_fields(schema: Schema) -> bool:
-    """Whether it matters that values were checked: some record has fields with a default."""
+    """Whether unchecked values may lack fields: some record has fields with a default."""
     is_known = schema["type"] != "record" or schema.get("sparse") or schema.get("whole")
     if not is_known and not all(field["required"] for field in schema["fields"]):
         return True
@@ -114,7 +114,7 @@ def may_lack_fields(schema: Schema) -> bool:
 
 
 def _has_maps_as_keys(schema: Schema) -> bool:
-    """Whether some dict has keys that are written as maps, or have such in them."""
+    """Whether some dict has keys that are, or contain, records written as maps."""
     if schema["type"] == "dict" and _has_map(schema["keys"]):
         return True
     return any(map(_has_maps_as_keys, _parts(schema)))
@@ -136,15 +136,15 @@ def _parts(schema: Schema) -> list[Schema]:
 
 
 _MISFITS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
-"""What Python raises for a value of another shape."""
+"""Python's errors for a value of another shape."""
 _NUMBERS = (pa.int64(), pa.float64())
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A type of Arrow, and what makes its values of those that msgpack has, and back.
+    """An Arrow type, and the conversions of MessagePack's plain values to its values and back.
 
-    None: they are the same. `encoding` is how bytes were written that are kept as they are.
+    None means unchanged. `encoding` is that of bytes that are kept as stored.
     """
 
     type: pa.DataType
@@ -153,13 +153,13 @@ class _Node:
     encoding: str = ""
 
     def field(self, name: str) -> pa.Field:
-        """The field of such a column, or of such a part of one."""
+        """The Arrow field of such a column, or of such a part of one."""
         metadata = {ENCODING: self.encoding} if self.encoding else None
         return pa.field(name, self.type, metadata=metadata)
 
 
 def _typed(kind: str, node: _Node) -> msgspec.msgpack.Decoder[list[Any]]:
-    """What reads a block's values: as their plain type where there is one, which is quicker."""
+    """The decoder of a block's values: typed where possible, which is faster."""
     if node.encoding:
         return _RAW if node.encoding == _MSGPACK else _BYTES
     return _PLAIN.get(kind, _GENERIC)
@@ -181,7 +181,7 @@ def _same(value: Any) -> Any:
 
 
 def _instant_read(value: Any) -> str:
-    """Without a zone it was written as text, else as an instant."""
+    """Naive datetimes are stored as text, aware ones as instants."""
     if isinstance(value, dt.datetime):
         return value.replace(tzinfo=None).isoformat() + "Z"
     return str(value)
@@ -196,7 +196,7 @@ def _uuid_read(value: bytes) -> str:
 
 
 _OPAQUE = _Node(pa.binary(), pack_value, msgspec.msgpack.Decoder().decode, _MSGPACK)
-"""A part of which there is no type of Arrow. It is decoded without a type, and so is exact."""
+"""A part that has no Arrow type. It is decoded without a type, which loses nothing."""
 _SCALARS: dict[str, _Node] = {
     "none": _Node(pa.bool_()),
     "bool": _Node(pa.bool_()),
@@ -215,7 +215,7 @@ _SCALARS: dict[str, _Node] = {
 
 
 class _Compiler:
-    """From a description to the type of Arrow, and what converts."""
+    """Makes the Arrow type of a description, and the conversions."""
 
     def __init__(self, *, checked: bool) -> None:
         self._checked = checked
@@ -230,7 +230,7 @@ class _Compiler:
         }
 
     def node(self, schema: Schema) -> _Node:
-        """What a type is in Arrow; bytes if it is nothing there."""
+        """The node of a type; binary if there is no Arrow type for it."""
         kind = schema["type"]
         if kind in _SCALARS:
             return _SCALARS[kind]
@@ -253,7 +253,7 @@ class _Compiler:
             omitted = frozenset(field["name"] for field in fields if not field["required"])
         for field in fields:
             if field["name"] in omitted and _has_none(field["schema"]):
-                return _OPAQUE  # a null would be either, none or left out
+                return _OPAQUE  # a null could mean None or left out
         is_array = schema["layout"] == "array"
         tag = schema.get("tag", [])
         names = [field["name"] for field in fields]
@@ -264,7 +264,7 @@ class _Compiler:
     def _dict(self, schema: Schema) -> _Node:
         key = schema["keys"]["type"]
         if key == "none" or not (key in _SCALARS or key in ("enum", "literal")):
-            return _OPAQUE  # Arrow's maps have no null for a key, and few tools take structs
+            return _OPAQUE  # keys of Arrow's maps are never null, and few tools read structs there
         return _map(self.node(schema["keys"]), self.node(schema["values"]))
 
     def _union(self, schema: Schema) -> _Node:
@@ -285,7 +285,7 @@ def _has_none(schema: Schema) -> bool:
 
 
 def _choices(schema: Schema) -> _Node:
-    """An enum, or a literal: of whichever one type its values are."""
+    """An enum or a literal: the type of its values, if they have one."""
     values = schema["values"]
     types = set(map(type, values))
     if types == {str}:
@@ -301,7 +301,7 @@ def _each(convert: _Convert | None) -> _Convert | None:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """The fields of a struct; `omitted` may be left out, `tag` says which struct it is."""
+    """The fields of a struct; `omitted` ones may be left out, `tag` is a Struct's tag."""
 
     names: list[str]
     parts: list[_Node]

@@ -1,9 +1,8 @@
-"""Blocks: the backend-neutral form of entries, which every backend writes and reads.
+"""Blocks: the backend-neutral form of rows, which every backend reads and writes.
 
 A block is some rows of one table, in columns, in ascending order of key group: the ordered bytes of
-keys, namespaces and map keys, the values as one MessagePack array, and stamps where there is time
-to live. A backend of objects decodes columns at once; a backend of bytes splits them and decodes
-nothing.
+keys, namespaces and map keys, the values as one MessagePack array, and stamps for time to live. A
+backend of objects decodes whole columns; a backend of bytes splits them without decoding.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ __all__ = [
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
-    """Byte strings one after the other.
+    """Concatenated byte strings.
 
-    `lengths` are of 1, 2, 4 or 8 bytes each, little-endian; or empty where all are `width`.
+    `lengths` has 1, 2, 4 or 8 bytes for each, little-endian; it is empty if all have `width`.
     """
 
     data: bytes
@@ -60,7 +59,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
     @staticmethod
     def beside(parts: Sequence[Column], count: int) -> Column:
-        """In each of so many rows the byte strings that the parts have there, joined."""
+        """The parts joined row by row; each has `count` rows."""
         if all(part.width for part in parts):
             rows = [np.frombuffer(each.data, np.uint8).reshape(count, each.width) for each in parts]
             whole = np.concatenate(rows, axis=1)
@@ -70,7 +69,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
     @staticmethod
     def cut(items: pa.LargeBinaryArray, size: int) -> tuple[npt.NDArray[np.uint8], Column]:
-        """The first bytes of each, so many, as rows of an array; and the column of the rest."""
+        """The first `size` bytes of each item as rows of an array, and the column of the rest."""
         offsets = _offsets(items)
         data = items.buffers()[2]
         raw = np.frombuffer(b"" if data is None else data, np.uint8)[: offsets[-1]]
@@ -89,7 +88,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
     @staticmethod
     def of_lengths(data: bytes, lengths: npt.NDArray[np.int64]) -> Column:
-        """The column of byte strings of these lengths that lie one after the other."""
+        """The column of concatenated byte strings of these lengths."""
         if len(lengths) == 0:
             return Column(data)
         longest = int(lengths.max())
@@ -122,7 +121,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
         return Column.of_lengths(self.data[start:stop], lengths[first:end])
 
     def lengths_of(self, count: int) -> npt.NDArray[np.int64]:
-        """How long each byte string is, of `count`."""
+        """The length of each of the `count` byte strings."""
         if self.lengths:
             kind = f"<u{len(self.lengths) // count}"
             return np.frombuffer(self.lengths, kind).astype(np.int64)
@@ -135,7 +134,7 @@ def listed(items: pa.LargeBinaryArray) -> list[bytes]:
 
 
 def _offsets(items: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
-    """Where each begins in the data, and where the last one ends."""
+    """The start of each item in the data, and the end of the last one."""
     raw = items.buffers()[1]
     found = np.zeros(1, np.int64) if raw is None else np.frombuffer(raw, np.int64)
     return found[items.offset : items.offset + len(items) + 1]
@@ -185,7 +184,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def taken(self, places: npt.NDArray[np.int64]) -> Block:
-        """The rows with these numbers, in their order."""
+        """The rows at these indexes, in that order."""
         picked = pa.array(places)
         parts = [
             None if each is None else Column.of_arrow(each.to_arrow(self.count).take(picked))
@@ -210,7 +209,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
     @staticmethod
     def joined(blocks: Sequence[Block]) -> Block:
-        """The rows of some blocks of one table, one after the other."""
+        """The concatenated rows of some blocks of one table."""
         first = blocks[0]
         keys = _joined([(each.keys, each.count) for each in blocks])
         assert keys is not None
@@ -230,7 +229,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def within(self, first_group: int, last_group: int) -> Iterator[Block]:
-        """The rows of these key groups, if there are some."""
+        """The rows of these key groups, if any."""
         groups = self.group_array
         first = int(np.searchsorted(groups, first_group, "left"))
         end = int(np.searchsorted(groups, last_group, "right"))
@@ -251,13 +250,13 @@ def _joined(columns: Sequence[tuple[Column | None, int]]) -> Column | None:
 
 
 class BlockRows:
-    """How many rows make a block of about the same number of bytes, learned from those before."""
+    """The number of rows for blocks of about equal size in bytes, from the blocks so far."""
 
     def __init__(self, first: int = 256) -> None:
         self.count = first
 
     def learn(self, rows: int, size_bytes: int) -> None:
-        """So many rows have made so many bytes; blocks grow slowly, in case later rows are long."""
+        """Adapt to a block's size; blocks grow slowly, since later rows may be longer."""
         fitting = rows * _BLOCK_BYTES // size_bytes
         self.count = max(1, min(fitting, self.count * 4, _MOST_BLOCK_ROWS))
 
@@ -277,22 +276,22 @@ def decode_blocks(pieces: Iterable[bytes], *, where: str) -> Iterator[Block]:
     """The blocks of a segment that comes in pieces of any size.
 
     Raises:
-        Corrupt: the bytes are not those of whole blocks; `where` names the place.
+        Corrupt: the bytes are not whole blocks; `where` names the segment.
     """
     for data in frames(pieces, where=where):
         yield _decode_block(data, where)
 
 
 def frame(data: bytes) -> bytes:
-    """Bytes after their length, so that they can be told from those that follow."""
+    """The bytes with their length before them."""
     return _FRAME.pack(len(data)) + data
 
 
 def frames(pieces: Iterable[bytes], *, where: str) -> Iterator[bytes]:
-    """What was framed, of a segment that comes in pieces of any size.
+    """The content of each frame of a segment that comes in pieces of any size.
 
     Raises:
-        Corrupt: the bytes are not whole frames; `where` names the place.
+        Corrupt: the bytes are not whole frames; `where` names the segment.
     """
     buffer = bytearray()
     for piece in pieces:

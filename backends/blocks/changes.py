@@ -1,12 +1,11 @@
-"""Entries of a log: what has changed in a table, in the neutral form.
+"""Entries of a log: the changes of a table, in the neutral form.
 
-A log is a series of *sets* for each table, numbered without gaps. A set says what is different at
-its end from what was before it: rows that are not there any more, then rows that were added. To
-add is to set a value or the entry of a map, and to append to a list. In bytes a set is a head and
-its changes, each in a frame.
+A log is a series of *sets* for each table, numbered without gaps. A set has the difference to the
+table before it: removed rows, then added rows. Adding sets a value or the entry of a map, or
+appends to a list. In bytes a set is a head and its changes, each in a frame.
 
-Sets are numbered in a log with a name that no other has. So a piece that is missing, doubled, in
-another's place or of another attempt is found when it is read, without a list of what is right.
+A log has a unique name, and its sets are numbered. So a piece that is missing, doubled, misplaced
+or from another attempt is found when it is read, without a separate list of pieces.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["Added", "Change", "Removed", "SetHead", "decode_sets", "encode_set"]
 
 
 class SetHead(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Which set it is: of which log, of which table, and its number in it."""
+    """The identity of a set: its log, its table, and its number."""
 
     log: str
     table: str
@@ -49,17 +48,17 @@ _decoder: msgspec.msgpack.Decoder[SetHead | Change] = msgspec.msgpack.Decoder(
 
 
 def encode_set(head: SetHead, changes: Iterable[Change]) -> bytes:
-    """A set as bytes. Those of several may be put one after the other."""
+    """A set as bytes. The bytes of several sets may be concatenated."""
     return b"".join([frame(_encode(each)) for each in (head, *changes)])
 
 
 def decode_sets(
     pieces: Iterable[bytes], first: SetHead, count: int, *, where: str
 ) -> Iterator[Change]:
-    """The changes of `count` sets in their order, of which the first is to have this head.
+    """The changes of `count` sets in order, the first of which must have this head.
 
     Raises:
-        Corrupt: the bytes are not just these sets; `where` names the place.
+        Corrupt: the bytes are not exactly these sets; `where` names the segment.
     """
     number = first.number
     for data in frames(pieces, where=where):
@@ -70,7 +69,7 @@ def decode_sets(
                 raise _not_the_sets(where, str(expected), str(found))
             number += 1
         elif number == first.number:
-            raise _not_the_sets(where, str(first), "changes of no set")
+            raise _not_the_sets(where, str(first), "changes without a head")
         else:
             yield found
     if number != first.number + count:

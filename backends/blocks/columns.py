@@ -1,7 +1,7 @@
-"""Columns of blocks from keys and values, and back: by the column where the type allows it.
+"""Conversion of keys and values to columns of blocks and back, vectorised where the type allows it.
 
-Values of a column are one MessagePack array. Its items are the bytes that the codec writes for one
-value, so a column can be split and joined without decoding; pickles are items of type bytes.
+The values of a column are one MessagePack array. Each item is what the codec writes for one value,
+so a column can be split and joined without decoding; pickles are items of type bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ARRAY_32_TAG = 0xDD
 _HEADS = {0xDC: struct.Struct(">BH"), _ARRAY_32_TAG: _ARRAY_32}
 _NUMBER_BYTES = 9
 FLOATS, WHOLE_NUMBERS = b"\xcb", b"\xcf\xd3"
-"""What begins a float, and a whole number of 8 bytes, without a sign and with one."""
+"""The first byte of a float, and of an integer of 8 bytes, unsigned and signed."""
 _NUMBERS = FLOATS + WHOLE_NUMBERS
 _raw_items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _bytes_items = msgspec.msgpack.Decoder(list[bytes])
@@ -58,7 +58,7 @@ _TYPED_ITEMS: dict[str, msgspec.msgpack.Decoder[Any]] = {
 
 
 def encode_keys(codec: KeyCodec[Any], keys: Sequence[Any] | npt.NDArray[Any] | pa.Array) -> Column:
-    """The ordered bytes of canonical keys; of ints also as an array, of others as one of Arrow."""
+    """The ordered bytes of canonical keys; ints may be a NumPy array, others an Arrow array."""
     if isinstance(keys, pa.Array):
         return Column.of_arrow(codec.encode_column(keys))
     if isinstance(codec, IntKey):
@@ -69,10 +69,10 @@ def encode_keys(codec: KeyCodec[Any], keys: Sequence[Any] | npt.NDArray[Any] | p
 
 
 def decode_keys(codec: KeyCodec[Any], column: Column, count: int) -> list[Any]:
-    """The keys of which these are the bytes.
+    """The keys of a column.
 
     Raises:
-        Corrupt: they are not those of keys of this type.
+        Corrupt: the bytes are not keys of this type.
     """
     if isinstance(codec, IntKey) and column.width == struct.calcsize("q"):
         numbers = np.frombuffer(column.data, ">u8").astype(np.uint64) ^ _SIGN_64
@@ -86,7 +86,7 @@ def decode_keys(codec: KeyCodec[Any], column: Column, count: int) -> list[Any]:
 
 
 def encode_values(codec: ValueCodec[Any], values: Sequence[Any]) -> bytes:
-    """The column of values that their codec has checked."""
+    """The column of values that the codec has already checked."""
     if _is_pickled(codec):
         return msgspec.msgpack.encode(codec.encode_many(values))
     return pack_value(values)
@@ -112,7 +112,7 @@ def join_values(codec: ValueCodec[Any], items: Sequence[bytes]) -> bytes:
 
 
 def join_column(codec: ValueCodec[Any], items: Column, count: int) -> bytes:
-    """The column of so many encoded values that lie side by side."""
+    """The column of `count` encoded values that are concatenated."""
     if _is_pickled(codec):
         return msgspec.msgpack.encode(items.to_list(count))
     return _headed(count, items.data)
@@ -123,7 +123,7 @@ def _headed(count: int, items: bytes) -> bytes:
 
 
 def join_packed(items: pa.Array) -> bytes:
-    """The column of values of which an Arrow column of binary has the MessagePack; no nulls."""
+    """The column of values that are MessagePack in an Arrow column of binary without nulls."""
     offsets = np.frombuffer(items.buffers()[1], np.int32)[
         items.offset : items.offset + len(items) + 1
     ]
@@ -147,10 +147,10 @@ def split_values(codec: ValueCodec[Any], data: bytes, where: str) -> list[bytes]
 
 
 def split_column(codec: ValueCodec[Any], data: bytes, count: int, where: str) -> Column:
-    """The same as a column, of so many values.
+    """The bytes of each value as a column, of `count` values.
 
     Raises:
-        Corrupt: the bytes are not those of a column of so many.
+        Corrupt: the bytes are not a column of `count` values.
     """
     if _is_pickled(codec):
         pickled = _decoded(_bytes_items, data, where)
@@ -159,7 +159,7 @@ def split_column(codec: ValueCodec[Any], data: bytes, count: int, where: str) ->
         found, column = _packed(data, where)
     if found != count:
         raise Corrupt(
-            "a column of values is not as long as the keys beside it",
+            "a column of values is not as long as its keys",
             where=where,
             expected=f"{count} values",
             found=f"{found}",
@@ -177,9 +177,9 @@ def _packed(data: bytes, where: str) -> tuple[int, Column]:
 
 
 def packed_numbers(data: bytes, kinds: bytes) -> npt.NDArray[np.uint64] | None:
-    """The bits of each value of a column in which all are numbers of nine bytes, of these kinds.
+    """The bits of each value of a column, if all are numbers of nine bytes of these kinds.
 
-    None if they are not.
+    None otherwise.
     """
     numbers = _numbers(data, kinds)
     if numbers is None:
@@ -188,10 +188,10 @@ def packed_numbers(data: bytes, kinds: bytes) -> npt.NDArray[np.uint64] | None:
 
 
 def _numbers(data: bytes, kinds: bytes = _NUMBERS) -> npt.NDArray[np.uint8] | None:
-    """The items of a column that all are numbers of nine bytes, as rows; None if they are not.
+    """The items of a column as rows, if all are numbers of nine bytes; None otherwise.
 
-    If a byte that begins such a number is where the first item begins, and at every ninth byte
-    from there, each item begins there.
+    They are if the first item, and every ninth byte from there, is the first byte of such a
+    number.
     """
     head = _HEADS.get(data[0]) if data else None
     if head is None or len(data) < head.size:

@@ -1,7 +1,7 @@
-"""What every type of key can do: order-preserving bytes, the stable hash, one key or a column.
+"""The contract of key types: order-preserving bytes and the stable hash, of one key or a column.
 
-Each type is one class, below `KeyCodec`, that says what its keys are, how their bytes are ordered
-and which bytes are hashed. `holdfast.backends.keys.codec` finds the class for a Python type.
+Each type is a subclass of `KeyCodec`, which defines its keys, their ordered bytes, and the bytes
+that are hashed. `holdfast.backends.keys.codec` finds the class for a Python type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["KeyCodec", "binary_of_rows", "is_any_of"]
 _K = TypeVar("_K")
 
 _READ_ERRORS = (struct.error, LookupError, ValueError, ArithmeticError)
-"""What Python raises for bytes that are not those of a key."""
+"""Python's errors for bytes that are no key."""
 
 
 class KeyCodec(ABC, Generic[_K]):
@@ -32,24 +32,24 @@ class KeyCodec(ABC, Generic[_K]):
 
     Guarantees, for keys of one codec:
 
-    - `encode(a) < encode(b)` just where `a < b`; None is before all, NaN after all numbers.
-    - The bytes are the same just where the keys are equal, and then the hashes are the same too.
-    - No key's bytes are the beginning of another's, so bytes can be concatenated and scanned by
-      prefix; `read` finds where a key ends.
+    - `encode(a) < encode(b)` exactly if `a < b`; None is before all, NaN after all numbers.
+    - The bytes are equal exactly if the keys are equal; then the hashes are equal, too.
+    - No key's bytes are a prefix of another's, so bytes can be concatenated and scanned by prefix;
+      `read` finds where a key ends.
     - Bytes and hash are the same in every process, version and machine.
-    - The column methods give what the row methods give for each value.
+    - Column methods give the results of the row methods for each value.
 
-    An object has no state beside its type, and is safe in several threads.
+    A codec has no state beside its type, so threads may share it.
     """
 
     name: str
     """The type, as errors name it."""
     width: ClassVar[int | None] = None
-    """How many bytes every key has, if it is always the same number."""
+    """The number of bytes of every key, if it is constant."""
 
     @abstractmethod
     def canonical(self, key: object) -> _K:
-        """The one key that stands for all that are equal to this one, of the exact type.
+        """The canonical one of all keys that equal this one, of the exact type.
 
         Converts scalars of NumPy and Arrow, and subclasses of builtins.
 
@@ -74,7 +74,7 @@ class KeyCodec(ABC, Generic[_K]):
         """
 
     def hash_and_encode(self, key: object) -> tuple[int, bytes]:
-        """Both at once. Override it where they begin with the same work."""
+        """Both at once. Override it where they share work."""
         return self.hash(key), self.encode(key)
 
     @abstractmethod
@@ -82,10 +82,10 @@ class KeyCodec(ABC, Generic[_K]):
         """The type as JSON, for a snapshot's metadata."""
 
     def decode(self, data: bytes) -> _K:
-        """The canonical key that these bytes stand for.
+        """The canonical key of these bytes.
 
         Raises:
-            Corrupt: the bytes are not those of one key of this type.
+            Corrupt: the bytes are not exactly one key of this type.
         """
         try:
             key, end = self._read(data, 0)
@@ -93,7 +93,7 @@ class KeyCodec(ABC, Generic[_K]):
             raise self._unreadable(data, 0, error) from error
         if end != len(data):
             raise Corrupt(
-                "the bytes of a key go on after its end",
+                "the bytes of a key continue after its end",
                 expected=f"{end} bytes for a key of type {self.name}",
                 found=f"{len(data)} bytes",
             )
@@ -103,7 +103,7 @@ class KeyCodec(ABC, Generic[_K]):
         """The key whose bytes begin at `offset`, and the offset after them.
 
         Raises:
-            Corrupt: there are not the bytes of a key of this type.
+            Corrupt: the bytes there are no key of this type.
         """
         try:
             return self._read(data, offset)
@@ -111,7 +111,7 @@ class KeyCodec(ABC, Generic[_K]):
             raise self._unreadable(data, offset, error) from error
 
     def end(self, data: bytes, offset: int) -> int:
-        """Where the key ends whose bytes begin at `offset`; they are those of a key."""
+        """Where the key ends whose bytes begin at `offset`; they are valid."""
         return self.read(data, offset)[1] if self.width is None else offset + self.width
 
     def encode_many(self, keys: Iterable[object]) -> list[bytes]:
@@ -179,7 +179,7 @@ class KeyCodec(ABC, Generic[_K]):
     def _as_arrow(
         self, column: pa.Array, accepted: Callable[[pa.DataType], bool], wanted: pa.DataType
     ) -> pa.Array:
-        """The column without nulls and as the wanted type, if it comes as an accepted one."""
+        """The column, cast to the wanted type; refuses nulls and types that are not accepted."""
         if not accepted(column.type):
             raise Invalid(
                 "a column of keys does not fit their type",
@@ -204,12 +204,12 @@ class KeyCodec(ABC, Generic[_K]):
 
 
 def is_any_of(*tests: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
-    """A test of Arrow types that passes what one of the tests passes."""
+    """A test of Arrow types that passes if one of the tests passes."""
     return lambda kind: any(test(kind) for test in tests)
 
 
 def binary_of_rows(rows: npt.NDArray[np.uint8]) -> pa.Array:
-    """A `large_binary` array of the lines of a two-dimensional array of bytes."""
+    """A `large_binary` array of the rows of a two-dimensional array of bytes."""
     count, width = rows.shape
     offsets = (
         np.arange(0, (count + 1) * width, width, dtype=np.int64)
@@ -224,7 +224,7 @@ def binary_of_rows(rows: npt.NDArray[np.uint8]) -> pa.Array:
 _R = TypeVar("_R")
 
 _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-"""Layouts that Arrow's kernels mostly refuse, and what they become."""
+"""Layouts that most of Arrow's kernels refuse, and those that replace them."""
 
 
 def _by_part(

@@ -1,4 +1,4 @@
-"""From a Python type to the codec of keys of that type."""
+"""Finding the codec of keys for a Python type, or for a description in a snapshot."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def key_codec_for(annotation: Any) -> KeyCodec[Any]: ...
 
 
 def key_codec_for(annotation: Any) -> KeyCodec[Any]:
-    """The codec of keys of this type: a class, or what else may stand in an annotation.
+    """The codec of keys of this type: a class, or any other annotation.
 
     Raises:
-        Invalid: keys of this type are not supported; says which types are.
+        Invalid: keys of this type are not supported; lists the types that are.
     """
     try:
         node = inspect.type_info(annotation)
@@ -64,12 +64,12 @@ def key_codec_for(annotation: Any) -> KeyCodec[Any]:
 
 
 def key_codec_described(description: dict[str, Any]) -> KeyCodec[Any]:
-    """A codec of the keys that were described so, where the user's classes are not at hand.
+    """A codec for keys of a description, without the user's classes.
 
-    Records come back as tuples; the bytes are the same.
+    Records are decoded as tuples; the bytes are the same.
 
     Raises:
-        Corrupt: no codec describes itself so.
+        Corrupt: the description is not known.
     """
     match description:
         case {"type": "tuple", "items": list(items)}:
@@ -83,7 +83,7 @@ def key_codec_described(description: dict[str, Any]) -> KeyCodec[Any]:
     simple = _DESCRIBED.get(str(description.get("type")))
     if simple is None:
         raise Corrupt(
-            "a description of keys is of no type that there is",
+            "a description of keys has an unknown type",
             expected=", ".join(_DESCRIBED),
             found=str(description),
         )
@@ -91,7 +91,7 @@ def key_codec_described(description: dict[str, Any]) -> KeyCodec[Any]:
 
 
 class _Unsupported(Exception):
-    """A part of the type cannot be part of a key; says which and why."""
+    """A part of the type cannot be part of a key; the message names it and the reason."""
 
 
 def _unsupported(annotation: Any, why: str) -> Invalid:

@@ -1,7 +1,7 @@
-"""Key groups: the unit in which keyed state is spread over slots, and moved when that changes.
+"""Key groups: the unit in which keyed state is assigned to slots, and moved on a rescale.
 
-A key's group follows from its hash and the job's max parallelism alone; which slot has the group
-follows from the parallelism. The formulas are Flink's (`KeyGroupRangeAssignment`).
+A key's group depends only on its hash and the job's max parallelism; the slot of a group depends on
+the parallelism. The formulas are Flink's (`KeyGroupRangeAssignment`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEAST_DEFAULT = 128
 _NO_SIGN = 0x7FFFFFFF
 _32_BITS = 0xFFFFFFFF
 _TWICE = 0x1_0000_0001
-"""A 32-bit number times this stands twice in 64 bits: shifted to the right, it is rotated."""
+"""Multiplied by this, a 32-bit number is in both halves of 64 bits: a right shift rotates it."""
 
 
 @dataclass(frozen=True, slots=True)

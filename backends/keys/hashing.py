@@ -1,9 +1,9 @@
-"""The stable 32-bit hash of keys: XXH32 (seed 0) of a few bytes that stand for the key.
+"""The stable 32-bit hash of keys: XXH32 (seed 0) of a few bytes that represent the key.
 
-The number is part of every format that spreads state by key, so it never changes. Which bytes stand
-for a key is said by the codec of its type; equal keys have equal bytes. XXH32 because it is
-specified, well mixed, in C for one key, and made of 32-bit steps that NumPy does for a whole column
-at once. The functions for columns compute the very number that `hash_bytes` computes for one key.
+The hash is part of every format that distributes state by key, so it never changes. The codec of a
+type defines the bytes of its keys; equal keys have equal bytes. XXH32 was chosen because it is
+specified, mixes well, has a C implementation for one key, and consists of 32-bit steps that NumPy
+can do for a whole column. The functions for columns compute the same numbers as `hash_bytes`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["BLOCK_ROWS", "Hashes", "hash_bytes", "hash_fixed", "hash_variable"]
 Hashes = npt.NDArray[np.uint32]
 
 BLOCK_ROWS = 16384
-"""Rows that are taken through all steps at once: their intermediate results stay in the cache."""
+"""Rows that pass through all steps together: intermediate results stay in the processor's cache."""
 
 hash_bytes: Callable[[bytes], int] = xxhash.xxh32_intdigest
-"""The hash of the bytes that stand for one key."""
+"""The hash of the bytes of one key."""
 
 _P1, _P2, _P3, _P4, _P5 = (
     np.uint32(prime) for prime in (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
@@ -34,7 +34,7 @@ _STRIPE_WORDS = 4
 _WORD_BYTES = 4
 _MOST_WORDS = 32
 _WORTH_A_BLOCK = 512
-"""Below this number of rows, one call a row costs less than NumPy's price for each step."""
+"""Below this number of rows, one call for each row costs less than NumPy's overhead."""
 
 
 def hash_fixed(rows: npt.NDArray[Any]) -> Hashes:

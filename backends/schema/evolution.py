@@ -1,6 +1,6 @@
-"""Schema evolution: whether state that was written by one version of a job can be read by another.
+"""Schema evolution: whether state written by one version of a job can be read by another.
 
-Compares the descriptions that snapshots carry. A verdict that is not good names both.
+Compares the type descriptions in snapshots with the declared types. An error names both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """The verdict on a schema that was written and one that is declared now.
+    """The verdict on a stored schema and a declared one.
 
     `reasons` says what changed, and where in the value.
     """
@@ -41,16 +41,16 @@ class SchemaChange:
     reader: Schema
 
     def require(self, what: str, *, where: str = "") -> None:
-        """Refuse what cannot be read; `what` and `where` name the state.
+        """Raise if the stored values cannot be read; `what` and `where` name the state.
 
         Raises:
-            Invalid: the schemas are incompatible; has both, and why.
+            Invalid: the schemas are incompatible; has both, and the reasons.
         """
         if self.verdict is Verdict.INCOMPATIBLE:
             raise Invalid(
                 f"{what} cannot be read as it is declared now: {'; '.join(self.reasons)}",
                 where=where,
-                expected=f"something that can become {_text(self.reader)}",
+                expected=f"a type that can be converted to {_text(self.reader)}",
                 found=_text(self.writer),
                 fix="Declare it as it was, or under another name",
             )
@@ -66,9 +66,9 @@ def _change(step: Step, writer: Schema, reader: Schema) -> SchemaChange:
 
 
 def compare_keys(writer: Schema, reader: Schema) -> SchemaChange:
-    """Whether keys are the same; only the names of classes may differ.
+    """Whether keys have the same type; only names of classes may differ.
 
-    The bytes and the hash of a key decide where its state is, so a key's type cannot change.
+    The bytes and the hash of a key determine where its state is, so the type cannot change.
     """
     if are_alike(writer, reader):
         return SchemaChange(Verdict.COMPATIBLE_AS_IS, (), writer, reader)
@@ -77,13 +77,13 @@ def compare_keys(writer: Schema, reader: Schema) -> SchemaChange:
 
 
 def migration_for(writer: Schema, reader: ValueCodec[_V]) -> Callable[[bytes], _V]:
-    """A function from bytes that were written under `writer` to values of the reader's type.
+    """A function from bytes of the schema `writer` to values of the reader's type.
 
-    A value has all its fields. It raises as `ValueCodec.decode` does, and `Invalid` for a value
-    that cannot be converted.
+    Values have all their fields. The function raises as `ValueCodec.decode` does, and `Invalid` for
+    a value that cannot be converted.
 
     Raises:
-        Invalid: the schemas are incompatible; has both, and why.
+        Invalid: the schemas are incompatible; has both, and the reasons.
     """
     step = step_between(writer, reader.describe())
     _change(step, writer, reader.describe()).require(f"a value of type {reader.name}")
@@ -108,10 +108,10 @@ def migration_for(writer: Schema, reader: ValueCodec[_V]) -> Callable[[bytes], _
 
 
 def _decoded(data: bytes, writer: Schema, reader: ValueCodec[_V]) -> _V:
-    """The value, or what is to be done where it lacks a field that has no default now.
+    """The value; `Invalid` with a fix if it lacks a field that has no default now.
 
-    Before `whole` was said, a dataclass of a script was described as if each of its fields had a
-    default, so a field without one could be added; values that were not written since then lack it.
+    Before descriptions said `whole`, a dataclass of a script was described as if all its fields had
+    defaults. So a field without a default could be added, and values from before lack it.
     """
     try:
         return reader.decode(data)
@@ -124,7 +124,7 @@ def _decoded(data: bytes, writer: Schema, reader: ValueCodec[_V]) -> _V:
             expected=f"the {lacking[1]} in each value of type {reader.name}",
             found="a value from before the field was added, which an earlier version of Holdfast "
             "allowed for classes of a script",
-            fix="Give the field a default: such values get it, and are written with it",
+            fix="Give the field a default: such values get it, and are stored with it",
         ) from error
 
 
@@ -132,7 +132,7 @@ _LACKING = re.compile("Object missing required (field `.*)")
 
 
 def _is_whole(schema: Any) -> bool:
-    """Whether it is known of each record that it has all its fields."""
+    """Whether all records are known to have all their fields."""
     if isinstance(schema, list):
         return all(map(_is_whole, schema))
     if not isinstance(schema, dict):
@@ -143,7 +143,7 @@ def _is_whole(schema: Any) -> bool:
 
 
 def check_pickle_allowed(schema: Schema, *, allowed: bool, what: str, where: str = "") -> None:
-    """Refuse state whose values are pickles, before any is read, unless the reader allows it.
+    """Refuse pickled state before any value is read, unless the reader allows pickles.
 
     Raises:
         Invalid: the values are pickles, and `allowed` is not set.

@@ -1,14 +1,14 @@
-"""The rules of schema evolution: from what was written to what is declared now, step by step.
+"""The rules of schema evolution: the step from a stored type to the declared one.
 
 One walk over both descriptions (`holdfast.backends.values.type_descriptions`) finds the verdict and
 builds the conversion, so that the two cannot differ. A conversion works on plain data, as msgpack
 gives it without a type.
 
-State is what it would be if each version that asked for it had written all of it anew. So "as is"
-means just one thing: **the bytes are those that the reader would have written for these values**.
-All else is written anew when it is asked for. A default is in no description: what is written has
-all fields, so only what has just been added takes its value from a default, that of the version
-that reads it first.
+State reads as if each version of a job that declared it had written all of it again. So "as is"
+means exactly: **the bytes are those that the reader would have written for these values**.
+Everything else is written again when it is declared. Defaults are in no description: stored records
+have all their fields, so only a field that was just added takes its value from a default, that of
+the version that reads it first.
 
 | change | verdict |
 |---|---|
@@ -25,12 +25,12 @@ that reads it first.
 | a pickle of another class | migration |
 | a field added without a default; anything else | incompatible |
 
-Pickles of the same class are as is, whatever has become of the class: what is in them is not known.
+Pickles of the same class are as is, even if the class has changed: their content is not known.
 
-Snapshots of before this rule have records without `whole`, of several versions perhaps: they are
-read with the defaults of whoever asks first, and written anew. Where their log is in other types
-than its base, each is a table of its own, and what the log sets or removes is gone from the other
-(`holdfast.backends.keyed.undeclared_state`).
+Snapshots from before this rule have records without `whole`, possibly of several versions: they are
+read with the defaults of the first version that declares them, and written again. If their log is
+in other types than its base, each becomes a table of its own, and a row that the log sets or
+removes is removed from the other one (`holdfast.backends.keyed.undeclared_state`).
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Verdict(IntEnum):
     """What has to happen before values of one schema can be read as values of another."""
 
     COMPATIBLE_AS_IS = 0
-    """Nothing: the bytes are those that the reader would have written."""
+    """Nothing: the reader would have written the same bytes."""
     AFTER_MIGRATION = 1
-    """They are read once, and written anew."""
+    """Values are converted and written again once."""
     INCOMPATIBLE = 2
 
 
 @dataclass(frozen=True)
 class Step:
-    """From one type to another: the verdict, why, and the conversion if there is one to do."""
+    """From one type to another: the verdict, the reasons, and the conversion if any."""
 
     verdict: Verdict = Verdict.COMPATIBLE_AS_IS
     reasons: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Step:
 
 
 def step_between(writer: Schema, reader: Schema) -> Step:
-    """The step from values that were written to the type that is declared now."""
+    """The step from the type of stored values to the declared type."""
     return _Walk().step(writer, reader, "")
 
 
@@ -105,13 +105,13 @@ _INTO = {
     "set": frozenset({"set", "frozenset", "list", "sequence"}),
     "frozenset": frozenset({"set", "frozenset", "list", "sequence"}),
 }
-"""What arrays become without a change: a list may have equal items, so it becomes no set."""
+"""The types to which arrays convert unchanged; a list may have equal items, so never to a set."""
 
 
 def _was_taken_for_recursive(writer: Schema, reader: Schema) -> bool:
-    """Whether a generic class inside of itself was described as the class around it.
+    """Whether a generic class within itself was described as the class around it.
 
-    So did versions before this one; what its arguments were is not known, and reading will tell.
+    Earlier versions did so; its arguments are not known, and reading shows whether they fit.
     """
     outer = f"{writer.get('name')}["
     return writer["type"] == "recursive" and str(reader.get("name")).startswith(outer)
@@ -135,7 +135,7 @@ def _joined(steps: Iterable[Step], *more: str, convert: _Convert | None) -> Step
 
 
 class _Walk:
-    """One walk over a pair of schemas. It remembers the records, which can contain themselves."""
+    """A walk over a pair of schemas. It remembers records, which can contain themselves."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str], Schema] = {}
@@ -199,7 +199,7 @@ class _Walk:
         return _incompatible(path, f"{_named(writer)} would come back as other data without a type")
 
     def _values(self, writer: Schema, reader: Schema, path: str) -> Step:
-        """An enum or a literal, of which the values are written."""
+        """An enum or a literal, whose values are stored."""
         if "values" in reader and reader["type"] != "dict":
             known = {(type(value), value) for value in reader["values"]}
             gone = [value for value in writer["values"] if (type(value), value) not in known]
@@ -211,7 +211,7 @@ class _Walk:
         return _incompatible(path, f"{_named(writer)} cannot become {_named(reader)}")
 
     def _union(self, writer: Schema, reader: Schema, path: str) -> Step:
-        """Every member that may have been written needs a member to become."""
+        """Every stored member needs a declared member that it converts to."""
         members = [self._found("writer", each) for each in writer.get("members", [writer])]
         targets = reader.get("members", [reader])
         steps = [self._member(each, targets, path) for each in members]
@@ -274,7 +274,7 @@ class _Walk:
         return step
 
     def _later(self, pair: tuple[int, int]) -> _Convert:
-        """The conversion of a record within itself, which is known once the walk has ended."""
+        """The conversion of a record within itself, which is known once the walk ends."""
 
         def convert(value: Any) -> Any:
             step = self._steps[pair]
@@ -304,7 +304,7 @@ class _Walk:
 
 
 class _FieldChange:
-    """What became of the fields of a record, without their types."""
+    """Changes of the fields of a record, without their types."""
 
     def __init__(self, writer: Schema, reader: Schema) -> None:
         self._writer, self._reader = writer, reader
@@ -323,7 +323,7 @@ class _FieldChange:
         return not (self._removed and self._reader.get("closed"))
 
     def problem(self, path: str) -> Step | None:
-        """What makes it impossible to read the record, if anything does."""
+        """The reason why the record cannot be read, if there is one."""
         for name, field in self.declared.items():
             written = self.written.get(name)
             if not field["required"] or (written and written["required"]):

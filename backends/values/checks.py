@@ -1,8 +1,8 @@
-"""Whether a value fits its type, before it is written: what a check is, and those of plain values.
+"""Checks that a value fits its type before it is written, for plain values.
 
-msgspec writes any value it can, whatever type was declared, and would only fail on reading it; and
-it converts a dataclass without a look at its fields. A check of our own costs less than to read
-back what was written, and says where in the value the misfit is.
+msgspec encodes any value that it can, whatever the declared type, and would fail only on reading;
+and it encodes a dataclass without checking its fields. These checks cost less than decoding what
+was written, and report which part of the value does not fit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Misfit(Exception):
-    """A value, or a part of it, does not fit. The codec makes the error for the user of it."""
+    """A value, or a part of it, does not fit. The codec turns it into the user's error."""
 
     def __init__(self, expected: str, value: object, fix: str = "") -> None:
         super().__init__(expected)
@@ -43,18 +43,18 @@ class Misfit(Exception):
         self.path = ""
 
     def inside(self, part: str) -> Misfit:
-        """The same, seen from the container that the value is a part of."""
+        """The same, with the path from the container of the value."""
         self.path = part + self.path
         return self
 
 
 @dataclass(frozen=True)
 class Check:
-    """How values of one type are checked.
+    """The checks of values of one type.
 
-    `one` answers the value itself, or a converted one; it raises `Misfit`. `many` says, the quick
-    way, that all of several values fit as they are; where it does not, `one` decides on each.
-    `types` are the exact types of such values.
+    `one` returns the value, maybe converted, or raises `Misfit`. `many` is a fast test that several
+    values all fit unchanged; if it fails, `one` decides on each. `types` are the exact types of
+    such values.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Check:
     many: Callable[[Collection[Any]], bool]
     is_immutable: bool = True
     exact: type | None = None
-    """The type all of whose instances fit as they are."""
+    """The type whose instances all fit unchanged, if there is one."""
 
 
 def of_types(*types: type) -> Callable[[Collection[Any]], bool]:
@@ -73,7 +73,7 @@ def of_types(*types: type) -> Callable[[Collection[Any]], bool]:
 
 
 def never_many(values: Collection[Any]) -> bool:
-    """For types whose values have to be looked at one by one."""
+    """The fast test of types whose values must be checked one by one."""
     return not values
 
 

@@ -1,13 +1,13 @@
-"""Bytes of values: msgpack by declared type; pickle only where it is asked for, and allowed.
+"""Encoding of values: MessagePack by declared type; pickle only if it is declared and allowed.
 
-What is written is what is read: a value is checked against its type before it is encoded, and comes
-back equal and of the same types. `check` makes these conversions at once: scalars of NumPy and
-Arrow, and subclasses of builtins, become plain; an int where a float is declared becomes one; aware
-datetimes are kept in UTC. An `int` has 64 bits with sign, as in Arrow, Parquet and Spark.
+A value is checked against its type before it is encoded, and comes back equal and of the same
+types. `check` makes these conversions: scalars of NumPy and Arrow, and subclasses of builtins,
+become plain builtins; an int where a float is declared becomes a float; aware datetimes are kept in
+UTC. An `int` has 64 bits with sign, as in Arrow, Parquet and Spark.
 
-A record is written with all its fields, so that no default of a later version gets into what was
-written before (`holdfast.backends.schema.steps`). Fields that a TypedDict does not require may be
-missing, since they have no default.
+A record is written with all its fields, so that defaults of later versions do not change stored
+values (`holdfast.backends.schema.steps`). Fields that a TypedDict does not require may be missing,
+since they have no default.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ __all__ = ["PICKLE", "ValueCodec", "misfit_in", "pack_value", "value_codec_for"]
 _V = TypeVar("_V")
 
 PICKLE = "pickle"
-"""The type of a schema whose bytes are pickles: what reads it must be allowed to."""
+"""The type of a schema whose bytes are pickles; reading them must be allowed."""
 
 _READ_ERRORS = (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError)
-"""What msgspec raises for bytes that are not those of a value: its own, and those of Python."""
+"""The errors of msgspec for bytes that are no value: its own, and Python's."""
 
 pack_value = msgspec.msgpack.Encoder(uuid_format="bytes", decimal_format="string").encode
-"""Checked values to msgpack, the same way for every type of immutable values."""
+"""Encodes checked values, in the same way for every type of immutable values."""
 
 
 class ValueCodec(ABC, Generic[_V]):
-    """One type of value. An object has no state beside its type, and is safe in several threads."""
+    """One type of values. A codec has no state beside its type, so threads may share it."""
 
     name: str
     """The type, as errors name it."""
 
     is_immutable: bool
-    """Whether no value of the type can change, so that sharing one is safe."""
+    """Whether values of the type cannot change, so that sharing one is safe."""
 
     exact: type | None = None
-    """The class of which every instance is a value as it is, if there is one. An int can be
-    too large, and a str can hold half of a surrogate pair, so they have none."""
+    """The class whose every instance is a valid value, if there is one. An int can be too large,
+    and a str can contain half of a surrogate pair, so these types have none."""
 
     @abstractmethod
     def check(self, value: object) -> _V:
-        """The value, converted to the exact types that come back from bytes.
+        """The value, converted to the exact types that `decode` returns.
 
-        Answers the very object where nothing had to be converted.
+        Answers the same object if nothing had to be converted.
 
         Raises:
-            Invalid: not a value of this type; names the place in it, what was expected and found.
+            Invalid: not a value of this type; names the part, what was expected and found.
         """
 
     @abstractmethod
@@ -78,7 +78,7 @@ class ValueCodec(ABC, Generic[_V]):
         """The value that was written.
 
         Raises:
-            Corrupt: the bytes are not those of a value of this type.
+            Corrupt: the bytes are not a value of this type.
             Invalid: the bytes are a pickle, and reading pickles is not allowed.
         """
 
@@ -95,7 +95,7 @@ class ValueCodec(ABC, Generic[_V]):
         return list(map(self.encode, values))
 
     def decode_many(self, data: Iterable[bytes]) -> list[_V]:
-        """`decode` for each."""
+        """`decode` for each value."""
         return list(map(self.decode, data))
 
 
@@ -112,12 +112,12 @@ def value_codec_for(
 def value_codec_for(
     annotation: Any, *, pickle: bool = False, allow_pickle: bool = False
 ) -> ValueCodec[Any]:
-    """The codec of values of this type: a class, or what else may stand in an annotation.
+    """The codec of values of this type: a class, or any other annotation.
 
     Args:
-        annotation: the type. `Any` is for plain data, as JSON has it, and bytes.
-        pickle: write pickles of any object; of the type, only the outermost class is checked.
-        allow_pickle: read pickles. Who can write them can run any code in the reader.
+        annotation: the type. `Any` is for plain data as in JSON, and bytes.
+        pickle: write pickles of any object; only the outermost class of the type is checked.
+        allow_pickle: read pickles. A pickle can run any code in the process that reads it.
 
     Raises:
         Invalid: values of this type are not supported.
@@ -140,7 +140,7 @@ def value_codec_for(
 
 
 class _MsgpackCodec(ValueCodec[_V]):
-    """msgpack by declared type."""
+    """MessagePack by declared type."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class _PickleCodec(ValueCodec[Any]):
         if not self._allow_pickle:
             raise Invalid(
                 "a value is pickled, and reading pickles is not allowed",
-                expected="allow_pickle=True from a reader that trusts who wrote the state",
+                expected="allow_pickle=True, if the source of the state is trusted",
                 found=f"a pickle of {self.name}",
             )
         try:
@@ -266,7 +266,7 @@ class _PickleCodec(ValueCodec[Any]):
 
 
 def misfit_in(what: str, where: str, error: Invalid) -> Invalid:
-    """The error of a value that does not fit its type, with the state and the operator it is of."""
+    """The error `what` of a value that does not fit, located in its state and operator."""
     return Invalid(
         what,
         where=", ".join(filter(None, (where, error.where))),

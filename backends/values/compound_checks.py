@@ -1,6 +1,6 @@
-"""The checks of values that have parts: containers, records, unions; compiled from msgspec's view.
+"""Checks of values with parts: containers, records, unions; compiled from msgspec's type info.
 
-A container of which no part had to be converted is answered as it is, else a new one is.
+A container is returned as it is if no part had to be converted, else as a new one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Unsupported", "check_for"]
 
 
 class Unsupported(Exception):
-    """There is no check for a type, or for a part of it; says which."""
+    """A type, or a part of it, is not supported; the message names it."""
 
 
 def check_for(node: inspect.Type) -> Check:
@@ -43,7 +43,7 @@ def check_for(node: inspect.Type) -> Check:
 
 
 class _Compiler:
-    """Makes the checks of one type and its parts. A record can contain itself."""
+    """Makes the checks of one type and its parts. Records may be recursive."""
 
     def __init__(self) -> None:
         self._done: dict[int, Check] = {}
@@ -62,7 +62,7 @@ class _Compiler:
         return self._done[id(node)]
 
     def _later(self, node: inspect.Type) -> Check:
-        """For a record inside of itself: its check is looked up when it is used."""
+        """For a recursive record: its check is looked up when it is used."""
         cls = getattr(node, "cls", object)
 
         def one(value: Any) -> Any:
@@ -121,10 +121,11 @@ _COLLECTIONS: dict[type[inspect.Type], type] = {
 
 
 def _refuse_lost_defaults(cls: Any, node: Any) -> None:
-    """Refuse a class whose fields are not what they were when it was declared, or may be UNSET.
+    """Refuse a class that has lost defaults or fields by pickling, or whose fields may be UNSET.
 
-    Pickled by value, other than by `holdfast.runtime.spark.launching.pickling`, a field without a
-    default has one that is no value, and a Struct has no fields at all: state would be read wrong.
+    A class that is pickled by value, other than by `holdfast.runtime.spark.launching.pickling`,
+    has sentinel objects as defaults of fields without one, and a Struct loses all fields: state
+    would be read wrong.
     """
     is_struct = isinstance(node, inspect.StructType)
     declared = map(str, get_annotations(cls).values())
@@ -169,7 +170,7 @@ def _as_instance(cls: Any, name: str, value: Any) -> Any:
 
 
 def _is_record(value: Any) -> bool:
-    """A NamedTuple is a tuple too, but its names would be lost."""
+    """Whether it is a NamedTuple: a tuple whose names would be lost."""
     return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
@@ -190,7 +191,7 @@ def _tuple(items: list[Check]) -> Check:
 def _fields_of(
     values: tuple[Any, ...], checks: list[Callable[[Any], Any]], build: Callable[[Any], Any]
 ) -> Any:
-    """The fields of a tuple, each checked by its own check."""
+    """The fields of a tuple, each passed through its own check."""
     pairs = zip(checks, values, strict=True)
     checked = one_by_one(lambda pair: pair[0](pair[1]), pairs)
     return values if are_same(checked, values) else build(checked)
@@ -247,10 +248,10 @@ def _named_tuple(cls: Any, fields: list[Check]) -> Check:
 
 
 def _object(cls: Any, fields: dict[str, Check]) -> Check:
-    """A dataclass or a Struct. A subclass is refused: what it adds would be lost.
+    """A dataclass or a Struct. A subclass is refused: its additional fields would be lost.
 
-    An object need not have a field itself of which the class has the default; and without it the
-    field would not be written, and be read as whatever the default is then.
+    An object may lack a field whose default is an attribute of the class. Such a field would not be
+    written, and would be read as the default of that time, so it is set in a copy.
     """
     name = full_name(cls)
     checks = [(field, check.one) for field, check in fields.items()]
@@ -287,20 +288,20 @@ def _object(cls: Any, fields: dict[str, Check]) -> Check:
 
 
 _SLOT = property()
-"""What stands for a field that the class has nothing of."""
+"""Stands for a field without an attribute in the class."""
 
 
 def _is_frozen(cls: Any) -> bool:
     if issubclass(cls, msgspec.Struct):
-        # Only codecs see to it that a Struct is written with all its fields.
+        # Only codecs write all fields of a Struct that omits defaults.
         return bool(cls.__struct_config__.frozen and not cls.__struct_config__.omit_defaults)
     parameters = getattr(cls, "__dataclass_params__", None)
-    # attrs does not say; values that might change are kept as their bytes, which is always right
+    # attrs does not tell. Values that might change are kept as their bytes, which is always right
     return parameters is not None and bool(parameters.frozen)
 
 
 def _with_fields(value: Any, changed: dict[str, Any]) -> Any:
-    """A copy with other values in some fields, made without a call of the class."""
+    """A copy with other values in some fields, made without calling the class."""
     changed_copy = copy.copy(value)
     is_struct = isinstance(value, msgspec.Struct)
     put = msgspec.structs.force_setattr if is_struct else object.__setattr__
@@ -310,7 +311,7 @@ def _with_fields(value: Any, changed: dict[str, Any]) -> Any:
 
 
 def _enum(cls: Any) -> Check:
-    # By identity: a member may have an `__eq__` of the user's. Of flags not each value is a member
+    # By identity: members may have a user's `__eq__`. Not every value of a flag is a member
     members = {id(member) for member in cls}
 
     def one(value: Any) -> Any:
@@ -328,7 +329,7 @@ def _literal(values: tuple[Any, ...]) -> Check:
 
     def one(value: Any) -> Any:
         plain = to_plain(value)
-        # The type comes first: other values need not have a hash
+        # Test the type first: other values may be unhashable
         if type(plain) not in types or (type(plain), plain) not in allowed:
             raise Misfit(name, value)
         return plain

@@ -1,6 +1,6 @@
-"""From what users pass to plain Python: scalars of NumPy and Arrow, and subclasses of builtins.
+"""Normalizing scalars of NumPy and Arrow, and subclasses of builtins, to plain Python types.
 
-Keys and values of state have exact types, so that they are the same after a restore as before it.
+Keys and values of state have exact types, so that they are the same before and after a restore.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _SHOWN_CHARACTERS = 60
 
 
 def to_plain(value: Any) -> Any:
-    """The value as an exact builtin type where it is a scalar that stands for one; else itself.
+    """The value as an exact builtin type if it is a scalar of such a kind; else the value itself.
 
     Raises:
-        Invalid: a time with nanoseconds, which Python's types would drop.
+        Invalid: a time with nanoseconds, which Python's types cannot hold.
     """
     if isinstance(value, np.generic):
         value = _from_numpy(value)
@@ -48,7 +48,7 @@ def to_plain(value: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value for an error's message: its type, and the beginning of how it prints."""
+    """A value for an error message: its type, and the beginning of its repr."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - any class may have any `__repr__`
@@ -59,7 +59,7 @@ def shown(value: object) -> str:
 
 
 def full_name(cls: type) -> str:
-    """A class's name as it is imported; builtins by their bare name."""
+    """A class's qualified name; builtins by their bare name."""
     module = "" if cls.__module__ == "builtins" else f"{cls.__module__}."
     return f"{module}{cls.__qualname__}"
 
@@ -67,14 +67,14 @@ def full_name(cls: type) -> str:
 def has_none(values: Iterable[object]) -> bool:
     """Whether there is a None, by identity.
 
-    `None in values` asks values whether they are equal to it: an `__eq__` of the user's may raise,
-    answer an array, or say yes.
+    `None in values` compares values with None: a user's `__eq__` may raise, return an array, or
+    return True.
     """
     return any(map(is_, values, repeat(None)))
 
 
 def has_surrogates(text: str) -> bool:
-    """Whether a string has halves of surrogate pairs, which no UTF-8 can hold."""
+    """Whether a string has halves of surrogate pairs, which UTF-8 cannot encode."""
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -1,6 +1,7 @@
-"""Structs with all their fields: msgspec leaves out what is a default, where a class says so.
+"""Writing Structs declared with `omit_defaults` with all their fields.
 
-What is left out would be read as whatever the default is by then.
+msgspec would leave out fields that equal their default, and a later version would read them as its
+own default.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def leaves_out_defaults(node: inspect.Type) -> bool:
 
 
 def completing(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """The same with all fields of each Struct."""
+    """The encoder `pack`, which then writes all fields of each Struct."""
     return lambda value: pack(_whole(value))
 
 

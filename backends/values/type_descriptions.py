@@ -2,21 +2,21 @@
 
 | description | types |
 |---|---|
-| `{"type": "int"}`, likewise none, bool, float, str, … | those without parts; `any` for no type |
-| `{"type": "enum" or "literal", "values": […]}` | what is written of them |
+| `{"type": "int"}`, likewise none, bool, float, str, … | types without parts; `any` for no type |
+| `{"type": "enum" or "literal", "values": […]}` | their stored values |
 | `{"type": "list", "items": …}`, set, frozenset, sequence | `sequence` is `tuple[T, ...]` |
 | `{"type": "tuple", "items": […]}` | tuples of a fixed length |
 | `{"type": "dict", "keys": …, "values": …}` | |
 | `{"type": "union", "members": […]}` | unions, Optional |
 | `{"type": "record", "name": …, "layout": "map" or "array", "fields": […]}` | classes with fields |
-| `{"type": "recursive", "name": …}` | a record inside of itself |
+| `{"type": "recursive", "name": …}` | a record within itself |
 
-A field has its name as it is written, a schema, and whether it is required. A Struct's tag is there
-as `tag`, a list of the tag's field and its value; `closed` says that a record refuses fields that
-it does not know, `sparse` that fields which are not required may be left out, as a TypedDict's may.
-`whole` says that each record has all its fields, though some are not required: in snapshots without
-this word there may be records from before a field was added. Keys are described in the same words,
-with less about records.
+A field has its name as it is written, a schema, and whether it is required. `tag` is a Struct's
+tag, a list of the tag's field and its value. `closed` says that a record refuses unknown fields.
+`sparse` says that fields which are not required may be left out, as in a TypedDict. `whole` says
+that all records have all their fields, though some are not required: in snapshots without this word
+there may be records from before a field was added. Keys are described in the same words, with less
+about records.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _describe_parts(node: Any, outer: _Outer) -> Schema:
             return {"type": "recursive", "name": its_name}
     name = full_name(cls)
     if name in [its_name for _, _, its_name in outer]:
-        # A generic class inside of itself with other arguments is another record
+        # A generic class within itself with other arguments is another record
         name += f"[{', '.join(map(_argument, arguments)) or 'Any'}]"
     return _describe_record(node, name, (*outer, (cls, arguments, name)))
 
@@ -130,16 +130,16 @@ def _describe_record(node: Any, name: str, outer: _Outer) -> Schema:
 
 
 def are_alike(first: Schema | None, second: Schema | None) -> bool:
-    """Whether two descriptions differ in nothing but the names of classes, which are in no bytes.
+    """Whether two descriptions differ only in names of classes, which no bytes contain.
 
-    So a class that was renamed, or moved to another module, is the same class. That of a pickle is
-    another one, whose name is in the bytes.
+    So a class that was renamed, or moved to another module, is the same class. A pickle contains
+    the name of its class, so there another name is another type.
     """
     return first == second or _nameless(first, ()) == _nameless(second, ())
 
 
 def _nameless(schema: Any, outer: tuple[str, ...]) -> Any:
-    """The same without names of classes; for a record within itself, how far out it begins."""
+    """The description without names of classes; a record within itself as its nesting depth."""
     match schema:
         case {"type": "recursive", "name": name} if name in outer:
             return ("recursive", outer.index(name))

@@ -121,7 +121,7 @@ def test_other_sets_than_those_are_corrupt(data: bytes, count: int, says: str) -
 def test_changes_before_a_head_are_corrupt() -> None:
     (change, *_), *_ = a_log().sets
     headless = encode_set(HEAD, [change]).removeprefix(encode_set(HEAD, ()))
-    with pytest.raises(Corrupt, match="found changes of no set"):
+    with pytest.raises(Corrupt, match="found changes without a head"):
         decoded(headless + encoded([[]]), 1)
 
 

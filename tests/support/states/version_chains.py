@@ -414,7 +414,7 @@ def _check_told(refused: Invalid, state: ChainedState, bad: Sequence[Declared], 
     Of versions that differ in nothing but names of classes it may be either.
     """
     declared = msgspec.json.encode(_described(state, cls)).decode()
-    assert refused.expected == f"something that can become {declared}"
+    assert refused.expected == f"a type that can be converted to {declared}"
     found = msgspec.json.decode(refused.found)
     assert any(are_alike(found, _described(state, each.cls)) for each in bad), (found, bad)
 
