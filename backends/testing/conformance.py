@@ -1,4 +1,4 @@
-"""All clauses together: the class that the tests of a backend inherit from."""
+"""The class with all clauses, from which the tests of a backend inherit."""
 
 from __future__ import annotations
 
@@ -57,4 +57,4 @@ class StateBackendConformance(
     FileClauses,
     MetricsClauses,
 ):
-    """Inherit, and define the fixture `place`, which answers a `Place`; nothing else is needed."""
+    """Inherit from it, and define the fixture `place`, which returns a `Place`."""

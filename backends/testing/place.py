@@ -1,4 +1,4 @@
-"""What the suite must know of the backend that it tries: how to make it, and a little more."""
+"""The backend under test: how the suite makes it, and optional checks of its files and errors."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where one test works: empty at its start, and used by no other test.
+    """The place of one test: it is empty at first, and used by no other test.
 
-    Of `count` and `unusable` a backend gives what it can; without them the clauses that need them
-    are skipped, with that reason.
+    `count` and `unusable` are optional; clauses that need a missing one are skipped, with that
+    reason.
     """
 
     open: Callable[[], StateBackend]
-    """A backend. What it keeps on this machine, each answer keeps at the same place."""
+    """Makes a backend. All backends that it makes keep their files at the same place."""
 
     count: Callable[[], int] | None = None
-    """How many files are at the place, found without the backend's help. By it the suite sees
-    what a backend leaves behind without a word."""
+    """Counts the files at the place without help of the backend. With it the suite sees files
+    that a backend silently leaves behind."""
 
     unusable: Callable[[], StateBackend] | None = None
-    """A backend of the same kind that cannot work: its folder is a file, a library is missing. By
-    it the suite sees that no error of a library below gets out."""
+    """Makes a backend of the same kind that cannot work: its folder is a file, or a library is
+    missing. With it the suite sees that errors of libraries are translated."""
 
 
 def opened(place: Place, *needed: str) -> StateBackend:

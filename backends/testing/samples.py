@@ -1,4 +1,4 @@
-"""Keys and values of every kind, chosen to be mistaken for one another by a careless backend."""
+"""Keys and values of every kind, chosen so that a careless backend confuses them."""
 
 from __future__ import annotations
 

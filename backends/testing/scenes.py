@@ -1,4 +1,4 @@
-"""Keyed state of the backend under test: opening it, changing it by the hundred, comparing it."""
+"""Helpers of clauses about keyed state: opening it, many seeded changes, comparing it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def keyed(
     clock: Clock | None = None,
     **options: Any,
 ) -> KeyedStateBackend:
-    """Keyed state, empty or as it was in snapshots."""
+    """Keyed state, empty or restored from snapshots."""
     return backend.open(
         **{
             "uid": UID,
@@ -118,12 +118,12 @@ def taken(
     *,
     form: SnapshotForm = SnapshotForm.OWN,
 ) -> StateSnapshot:
-    """A snapshot, when it is done."""
+    """A completed snapshot."""
     return state.snapshot(number, job, form=form).result(WAIT_S)
 
 
 def keys_of(state: KeyedStateBackend, keys: Sequence[Any]) -> list[Any]:
-    """Those of the keys that belong to the key groups of this slot."""
+    """The keys that belong to the key groups of this slot."""
     mine = []
     for key in keys:
         with suppress(Invalid):
@@ -133,12 +133,12 @@ def keys_of(state: KeyedStateBackend, keys: Sequence[Any]) -> list[Any]:
 
 
 def churn(state: KeyedStateBackend, keys: Sequence[Any], steps: int, seed: int | str = 0) -> None:
-    """Changes of all kinds to all kinds of state: the same ones for the same seed."""
+    """Make changes of all kinds to all kinds of state; a seed gives the same changes."""
     every = {name: state.get_state(descriptor) for name, descriptor in STATES.items()}
     drawn = pattern(4 * steps, f"churn {seed}")
     for step in range(0, len(drawn), 4):
-        what, who, number, which = drawn[step : step + 4]
-        state.set_current_key(keys[who * 256 % 65521 % len(keys)])
+        what, owner, number, which = drawn[step : step + 4]
+        state.set_current_key(keys[owner * 256 % 65521 % len(keys)])
         match what % 12:
             case 0:
                 list(every.values())[which % len(every)].clear()
@@ -161,7 +161,7 @@ def churn(state: KeyedStateBackend, keys: Sequence[Any], steps: int, seed: int |
 
 
 def content(state: KeyedStateBackend) -> dict[Any, tuple[Any, ...]]:
-    """All that `churn` has left, by key."""
+    """All state that `churn` makes, by key."""
     every = {name: state.get_state(descriptor) for name, descriptor in STATES.items()}
     found: dict[Any, tuple[Any, ...]] = {}
     for key in owners_of(state):
@@ -178,20 +178,20 @@ def content(state: KeyedStateBackend) -> dict[Any, tuple[Any, ...]]:
 
 
 def owners_of(state: KeyedStateBackend) -> list[Any]:
-    """Every key that has something of what `churn` leaves."""
+    """Every key that has some of the state that `churn` makes."""
     for descriptor in STATES.values():
         state.get_state(descriptor)
     return sorted({key for name in STATES for key in state.keys(name)})
 
 
 def timers_of(state: KeyedStateBackend, name: str = "timers") -> list[tuple[int, Any, Any]]:
-    """All timers of event time, which are removed by that; in order of time."""
+    """Remove and return all timers of event time, in order."""
     due = state.timers(name).due_event_time(2**62)
     return [(timer.timestamp, timer.key, timer.namespace) for timer in due]
 
 
 def elsewhere(call: Callable[[], object]) -> object:
-    """What the call answers in another thread, or the error of the house that it raises."""
+    """The result of the call in another thread, or the `HoldfastError` that it raises."""
     found: list[object] = []
 
     def run() -> None:
@@ -203,12 +203,12 @@ def elsewhere(call: Callable[[], object]) -> object:
     thread = Thread(target=run)
     thread.start()
     thread.join(WAIT_S)
-    require(found, "a call in another thread must end, with an answer or an error of the house")
+    require(found, "a call in another thread must end, with a result or one of Holdfast's errors")
     return found[0]
 
 
 def meanwhile(background: Callable[[], object], owner: Callable[[int], object]) -> None:
-    """Run the one in another thread, and the other again and again until that has ended."""
+    """Run `background` in another thread, and call `owner` repeatedly until it ends."""
     failures: list[BaseException] = []
     moved = Event()
 

@@ -1,4 +1,4 @@
-"""Comparing live slots with the model, by reading both. What is read may expire or be renewed."""
+"""Comparing live slots with the model by reading both; a read may remove or renew entries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOMAINS = ("event", "processing")
 def compare_reading(
     fleet: Fleet, model: Model, subject: Subject, *, key: Any, namespace: Any
 ) -> None:
-    """What is under a key and a namespace."""
+    """Compare the state of a key and a namespace."""
     action = reading_of(subject, key, namespace)
     expected = comparable(action.verb, model.do(action))
     found = fleet.do(action)
@@ -27,7 +27,7 @@ def compare_reading(
 def compare_states(
     fleet: Fleet, model: Model, subjects: Mapping[str, Subject], keys: Sequence[Any]
 ) -> None:
-    """Every state under every key; what nobody asked for yet is loaded."""
+    """Compare every state under every key; declares states that were not declared yet."""
     for name, subject in subjects.items():
         fleet.declare(name)
         model.declare(name)
@@ -37,7 +37,7 @@ def compare_states(
 
 
 def compare_fired(fleet: Fleet, model: Model, *, until: int, again: int = 0) -> None:
-    """The timers that are due in both domains, which go; see `Fleet.fire`."""
+    """Compare and remove the timers that are due in both time domains; see `Fleet.fire`."""
     for domain in DOMAINS:
         found = sorted(fleet.fire(domain, until, again), key=repr)
         expected = sorted(model.fire(domain, until, again), key=repr)
@@ -45,7 +45,7 @@ def compare_fired(fleet: Fleet, model: Model, *, until: int, again: int = 0) -> 
 
 
 def compare_moments(fleet: Fleet, model: Model) -> None:
-    """When the first timer is due."""
+    """Compare the moments of the first timers."""
     for domain in DOMAINS:
         moments = (timer.timestamp for timer in model.timers(domain))
         assert fleet.next_timer(domain) == min(moments, default=None), domain

@@ -34,7 +34,7 @@ _COLUMN_TYPES = {int, str, bytes, type(None)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What stays the same for one operator, however often it is restored."""
+    """Settings of one operator that stay the same through all restores."""
 
     backend: StateBackend
     key_kind: KeyKind

@@ -332,7 +332,7 @@ class StateBackendMachine(RuleBasedStateMachine):
 
     @rule()
     def read_everything(self) -> None:
-        """Compare all state with the model, loading what nobody asked for yet."""
+        """Compare all state with the model; declares states that were not declared yet."""
         compare_states(self.fleet, self.model, self.subjects, self.keys)
         self._load_timers()
         compare_moments(self.fleet, self.model)

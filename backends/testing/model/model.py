@@ -1,8 +1,8 @@
-"""A model of keyed state: dicts in memory, as simple as can be, with time to live and timers.
+"""A model of keyed state: simple dicts in memory, with time to live and timers.
 
-It answers the same calls as the states of a backend (`Action`), and keeps what a backend must keep:
-also entries past their time that nobody has looked at, since another configuration, after a
-restore, may give them life again.
+It supports the same calls as the states of a backend (`Action`), and keeps what a backend must
+keep: also expired entries that were not read yet, since they may be alive under another time to
+live after a restore.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Model", "ModelTimer"]
 
 _Address = tuple[Any, Any]
 _Cells = dict[Any, tuple[int, Any]]
-"""Stamp and value by what tells them apart: nothing, a number in a list, a key in a map."""
+"""Stamp and value, by a number in a list, by a key in a map, or by nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ModelTimer:
 
 
 class _ModelState:
-    """What every kind of state has: cells at addresses."""
+    """Base of all kinds of state: cells at addresses."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject

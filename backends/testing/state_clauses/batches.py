@@ -30,7 +30,7 @@ _COLUMNS: dict[str, list[Any]] = {
 
 
 class BatchClauses:
-    """What the batch view owes."""
+    """Clauses about the batch view."""
 
     def test_rows_and_batches_are_one_state(self, place: Place) -> None:
         """What one view writes the other reads, in columns of Arrow and in lists."""

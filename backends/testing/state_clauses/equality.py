@@ -1,4 +1,4 @@
-"""Clauses about values that only their type makes values: None, and those that cannot be compared.
+"""Clauses about None as a value, and about values whose comparison raises or is always true.
 
 A backend compares no values: an `__eq__` of the user's may raise, answer an array, or say yes.
 """
@@ -30,7 +30,7 @@ _KEYS = range(200)
 
 @dataclass(frozen=True, eq=False)
 class _Aloof:
-    """A value that cannot be compared, as one cannot that holds arrays."""
+    """A value whose comparison raises, as with one that holds arrays."""
 
     number: int
 
@@ -53,7 +53,7 @@ class _Agreeable:
 
 
 class ComparisonClauses:
-    """What is owed to values that cannot be compared, and to None."""
+    """Clauses about values that cannot be compared, and about None."""
 
     def test_none_is_an_element_like_others(self, place: Place) -> None:
         """Of a list, also behind snapshots of each form, and with a time to live."""
@@ -145,7 +145,7 @@ _EXPECTED = {
 
 
 def _found(state: KeyedStateBackend, cls: Any) -> dict[int, list[Any]]:
-    """What is there, as text: values that agree to all would agree to what is wrong."""
+    """The values as text: values that equal everything would equal wrong ones."""
     one, many, listed, mapped, reduced = _states(state, cls)
 
     def text(value: Any) -> str:

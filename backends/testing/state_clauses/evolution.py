@@ -1,4 +1,4 @@
-"""Clauses about state that is declared otherwise than it was written, and about damaged files."""
+"""Clauses about state whose declaration has changed since it was written, and damaged files."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _VERSIONS: list[tuple[Any, Any]] = [
 
 
 class EvolutionClauses:
-    """What a restore owes when the job has changed."""
+    """Clauses about a restore after the job has changed."""
 
     def test_values_are_migrated(self, place: Place) -> None:
         """An added field with a default, a widened number: in every kind of state."""
@@ -211,7 +211,7 @@ class EvolutionClauses:
             state.get_state(plain).update(3)
             snapshot = taken(state, job)
         with keyed(opened(place), snapshot, job=job) as state:
-            with owed(Invalid, "a restore of pickles that nobody allowed"):
+            with owed(Invalid, "a restore of pickles that are not allowed"):
                 state.get_state(pickled)
             value = state.get_state(plain)
             state.set_current_key(1)
@@ -223,7 +223,7 @@ class EvolutionClauses:
 
 
 class DamageClauses:
-    """What a restore owes when files of a snapshot are not as they were written."""
+    """Clauses about a restore from damaged files."""
 
     def test_a_missing_file_is_named(self, place: Place) -> None:
         """Corrupt, with the name of the file; and what else is asked of the backend works."""

@@ -1,4 +1,4 @@
-"""Clauses about the files that a backend keeps while a store is open, and about who else does."""
+"""Clauses about the files that a backend keeps while a store is open, beside other processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYS = list(range(100))
 
 
 class FileClauses:
-    """What a backend owes that keeps files of its own while a store is open."""
+    """Clauses for backends that keep files while a store is open."""
 
     def test_no_file_is_left_after_close(self, place: Place) -> None:
         """Of a store that was used, one that never was, and one that was left by an error."""
@@ -57,7 +57,7 @@ class FileClauses:
             require(count() > 0, "files of a store that is open must stay")
 
     def test_a_dead_process_is_in_nobodys_way(self, place: Place) -> None:
-        """What a killed process left is not read, and hinders nobody who opens the same."""
+        """Files of a killed process are not read, and do not disturb another open store."""
         backend = opened(place, "keeps_files")
         _open_and_die(backend)
         with keyed(backend) as state:
@@ -77,7 +77,7 @@ def _counted(place: Place) -> Callable[[], int]:
 
 
 def _open_and_die(backend: StateBackend) -> None:
-    """Write state in another process, and kill that while it has it open."""
+    """Write state in another process, and kill it while its store is open."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_write_and_wait, args=(there, backend))

@@ -1,4 +1,4 @@
-"""Clauses about a backend as a whole: light, apart, closed for good, leaving nothing behind."""
+"""Clauses about a backend as a whole: light, isolated, closed for good, leaving nothing behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TOTAL = ValueStateDescriptor("total", int)
 
 
 class LifecycleClauses:
-    """What a backend owes whoever opens, sends, shares, closes and misuses it."""
+    """Clauses about opening, pickling, sharing, closing and misusing a backend."""
 
     def test_a_backend_is_light(self, place: Place) -> None:
         """It goes to every slot by pickle: settings only, however much state it has made."""

@@ -1,4 +1,4 @@
-"""Clauses about metrics, which a backend need not have: what it tells must be fit to be shown."""
+"""Clauses about metrics, which are optional: those that a backend has must be valid."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TIMERS = {"_timers/timers/event", "_timers/timers/processing"}
 
 
 class MetricsClauses:
-    """What `metrics` owes, of a store and of a backend, where there are any."""
+    """Clauses about `metrics` of a store and of a backend, if there are any."""
 
     def test_metrics_are_numbers_by_state(self, place: Place) -> None:
         """Sound ones, under the names that states were declared with, whatever became of them."""
@@ -53,7 +53,7 @@ class MetricsClauses:
         _check_numbers(backend.metrics(), "metrics of the backend")
 
     def test_metrics_change_nothing(self, place: Place) -> None:
-        """Nobody notices who watches: state, the current key, snapshots, timers are as before."""
+        """Reading them leaves state, the current key, snapshots and timers unchanged."""
         job = memory()
         with keyed(opened(place), key_type=int) as state:
             churn(state, _KEYS, 600)
@@ -79,7 +79,7 @@ class MetricsClauses:
 
 
 def _check_restored(place: Place, key_groups: KeyGroupRange, snapshot: Any, job: Any) -> None:
-    """What nobody has asked for yet may be told too, under a name that says so: it is there."""
+    """Undeclared state may have metrics, too, under a name that says that it was restored."""
     with keyed(opened(place), snapshot, job=job, key_groups=key_groups) as state:
         _check(state, {*STATES, *_TIMERS}, "of restored state")
         for descriptor in STATES.values():

@@ -29,7 +29,7 @@ _MEANS = AggregatingStateDescriptor("means", Mean(), tuple[int, int])
 
 
 class NamespaceClauses:
-    """What state owes that is added to, and state that has namespaces."""
+    """Clauses about reducing and aggregating state, and about namespaces."""
 
     def test_what_is_added_is_reduced(self, place: Place) -> None:
         """Value by value, with what is there; nothing added is None, and so it is cleared."""
@@ -45,7 +45,7 @@ class NamespaceClauses:
                 same((largest.get(), mean.get()), (9, 5.0), "what values were added to")
                 largest.clear()
                 mean.clear()
-            same(list(state.keys("largest")), [], "who has state that was cleared")
+            same(list(state.keys("largest")), [], "keys with state that was cleared")
 
     def test_namespaces_are_apart(self, place: Place) -> None:
         """Of one key, in every kind of state; the current one is that of the state alone."""
@@ -107,10 +107,10 @@ class NamespaceClauses:
                 each.merge_namespaces(5, [6])
             same([each.get() for each in every], [[], None, None], "the merge of nothing")
             found = [sorted(state.keys(name, 4)) for name in ("lists", "sums", "means")]
-            same(found, [["ann"]] * 3, "who has state in the target")
+            same(found, [["ann"]] * 3, "keys with state in the target")
             for name in ("lists", "sums", "means"):
                 found = [sorted(state.keys(name, space)) for space in (1, 2, 3, 5, 6)]
-                same(found, [["bob"]] * 3 + [[], []], "who has state in the sources")
+                same(found, [["bob"]] * 3 + [[], []], "keys with state in the sources")
 
     def test_a_merge_may_name_its_target(self, place: Place) -> None:
         """Among the sources, or name one twice: nothing is lost, and nothing counts twice."""
@@ -127,7 +127,7 @@ class NamespaceClauses:
 
 
 class KeyClauses:
-    """What `keys`, `apply_to_all_keys` and the current key owe."""
+    """Clauses about `keys`, `apply_to_all_keys` and the current key."""
 
     def test_keys_are_those_that_have_the_state(self, place: Place) -> None:
         """Each once; one that was only read, or was cleared, has it not."""
@@ -140,7 +140,7 @@ class KeyClauses:
             state.set_current_key(1000)
             for name in names:
                 same(sorted(state.keys(name)), list(range(1, 100, 2)), f"keys of {name} state")
-            with owed(Invalid, "keys of a state that nobody asked for"):
+            with owed(Invalid, "keys of a state that is not declared"):
                 next(iter(state.keys("never asked for")))
 
     def test_state_may_change_while_keys_are_walked(self, place: Place) -> None:

@@ -37,7 +37,7 @@ _MOVING = (SnapshotForm.NEUTRAL, SnapshotForm.CANONICAL)
 
 
 class RestoreClauses:
-    """What a restore owes."""
+    """Clauses about a restore."""
 
     def test_key_groups_may_be_spread_anew(self, place: Place) -> None:
         """Up and down, evenly and not: each key's state is in one slot, and all of it is there."""
@@ -177,7 +177,7 @@ class RestoreClauses:
 
 
 class ExchangeClauses:
-    """Neutral and canonical snapshots: what one backend wrote, every other one reads."""
+    """Clauses about neutral and canonical snapshots, which every backend can read."""
 
     def test_another_backend_reads_its_snapshots(self, place: Place) -> None:
         """State and timers move to another backend as they are."""

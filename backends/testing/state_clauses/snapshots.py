@@ -1,4 +1,4 @@
-"""Clauses about snapshots: the state at the barrier, in the background, many at once, given up."""
+"""Clauses about snapshots: the state at the barrier, in background, concurrent, cancelled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOTAL = ValueStateDescriptor("total", int)
 
 
 class SnapshotClauses:
-    """What `snapshot` owes."""
+    """Clauses about `snapshot`."""
 
     def test_a_snapshot_is_the_state_at_its_barrier(self, place: Place) -> None:
         """Of every kind of state, whatever is changed from the call on."""
@@ -102,7 +102,7 @@ class SnapshotClauses:
             same(content(state), expected, "the snapshot that was not given up")
 
     def test_a_failed_snapshot_harms_nothing(self, place: Place) -> None:
-        """Whoever waits for it gets the error; the state is as it was, the next one whole."""
+        """The future raises the error; state is unchanged, and the next snapshot is complete."""
         job = memory()
 
         class Failing:

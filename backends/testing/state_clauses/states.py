@@ -1,4 +1,4 @@
-"""Clauses about value, list and map state by the row: null, empty, absent, refused, whose it is."""
+"""Clauses about value, list and map state by the row: null, empty, absent, refused, aliased."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MIB = 1 << 20
 
 
 class StateClauses:
-    """What value, list and map state owe by the row."""
+    """Clauses about value, list and map state by the row."""
 
     def test_an_absent_value_is_the_default(self, place: Place) -> None:
-        """Which is never stored: nobody has the state until somebody sets it."""
+        """Which is never stored: no key has the state until it is set."""
         with keyed(opened(place)) as state:
             total = state.get_state(ValueStateDescriptor("total", int, default=7))
             state.set_current_key("ann")
@@ -35,7 +35,7 @@ class StateClauses:
             state.set_current_key("bob")
             same(total.value(), 7, "the value of another key")
             same(total.get_many(["bob", "ann"]).to_pylist(), [7, 0], "both, in one batch")
-            same(list(state.keys("total")), ["ann"], "who has the state")
+            same(list(state.keys("total")), ["ann"], "keys with the state")
 
     def test_none_clears_a_value(self, place: Place) -> None:
         """To set a value to None is to clear it; it may be set again."""
@@ -128,7 +128,7 @@ class StateClauses:
             same(list(state.keys("v")), [1], "keys after what did not fit")
 
     def test_what_is_handed_out_or_in_is_not_the_state(self, place: Place) -> None:
-        """Whoever changes an object that was stored, or that was read, changes no state."""
+        """Changing an object that was stored, or that was read, changes no state."""
         with keyed(opened(place)) as state:
             value = state.get_state(ValueStateDescriptor("v", Item))
             seen = state.get_state(ListStateDescriptor("l", list[int]))

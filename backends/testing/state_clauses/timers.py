@@ -17,7 +17,7 @@ __all__ = ["TimerClauses", "TimerCrowdClauses"]
 
 
 class TimerClauses:
-    """What timers owe."""
+    """Clauses about timers."""
 
     def test_a_timer_is_registered_once(self, place: Place) -> None:
         """However often; under another key, namespace, service or time it is another one."""
@@ -143,7 +143,7 @@ _CROWD = 3001
 
 
 class TimerCrowdClauses:
-    """What timers owe that are many: a store need not have all of them in memory."""
+    """Clauses about many timers, which a store need not keep in memory."""
 
     def test_thousands_of_timers_fire_in_order(self, place: Place) -> None:
         """Each once, in whatever order they were registered, and however far each step goes."""

@@ -28,7 +28,7 @@ _TTL_MS = 1000
 
 
 class TimeToLiveClauses:
-    """What state owes whose entries live for a second only."""
+    """Clauses about state with a time to live of one second."""
 
     def test_a_value_lives_from_its_last_write(self, place: Place) -> None:
         """Up to its time and not a millisecond longer, by the row and by the batch."""
@@ -132,7 +132,7 @@ class TimeToLiveClauses:
                 same(found, (left, left), "elements and entries that still live")
                 clock.advance(400)
             same((seen.get(), entries.is_empty()), ([], True), "when all are past their time")
-            same((list(state.keys("l")), list(state.keys("m"))), ([], []), "who has them")
+            same((list(state.keys("l")), list(state.keys("m"))), ([], []), "their keys")
 
     def test_the_expired_is_not_added_to(self, place: Place) -> None:
         """A sum begins anew when its time has passed; a merge leaves out what is past it."""

@@ -1,4 +1,4 @@
-"""Clauses about cells and addresses: what values and keys become in a store."""
+"""Clauses about cells and addresses, the representation of values and keys in a store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STAMPS = (INT64_MIN, -1, 0, 1, 1_700_000_000_000, INT64_MAX)
 
 
 class FormClauses:
-    """What `form`, `address` and `addresses` owe."""
+    """Clauses about `form`, `address` and `addresses`."""
 
     def test_values_come_back_from_cells(self, place: Place) -> None:
         """Equal and of the same type, one by one and many at once, whatever type was declared."""

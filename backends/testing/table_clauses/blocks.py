@@ -1,4 +1,4 @@
-"""Clauses about blocks: what comes out of frozen tables, and what loading them makes."""
+"""Clauses about the blocks of frozen tables, and about loading them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MANY = 2000
 
 
 class BlockClauses:
-    """What the blocks of frozen tables owe to whoever reads them."""
+    """Clauses about `FrozenTables.blocks` and `Table.load`."""
 
     def test_rows_come_by_ascending_key_group(self, place: Place) -> None:
         """Of the key's hash, in all blocks together: a restore takes the groups it needs."""

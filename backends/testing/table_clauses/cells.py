@@ -1,4 +1,4 @@
-"""Clauses about the three kinds of table: what is put is what is got, and nothing else."""
+"""Clauses about reading and writing the three kinds of table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MANY = 3000
 
 
 class ValueTableClauses:
-    """What a value table owes."""
+    """Clauses about value tables."""
 
     def test_a_cell_is_read_back(self, place: Place) -> None:
         """The last one that was put; None where there is none."""
@@ -108,7 +108,7 @@ class ValueTableClauses:
 
 
 class ListTableClauses:
-    """What a list table owes."""
+    """Clauses about list tables."""
 
     def test_elements_keep_their_order(self, place: Place) -> None:
         """That in which they came, however they came, also between the lists of others."""
@@ -184,7 +184,7 @@ class ListTableClauses:
 
 
 class MapTableClauses:
-    """What a map table owes."""
+    """Clauses about map tables."""
 
     def test_entries_are_kept_by_map_key(self, place: Place) -> None:
         """The last one that was put; None where there is none, in that map or at that key."""

@@ -1,4 +1,4 @@
-"""Clauses about rows that a store makes blocks of: changes, as a log of them has them."""
+"""Clauses about making blocks of rows, as a log of changes does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPACES = ("", "a\0")
 
 
 class ChangeClauses:
-    """What `TableStore.blocks` owes, and queues of timers to whoever replays a log."""
+    """Clauses about `TableStore.blocks`, and about replaying a log into a queue of timers."""
 
     def test_rows_make_the_same_table(self, place: Place) -> None:
         """Loaded as blocks into another table, of every kind, with keys of every type."""
@@ -114,7 +114,7 @@ class ChangeClauses:
                 same(maps.get(key, map_key, space), value, "an entry that was loaded of them")
 
     def test_many_rows_make_several_blocks(self, place: Place) -> None:
-        """So nobody must have all of them at once; those without cells likewise."""
+        """So that memory is bounded; also for rows without cells."""
         changes = [(key, -key, NO_NAMESPACE) for key in range(_MANY)]
         with tables(place) as scene, tables(place) as other:
             values, loaded = scene.values(keys=int), other.values(keys=int)
@@ -222,7 +222,7 @@ class ChangeClauses:
                 same(_due(target), _due(queue), "timers that were loaded as rows")
 
     def test_timers_change_before_they_are_read(self, place: Place) -> None:
-        """Who replays a log changes the table of a queue that has been made, and not used."""
+        """A replay changes the table of a queue that is made but not used yet."""
         with tables(place) as scene:
             for spec, timers in _timers(scene):
                 queue = timer_queue(scene.store, spec)

@@ -1,4 +1,4 @@
-"""Clauses about freezing: the tables of one moment are kept, while the owner goes on."""
+"""Clauses about freezing: tables stay as they were at one moment while the owner goes on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUNDS = 5
 
 
 class FreezeClauses:
-    """What `freeze`, `release` and `settle` owe."""
+    """Clauses about `freeze`, `release` and `settle`."""
 
     def test_frozen_values_do_not_change(self, place: Place) -> None:
         """Whatever the owner does after the freeze, one by one and many at once."""

@@ -1,4 +1,4 @@
-"""Clauses about a table as a whole: what is in it, going round it, neighbours, dropping it."""
+"""Clauses about a table as a whole: listing addresses, sweeping, neighbours, dropping it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMIT = 7
 
 
 class ScanClauses:
-    """What `addresses`, `sweep` and `drop_table` owe."""
+    """Clauses about `addresses`, `sweep` and `drop_table`."""
 
     def test_addresses_are_named_once(self, place: Place) -> None:
         """Each key with its namespace, once, however many elements or entries it has."""
@@ -123,7 +123,7 @@ class ScanClauses:
 
 
 class NeighbourClauses:
-    """What is kept under one name, key or namespace is in nobody else's way."""
+    """Clauses that tables, keys and namespaces do not affect each other."""
 
     def test_values_leave_their_neighbours_alone(self, place: Place) -> None:
         """To remove one touches no other, however alike their keys are."""

@@ -1,6 +1,6 @@
-"""Tables that are used by the value: what the clauses about the table contract work with.
+"""Tables by keys and values, for the clauses about the table contract.
 
-A clause speaks of keys and values; here they become addresses and cells, and come back.
+Keys and values of a clause are converted here to addresses and cells, and back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Cells:
-    """One table, by the value."""
+    """Base: one table by keys and values."""
 
     table: Table
 
@@ -97,17 +97,17 @@ class Cells:
         return rows_of(self.spec, frozen.blocks(self.spec, keep_from_ms))
 
     def read(self, key: Any, namespace: Any = NO_NAMESPACE) -> Any:
-        """What is at a key, whatever kind of table it is."""
+        """The content of a key, in a table of any kind."""
         raise NotImplementedError
 
     def content(self) -> dict[Any, Any]:
-        """What is at every address that the table names: by key, or by key and namespace."""
+        """The content of every address of the table, by key, or by key and namespace."""
         if self.spec.namespaces is None:
             return {key: self.read(key) for key, _ in self.owners()}
         return {owner: self.read(*owner) for owner in self.owners()}
 
     def fill(self, key: Any, value: Any, namespace: Any = NO_NAMESPACE) -> None:
-        """Put something at a key, whatever kind of table it is."""
+        """Put a value at a key, in a table of any kind."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""Clauses about unloading: what a block names is not there any more, and all else is."""
+"""Clauses about unloading: removing what a block names, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MANY = 3000
 
 
 class UnloadClauses:
-    """What `unload` owes, of blocks that name addresses, and of blocks that name entries."""
+    """Clauses about `unload`, with blocks that name addresses, or entries of maps."""
 
     def test_unloaded_values_are_gone(self, place: Place) -> None:
         """Of keys of every type; those beside them stay, and none of the others is named."""

@@ -401,7 +401,7 @@ def test_a_key_cut_short_is_refused(kind: KeyType) -> None:
     for length in range(len(encoded)):
         with pytest.raises(Corrupt):
             codec.decode(encoded[:length])
-    with pytest.raises(Corrupt, match="go on after"):
+    with pytest.raises(Corrupt, match="continue after"):
         codec.decode(encoded + b"\x00")
 
 
