@@ -154,7 +154,7 @@ def check_pickle_allowed(schema: Schema, *, allowed: bool, what: str, where: str
             where=where,
             expected="values of a declared type",
             found=_text(schema),
-            fix="Allow pickle, if you trust everyone who could write this snapshot",
+            fix="Allow pickle, if you trust the source of this snapshot",
         )
 
 

@@ -93,7 +93,7 @@ class DropsWhatGetsShorter(Lists):
         super().put(address, [] if len(cells) < len(self.get(address)) else cells)
 
 
-@breaks("namespaces_are_merged", says="who has state in the sources")
+@breaks("namespaces_are_merged", says="keys with state in the sources")
 @breaks("a_merge_may_name_its_target", says="a merge that names its target")
 class ClearsNothing(Lists):
     def remove(self, address: Any) -> None:
