@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as ProgressBar
 from rich.text import Text
 
-from holdfast import savepoints as snapshots
+from holdfast import savepoints
 from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table
 from holdfast.runtime.cli.stored import OptionsOption, PathArgument, opener
@@ -158,7 +158,7 @@ def convert_snapshot(  # noqa: PLR0913 - each is an option of the command
         )
     target = None if backend is None else conversion.usual_backend(backend)
     opens = opener(options, source, destination)
-    snapshot = snapshots.find_snapshot(source, opens)
+    snapshot = savepoints.find_snapshot(source, opens)
     folder = SavepointFolder(opens(whole_url(destination)), "")
     try:
         with _runner(spark, workers) as runner, _progress() as progress:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from holdfast import savepoints as snapshots
+from holdfast import savepoints
 from holdfast.runtime.api.display import bytes_for_people, moment
 from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table
@@ -66,9 +66,9 @@ def opener(options: list[str] | None, *paths: str) -> Callable[[str], Checkpoint
 
 def opened(
     path: str, options: list[str] | None, *paths: str, looks_for_files: bool = True
-) -> snapshots.StoredSnapshot:
+) -> savepoints.StoredSnapshot:
     """The snapshot at a path; raises as `find_snapshot`. `paths` are as of `opener`."""
-    return snapshots.find_snapshot(path, opener(options, *paths), looks_for_files=looks_for_files)
+    return savepoints.find_snapshot(path, opener(options, *paths), looks_for_files=looks_for_files)
 
 
 def inspect_snapshot(
@@ -100,7 +100,7 @@ def inspect_snapshot(
     """
     snapshot = opened(path, options)
     with _reading("reading state") as tell:
-        found = snapshots.inspect(snapshot, is_quick=quick, tell=tell)
+        found = savepoints.inspect(snapshot, is_quick=quick, tell=tell)
     if as_json:
         show_json(msgspec.to_builtins(found))
     else:
@@ -153,9 +153,9 @@ def show_state(
     damaged; 2 wrong arguments; 130 Ctrl-C.
     """
     snapshot = opened(path, options)
-    uid = snapshots.choose_operator(snapshot, operator, state, kind)
-    name, its_kind = snapshots.choose_state(snapshot, uid, state, kind)
-    rows = snapshots.rows_of(snapshot, uid, (name, its_kind), key)
+    uid = savepoints.choose_operator(snapshot, operator, state, kind)
+    name, its_kind = savepoints.choose_state(snapshot, uid, state, kind)
+    rows = savepoints.rows_of(snapshot, uid, (name, its_kind), key)
     listed = list(islice(rows, limit) if limit else rows)
     is_all = not limit or next(rows, None) is None
     if as_json:
@@ -196,7 +196,7 @@ def diff_snapshots(
     """
     with _reading("comparing") as tell:
         both = opened(a, options, a, b), opened(b, options, a, b)
-        compared = snapshots.compare(*both, tell)
+        compared = savepoints.compare(*both, tell)
     if as_json:
         show_json({"equal": compared.are_equal, **msgspec.to_builtins(compared)})
     else:
@@ -221,7 +221,7 @@ def validate_snapshot(
     Exit codes: 0 it is whole; 1 it is not, or there is none; 2 wrong arguments; 130 Ctrl-C.
     """
     with _reading("reading") as tell:
-        validated = snapshots.validate(opened(path, options, looks_for_files=False), tell)
+        validated = savepoints.validate(opened(path, options, looks_for_files=False), tell)
     if as_json:
         show_json({"whole": not validated.findings, **msgspec.to_builtins(validated)})
     else:
@@ -246,7 +246,7 @@ def _reading(what: str) -> Iterator[Callable[[int], None]]:
         yield partial(progress.advance, progress.add_task(what, total=None))
 
 
-def _show_inspected(found: snapshots.InspectedSnapshot) -> None:
+def _show_inspected(found: savepoints.InspectedSnapshot) -> None:
     show(
         f"{found.kind} {found.checkpoint} of job {found.job!r}, completed "
         f"{moment(found.completed_ms)} UTC: {bytes_for_people(found.size_bytes)} in "
@@ -258,7 +258,7 @@ def _show_inspected(found: snapshots.InspectedSnapshot) -> None:
         show(f"positions of sources: {', '.join(map(repr, found.sources))}")
 
 
-def _show_operator(operator: snapshots.InspectedOperator) -> None:
+def _show_operator(operator: savepoints.InspectedOperator) -> None:
     title = (
         f"operator {operator.uid!r}: parallelism {operator.parallelism}, max parallelism "
         f"{operator.max_parallelism}, {bytes_for_people(operator.size_bytes)}"
@@ -279,11 +279,11 @@ def _show_operator(operator: snapshots.InspectedOperator) -> None:
     show(lines)
 
 
-def _skew(state: snapshots.InspectedState) -> str:
+def _skew(state: savepoints.InspectedState) -> str:
     return "" if state.skew is None else f"{state.skew.of_mean:.2f} / {state.skew.slot_of_mean:.2f}"
 
 
-def _show_compared(compared: snapshots.ComparedSnapshots) -> None:
+def _show_compared(compared: savepoints.ComparedSnapshots) -> None:
     columns = ("operator", "state", "status", "#entries A", "#entries B")
     lines = table("", *columns, "#only A", "#only B", "#changed", "for example")
     for each in compared.states:
@@ -302,7 +302,7 @@ def _show_compared(compared: snapshots.ComparedSnapshots) -> None:
     show("the same entries" if compared.are_equal else "not the same entries")
 
 
-def _show_validated(validated: snapshots.Validated) -> None:
+def _show_validated(validated: savepoints.Validated) -> None:
     for finding in validated.findings:
         show(f"{finding.what}: {finding.trouble}")
     read = (
