@@ -30,8 +30,9 @@ _KIND = "job result"
 class JobResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """That a job has ended, and how.
 
-    `status` is a word of the runtime (`finished`, `cancelled`). `epoch` and `owner` say who
-    ended it, also where a later owner keeps the record. `properties` has plain facts about the run.
+    `status` is a word of the runtime (`finished`, `cancelled`). `epoch` and `owner` name the owner
+    that ended it, also where a later owner keeps the record. `properties` has plain facts about the
+    run.
     """
 
     job_id: str

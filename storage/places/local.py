@@ -195,7 +195,7 @@ class LocalObjects:
             except OSError:
                 break
             folder = os.path.dirname(folder)
-        with suppress(FileNotFoundError):  # somebody else has removed it, and syncs what is above
+        with suppress(FileNotFoundError):  # the process that removed it syncs the parent
             sync_directory(folder)
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:

@@ -1,7 +1,7 @@
 """Runs callers side by side in every order of their storage calls, one call at a time.
 
-Each caller has a thread, of which only one ever runs: it stops before each of its calls until it
-is that caller's turn. So an order that fails once fails always, and nothing sleeps.
+Each caller has a thread, and only one thread runs at a time: it stops before each of its calls
+until its turn comes. So an order that fails once fails always, and nothing sleeps.
 
 Orders that differ only in calls that cannot notice each other are the same to every caller, and
 one of them is run: by dynamic partial order reduction (Flanagan and Godefroid) with sleep sets. Two
@@ -21,7 +21,7 @@ from holdfast.storage.testing.watched_storage import Call, Hook
 __all__ = ["Caller", "Order", "orders"]
 
 Caller = Callable[[Hook], object]
-"""What runs side by side with others; it has to give the hook to the storage that it uses."""
+"""One of the callers; it must pass the hook to the storage that it uses."""
 
 _READING = frozenset({"list", "prepare", "read_range", "unfinished"})
 _BY_PREFIX = frozenset({"list", "unfinished"})
@@ -31,28 +31,28 @@ _Turns = tuple[int, ...]
 
 @dataclass
 class _State:
-    """Where the callers stand after some turns, and whose turn next was or will be tried."""
+    """The positions of the callers after some turns, and the next turns tried or to be tried."""
 
     ready: dict[int, Call]
     asleep: frozenset[int]
-    """Those that need not come next: what follows from it is the same as an order run elsewhere."""
+    """The callers that need not come next: such orders are equal to others that are run."""
     tried: set[int] = field(default_factory=set)
 
     def asleep_after(self, chosen: int) -> frozenset[int]:
-        """Those still asleep once it was this one's turn: whom that call did not concern."""
+        """The callers that stay asleep after this turn: its call did not affect them."""
         call = self.ready[chosen]
         resting = self.asleep | self.tried - {chosen}
         return frozenset(i for i in resting if not _notice(self.ready[i], call))
 
 
 class Order:
-    """One order of calls; `run` is to be called once."""
+    """One order of calls; call `run` once."""
 
     def __init__(self, planned: _Turns, states: dict[_Turns, _State]) -> None:
         self._planned = planned
         self._states = states
         self.turns: _Turns = ()
-        """Whose turn it was, by the caller's place among the arguments."""
+        """The callers of the turns, by their place among the arguments."""
         self._asleep: frozenset[int] = frozenset()
         self._calls: list[Call] = []
         self._is_known = False
@@ -62,7 +62,7 @@ class Order:
         return " → ".join(f"{'ABCDEFGH'[index]} {c.verb} {c.name}".rstrip() for index, c in turns)
 
     def run(self, *callers: Caller) -> list[object]:
-        """What each caller answered, or the error of the house that it raised."""
+        """The answer of each caller, or the error of Holdfast that it raised."""
         running = [_Running(caller) for caller in callers]
         while ready := {i: each.next for i, each in enumerate(running) if each.next is not None}:
             state = self._states.setdefault(self.turns, _State(ready, self._asleep))
@@ -75,7 +75,7 @@ class Order:
         return [each.outcome() for each in running]
 
     def others(self) -> Iterator[_Turns]:
-        """The turns after which an order differs from this one for some caller."""
+        """The turns after which another order differs from this one for some caller."""
         for later, call in enumerate([] if self._is_known else self._calls):
             index = self.turns[later]
             for earlier in reversed(range(later)):
@@ -90,12 +90,12 @@ class Order:
         if len(self.turns) < len(self._planned):
             return self._planned[len(self.turns)]
         awake = state.ready.keys() - state.asleep
-        self._is_known |= not awake  # was run elsewhere, but has to come to its end
+        self._is_known |= not awake  # an equal order is run elsewhere; this one only finishes
         return min(awake or state.ready)
 
 
 def orders() -> Iterator[Order]:
-    """Every order that some caller can tell from the others.
+    """Every order that some caller can distinguish.
 
     The body of the loop sets up a new scene, runs the order in it, and looks at the outcome.
     """
@@ -120,7 +120,7 @@ def _changes(change: Call, seen: Call) -> bool:
 
 
 class _Running:
-    """A caller in its thread; `next` is the call before which it stands, None once it ended."""
+    """A caller in its thread; `next` is the call it is about to make, None once it ended."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -133,7 +133,7 @@ class _Running:
         self._stopped.acquire()
 
     def step(self) -> None:
-        """Let it do its next call, up to the one after that."""
+        """Let it make its next call, and stop before the one after that."""
         self.next = None
         self._go.release()
         self._stopped.acquire()
@@ -151,6 +151,6 @@ class _Running:
     def _run(self) -> None:
         try:
             self._answer = self._caller(self._stop)
-        except BaseException as error:  # noqa: BLE001 (it is raised where the test sees it)
+        except BaseException as error:  # noqa: BLE001 (it is raised in the test)
             self._error = error
         self._stopped.release()

@@ -1,4 +1,4 @@
-"""The few ways in which a clause looks at a storage, each with a message that says what was owed.
+"""The checks that clauses make on a storage, each with a message about what the storage owes.
 
 The messages are written out, because pytest shows values only for test files of its own.
 """
@@ -30,12 +30,12 @@ _SHOWN = 200
 
 
 def pattern(size_bytes: int, seed: int | str = 0) -> bytes:
-    """Bytes that repeat nowhere, so that a piece in the wrong place shows."""
+    """Bytes without repetition, so that a misplaced piece is detected."""
     return hashlib.shake_128(str(seed).encode()).digest(size_bytes)
 
 
 def require(fact: object, what: str) -> None:
-    """Fail with `what`, which says what is owed, unless it is so."""
+    """Fail with `what`, which says what the storage owes, unless the fact holds."""
     if not fact:
         raise AssertionError(what)
 
@@ -55,7 +55,7 @@ def same(found: object, expected: object, what: str) -> None:
 
 
 def reads(storage: ObjectStorage, name: str, expected: bytes, what: str) -> None:
-    """Fail unless the object is there with just these bytes."""
+    """Fail unless the object exists with exactly these bytes."""
     try:
         found = storage.read(name)
     except NotFound as error:
@@ -64,7 +64,7 @@ def reads(storage: ObjectStorage, name: str, expected: bytes, what: str) -> None
 
 
 def names_place(message: str, storage: ObjectStorage, what: str) -> None:
-    """Fail unless an error says where it was, as the URL does or as a path that is not quoted."""
+    """Fail unless an error names the place, as the URL does or as an unquoted path."""
     root = storage.url.partition("://")[2]
     require(root in message or unquote(root) in message, f"{what} must name {root}: {message}")
 
@@ -77,12 +77,12 @@ def is_absent(storage: ObjectStorage, name: str, what: str) -> None:
 
 
 def names_in(storage: ObjectStorage, prefix: str = "") -> list[str]:
-    """The names that a listing answers."""
+    """The names in a listing."""
     return [info.name for info in storage.list(prefix)]
 
 
 def nothing_left(storage: ObjectStorage, count: Callable[[], int] | None, what: str) -> None:
-    """Fail if the place holds anything: an object, an unfinished write, or what neither shows."""
+    """Fail if the place holds anything: an object, an unfinished write, or a hidden leftover."""
     same(names_in(storage), [], f"{what}: objects that are left")
     same(list(storage.unfinished("")), [], f"{what}: unfinished writes that are left")
     if count is not None:
@@ -91,20 +91,22 @@ def nothing_left(storage: ObjectStorage, count: Callable[[], int] | None, what: 
 
 @contextmanager
 def owed(kind: type[HoldfastError], what: str) -> Iterator[list[HoldfastError]]:
-    """Fail unless the block raises `kind`; the list then holds what it raised."""
+    """Fail unless the block raises `kind`; the list then holds the error."""
     caught: list[HoldfastError] = []
     try:
         yield caught
     except kind as error:
         caught.append(error)
     except Exception as error:
-        raise AssertionError(f"{what}: {kind.__name__} is owed, raised was {error!r}") from error
+        raise AssertionError(
+            f"{what}: {kind.__name__} is owed, but {error!r} was raised"
+        ) from error
     else:
-        raise AssertionError(f"{what}: {kind.__name__} is owed, nothing was raised")
+        raise AssertionError(f"{what}: {kind.__name__} is owed, but nothing was raised")
 
 
 def outcome_of(call: Callable[[], object]) -> object:
-    """What the call answers, or the error of the house that it raises."""
+    """The answer of the call, or the error of Holdfast that it raises."""
     try:
         return call()
     except HoldfastError as error:

@@ -1,4 +1,4 @@
-"""Other processes, and what they do with the storage that they are given.
+"""Other processes, and the calls that they make on a storage that is sent to them.
 
 They are started once for a test run, by `spawn`: nothing is inherited, so a storage gets there by
 pickle alone, as it gets to a slot on another machine.
@@ -45,12 +45,12 @@ _barrier: Barrier | None = None
 
 
 def run(work: Callable[..., _Answer], storage: ObjectStorage, *arguments: Any) -> _Answer:
-    """What `work` answers in another process."""
+    """The answer of `work` in another process."""
     return _pool().submit(work, storage, *arguments).result(_WAIT_S)
 
 
 def at_once(work: Callable[..., _Answer], storage: ObjectStorage, *arguments: Any) -> list[_Answer]:
-    """What `work` answers in each of `COUNT` processes, which begin it together.
+    """The answers of `work` in `COUNT` processes that begin it together.
 
     Each gets its own number, from 0 on, after the storage.
     """
@@ -62,7 +62,7 @@ def at_once(work: Callable[..., _Answer], storage: ObjectStorage, *arguments: An
 
 @contextmanager
 def half_written(storage: ObjectStorage, names: list[str]) -> Iterator[Callable[[], None]]:
-    """Another process that has begun to write each name; the answer kills it by SIGKILL."""
+    """Another process that has begun to write each name; the returned call kills it by SIGKILL."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_write_and_wait, args=(there, storage, names))
@@ -96,7 +96,7 @@ def look(storage: ObjectStorage) -> dict[str, bytes]:
 
 
 def create_each(storage: ObjectStorage, number: int, names: list[str]) -> dict[str, bytes]:
-    """Those that this process created, out of all that it tried to."""
+    """The names that this process created, out of all that it tried."""
     won = {}
     for name in names:
         mine = pattern(200, f"{number}/{name}")
@@ -106,7 +106,7 @@ def create_each(storage: ObjectStorage, number: int, names: list[str]) -> dict[s
 
 
 def mix(storage: ObjectStorage, number: int, rounds: int) -> str:
-    """Use names of its own in every way; answers what went wrong, or nothing."""
+    """Make every call on names of its own; answers the failure, or nothing."""
     for turn in range(rounds):
         name, data = f"mixed/{number}/{turn:03}", pattern(500 + turn, f"{number}/{turn}")
         storage.write(name, data)
@@ -126,7 +126,7 @@ def mix(storage: ObjectStorage, number: int, rounds: int) -> str:
 def commit_until_fenced(
     storage: ObjectStorage, number: int, job_id: str, rounds: int
 ) -> dict[int, int]:
-    """Take the job over again and again and commit; answers the epoch of each commit that held."""
+    """Take the job over again and again and commit; answers the epochs of commits that held."""
     held = {}
     for _ in range(rounds):
         try:
@@ -138,7 +138,7 @@ def commit_until_fenced(
                     triggered_ms=number,
                     completed_ms=number,
                 )
-                with suppress(Taken):  # by one who was fenced: the next number is free again
+                with suppress(Taken):  # by a fenced owner: the next number is free again
                     held[owner.commit(checkpoint).checkpoint_id] = owner.epoch
         except Fenced:
             continue
@@ -152,7 +152,7 @@ def write_segments(storage: ObjectStorage, job_id: str, contents: list[bytes]) -
 
 
 def read_segments(storage: ObjectStorage, job_id: str, handles: list[Handle]) -> list[bytes]:
-    """Read segments as whoever restores does."""
+    """Read segments as a restore does."""
     return list(JobStorage(storage, job_id).read_all(handles))
 
 
@@ -165,7 +165,7 @@ def _pool() -> ProcessPoolExecutor:
 
 
 def _meet_at(barrier: Barrier) -> None:
-    global _barrier  # noqa: PLW0603 (it can be handed over only while a process starts)
+    global _barrier  # noqa: PLW0603 (it can be passed only while a process starts)
     _barrier = barrier
 
 

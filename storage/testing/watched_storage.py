@@ -1,4 +1,4 @@
-"""A storage that asks a hook before and after every call: the test decides what happens there.
+"""A storage that calls a hook before and after every call: the test decides what happens there.
 
 A deletion of many is many calls, and a listing is read in full at its call: a hook can stop the
 caller at every point at which a kill could.
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: the verb, or what is done to a writer, and the object or prefix it is about."""
+    """One call: the verb, or the method of a writer, and its object or prefix."""
 
     verb: str
     name: str
@@ -50,11 +50,11 @@ def _pass(_: Call) -> None:
 
 
 class Killed(BaseException):
-    """What ends a caller at a call, as a kill would; nobody handles it."""
+    """Ends a caller at a call, as a kill would; no code handles it."""
 
 
 class Kill:
-    """A hook that lets so many calls through and no more, not even those of cleaning up."""
+    """A hook that lets so many calls through and no more, not even those of clean-up."""
 
     def __init__(self, after: int) -> None:
         self._left = after
@@ -66,7 +66,7 @@ class Kill:
 
 
 class Recorder:
-    """A hook that keeps what was called."""
+    """A hook that records calls."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -76,7 +76,7 @@ class Recorder:
 
 
 class ByThread:
-    """A hook that asks another one for each thread; a thread that has none is let through."""
+    """A hook that delegates to one for each thread; threads without one pass."""
 
     def __init__(self) -> None:
         self._hooks: dict[int, Hook] = {}
@@ -86,7 +86,7 @@ class ByThread:
 
     @contextmanager
     def asking(self, hook: Hook) -> Iterator[None]:
-        """Ask this hook before each call of this thread, within the block."""
+        """Call this hook before each call of this thread, within the block."""
         self._hooks[get_ident()] = hook
         try:
             yield
@@ -95,7 +95,7 @@ class ByThread:
 
 
 def lose_answer(verb: str, part_of_name: str) -> Hook:
-    """A hook that raises Unavailable once, at the first such call; for use after it took effect."""
+    """A hook that raises Unavailable once, at the first such call; for use after calls."""
     left = [None]
 
     def lose(call: Call) -> None:
@@ -107,7 +107,7 @@ def lose_answer(verb: str, part_of_name: str) -> Hook:
 
 
 class WatchedStorage(CheckpointStorage):
-    """Another storage, with a hook `before` each call and one `after` it took effect."""
+    """Another storage, with a hook `before` each call and one `after` its effect."""
 
     def __init__(self, inner: ObjectStorage, *, before: Hook = _pass, after: Hook = _pass) -> None:
         super().__init__(
@@ -119,7 +119,7 @@ class WatchedStorage(CheckpointStorage):
 
     @contextmanager
     def asking(self, before: Hook) -> Iterator[None]:
-        """Ask this hook before each call, within the block."""
+        """Call this hook before each call, within the block."""
         outside, self.before = self.before, before
         try:
             yield

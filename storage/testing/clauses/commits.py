@@ -31,7 +31,7 @@ class CommitClauses:
     def test_a_committed_checkpoint_is_completed(self, place: Place) -> None:
         """What was committed is listed, loaded and read as it was written.
 
-        By its owner, by others and after reopening; a job beside it sees nothing of it.
+        For its owner, for other readers and after reopening; another job does not see it.
         """
         job = opened(place).job("job / 1")
         same((job.completed(), job.latest()), ((), None), "what a new job has completed")

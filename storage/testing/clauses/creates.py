@@ -45,7 +45,7 @@ class CreateClauses:
         same(storage.create("folder/object", data), data, "the answer of the second create")
 
     def test_create_keeps_what_is_there(self, place: Place) -> None:
-        """The answer is the content that is there, whoever wrote it, and nothing has changed."""
+        """The answer is the existing content, by any writer, and nothing has changed."""
         storage = opened(place)
         storage.create("created", b"created before")
         storage.write("written", b"written before")
@@ -82,7 +82,7 @@ class CreateClauses:
         reads(storage, "object", b"written", "after the write was committed")
 
     def test_create_leaves_nothing_behind(self, place: Place) -> None:
-        """Winner or loser, only the object is left: nobody cleans up behind every commit."""
+        """Winner or loser, only the object is left: commits must leave nothing to clean up."""
         storage = opened(place)
         for number in range(5):
             storage.create("object", pattern(1000, number))

@@ -90,9 +90,9 @@ class DamageClauses:
         same(job.load(1).checkpoint_id, 1, "the older checkpoint")
 
     def test_a_damaged_owner_record_is_named(self, place: Place) -> None:
-        """Corrupt with the name of the record, for readers and for whoever takes over.
+        """Corrupt with the name of the record, for readers and for a new owner.
 
-        For without it nobody knows which checkpoints count.
+        Without it, it is unknown which checkpoints count.
         """
         storage = opened(place)
         job = storage.job("job")
@@ -123,7 +123,7 @@ class DamageClauses:
     def test_a_damaged_result_is_named(self, place: Place) -> None:
         """Corrupt with the name of the record; so is that of another job, put in its place.
 
-        Whoever begins the job again does not need it.
+        A take-over with `reopen` does not need it.
         """
         storage = opened(place)
         job, other = storage.job("job"), storage.job("other")
@@ -215,7 +215,7 @@ class DamageClauses:
     def test_a_damaged_checkpoint_harms_no_other(self, place: Place) -> None:
         """The others are loaded, and owners go on.
 
-        Only what would need to know the damaged one's files is refused: nothing goes by guess.
+        Only calls that need the files of the damaged one are refused: nothing is deleted by guess.
         """
         storage = opened(place)
         job = storage.job("job")

@@ -103,7 +103,7 @@ class UnfinishedClauses:
     def test_an_unfinished_write_is_found(self, place: Place) -> None:
         """Whatever a writer has left is found, with the object that it was meant for.
 
-        Else it would take up room for ever. Who has left nothing has nothing to show.
+        Otherwise it would take up room for ever. A writer that left nothing has none to list.
         """
         storage = opened(place)
         storage.write("folder/done", b"done")
@@ -112,7 +112,7 @@ class UnfinishedClauses:
         same(
             sorted({write.target for write in found} - {"folder/object", "object", "folder/done"}),
             [],
-            "targets of unfinished writes that nobody began",
+            "targets of unfinished writes that were never begun",
         )
         require(all(write.size_bytes >= 0 for write in found), "sizes of unfinished writes")
         if place.count is not None:

@@ -1,8 +1,7 @@
-"""Clauses about commit points that come back: a create of which nobody had heard is carried out.
+"""Clauses about commit points that come back: a create without an answer is carried out late.
 
-The first request of a commit may be under way for as long as a network likes, and the second one
-have made the checkpoint, and it be deleted meanwhile. Then there is its commit point again, without
-its files.
+The first request of a commit may be under way for an unbounded time, while the second one makes the
+checkpoint, and the checkpoint is deleted. Then its commit point exists again, without its files.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _Deletes = Callable[[JobOwner], object]
 class ReappearanceClauses:
     """What the commit protocol owes where a create may be carried out late."""
 
-    def test_a_commit_point_that_comes_back_counts_for_nobody(self, place: Place) -> None:
+    def test_a_commit_point_that_comes_back_is_void(self, place: Place) -> None:
         """Whichever way its checkpoint was deleted: for no reader, listing or owner, then or later.
 
         Its number is not used again, and it goes as an orphan.
@@ -79,7 +78,8 @@ class ReappearanceClauses:
     def test_deleting_and_what_comes_back_agree_in_every_order(self, place: Place) -> None:
         """A late create beside the deleting of its checkpoint, in each order of their calls.
 
-        Whenever it is carried out, what is completed afterwards is whole, for whoever takes over.
+        Whenever it is carried out, completed checkpoints are whole afterwards, also for a new
+        owner.
         """
         plain = opened(place)
         for number, order in enumerate(orders()):
@@ -94,10 +94,10 @@ class ReappearanceClauses:
             )
             same(retained, (1,), f"deleted in {order}")
             _is_void(place.open().job(job.job_id), (1,), (2,), f"after {order}")
-            same(job.take_over().completed, (2,), f"for who takes over after {order}")
+            same(job.take_over().completed, (2,), f"for the new owner after {order}")
 
-    def test_saying_what_is_void_and_a_take_over_agree_in_every_order(self, place: Place) -> None:
-        """An owner that was fenced while it deleted says so late: who has taken over goes on."""
+    def test_void_records_and_a_take_over_agree_in_every_order(self, place: Place) -> None:
+        """A fenced owner records void numbers late: the newer owner goes on."""
         storage = opened(place)
         for number, order in enumerate(orders()):
             job = storage.job(f"job-{number}")
@@ -116,7 +116,7 @@ class ReappearanceClauses:
             require(2 in completed, f"the newest must stay in {order}: {completed}")
             is_whole(job, completed, f"after {order}")
 
-    def test_a_number_of_what_was_void_before_is_used(self, place: Place) -> None:
+    def test_a_number_that_was_void_before_is_used(self, place: Place) -> None:
         """A late commit of an older owner goes as an orphan, and then its number is this owner's.
 
         Those that this owner has deleted are not used again.
@@ -131,7 +131,7 @@ class ReappearanceClauses:
         storage.create(metadata_name(job, 2), encode_metadata(late))
         remove(owner, [name for name in owner.orphans() if name.endswith("_metadata")])
         checkpoint(owner, job, 2)
-        is_whole(place.open().job("job"), (2,), "under a number that somebody else had used late")
+        is_whole(place.open().job("job"), (2,), "under a number that an older owner had used late")
         delete(owner, 2)
         with owed(Taken, "commit under a number that is void"):
             checkpoint(owner, job, 2)

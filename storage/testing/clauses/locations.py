@@ -16,12 +16,12 @@ _NOWHERE = ("", "no-such-kind://host/path", "no-such-kind://", "://", "a\0b")
 
 
 class LocationClauses:
-    """What a storage owes whoever compares places, or goes from one to another."""
+    """What a storage owes to callers that compare places, or go from one to another."""
 
     def test_one_place_has_one_identity(self, place: Place) -> None:
         """However it was opened, sent or found, before it is used and afterwards.
 
-        By it a job knows its own checkpoints, which nobody may take for another's.
+        By it a job recognises its own checkpoints, which must not be taken for another's.
         """
         storage, other = opened(place), place.open()
         before = storage.identity
@@ -46,7 +46,7 @@ class LocationClauses:
     def test_a_folder_is_a_root_of_its_own(self, place: Place) -> None:
         """A storage of `url_of(folder)` has that folder's objects, and no others.
 
-        Whoever went there has left the first where it was.
+        The first storage stays as it was.
         """
         storage = opened(place)
         here = (storage.url, storage.identity)
@@ -87,7 +87,7 @@ class LocationClauses:
     def test_what_is_elsewhere_is_left_to_others(self, place: Place) -> None:
         """Nothing is known of it, so None is answered; nothing is asked, and nothing raised.
 
-        Else keys would go to who has no business with them, or a job would take a checkpoint of
+        Otherwise keys would be sent to a foreign server, or a job would take a checkpoint of
         another place for its own.
         """
         opens = [place.open] if place.unusable is None else [place.open, place.unusable]

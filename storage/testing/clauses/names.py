@@ -51,7 +51,7 @@ ILLEGAL_NAMES = (
 
 
 class NameClauses:
-    """What a storage owes for the names that `names.check_name` accepts, and for all others."""
+    """What a storage owes for names that `names.check_name` accepts, and for others."""
 
     def test_every_legal_character_is_kept(self, place: Place) -> None:
         """All of them in one name, and each by itself wherever it may stand."""

@@ -69,9 +69,9 @@ class OwnerClauses:
         is_whole(job, (1, 2, 3, number), "with the newer owner's checkpoint")
 
     def test_an_owner_without_its_claim_stops(self, place: Place) -> None:
-        """Somebody has deleted all that the job had: its owner neither commits nor deletes.
+        """The folder of the job was emptied: its owner neither commits nor deletes.
 
-        Whoever takes the job over then counts epochs from one again.
+        The next owner then counts epochs from one again.
         """
         job = opened(place).job("job")
         job.take_over()
@@ -83,7 +83,7 @@ class OwnerClauses:
             same(files_kept(job), [], f"files after that commit, where {what} has taken over")
             newer = job.take_over()
         commit(newer, job, 1)
-        same(job.completed(), (1,), "completed by who took over")
+        same(job.completed(), (1,), "completed for the owner that took over")
 
     def test_a_commit_and_a_take_over_agree_in_every_order(self, place: Place) -> None:
         """A commit beside a take-over, in each order of their calls: all agree on the outcome.
@@ -124,7 +124,7 @@ class OwnerClauses:
             same(job.completed(), (newest.epoch,), f"completed after {order}")
 
     def test_a_late_commit_is_void(self, place: Place) -> None:
-        """The older owner stood still in its commit while others took over: it counts for nobody.
+        """The older owner was paused in its commit while others took over: its checkpoint is void.
 
         Its commit point is there, but not completed, now or later, and goes as an orphan.
         """
@@ -191,7 +191,7 @@ class OwnerClauses:
     def test_what_processes_commit_stays(self, place: Place) -> None:
         """Processes take the job from each other: every commit that was acknowledged is there.
 
-        And it is by whom it was acknowledged.
+        And each was committed by the owner that acknowledged it.
         """
         storage = opened(place, "atomic_create", "shared_between_processes")
         held: dict[int, int] = {}
@@ -204,7 +204,7 @@ class OwnerClauses:
         missing = sorted(set(held) - set(job.completed()))
         same(missing, [], "acknowledged checkpoints that are not completed")
         found = {number: job.load(number).epoch for number in held}
-        same(found, held, "who committed what was acknowledged")
+        same(found, held, "the owners of acknowledged checkpoints")
 
 
 def _commit(

@@ -69,7 +69,7 @@ class ReadingClauses:
         same([(i.name, i.size_bytes) for i in storage.list("")], [("empty", 0)], "its listing")
 
     def test_a_missing_object_is_not_found(self, place: Place) -> None:
-        """NotFound for whatever range, in an empty place, beside others and after a delete."""
+        """NotFound for every range, in an empty place, beside other objects and after a delete."""
         storage = opened(place)
         with owed(NotFound, "read in an empty place"):
             storage.read("missing")

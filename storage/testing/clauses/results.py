@@ -1,4 +1,4 @@
-"""Clauses about the end of a job: recorded once, and known to all who come later."""
+"""Clauses about the end of a job: recorded once, and known to every later reader."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["EndClauses"]
 
 
 class EndClauses:
-    """What `JobOwner.end` and `clear` owe on this storage, and who takes over afterwards."""
+    """What `JobOwner.end` and `release_all` owe on this storage, and later owners."""
 
     def test_an_end_is_recorded_for_good(self, place: Place) -> None:
         """Its owner, readers and later owners know how the job ended, and none of them commits.
@@ -58,7 +58,7 @@ class EndClauses:
         same(other.result(), None, "the result of the job beside it")
 
     def test_an_ended_job_can_be_opened_again(self, place: Place) -> None:
-        """Then its end counts for nobody; its checkpoints still do, and it can end once more."""
+        """Then its end is void; its checkpoints still count, and it can end once more."""
         job = opened(place).job("job")
         owner = job.take_over()
         checkpoint(owner, job, 1)
@@ -82,7 +82,7 @@ class EndClauses:
             job = storage.job(f"job-{verb}")
             watched = WatchedStorage(storage)
             owner = watched.job(job.job_id).take_over()
-            # Only from its creation on: who loses an answer before that has changed nothing.
+            # Only from its creation on: a call that fails before that has changed nothing.
             lose = partial(setattr, watched, "after", lose_answer(verb, part))
             with (
                 owed(Unavailable, f"end while {verb} loses its answer"),
@@ -96,7 +96,7 @@ class EndClauses:
                 same((owner.result, job.result()), (written, written), "what was repeated")
 
     def test_an_older_owner_cannot_end_the_job(self, place: Place) -> None:
-        """Nor if it stood still while it was at it: what it wrote then counts for nobody."""
+        """Nor if it was paused meanwhile: a record that it writes then is void."""
         storage = opened(place)
         for is_late in (False, True):
             job = storage.job(f"job-{is_late}")
@@ -113,7 +113,7 @@ class EndClauses:
                 older.end(ending(job))
             if not is_late:
                 same(names_in(storage, job.folder), before, "records after the older owner's end")
-            same((job.result(), older.result), (None, None), "the result of who was fenced")
+            same((job.result(), older.result), (None, None), "the result of the fenced owner")
             newer = place.open().job(job.job_id).take_over()
             same(newer.result, None, "the result for a later owner")
             commit(newer, job, 1)
@@ -121,7 +121,7 @@ class EndClauses:
     def test_an_end_and_a_take_over_agree_in_every_order(self, place: Place) -> None:
         """An end beside a take-over, in each order of their calls: all agree whether it ended.
 
-        If the end held, whoever takes over knows of it; else nothing was deleted in vain.
+        If the end held, the next owner knows of it; else nothing was deleted in vain.
         """
         storage = opened(place)
         for number, order in enumerate(orders()):

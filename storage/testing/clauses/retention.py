@@ -33,7 +33,7 @@ __all__ = ["RetentionClauses"]
 
 
 class RetentionClauses:
-    """What `retain`, `delete`, `orphans` and `remove` owe on this storage."""
+    """What the `release` methods, `orphans` and `sweeper` of an owner owe on this storage."""
 
     def test_retention_keeps_the_newest(self, place: Place) -> None:
         """The older ones are gone with all their files, the kept ones are whole."""
@@ -106,9 +106,9 @@ class RetentionClauses:
             return
 
     def test_retention_and_a_take_over_agree_in_every_order(self, place: Place) -> None:
-        """An older owner may be in the midst of deleting when another takes over.
+        """An older owner may be deleting when another takes over.
 
-        Then what is completed is whole, and the newer owner can go on.
+        Then completed checkpoints are whole, and the newer owner can go on.
         """
         storage = opened(place)
         for number, order in enumerate(orders()):
@@ -137,7 +137,7 @@ class RetentionClauses:
     def test_what_is_released_goes_beside_commits_in_every_order(self, place: Place) -> None:
         """One thread commits, another one deletes what was released before, and looks for orphans.
 
-        All that is completed is whole, and nothing else is left.
+        All completed checkpoints are whole, and nothing else is left.
         """
         storage = opened(place)
         for number, order in enumerate(orders()):
@@ -161,9 +161,9 @@ class RetentionClauses:
             has_only(job, [second, job.load(4)], what)
 
     def test_orphans_spare_what_may_be_needed(self, place: Place) -> None:
-        """Found is what is left of dead attempts, unfinished writes among it.
+        """Leftovers of dead attempts are found, unfinished writes among them.
 
-        Spared is what is in flight, the owner's own records, and names that nobody here gave.
+        Files in flight, the owner's own records, and foreign names are spared.
         """
         storage = opened(place)
         job = storage.job("job")

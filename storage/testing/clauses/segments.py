@@ -165,7 +165,7 @@ class SegmentClauses:
             _comes_back(job, found, contents[::2] + contents[1::2])
 
     def test_another_process_reads_what_a_slot_wrote(self, place: Place) -> None:
-        """A handle is all that travels: whoever has it and the storage reads the state."""
+        """A handle is all that travels: with it and the storage any process reads the state."""
         job = opened(place, "shared_between_processes", "keeps_segment_files").job("job")
         contents = [pattern(size, size) for size in (10, 3000, 200_000)]
         handles = other_processes.run(other_processes.write_segments, job.storage, "job", contents)

@@ -1,4 +1,4 @@
-"""Clauses about checkpoints that build on others: what they share stays as long as it is needed."""
+"""Clauses about checkpoints that build on others: shared files stay as long as they are needed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SharedFileClauses:
                 has_only(job, kept.values(), what)
 
     def test_a_commit_refers_to_what_is_kept(self, place: Place) -> None:
-        """A file of others must belong to a checkpoint that is completed and still there.
+        """A borrowed file must belong to a completed checkpoint that still exists.
 
         Whatever another owner has committed counts as well; the error names file and checkpoint.
         """
@@ -103,7 +103,7 @@ class SharedFileClauses:
         has_only(job, [fifth], "after those that it built on are gone")
 
     def test_a_commit_and_another_s_cleaning_agree_in_every_order(self, place: Place) -> None:
-        """An older owner commits what builds on others, which the newer one may delete by then.
+        """An older owner commits a checkpoint whose base the newer owner may delete meanwhile.
 
         What is completed is whole, and the older one acts on nothing that is not completed.
         """

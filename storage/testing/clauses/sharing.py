@@ -33,7 +33,7 @@ _ROUNDS = 12
 
 
 class SharingClauses:
-    """What a storage owes whoever opens, sends, shares and misuses it."""
+    """What a storage owes when it is reopened, sent, shared and misused."""
 
     def test_a_storage_says_what_it_is(self, place: Place) -> None:
         """URL and capabilities are there before anything else, and stay what they are."""
@@ -135,7 +135,7 @@ class SharingClauses:
     def test_only_errors_of_the_house_get_out(self, place: Place) -> None:
         """Whatever fails below, the caller gets one of `holdfast.storage.errors`.
 
-        They say what to do about it, and name the place, or nobody could do it.
+        They say what to do, and name the place to do it at.
         """
         if place.unusable is None:
             pytest.skip("the place offers no storage that cannot work")

@@ -1,4 +1,4 @@
-"""Clauses about what others see while an object is being written: all of it, or nothing."""
+"""Clauses about what readers see while an object is being written: all of it, or nothing."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class VisibilityClauses:
         reads(other, "folder/object", b"".join(map(pattern, (0, 1, 70_000, 1_200_000))), "then")
 
     def test_the_old_object_stays_until_the_commit(self, place: Place) -> None:
-        """Who reads while an object is written anew sees the old one; an abort leaves it so."""
+        """Readers see the old object while it is rewritten, and after an abort."""
         storage = opened(place)
         old, new = pattern(5000, "old"), pattern(9000, "new")
         storage.write("object", old)
@@ -155,7 +155,7 @@ class VisibilityClauses:
                 onlooker.let_look()
 
     def test_a_reader_never_sees_a_part_of_a_creation(self, place: Place) -> None:
-        """The commit point is made by `create`: half of it must never be seen, whoever wins."""
+        """The commit point is made by `create`: half of it must never be visible."""
         storage = opened(place)
         for number in range(10):
             name = f"object-{number}"

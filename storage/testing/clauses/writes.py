@@ -177,7 +177,7 @@ class WritingClauses:
         reads(storage, "aborted", b"written later", "aborting twice")
 
     def test_abort_survives_a_failed_write(self, place: Place) -> None:
-        """Also a writer whose object or leftovers somebody has removed can be aborted."""
+        """A writer can be aborted even if its object or leftovers were removed."""
         storage = opened(place)
         writer = storage.writer("object")
         writer.write(pattern(1000))
@@ -214,7 +214,7 @@ class WritingClauses:
         same([(i.name, i.size_bytes) for i in storage.list("")], [("object", 3)], "the listing")
 
     def test_a_write_can_be_repeated(self, place: Place) -> None:
-        """Whoever got Unavailable writes the same bytes again, perhaps while the first goes on.
+        """After Unavailable the same bytes are written again, even while the first write goes on.
 
         The outcome is the object, once, whichever of the attempts ends last.
         """

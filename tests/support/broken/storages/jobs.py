@@ -36,7 +36,7 @@ class HidesUnderscores(Local):
         return (info for info in super().list(prefix) if "/_" not in info.name)
 
 
-@breaks("a_newer_owner_fences_the_older", says="Fenced is owed, nothing was raised")
+@breaks("a_newer_owner_fences_the_older", says="Fenced is owed, but nothing was raised")
 @breaks("an_owner_without_its_claim_stops", says="files after that commit")
 @breaks("an_older_owner_cannot_end_the_job", says="records after the older owner's end")
 class BelievesItsFirstListing(Local):
@@ -76,7 +76,7 @@ class ListsLate(Local):
 
 
 @breaks("take_overs_agree_in_every_order", says="Fenced owed in")
-@breaks("a_number_with_a_late_commit_is_not_used", says="Taken is owed, nothing was raised")
+@breaks("a_number_with_a_late_commit_is_not_used", says="Taken is owed, but nothing was raised")
 class CreatesAlways(Local):
     def create(self, name: str, data: Buffer) -> bytes | None:
         self.write(name, data)
@@ -168,11 +168,11 @@ class KeepsCommitPoints(Local):
         super().delete(name for name in names if not name.endswith("/_metadata"))
 
 
-@breaks("metadata_in_another_s_place_is_named", says="Corrupt is owed, nothing was raised")
-@breaks("a_damaged_result_is_named", says="Corrupt is owed, nothing was raised")
-@breaks("a_damaged_owner_record_is_named", says="Corrupt is owed, nothing was raised")
-@breaks("damage_in_a_long_segment_is_found_where_it_is", says="Corrupt is owed, nothing was raised")
-@breaks("a_damaged_checkpoint_harms_no_other", says="Corrupt is owed, nothing was raised")
+@breaks("metadata_in_another_s_place_is_named", says="Corrupt is owed, but nothing was raised")
+@breaks("a_damaged_result_is_named", says="Corrupt is owed, but nothing was raised")
+@breaks("a_damaged_owner_record_is_named", says="Corrupt is owed, but nothing was raised")
+@breaks("damage_in_a_long_segment_is_found_where_it_is", says="Corrupt is owed, but nothing was raised")
+@breaks("a_damaged_checkpoint_harms_no_other", says="Corrupt is owed, but nothing was raised")
 class NeverReplaces(WithWriter):
     class Writer(Gathering):
         def commit(self) -> None:
@@ -184,7 +184,7 @@ class NeverReplaces(WithWriter):
                 self.inner.abort()
 
 
-@breaks("newer_metadata_is_refused", says="Invalid is owed, raised was NotFound")
+@breaks("newer_metadata_is_refused", says="Invalid is owed, but NotFound")
 class WritesNoCommitPoint(WithWriter):
     class Writer(Gathering):
         def commit(self) -> None:
@@ -194,9 +194,9 @@ class WritesNoCommitPoint(WithWriter):
                 super().commit()
 
 
-@breaks("damaged_metadata_is_named", says="Corrupt is owed, nothing was raised")
-@breaks("damaged_segments_are_named", says="Corrupt is owed, nothing was raised")
-@breaks("a_missing_segment_file_is_named", says="Corrupt is owed, nothing was raised")
+@breaks("damaged_metadata_is_named", says="Corrupt is owed, but nothing was raised")
+@breaks("damaged_segments_are_named", says="Corrupt is owed, but nothing was raised")
+@breaks("a_missing_segment_file_is_named", says="Corrupt is owed, but nothing was raised")
 class ReadsOnlyOnce(Local):
     """Believes that what it has read once never changes."""
 
@@ -210,7 +210,7 @@ class ReadsOnlyOnce(Local):
         return self.known[name][offset:][:length]
 
 
-@breaks("a_commit_point_that_comes_back_counts_for_nobody", says="completed after commit points")
+@breaks("a_commit_point_that_comes_back_is_void", says="completed after commit points")
 @breaks("deleting_and_what_comes_back_agree_in_every_order", says="completed after")
 class ForgetsWhatIsVoid(Local):
     """As an owner would that does not record what it deletes, or a reader that does not look."""
@@ -219,7 +219,7 @@ class ForgetsWhatIsVoid(Local):
         return None if ".void-" in name else super().create(name, data)
 
 
-@breaks("saying_what_is_void_and_a_take_over_agree_in_every_order", says="the newest must stay")
+@breaks("void_records_and_a_take_over_agree_in_every_order", says="the newest must stay")
 class DeletesTheWrongPoint(Local):
     """Deleting one commit point deletes the next one as well."""
 
@@ -229,7 +229,7 @@ class DeletesTheWrongPoint(Local):
         super().delete(dict.fromkeys([*given, *more]))
 
 
-@breaks("a_number_of_what_was_void_before_is_used", says="has no completed checkpoint 2")
+@breaks("a_number_that_was_void_before_is_used", says="has no completed checkpoint 2")
 class SaysAllIsVoid(Local):
     def create(self, name: str, data: Buffer) -> bytes | None:
         if ".start-" in name:

@@ -32,7 +32,7 @@ class TakesZeroForAll(Local):
         return super().read_range(name, offset, length or None)
 
 
-@breaks("a_negative_range_is_invalid", says="Invalid is owed, nothing was raised")
+@breaks("a_negative_range_is_invalid", says="Invalid is owed, but nothing was raised")
 class CountsFromTheEnd(Local):
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
         return super().read_range(name, 0, None)[offset:][:length]
@@ -46,7 +46,7 @@ class MissesEmptyObjects(Local):
         return super().read_range(name, offset, length)
 
 
-@breaks("a_missing_object_is_not_found", says="NotFound is owed, nothing was raised")
+@breaks("a_missing_object_is_not_found", says="NotFound is owed, but nothing was raised")
 class ReadsNothingOfNothing(Local):
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
         try:
@@ -64,7 +64,7 @@ class NamesNothing(Local):
             raise NotFound("no such object", where=self.url) from None
 
 
-@breaks("a_folder_is_not_an_object", says="NotFound is owed, nothing was raised")
+@breaks("a_folder_is_not_an_object", says="NotFound is owed, but nothing was raised")
 class ReadsFolders(Local):
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
         if any(self.list(f"{name}/")):

@@ -113,7 +113,7 @@ class NeedsWhatItAborts(WithWriter):
             self.inner.abort()
 
 
-@breaks("a_finished_writer_refuses", says="Invalid is owed, nothing was raised")
+@breaks("a_finished_writer_refuses", says="Invalid is owed, but nothing was raised")
 class TakesNoNotice(WithWriter):
     class Writer(Through):
         def write(self, data: Buffer) -> None:
