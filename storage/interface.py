@@ -17,6 +17,7 @@ from typing import Self
 from holdfast.storage.clock import Clock, SystemClock
 from holdfast.storage.entropy import Entropy, SystemEntropy
 from holdfast.storage.errors import Invalid
+from holdfast.storage.options.checks import check_count
 
 __all__ = [
     "Buffer",
@@ -206,12 +207,7 @@ class ObjectStorage(ABC):
         `inline_limit_bytes`: how much of one slot's checkpoint may travel in its acknowledgement
         and be kept in `_metadata`, instead of in a file of its own.
         """
-        if type(inline_limit_bytes) is not int or inline_limit_bytes < 0:
-            raise Invalid(
-                "option inline_limit_bytes is out of range",
-                expected="a whole number, 0 or more",
-                found=repr(inline_limit_bytes),
-            )
+        check_count(inline_limit_bytes, name="option inline_limit_bytes", least=0)
         self.inline_limit_bytes = inline_limit_bytes
         self.clock = clock or SystemClock()
         self.entropy = entropy or SystemEntropy()

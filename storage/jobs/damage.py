@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, HoldfastError, NotFound
 from holdfast.storage.jobs.folder import JobFolder
-from holdfast.storage.jobs.metadata import CheckpointMetadata
+from holdfast.storage.jobs.metadata import CheckpointMetadata, least_sizes
 from holdfast.storage.segments.folder import StateFolder
-from holdfast.storage.segments.handles import FileHandle
 
 __all__ = ["checkpoint_url", "instead_of", "lost_of", "sizes_in", "whole_before"]
 
@@ -26,17 +25,13 @@ def sizes_in(folder: StateFolder) -> dict[str, int]:
     Raises:
         Unavailable: the storage did not answer.
     """
-    prefix = f"{folder.folder}/" if folder.folder else ""
+    prefix = folder.name_of("")
     return {info.name[len(prefix) :]: info.size_bytes for info in folder.storage.list(prefix)}
 
 
 def lost_of(metadata: CheckpointMetadata, sizes: Mapping[str, int]) -> str:
     """The files that are missing or too short, as text; empty if none is."""
-    wanted: dict[str, int] = {}
-    for handle in metadata.handles():
-        if isinstance(handle, FileHandle):
-            end = handle.offset + handle.length
-            wanted[handle.file] = max(wanted.get(handle.file, 0), end)
+    wanted = least_sizes(metadata)
     missing = sorted(file for file in wanted if file not in sizes)
     short = sorted(file for file, end in wanted.items() if sizes.get(file, end) < end)
     told = []

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.storage.jobs.envelope import seal, unseal
-from holdfast.storage.segments.handles import Handle, StateSnapshot
+from holdfast.storage.segments.handles import FileHandle, Handle, StateSnapshot
 
 __all__ = [
     "CLAIMED_CHECKPOINTS",
@@ -25,6 +25,7 @@ __all__ = [
     "OperatorState",
     "decode_metadata",
     "encode_metadata",
+    "least_sizes",
 ]
 
 METADATA_VERSION = 1
@@ -103,6 +104,15 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     def files(self) -> frozenset[str]:
         """Every file that the checkpoint needs, named within the job's folder."""
         return frozenset().union(*(part.files() for part in self.all_parts()))
+
+
+def least_sizes(metadata: CheckpointMetadata) -> dict[str, int]:
+    """The files that a checkpoint needs, with the least length that each must have."""
+    sizes: dict[str, int] = {}
+    for handle in metadata.handles():
+        if isinstance(handle, FileHandle):
+            sizes[handle.file] = max(sizes.get(handle.file, 0), handle.offset + handle.length)
+    return sizes
 
 
 def encode_metadata(metadata: CheckpointMetadata) -> bytes:

@@ -7,17 +7,22 @@ savepoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from typing import Self
 
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, HoldfastError, Invalid, NotFound, Taken
 from holdfast.storage.interface import ObjectStorage
+from holdfast.storage.jobs.damage import sizes_in
 from holdfast.storage.jobs.decisions import Created, judge_create
-from holdfast.storage.jobs.metadata import CheckpointMetadata, decode_metadata, encode_metadata
+from holdfast.storage.jobs.metadata import (
+    CheckpointMetadata,
+    decode_metadata,
+    encode_metadata,
+    least_sizes,
+)
 from holdfast.storage.segments.folder import StateFolder
-from holdfast.storage.segments.handles import FileHandle
 from holdfast.storage.segments.writer import SegmentWriter
 
 __all__ = ["SAVEPOINT", "SavepointFolder", "check_keeps_savepoints"]
@@ -154,12 +159,8 @@ class SavepointFolder(StateFolder):
             Corrupt: one is missing or too short; names it.
             Unavailable: the storage did not answer.
         """
-        wanted: dict[str, int] = {}
-        for handle in metadata.handles():
-            if isinstance(handle, FileHandle):
-                end = handle.offset + handle.length
-                wanted[handle.file] = max(wanted.get(handle.file, 0), end)
-        there = dict(self._listed())
+        wanted = least_sizes(metadata)
+        there = sizes_in(self)
         missing = sorted(wanted.keys() - there.keys())
         if missing:
             shown = ", ".join(missing[:_SHOWN_NAMES])
@@ -246,13 +247,8 @@ class SavepointFolder(StateFolder):
             compression=compression,
         )
 
-    def _listed(self) -> Iterator[tuple[str, int]]:
-        prefix = f"{self.folder}/" if self.folder else ""
-        for info in self.storage.list(prefix):
-            yield info.name[len(prefix) :], info.size_bytes
-
     def _none_here(self) -> HoldfastError:
-        some = next(self._listed(), None)
+        some = next(self.storage.list(self.name_of("")), None)
         if some is None:
             return NotFound(
                 "there is no savepoint",
@@ -265,7 +261,7 @@ class SavepointFolder(StateFolder):
             "there is no whole savepoint",
             where=self.url,
             expected="a folder with a file `_metadata`, which is written last",
-            found=f"no `_metadata`, and files such as {some[0]}",
+            found=f"no `_metadata`, and files such as {some.name.removeprefix(self.name_of(''))}",
             fix="If this is a savepoint's folder, it was never completed: take another savepoint",
         )
 

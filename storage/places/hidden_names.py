@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
-from holdfast.storage.entropy import Entropy
+from collections.abc import Iterable, Iterator
 
-__all__ = ["UNFINISHED_SUFFIX", "hidden_name", "target_of"]
+from holdfast.storage.entropy import Entropy
+from holdfast.storage.interface import ObjectInfo, UnfinishedWrite
+
+__all__ = ["UNFINISHED_SUFFIX", "hidden_name", "objects_in", "target_of", "unfinished_in"]
 
 UNFINISHED_SUFFIX = ".unfinished"
 
@@ -25,3 +28,18 @@ def target_of(hidden: str) -> str | None:
         return None
     target = last[1:].removesuffix(UNFINISHED_SUFFIX).rpartition(".")[0]
     return f"{folder}{separator}{target}" if target else None
+
+
+def objects_in(files: Iterable[tuple[str, int]], prefix: str) -> Iterator[ObjectInfo]:
+    """The objects among files with their sizes: those that are not hidden."""
+    for name, size_bytes in files:
+        if name.startswith(prefix) and not name.rpartition("/")[2].startswith("."):
+            yield ObjectInfo(name, size_bytes)
+
+
+def unfinished_in(files: Iterable[tuple[str, int]], prefix: str) -> Iterator[UnfinishedWrite]:
+    """The unfinished writes among files with their sizes, by the names that they will have."""
+    for name, size_bytes in files:
+        target = target_of(name)
+        if target is not None and target.startswith(prefix):
+            yield UnfinishedWrite(name, target, size_bytes)

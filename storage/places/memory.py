@@ -21,9 +21,10 @@ from holdfast.storage.interface import (
     ObjectWriter,
     UnfinishedWrite,
     check_range,
-    flat,
 )
 from holdfast.storage.names import check_name
+from holdfast.storage.options.checks import check_count
+from holdfast.storage.places.whole_writer import WholeWriter
 
 __all__ = ["JobManagerCheckpointStorage"]
 
@@ -69,12 +70,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         """`max_state_bytes` bounds each segment of state, as in Flink."""
         if not url.startswith(_SCHEME):
             raise Invalid("not the URL of a memory storage", expected="memory://", found=url)
-        if type(max_state_bytes) is not int or max_state_bytes < 0:
-            raise Invalid(
-                "option max_state_bytes is out of range",
-                expected="a whole number, 0 or more",
-                found=repr(max_state_bytes),
-            )
+        check_count(max_state_bytes, name="option max_state_bytes", least=0)
         super().__init__(inline_limit_bytes=max_state_bytes, clock=clock, entropy=entropy)
         self._url = url
         self._kept: _Place | None = _place(url)
@@ -105,7 +101,14 @@ class JobManagerCheckpointStorage(CheckpointStorage):
             raise NotFound("no such object", where=f"{self._url}: {name}") from None
 
     def writer(self, name: str) -> ObjectWriter:
-        return _MemoryWriter(self._here(), check_name(name))
+        check_name(name)
+        place = self._here()
+
+        def put(data: bytes) -> None:
+            with place.lock:
+                place.objects[name] = data
+
+        return WholeWriter(put, name)
 
     def create(self, name: str, data: Buffer) -> bytes | None:
         check_name(name)
@@ -155,27 +158,3 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None}
-
-
-class _MemoryWriter(ObjectWriter):
-    def __init__(self, place: _Place, name: str) -> None:
-        self._place = place
-        self._name = name
-        self._data: bytearray | None = bytearray()
-
-    def write(self, data: Buffer) -> None:
-        self._open().extend(flat(data))
-
-    def commit(self) -> None:
-        data = bytes(self._open())
-        with self._place.lock:
-            self._place.objects[self._name] = data
-        self._data = None
-
-    def abort(self) -> None:
-        self._data = None
-
-    def _open(self) -> bytearray:
-        if self._data is None:
-            raise Invalid("the object was committed or aborted before", where=self._name)
-        return self._data

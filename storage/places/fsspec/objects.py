@@ -36,7 +36,8 @@ from holdfast.storage.places.fsspec.urls import (
     file_system_class,
     without_password,
 )
-from holdfast.storage.places.hidden_names import hidden_name, target_of
+from holdfast.storage.places.hidden_names import hidden_name, objects_in, target_of, unfinished_in
+from holdfast.storage.places.whole_writer import WholeWriter
 
 __all__ = ["FsspecObjects"]
 
@@ -131,7 +132,7 @@ class FsspecObjects:
     def writer(self, name: str) -> ObjectWriter:
         path = self._path(check_name(name))
         if self._scheme in _IN_MEMORY:
-            return _WholeWriter(self, path)
+            return WholeWriter(partial(self._put, path), path)
         with self._translating("begin to write", path):
             hidden = self._path(hidden_name(name, self._entropy))
             self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -172,15 +173,10 @@ class FsspecObjects:
                 writer.write(data)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        for name, size in self._walk(prefix):
-            if not name.rpartition("/")[2].startswith(".") and name.startswith(prefix):
-                yield ObjectInfo(name, size)
+        return objects_in(self._walk(prefix), prefix)
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
-        for name, size in self._walk(prefix):
-            target = target_of(name)
-            if target is not None and target.startswith(prefix):
-                yield UnfinishedWrite(name, target, size)
+        return unfinished_in(self._walk(prefix), prefix)
 
     def delete(self, names: Iterable[str]) -> None:
         failure: HoldfastError | None = None
@@ -242,6 +238,11 @@ class FsspecObjects:
         own_listing = self._scheme in _IN_MEMORY
         return {} if own_listing else {"on_error": _unless_absent}
 
+    def _put(self, path: str, data: bytes) -> None:
+        with self._translating("write", path), _memory_lock:
+            self._check_no_folder(path)
+            self._files.pipe_file(path, data)
+
     def _move(self, hidden: str, path: str) -> None:
         self._check_no_folder(path)
         self._files.mv(hidden, path)
@@ -290,33 +291,6 @@ class FsspecObjects:
             raise Unavailable(
                 f"cannot {action}", where=path, found=f"{type(error).__name__}: {first_line}"
             ) from error
-
-
-class _WholeWriter(ObjectWriter):
-    """Collects the object and puts it with one call."""
-
-    def __init__(self, objects: FsspecObjects, path: str) -> None:
-        self._objects = objects
-        self._path = path
-        self._data: bytearray | None = bytearray()
-
-    def write(self, data: Buffer) -> None:
-        self._open().extend(flat(data))
-
-    def commit(self) -> None:
-        data = bytes(self._open())
-        with self._objects._translating("write", self._path), _memory_lock:
-            self._objects._check_no_folder(self._path)
-            self._objects._files.pipe_file(self._path, data)
-        self._data = None
-
-    def abort(self) -> None:
-        self._data = None
-
-    def _open(self) -> bytearray:
-        if self._data is None:
-            raise Invalid("the object was committed or aborted before", where=self._path)
-        return self._data
 
 
 class _FileWriter(ObjectWriter):

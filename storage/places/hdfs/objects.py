@@ -27,7 +27,7 @@ from holdfast.storage.places.hdfs.client import HdfsClient, client_of, write_opt
 from holdfast.storage.places.hdfs.errors import NoAnswer, Reason, as_error, read_error, trouble_of
 from holdfast.storage.places.hdfs.hadoop_config import HdfsSettings
 from holdfast.storage.places.hdfs.writer import HdfsWriter, moving_s
-from holdfast.storage.places.hidden_names import hidden_name, target_of
+from holdfast.storage.places.hidden_names import hidden_name, objects_in, target_of, unfinished_in
 from holdfast.storage.retries import Retries, Trouble
 
 if TYPE_CHECKING:
@@ -154,15 +154,10 @@ class HdfsObjects:
             writer.abort()
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        for name, size_bytes in self._walk(prefix):
-            if not name.rpartition("/")[2].startswith("."):
-                yield ObjectInfo(name, size_bytes)
+        return objects_in(self._walk(prefix), prefix)
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
-        for name, size_bytes in self._walk(prefix):
-            target = target_of(name)
-            if target is not None and target.startswith(prefix):
-                yield UnfinishedWrite(name, target, size_bytes)
+        return unfinished_in(self._walk(prefix), prefix)
 
     def delete(self, names: Iterable[str]) -> None:
         failure: HoldfastError | None = None

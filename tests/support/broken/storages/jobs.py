@@ -171,7 +171,7 @@ class KeepsCommitPoints(Local):
 @breaks("metadata_in_another_s_place_is_named", says="Corrupt is owed, but nothing was raised")
 @breaks("a_damaged_result_is_named", says="Corrupt is owed, but nothing was raised")
 @breaks("a_damaged_owner_record_is_named", says="Corrupt is owed, but nothing was raised")
-@breaks("damage_in_a_long_segment_is_found_where_it_is", says="Corrupt is owed, but nothing was raised")
+@breaks("damage_in_a_long_segment_is_found_where_it_is", says="Corrupt is owed, but nothing was")
 @breaks("a_damaged_checkpoint_harms_no_other", says="Corrupt is owed, but nothing was raised")
 class NeverReplaces(WithWriter):
     class Writer(Gathering):
