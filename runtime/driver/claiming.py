@@ -3,6 +3,9 @@
 They are told of in the job's own checkpoints, and in the record of its end, as long as they may be
 there: whoever comes later goes on with them. There may be several, if who is claimed from has
 claimed itself and not deleted that yet.
+
+Only what has a record of the claim in its own folder is deleted as claimed: what a job's documents
+say alone may be crafted, or copied.
 """
 
 from __future__ import annotations

@@ -66,6 +66,9 @@ class BeginSavepoint(msgspec.Struct, frozen=True, kw_only=True, tag="begin_savep
 
     If it `ends_job` nothing is processed behind them, until it is known to have failed. The slot
     has been started with what it needs to get to the directory. False: it does not get there.
+
+    The directory is a name, which a slot opens with what came with its task, secrets too. So
+    neither is in a barrier, and a barrier that does not agree with what was told stops the slot.
     """
 
     checkpoint_id: int

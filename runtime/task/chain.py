@@ -1,4 +1,8 @@
-"""One chain of operators in one slot: from its gate, through its operators, to its edges."""
+"""One chain of operators in one slot: from its gate, through its operators, to its edges.
+
+Behind the barrier of a savepoint that stops the job nothing is processed: what came after the
+snapshot would never be committed. If the savepoint fails the chain goes on, with not a row lost.
+"""
 
 from __future__ import annotations
 
