@@ -1,4 +1,4 @@
-"""The command `holdfast`."""
+"""The command `holdfast`: argument parsing and output. Imports every other folder of the room."""
 
 from holdfast.runtime.cli.main import main
 

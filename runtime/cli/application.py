@@ -19,7 +19,7 @@ __all__ = ["application"]
 
 application = typer.Typer(
     name="holdfast",
-    help="State that holds fast in a stream: run jobs, look after them and their checkpoints.",
+    help="State that holds fast in a stream: run and manage jobs and their checkpoints.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,11 +52,11 @@ _Version = Annotated[
 
 @application.callback()
 def _root(*, version: _Version = False) -> None:
-    """Run jobs, look after them and their checkpoints. Each command says more with --help.
+    """Run and manage jobs and their checkpoints. Each command has its own --help.
 
     Commands that name a JOB talk to its driver, which must run on this machine and as the same
-    user. Results go to the output, all else beside it; with --json the output is one document, also
-    of an error.
+    user. Results go to stdout, all else to stderr; with --json the output is one document, also of
+    an error.
 
     Exit codes of all: 0 done; 1 not done, and why; 2 wrong arguments; 130 stopped by Ctrl-C, 143
     by SIGTERM.

@@ -1,4 +1,4 @@
-"""`holdfast checkpoints`: see what there is, have one taken, and clean up what nobody needs."""
+"""`holdfast checkpoints`: list checkpoints, trigger one, and delete unneeded objects."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from holdfast.runtime.cli.jobs import JobArgument, JsonOption
 from holdfast.runtime.cli.listing import list_checkpoints
 from holdfast.runtime.cli.places import find_jobs
 from holdfast.runtime.cli.running import look
+from holdfast.runtime.cli.stored import OptionsOption
 from holdfast.runtime.control import runs_named
 from holdfast.storage import Invalid, NotFound
 from holdfast.storage.options.durations import duration_ms
@@ -22,7 +23,7 @@ __all__ = ["commands"]
 
 
 commands = typer.Typer(
-    help="See the checkpoints of jobs, have one taken, and clean up after them. With a JOB or PATH "
+    help="List the checkpoints of jobs, trigger one, and clean up after them. With a JOB or PATH "
     "and nothing else it is `list`.",
     no_args_is_help=True,
     cls=ListsByDefault,
@@ -38,17 +39,7 @@ _Target = Annotated[
     typer.Argument(
         metavar="JOB|PATH",
         help=f"The name or the run id of a running job; or a place: {_ABOUT_PATHS[0].lower()}"
-        f"{_ABOUT_PATHS[1:]} A folder beside you that is called as a job is `./orders`.",
-        show_default=False,
-    ),
-]
-_Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-D",
-        metavar="KEY=VALUE",
-        help="An option of the storage, such as `-Dendpoint=http://host:9000`; again for more. Who "
-        "lists processes sees it: leave keys and passwords to the environment.",
+        f"{_ABOUT_PATHS[1:]} `./orders` is a folder that has the name of a job.",
         show_default=False,
     ),
 ]
@@ -69,11 +60,11 @@ _Timeout = Annotated[
 
 
 @commands.command("list")
-def _list(target: _Target, *, options: _Options = None, as_json: JsonOption = False) -> None:
+def _list(target: _Target, *, options: OptionsOption = None, as_json: JsonOption = False) -> None:
     """Show the checkpoints of a running job, or those that are completed at a place.
 
-    A running job is asked: it tells of those under way, of the last ones that have ended, and why
-    some failed. A place is read: what a run can be restored from, by `holdfast run -s` or
+    A running job reports those under way, the last ones that have ended, and why some failed. In a
+    place the completed ones are read: a run can be restored from what, by `holdfast run -s` or
     execute(restore=...), is the folder in the last column. What cannot be restored is marked as
     damaged, as far as its `_metadata` and the names and lengths of files tell; `holdfast savepoint
     validate` reads all of one.
@@ -89,7 +80,7 @@ def _list(target: _Target, *, options: _Options = None, as_json: JsonOption = Fa
     if _is_job(target):
         if options:
             raise Invalid(
-                "options are for a storage, and this is a running job, which is asked itself",
+                "options are for a storage, and this is a running job",
                 where=f"job {target!r}",
                 found=" ".join(f"-D{option}" for option in options),
                 fix="Leave them out, or name the place of its checkpoints",
@@ -120,12 +111,12 @@ def _trigger(job: JobArgument, *, timeout: _Timeout = "10min", as_json: JsonOpti
 def _clean(
     path: _Path,
     *,
-    options: _Options = None,
+    options: OptionsOption = None,
     dry_run: _DryRun = False,
     take_over: _TakeOver = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete what killed runs and given-up checkpoints have left, and nobody needs.
+    """Delete the unneeded objects that killed runs and given-up checkpoints have left.
 
     It may run beside jobs that run: without --take-over it deletes only files, and unfinished
     writes, of checkpoints older than the newest completed one, to which no completed checkpoint
@@ -143,19 +134,19 @@ def _clean(
 
 
 def _is_job(target: str) -> bool:
-    """Whether somebody means a running job, and not a place.
+    """Whether the argument names a running job, and not a place.
 
     Raises:
-        NotFound: it is the name of neither.
+        NotFound: it names neither.
     """
     if "://" in target or target.startswith((".", "~", "/")):
         return False
-    if runs_named(target, look().found):  # a job's name may have slashes, too
+    if runs_named(target, look().found):  # a job's name may contain slashes
         return True
     if "/" in target or os.path.exists(target):  # a name too long is none
         return False
     raise NotFound(
-        f"{target!r} is no running job of yours, and no folder",
+        f"{target!r} is neither a running job of yours nor a folder",
         expected="JOB, as `holdfast list` shows it, or PATH, the root of a storage or the folder "
         "of a job",
     )

@@ -1,4 +1,4 @@
-"""What `holdfast checkpoints clean` does, and shows."""
+"""The command `holdfast checkpoints clean`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KINDS = (
 
 @dataclass
 class _Cleaned:
-    """What was found in the folder of one job, and how far it was cleaned."""
+    """Findings in the folder of one job, and how far it was cleaned."""
 
     job: JobStorage
     found: Found | None = None
@@ -44,7 +44,7 @@ class _Cleaned:
     error: str = ""
 
     def by_kind(self) -> dict[str, tuple[int, int]]:
-        """How many objects, and bytes, of each kind nobody needs."""
+        """Count and bytes of unneeded objects of each kind."""
         counts = dict.fromkeys(_KINDS, (0, 0))
         for stored in self.found.unneeded if self.found is not None else ():
             objects, size_bytes = counts[_kind(stored)]
@@ -79,7 +79,7 @@ class Cleaning:
     _jobs: list[_Cleaned] = field(default_factory=list)
 
     def run(self) -> int:
-        """Clean one job after the other, and show what came of it; answers the exit code."""
+        """Clean one job after the other, and show the results; returns the exit code."""
         code = 0
         try:
             for job in self.place.jobs:
@@ -93,7 +93,7 @@ class Cleaning:
             code = INTERRUPTED
         self._show()
         if code == INTERRUPTED:
-            say("stopped; nothing is half done, and running it again goes on")
+            say("stopped; nothing is half done, and the same command continues")
         return code
 
     def _clean(self, cleaned: _Cleaned) -> None:

@@ -76,8 +76,7 @@ _Operators = Annotated[
     typer.Option(
         "--operator",
         metavar="UID",
-        help="Only this operator; again for more. Positions of sources are carried over all the "
-        "same.",
+        help="Only this operator; repeatable. Positions of sources are carried over in any case.",
         show_default=False,
     ),
 ]
@@ -112,7 +111,7 @@ _TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Go on though another machine has noted that it converts to DST: it has ended.",
+        help="Continue although another machine has noted that it converts to DST: it has ended.",
     ),
 ]
 
@@ -137,7 +136,7 @@ def convert_snapshot(  # noqa: PLR0913 - each is an option of the command
 
     The source is only read. What is written is read again, and its entries are compared with those
     of the source; only then the destination is a savepoint. If it is interrupted, or a disk is
-    full, the same command goes on where it was.
+    full, the same command continues.
 
     For example:
 
@@ -183,18 +182,18 @@ def convert_snapshot(  # noqa: PLR0913 - each is an option of the command
 
 
 def _standing(folder: SavepointFolder) -> str:
-    """What there is at the destination of one that was stopped, and what to do."""
+    """What a stopped conversion left at the destination, and what to do."""
     try:
         found = conversion.destination_state(folder)
     except HoldfastError:
-        return "it is not known what is at the destination; run the same command to go on"
+        return "it is not known what is at the destination; run the same command to continue"
     if found is conversion.DestinationState.COMPLETE:
         return (
             "there is a savepoint at the destination; run the same command to see whether it is "
             "this one, and to delete what may be left beside it"
         )
     if found is conversion.DestinationState.BEGUN:
-        return "there is no savepoint at the destination yet; run the same command to go on"
+        return "there is no savepoint at the destination yet; run the same command to continue"
     return "nothing was begun at the destination"
 
 
@@ -210,7 +209,7 @@ def _options(
     is_canonical = form == "canonical" or (form is None and backend is None)
     if not is_canonical and backend is None:
         raise Invalid(
-            "a native savepoint is one of a backend, and none is named",
+            "a native savepoint needs a backend, and none is named",
             expected="--backend NAME with --format native",
             fix="`holdfast backends` shows those that there are",
         )
@@ -228,7 +227,7 @@ def _runner(spark: str | None, workers: int | None) -> Iterator[conversion.Runne
     if spark is None:
         yield conversion.WorkerProcesses(workers or conversion.usual_workers())
         return
-    # Imported only if asked for: it takes a second.
+    # Imported only if used: it takes a second.
     from holdfast.runtime.spark.state_frames.conversion import spark_runner  # noqa: PLC0415
 
     with spark_runner(spark) as runner:
@@ -237,7 +236,7 @@ def _runner(spark: str | None, workers: int | None) -> Iterator[conversion.Runne
 
 @contextmanager
 def _progress() -> Iterator[conversion.Progress]:
-    """A bar on a terminal; elsewhere nothing is told."""
+    """A progress bar on a terminal; elsewhere nothing."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""Groups of commands of which one need not be named."""
+"""Command groups with a default command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ListsByDefault", "TakesByDefault"]
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """Wrong arguments of any kind. Typer has its own copy of click, and does not export this class."""
 _WORD = "holdfast.word"
-"""In what a group remembers of a call: the word before which its command was left out."""
+"""Key of the word before which a call omitted its command."""
 
 
 class _WithDefault(TyperGroup):
@@ -32,7 +32,7 @@ class _WithDefault(TyperGroup):
             return super().invoke(ctx)
         except _UsageError:
             word, hint = self._word(ctx)
-            if hint:  # such as `lst PATH`, which `list` takes for one argument too many
+            if hint:  # such as `lst PATH`, which would be one argument too many for `list`
                 ctx.fail(f"{word!r} is no command of `{ctx.command_path}`. {hint.rstrip()}")
             raise
         except NotFound as error:
@@ -49,7 +49,7 @@ class _WithDefault(TyperGroup):
             ) from error
 
     def _word(self, ctx: Any) -> tuple[str, str]:
-        """The word where a command could be, and the question whether another was meant."""
+        """The word in the place of a command, and a suggestion of another one."""
         word = ctx.meta.get(_WORD, "")
         near = get_close_matches(word, self.commands, n=1, cutoff=0.7)
         return word, f"Did you mean `{ctx.command_path} {near[0]}`? " if near else ""

@@ -1,4 +1,4 @@
-"""What `holdfast checkpoints` shows of a running job, and has it do."""
+"""`holdfast checkpoints` for a running job: show its checkpoints, and trigger one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HAVE_ENDED = ("completed", "aborted")
 
 
 def show_history(job: str, *, as_json: bool) -> None:
-    """Show what became of the checkpoints of a running job, as its driver knows it.
+    """Show the checkpoints of a running job, as its driver reports them.
 
     Raises:
         HoldfastError: there is not one such job, or its driver does not answer.
@@ -45,7 +45,7 @@ def show_history(job: str, *, as_json: bool) -> None:
 def take_checkpoint(
     job: str, *, timeout_s: float, as_json: bool, clock: Clock | None = None
 ) -> None:
-    """Have a running job take a checkpoint, wait until it is complete, and show it.
+    """Trigger a checkpoint of a running job, wait until it is complete, and show it.
 
     Raises:
         HoldfastError: there is not one such job, it does not run at the moment, or its driver does
@@ -81,9 +81,9 @@ def take_checkpoint(
 
 
 def _ended_since(report: JobReport, last: int) -> CheckpointReport | None:
-    """The first that has begun and ended since: one that is completed, if there is.
+    """The first checkpoint that has begun and ended since: a completed one, if there is one.
 
-    A savepoint that somebody else has had taken meanwhile is not what was asked for.
+    Savepoints are passed over: they come from other requests.
     """
     ended = [
         each

@@ -1,4 +1,4 @@
-"""`holdfast list` and `holdfast cancel`: the jobs that run, and the end of one."""
+"""`holdfast list` and `holdfast cancel`."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ FormatOption = Annotated[
 ]
 
 _LIST_PATIENCE_S = 3.0
-"""A list is not held up by a driver that is stuck."""
+"""Timeout of each driver, so that one that is stuck does not hold up the list."""
 
 
 def list_jobs(*, as_json: JsonOption = False) -> None:
-    """Show your jobs that run on this machine, and how they are.
+    """Show your jobs that run on this machine, and their state.
 
-    Each driver is asked. RUN tells two jobs of one name apart; other commands take it in the place
-    of the name.
+    Each driver is asked. RUN distinguishes jobs of one name; other commands accept it in place of
+    the name.
 
     For example:
 
@@ -55,7 +55,7 @@ def list_jobs(*, as_json: JsonOption = False) -> None:
         holdfast list --json | jq '.jobs[] | select(.status != "running")'
 
     Exit codes: 0 done, also if no job runs; 1 a driver does not answer, or a folder of running jobs
-    is not to be trusted; 2 wrong arguments.
+    cannot be trusted; 2 wrong arguments.
     """
     runs = look()
     jobs = [job for job in map(_described, runs.found) if job is not None]
@@ -114,7 +114,7 @@ def cancel_job(
     if len(directories) > with_savepoint:
         raise typer.BadParameter("a directory needs -s, and there is one job at most")
     if form is not None and not with_savepoint:
-        raise typer.BadParameter("--format is of a savepoint: it needs -s")
+        raise typer.BadParameter("--format is for a savepoint: it needs -s")
     run = one_run(job)
     client, name = JobClient(run), run.registration.job
     document = {"job": name, "run": run.registration.run}
@@ -137,7 +137,7 @@ def cancel_job(
 
 
 def _described(run: FoundRun) -> dict[str, Any] | None:
-    """What the driver says of itself; None if it has just ended."""
+    """The driver's report; None if it has just ended."""
     try:
         report = JobClient(run, silence_s=_LIST_PATIENCE_S).describe()
     except NotFound:

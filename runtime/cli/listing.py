@@ -1,4 +1,4 @@
-"""What `holdfast checkpoints list` and `holdfast savepoint list` show."""
+"""`holdfast checkpoints list` and `holdfast savepoint list`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["list_checkpoints", "list_savepoints"]
 
 
 def list_checkpoints(place: Place, *, as_json: bool) -> int:
-    """Show what each job has completed; answers the exit code."""
+    """Show the completed checkpoints of each job; returns the exit code."""
     jobs, failures = [], 0
     for job in place.jobs:
         try:
@@ -58,13 +58,13 @@ def _described(job: JobStorage) -> dict[str, Any]:
 
 
 def _checkpoint(job: JobStorage, number: int, sizes: Mapping[str, int]) -> dict[str, Any] | None:
-    """One line; None when it has just been deleted."""
+    """The row of a checkpoint; None if it has just been deleted."""
     url = checkpoint_url(job, number)
     try:
         metadata = job.read_metadata(number)
         lost = lost_of(metadata, sizes)
         if lost and lost_of(metadata, sizes_in(job)):
-            job.load(number)  # else it was deleted meanwhile
+            job.load(number)  # raises if it was deleted meanwhile
             return {"checkpoint": number, "url": url, "error": f"checkpoint {number}: {lost}"}
     except NotFound:
         return None
@@ -101,7 +101,7 @@ def list_savepoints(
     options: OptionsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the savepoints in a directory, of whatever job, the oldest first.
+    """Show the savepoints in a directory, of all jobs, the oldest first.
 
     What was never completed, or lacks files, is marked; `holdfast savepoint validate` reads all of
     one. `holdfast run -s` takes the folder in the last column.
@@ -129,7 +129,7 @@ def list_savepoints(
             "there is no savepoint in this directory",
             where=url,
             expected=f"folders with a file {names.savepoint_metadata()}",
-            fix="Look whether the path is right: it is the directory that savepoints are in",
+            fix="Check the path: it is the directory that contains savepoints",
         )
     if as_json:
         show_json({"path": url, "savepoints": found})
@@ -153,7 +153,7 @@ def list_savepoints(
 
 
 def _savepoint(folder: SavepointFolder, sizes: Mapping[str, int]) -> dict[str, Any] | None:
-    """One line; None for a folder of something else, such as a checkpoint."""
+    """The row of a savepoint; None for another folder, such as that of a checkpoint."""
     if names.writer_of(names.within(folder.folder, names.savepoint_metadata())) is not None:
         return None
     if names.savepoint_metadata() not in sizes:

@@ -1,4 +1,4 @@
-"""Where the command `holdfast` begins, and how it ends: by a code, and not by a traceback."""
+"""Entry point of the command `holdfast`. It ends with an exit code, and without a traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["main"]
 _FAILED = 1
 _JSON = "--json"
 _RUN = "run"
-"""Of which the output is the program's own."""
+"""The command whose output is the program's own."""
 
 
 def main() -> None:
@@ -26,14 +26,14 @@ def main() -> None:
         _run()
     except (KeyboardInterrupt, _Terminated) as stop:
         is_terminated = isinstance(stop, _Terminated)
-        if not getattr(stop, "is_told", False):  # a job that ran has said it, and how to go on
+        if not getattr(stop, "is_told", False):  # else a job has reported it, and how to continue
             word = "terminated" if is_terminated else "interrupted"
             print(word, file=sys.stderr)  # noqa: T201 - a program for a terminal
         sys.exit(TERMINATED if is_terminated else INTERRUPTED)
 
 
 class _Terminated(SystemExit):
-    """SIGTERM: what runs is left as by Ctrl-C."""
+    """SIGTERM was received: unwinds as Ctrl-C does."""
 
 
 def _terminate(*_: object) -> NoReturn:
@@ -41,14 +41,14 @@ def _terminate(*_: object) -> NoReturn:
 
 
 def _run() -> None:
-    # What commands need takes a while to import, and somebody may interrupt that.
+    # Imported here, inside the handling of Ctrl-C, since these imports take a while.
     from holdfast.runtime.cli.application import application  # noqa: PLC0415
     from holdfast.runtime.cli.output import show_error  # noqa: PLC0415
     from holdfast.storage import HoldfastError, Unavailable  # noqa: PLC0415
 
-    if sys.stdout is None:  # it was closed: what is told goes nowhere
+    if sys.stdout is None:  # it was closed: discard the output
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the end
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal cannot show is spelled out
+    if isinstance(sys.stdout, io.TextIOWrapper):  # escape what the terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
     as_json = _JSON in sys.argv and sys.argv[1] != _RUN
     try:
@@ -62,7 +62,7 @@ def _run() -> None:
             sys.exit(_FAILED)
         finally:
             sys.stdout.flush()
-    except OSError as error:  # of the output itself
+    except OSError as error:  # the output itself cannot be written
         print(f"error: the output cannot be written: {error}", file=sys.stderr)  # noqa: T201
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what could not be is not tried again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # do not try again at exit
         sys.exit(_FAILED)

@@ -1,4 +1,4 @@
-"""What commands say, for people and for programs: results to the output, the rest beside it."""
+"""Output of commands: results to stdout, as tables or JSON, and all else to stderr."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = [
 ]
 
 _WIDE = 10_000
-"""Columns of what is no terminal: a program that reads tables wants each row in one line."""
+"""Width where there is no terminal: programs that read tables want one line for each row."""
 
 
 def say(line: str) -> None:
-    """A line that is no result: to the terminal, whatever the output goes to."""
+    """Print a line that is no result, to stderr."""
     Console(stderr=True, soft_wrap=True).print(Text(line))
 
 
 def show(what: Table | str) -> None:
-    """A result, for people; a table is as wide as the terminal, or where there is none as it is."""
+    """Print a result as text; a table has the width of the terminal, if there is one."""
     console = Console(soft_wrap=isinstance(what, str))
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _WIDE
@@ -41,15 +41,15 @@ def show(what: Table | str) -> None:
 
 
 def show_json(document: Any) -> None:
-    """A result, for programs: one JSON document, as it is. Rich would put emojis into it.
+    """Print a result as one JSON document, without Rich, which would replace emoji names.
 
-    Numbers that JSON does not have are the texts "NaN", "Infinity" and "-Infinity".
+    Numbers that JSON does not have become the texts "NaN", "Infinity" and "-Infinity".
     """
     typer.echo(msgspec.json.format(msgspec.json.encode(_as_json_has_it(document)), indent=2))
 
 
 def show_error(error: HoldfastError, *, as_json: bool) -> None:
-    """Why a command has failed: for people, and for programs that read documents, too."""
+    """Print why a command has failed: as text, and with `as_json` as a document, too."""
     say(f"error: {error}")
     if as_json:
         show_json({"error": msgspec.to_builtins(tell_error(error, told_kinds()))})
@@ -66,7 +66,7 @@ def _as_json_has_it(value: Any) -> Any:
 
 
 class _Plain(Table):
-    """Cells that are texts have no markup."""
+    """Cells of text, without markup."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:
         """As of any table."""
@@ -77,7 +77,7 @@ class _Plain(Table):
 def table(title: str, *columns: str) -> Table:
     """An empty table; columns whose names begin with `#` hold numbers.
 
-    Title and cells are shown as they are: a name of the user's may look like markup.
+    Title and cells are shown as they are: names given by users may look like markup.
     """
     made = _Plain(title=Text(title, style="bold") if title else None, title_justify="left")
     for column in columns:

@@ -1,4 +1,4 @@
-"""What a command is told of a place: its URL and options, and the jobs that are there."""
+"""The arguments of a command that name a storage: URL and options, and the jobs in it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["Place", "find_jobs", "storage_options"]
 
 
 _OF_NO_DIRECTORY = {"storage_options", "allow_unsafe_commit"}
-"""What file systems have, and a local one refuses."""
+"""Options of file systems that a local one refuses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the arguments of a command name."""
+    """The place that the arguments of a command name."""
 
     url: str
-    """As it was given, but for a path, which is absolute."""
+    """As given; a path is made absolute."""
     jobs: tuple[JobStorage, ...]
 
 
@@ -38,7 +38,7 @@ def find_jobs(path: str, options: Iterable[str]) -> Place:
     `options` are `key=value` for the storage.
 
     Raises:
-        Invalid: an option is unknown or cannot be what it is.
+        Invalid: an option is unknown, or its value is not accepted.
         NotFound: there is no job.
         Unavailable: the storage did not answer.
     """
@@ -79,7 +79,7 @@ def _opened(url: str, options: Iterable[str]) -> CheckpointStorage:
 
 
 def _kinds(factory: Any) -> dict[str, Any]:
-    """The types of a storage's options; such as cannot be told are taken for text."""
+    """The types of a storage's options; empty if they cannot be determined: then all are text."""
     makes = factory.__init__ if inspect.isclass(factory) else factory
     try:
         kinds = get_type_hints(makes)
@@ -109,11 +109,11 @@ def _value(key: str, text: str, kind: Any) -> Any:
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    """The types of a union; of another one, itself."""
+    """The members of a union; any other type itself."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
 def _rank(kind: Any) -> int:
-    """Texts after what only some texts read as, and before what any text could be mistaken for."""
+    """Order in which types are tried: `int`, which fewest texts are, first; `str` after `bool`."""
     ranks = (int, float, bool, str)
     return ranks.index(kind) if kind in ranks else len(ranks)

@@ -21,13 +21,13 @@ _MAIN = "__main__"
 def run_program(path: Path, arguments: Sequence[str]) -> None:
     """Run it to its end.
 
-    What it raises is shown as Python shows it.
+    An exception is shown as Python shows it.
 
     Raises:
         NotFound: there is no such file.
         Invalid: it cannot be read as a program.
-        typer.Exit: it has raised.
-        SystemExit: it has exited, maybe with a code.
+        typer.Exit: it raised an exception.
+        SystemExit: it exited.
     """
     code = _compiled(path)
     module = ModuleType(_MAIN)
@@ -55,7 +55,7 @@ def _compiled(path: Path) -> CodeType:
 
 @contextmanager
 def _as_main(module: ModuleType, path: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """What a program finds of itself: its arguments, the folder that it is in, its module."""
+    """Set `sys.argv`, `sys.path` and `__main__` as for a program that Python runs."""
     argv, first, main = sys.argv, sys.path[0], sys.modules[_MAIN]
     sys.argv = [str(path), *arguments]
     sys.path[0] = str(path.parent.resolve())
@@ -67,7 +67,7 @@ def _as_main(module: ModuleType, path: Path, arguments: Sequence[str]) -> Iterat
 
 
 def _show(error: Exception, path: Path) -> None:
-    """The traceback from the program's first line on: what is above it is this command."""
+    """Print the traceback from the program's first frame on, without those of this command."""
     found: TracebackType | None = error.__traceback__
     while found is not None and found.tb_frame.f_code.co_filename != str(path):
         found = found.tb_next

@@ -1,4 +1,4 @@
-"""`holdfast backends`: what is registered, what it can do, and why something cannot be used."""
+"""`holdfast backends`: the registered plug-ins, their capabilities, and why some cannot load."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class _Kind:
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One name that is registered."""
+    """One registered name."""
 
     name: str
     target: str
-    """What the entry point names."""
+    """The target of the entry point."""
     distribution: str
     purpose: str = ""
     capabilities: Mapping[str, Any] | None = None
     unknown: str = ""
-    """Why it is not known what it can; empty if it is."""
+    """Why its capabilities are unknown; empty if they are known."""
     error: str = ""
     """Why it cannot be used; empty if it can."""
 
@@ -92,7 +92,7 @@ def _part(entry: EntryPoint, kind: _Kind) -> Part:
 
 
 def _tried_storage(name: str, factory: Callable[..., Any]) -> Mapping[str, Any]:
-    """What a storage of an imaginary place declares: a storage asks nobody before it is used."""
+    """The capabilities of a storage, made for an imaginary place: it connects when it is used."""
     url = inspect.signature(factory).parameters.get("url")
     options = {}
     if url is not None and url.default is url.empty:
@@ -102,11 +102,11 @@ def _tried_storage(name: str, factory: Callable[..., Any]) -> Mapping[str, Any]:
     except Invalid as error:
         if "pip install" in error.fix:
             raise
-        return {"unknown": str(error)}  # the place is not real, and it can tell
+        return {"unknown": str(error)}  # it notices that the place is imaginary
 
 
 def _kinds() -> Mapping[str, _Kind]:
-    """Backends are loaded here: other commands do without them, and are faster by a second."""
+    """Backends are imported here: other commands start a second faster without them."""
     from holdfast.backends import load_backend, registered_backends  # noqa: PLC0415
     from holdfast.changelog.writing.storages import (  # noqa: PLC0415
         load_changelog_storage,

@@ -1,4 +1,4 @@
-"""`holdfast run`: a program that starts a job, with options and a place to begin from."""
+"""`holdfast run`: run a program that starts a job, with options."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _Restore = Annotated[
         "-s",
         "--from-savepoint",
         metavar="PATH",
-        help="The folder of a checkpoint or savepoint to restore the job from, or `latest`; "
-        "whatever the program says of restore.",
+        help="The folder of a checkpoint or savepoint to restore the job from, or `latest`. It "
+        "precedes restore=... of the program.",
         show_default=False,
     ),
 ]
@@ -51,7 +51,7 @@ _ClaimMode = Annotated[
     typer.Option(
         "--claim-mode",
         metavar="NO_CLAIM|CLAIM",
-        help="Whose the checkpoint of another job is that is restored.",
+        help="Who owns the checkpoint of another job that is restored.",
         show_default=False,
     ),
 ]
@@ -60,7 +60,7 @@ _AllowNonRestored = Annotated[
     typer.Option(
         "-n",
         "--allow-non-restored-state",
-        help="Go on although state of operators is dropped that the job does not have any more.",
+        help="Drop the state of operators that the job does not have any more.",
     ),
 ]
 _Options = Annotated[
@@ -68,8 +68,8 @@ _Options = Annotated[
     typer.Option(
         "-D",
         metavar="KEY=VALUE",
-        help="An option of the job, under Flink's name; again for more. Who lists processes sees "
-        "it: leave keys and passwords to the environment.",
+        help="An option of the job, under Flink's name; repeatable. Other users can see it in the "
+        "list of processes: pass keys and passwords by the environment.",
         show_default=False,
     ),
 ]
@@ -97,12 +97,11 @@ def run_app(
 ) -> None:
     """Run a Python program that starts a job, as python APP.py would, with options.
 
-    Options stand for arguments that the program leaves out of its StreamEnvironment, and of
-    CheckpointConfig. They go before the session's (spark.holdfast.*). One that contradicts what the
-    program says, or that does not exist, is refused. They are listed below.
+    Options set arguments that the program leaves out of its StreamEnvironment and CheckpointConfig.
+    They precede those of the session (spark.holdfast.*). An option that contradicts the program, or
+    that does not exist, is refused. All are listed below.
 
-    -s is about this one start, and goes before what the program says: restore="latest" may stay in
-    it.
+    -s is about this one start and precedes what the program passes, such as restore="latest".
 
     For example:
 
@@ -115,7 +114,7 @@ def run_app(
     Exit codes: those of the program; 1 if it raised, if an option is refused, or if none was used,
     since it made no environment; 2 wrong arguments; 130 stopped by Ctrl-C.
     """
-    # Options know of backends, which other commands do without: they are faster by a second.
+    # Options import backends, without which other commands start a second faster.
     from holdfast.runtime.options.command_line import CommandLine, running_with  # noqa: PLC0415
 
     given = key_value_pairs(options or ())
@@ -136,7 +135,7 @@ def run_app(
 
 
 def _check_used(line: CommandLine, given: dict[str, str], app: Path) -> None:
-    """Say so if nothing came of what was asked for."""
+    """Refuse options that had no effect."""
     if given and not line.has_environment:
         raise Invalid(
             "the program has ended, and made no StreamEnvironment: the options had no effect",

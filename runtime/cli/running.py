@@ -1,4 +1,4 @@
-"""The running jobs of this user, as commands look for them."""
+"""Finds the running jobs of this user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["going_on", "look", "one_run"]
 
 
 def look() -> Runs:
-    """What runs, with what could not be used; drivers that were killed are forgotten."""
+    """The running jobs, and errors of folders; removes the files of drivers that were killed."""
     return find_runs(run_folders(), host=socket.gethostname(), clock=SystemClock())
 
 
@@ -22,8 +22,8 @@ def one_run(job: str) -> FoundRun:
     """The run that a job's name, or the beginning of a run id, stands for.
 
     Raises:
-        NotFound: none.
-        Invalid: several.
+        NotFound: it stands for none.
+        Invalid: it stands for several.
     """
     runs = look()
     for trouble in runs.troubles:
@@ -33,7 +33,7 @@ def one_run(job: str) -> FoundRun:
 
 @contextmanager
 def going_on(what: str) -> Iterator[None]:
-    """Who interrupts the waiting is told that `what` goes on: it cannot be called back."""
+    """On Ctrl-C say that `what` goes on: to stop waiting does not undo it."""
     try:
         yield
     except KeyboardInterrupt:

@@ -24,7 +24,7 @@ from holdfast.storage.registry import whole_url
 __all__ = ["commands", "stop_job"]
 
 commands = typer.Typer(
-    help="Have a savepoint taken of a running job; look into stored ones, and convert them. With a "
+    help="Take a savepoint of a running job; inspect stored ones, and convert them. With a "
     "JOB and nothing else it is `take`.",
     no_args_is_help=True,
     cls=TakesByDefault,
@@ -35,10 +35,10 @@ _DEFAULT = "execution.checkpointing.savepoint-dir of the job"
 
 @commands.callback()
 def _group() -> None:
-    """Have a savepoint taken of a running job; look into stored ones, and convert them.
+    """Take a savepoint of a running job; inspect stored ones, and convert them.
 
-    With a JOB and nothing else it is `take`. A job that is called as one of the commands is named
-    behind that: `holdfast savepoint take diff`.
+    With a JOB and nothing else it is `take`. For a job that has the name of a command write
+    `holdfast savepoint take diff`.
     """
 
 
@@ -57,9 +57,9 @@ def _take(
     form: FormatOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a savepoint of a running job, which runs on, and show its folder.
+    """Take a savepoint of a running job, which continues, and show its folder.
 
-    The folder has all that it needs: it may be moved, and nobody deletes it. The job is restored
+    The folder is self-contained: it may be moved, and is never deleted. The job is restored
     from it by `holdfast run -s`. If it fails, nothing is left of it.
 
     For example:
@@ -107,7 +107,7 @@ def stop_job(
         typer.Option(
             "--drain",
             help="Bring event time to its end first, so that all timers fire: "
-            "only if nobody is to go on from the savepoint.",
+            "only if the job is not to be continued from the savepoint.",
         ),
     ] = False,
     form: FormatOption = None,

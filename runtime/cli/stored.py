@@ -1,4 +1,4 @@
-"""`holdfast savepoint inspect`, `show`, `diff` and `validate`: what is in stored snapshots."""
+"""`holdfast savepoint inspect`, `show`, `diff` and `validate`."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ OptionsOption = Annotated[
     typer.Option(
         "-D",
         metavar="KEY=VALUE",
-        help="An option of the storage, such as `-Dendpoint=http://host:9000`; again for more. Who "
-        "lists processes sees it: leave keys and passwords to the environment.",
+        help="An option of the storage, such as `-Dendpoint=http://host:9000`; repeatable. Other "
+        "users can see it in the list of processes: pass keys and passwords by the environment.",
         show_default=False,
     ),
 ]
 
 
 def opener(options: list[str] | None, *paths: str) -> Callable[[str], CheckpointStorage]:
-    """What opens the storage of a URL, with the options of a command that names these paths.
+    """A function that opens the storage of a URL, with the options of a command for these paths.
 
-    Each storage gets those of them that it knows, and what none of them knows, which it refuses.
+    Each storage gets the options that it knows, and those that no storage knows, which it refuses.
     """
     beside = list(map(whole_url, paths))
 
@@ -182,10 +182,10 @@ def diff_snapshots(
     options: OptionsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell whether two snapshots have the same entries, as sets, and which states differ.
+    """Compare two snapshots: whether they have the same entries, as sets, and which states differ.
 
-    Backends, formats and parallelism may be different: what counts is what is in them. Positions of
-    sources are not compared.
+    Backends, formats and parallelism may differ: only the content counts. Positions of sources are
+    not compared.
 
     For example:
 
@@ -208,11 +208,10 @@ def diff_snapshots(
 def validate_snapshot(
     path: PathArgument, *, options: OptionsOption = None, as_json: JsonOption = False
 ) -> None:
-    """Read all of a checkpoint or savepoint, and tell all that is wrong with it.
+    """Read all of a checkpoint or savepoint, and report everything that is wrong with it.
 
-    Every file is there and every byte is as it was written; every row can be decoded, and each key
-    is in the key group that it belongs to. What it finds, a restore would find, or worse, would
-    not.
+    It checks that every file exists and every byte is as written, that every row can be decoded,
+    and that each key is in its key group. Some of this a restore would not notice.
 
     For example:
 
@@ -232,7 +231,7 @@ def validate_snapshot(
 
 @contextmanager
 def _reading(what: str) -> Iterator[Callable[[int], None]]:
-    """What is told of rows that are read; shows their number on a terminal."""
+    """Callback for progress: shows the number of rows on a terminal."""
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -316,7 +315,7 @@ def _show_validated(validated: savepoints.Validated) -> None:
 
 
 def _rows_told(columns: list[str], rows: list[dict[str, Any]]) -> Iterator[list[str]]:
-    """The cells of each row; the key of a list or a map only with the first of its rows."""
+    """The cells of each row; the key of a list or a map only in its first row."""
     # Rows of a key lie together; those of other states have a key each
     has_several = any(each in ("map_key", "position") for each in columns)
     above: dict[str, str] = {}

@@ -1,4 +1,7 @@
-"""How a command line reaches the drivers of running jobs of the same user, on this machine."""
+"""Commands reach the drivers of running jobs of the same user, on this machine.
+
+Imports `driver` and below.
+"""
 
 from holdfast.runtime.control.client import JobClient
 from holdfast.runtime.control.folder import FOLDER_VARIABLE, run_folders

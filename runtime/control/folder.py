@@ -1,7 +1,8 @@
-"""The per-user folder in which running jobs register: where it is, and whether it may be trusted.
+"""The per-user folder in which running jobs register: where it is, and whether it can be trusted.
 
-Whoever can write into it could pass for a job, and whoever can read it could command one. So it
-must belong to this user and be closed to all others, and nobody else may be able to replace it.
+A user who can write into it could impersonate a job, and one who can read it could command a job.
+So it must belong to this user and be closed to all others, and no other user may be able to
+replace it.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ _WRITABLE_BY_OTHERS = 0o022
 
 
 def run_folders(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Where jobs of this user may be registered, the best place first.
+    """The folders in which jobs of this user may register, the best first.
 
     `HOLDFAST_RUN_DIR` is the only one if it is set. Otherwise a service and a shell of one user may
-    differ in what they are told, so a job takes the first that will do, and who looks for jobs
-    looks in all.
+    have different environments, so a job takes the first folder that can be used, and commands
+    search all of them.
     """
-    told = environment.get(FOLDER_VARIABLE, "")
-    if told:
-        return (Path(told).absolute(),)
+    named = environment.get(FOLDER_VARIABLE, "")
+    if named:
+        return (Path(named).absolute(),)
     user = os.getuid()
     bases = [Path(environment.get("XDG_RUNTIME_DIR", "")), Path(f"/run/user/{user}")]
     places = [base / "holdfast" for base in bases if base.is_absolute() and base.is_dir()]
@@ -38,40 +39,40 @@ def run_folders(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder unless it is there; nobody else can use it then.
+    """Make the folder unless it exists. Afterwards only this user can use it.
 
     Raises:
-        Invalid: it is there, and not this user's alone.
+        Invalid: it exists, and other users can use it.
         Unavailable: it cannot be made.
     """
     try:
         path.mkdir(mode=_OURS_ALONE, exist_ok=True)
     except FileExistsError:
-        pass  # and no folder: said below
+        pass  # it is no folder: `check_folder` says so
     except OSError as error:
         raise Unavailable(
-            "there is no folder for running jobs", where=str(path), found=str(error)
+            "the folder for running jobs cannot be made", where=str(path), found=str(error)
         ) from error
     check_folder(path)
 
 
 def check_folder(path: Path) -> None:
-    """Make sure that the folder is this user's, and closed to others.
+    """Check that the folder is this user's, and closed to others.
 
     Raises:
-        Invalid: it is not; says what to do.
-        Unavailable: it cannot be looked at.
+        Invalid: it is not; the error says what to do.
+        Unavailable: it cannot be read.
     """
     try:
         found, above = path.lstat(), path.parent.stat()
     except OSError as error:
         raise Unavailable(
-            "the folder for running jobs cannot be looked at", where=str(path), found=str(error)
+            "the folder for running jobs cannot be read", where=str(path), found=str(error)
         ) from error
     user = os.getuid()
     mode = stat.S_IMODE(found.st_mode)
     if not stat.S_ISDIR(found.st_mode):
-        raise _not_ours(path, "no folder but a link, or a file")
+        raise _not_ours(path, "a link or a file, and no folder")
     if found.st_uid != user:
         raise _not_ours(path, f"the folder of user {found.st_uid}")
     if mode & ~_OURS_ALONE:
@@ -83,7 +84,7 @@ def check_folder(path: Path) -> None:
 
 def _not_ours(path: Path, found: str) -> Invalid:
     return Invalid(
-        "the folder for running jobs is not to be trusted",
+        "the folder for running jobs cannot be trusted",
         where=str(path),
         expected=f"a folder of user {os.getuid()} with mode 0700, where only that user or root "
         "could replace it",

@@ -1,4 +1,4 @@
-"""Which run somebody means who names a job."""
+"""Finds the run that a name stands for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHORTEST_PREFIX = 4
 
 
 def runs_named(name: str, runs: Sequence[FoundRun]) -> list[FoundRun]:
-    """Those of a job of this name; if there is none, the one whose run id begins so."""
+    """The runs of a job of this name; if there is none, those whose run id begins with the name."""
     named = [each for each in runs if each.registration.job == name]
     if not named and len(name) >= _SHORTEST_PREFIX:
         named = [each for each in runs if each.registration.run.startswith(name)]
@@ -25,28 +25,28 @@ def chosen_run(name: str, runs: Sequence[FoundRun]) -> FoundRun:
     """The one run that a name, or the beginning of a run id, stands for.
 
     Raises:
-        NotFound: none.
-        Invalid: several; lists them.
+        NotFound: it stands for none.
+        Invalid: it stands for several; the error lists them.
     """
     named = runs_named(name, runs)
     if len(named) == 1:
         return named[0]
     if named:
         raise Invalid(
-            f"{len(named)} running jobs answer to {name!r}",
+            f"{len(named)} running jobs match {name!r}",
             expected="one",
             found="; ".join(
                 f"run {each.registration.run}, process {each.registration.pid}, "
                 f"checkpoints in {each.registration.storage}"
                 for each in named
             ),
-            fix="Name the run, or as much of it as tells it from the others",
+            fix="Name the run, by as many characters as make it unique",
         )
     jobs = sorted({each.registration.job for each in runs})
     near = get_close_matches(name, jobs) or jobs
     raise NotFound(
         f"no job {name!r} of yours runs on this machine",
         found=f"running: {', '.join(map(repr, near))}" if near else "no running job",
-        fix="`holdfast list` shows those that do; a job that was started with its endpoint off, "
-        "by another user, or on another machine is not among them",
+        fix="`holdfast list` shows running jobs, but not those that were started with their "
+        "endpoint off, by another user, or on another machine",
     )

@@ -110,7 +110,7 @@ class SavepointTaken(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """Its folder: a URL."""
     status: str
-    """What the job does, or how it has ended."""
+    """The status of the job."""
 
 
 class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one checkpoint or savepoint."""
+    """One checkpoint or savepoint."""
 
     checkpoint: int
     status: str
@@ -133,8 +133,7 @@ class CheckpointReport(msgspec.Struct, frozen=True, kw_only=True):
     written_bytes: int = 0
     reason: str = ""
     folder: str = ""
-    """Where it is, for one that was completed; a checkpoint may have been deleted since, as
-    `retained` says."""
+    """Where a completed one is; a checkpoint may have been deleted since, as `retained` says."""
     is_savepoint: bool = False
 
 
@@ -152,7 +151,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     run: str
-    """What tells this run from others of a job of the same name."""
+    """Identifies this run among those of jobs of the same name."""
     status: str
     pid: int
     host: str

@@ -1,12 +1,12 @@
-"""Which jobs run: each has a file in a per-user folder, and beside it the socket of its endpoint.
+"""Registrations of running jobs: files in a per-user folder, beside the sockets of endpoints.
 
 ```
 <folder>/<run>.json     who and where, and the secret; mode 0600
 <folder>/<run>.sock     the socket that the driver listens on
 ```
-The file appears whole, and after the socket is listened on; it goes before that ends. So a socket
-at which nobody listens belongs to a driver that was killed: whoever finds it removes both. That
-needs no number of a process, which another process may have by now.
+The file appears whole, after the driver listens on the socket, and is removed before that ends. So
+a socket that refuses connections belongs to a driver that was killed, and a process that finds it
+removes both files. A process id would not tell: another process may have it by now.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ __all__ = [
 ]
 
 _OURS = re.compile(r"([0-9a-f]{16})\.(json|sock|tmp)")
-"""What files of runs are called; all else in the folder is somebody's, and not even looked at."""
+"""Names of files of runs; all other files in the folder are not ours, and are not touched."""
 _VERSION = 1
 _LIMIT_BYTES = 1 << 20
 """Of a registration: the longest name that a job may have fits in, however JSON escapes it."""
-_PATIENCE_S = 2.0
+_CONNECT_TIMEOUT_S = 2.0
 _BEGINNING_MS = 60_000
-"""A driver that has made its socket registers within this time, or was killed."""
+"""A driver that has not registered so long after it has made its socket was killed."""
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """One running job, as its driver registers it. How it is doing, the driver is asked."""
+    """One running job, as its driver registers it; the driver answers for its state."""
 
     version: int = _VERSION
     job: str
     run: str
-    """What tells this run from others: also the name of its files."""
+    """Identifies this run; also the name of its files."""
     pid: int
     host: str
     token: str
@@ -64,7 +64,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     holdfast_version: str
 
     def __repr__(self) -> str:
-        """Without the secret: this ends up in logs."""
+        """Without the secret: this may be logged."""
         return f"Registration(job={self.job!r}, run={self.run!r}, pid={self.pid})"
 
 
@@ -78,26 +78,26 @@ class FoundRun:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What a look into the folders has shown."""
+    """The result of searching the folders."""
 
     found: tuple[FoundRun, ...]
     """By job and start."""
     troubles: tuple[HoldfastError, ...]
-    """What could not be used, and was passed over."""
+    """Errors of folders and files that were skipped."""
 
 
 def socket_path(folder: Path, run: str) -> Path:
-    """Where the endpoint of a run listens."""
+    """The socket of a run's endpoint."""
     return folder / f"{run}.sock"
 
 
 def entry_path(folder: Path, run: str) -> Path:
-    """Where a run is registered."""
+    """The registration of a run."""
     return folder / f"{run}.json"
 
 
 def register(folder: Path, registration: Registration) -> None:
-    """Let others find a run, whose endpoint listens already.
+    """Register a run, whose endpoint listens already.
 
     Raises:
         OSError: it cannot be written.
@@ -110,17 +110,17 @@ def register(folder: Path, registration: Registration) -> None:
 
 
 def unregister(folder: Path, run: str) -> None:
-    """Nobody finds the run any more. A second time is nothing."""
+    """Remove registration and socket of a run, as far as they exist."""
     for path in (entry_path(folder, run), socket_path(folder, run), folder / f"{run}.tmp"):
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
 
 def find_runs(folders: Iterable[Path], *, host: str, clock: Clock) -> Runs:
-    """The runs whose drivers listen; what drivers that were killed have left is removed.
+    """The runs whose drivers listen. Removes the files of drivers that were killed.
 
-    Folders that are not there are passed over; those that others could use are not looked into, and
-    are among the troubles.
+    Folders that do not exist are skipped; those that other users could use are not read, and are
+    among the troubles.
     """
     found: list[FoundRun] = []
     troubles: list[HoldfastError] = []
@@ -147,7 +147,7 @@ def find_runs(folders: Iterable[Path], *, host: str, clock: Clock) -> Runs:
 
 
 def remove_dead(folder: Path, *, host: str, clock: Clock) -> None:
-    """Remove what drivers that were killed have left: whoever begins does so, too."""
+    """Remove the files of drivers that were killed."""
     find_runs([folder], host=host, clock=clock)
 
 
@@ -158,7 +158,7 @@ def _look(
     try:
         registration = _read(entry_path(folder, run))
     except FileNotFoundError:
-        return  # it has just ended
+        return  # the run has just ended
     except HoldfastError as error:
         if _listens(path):
             troubles.append(error)
@@ -167,16 +167,16 @@ def _look(
         return
     if _listens(path):
         found.append(FoundRun(registration, path))
-    elif registration.host == host:  # of another machine's sockets nothing can be said from here
+    elif registration.host == host:  # a socket of another machine cannot be tried from here
         unregister(folder, run)
 
 
 def _read(path: Path) -> Registration:
-    """What a driver has registered.
+    """The registration in a file.
 
     Raises:
-        FileNotFoundError: it is not there any more.
-        Invalid: it is of a newer version, or others may read or have written it.
+        FileNotFoundError: it exists no more.
+        Invalid: it is of a newer version, or other users may read or have written it.
         Corrupt: it is damaged.
     """
     try:
@@ -190,11 +190,11 @@ def _read(path: Path) -> Registration:
         mode = stat.S_IMODE(status.st_mode)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or mode & 0o077:
             raise Invalid(
-                "the file of a running job is not this user's alone",
+                "the file of a running job is open to other users",
                 where=str(path),
                 expected=f"a file of user {os.getuid()} with mode 0600",
                 found=f"user {status.st_uid}, mode {mode:04o}",
-                fix="Remove it; its job runs on, and can be reached only by its own program",
+                fix="Remove it; its job continues, and only its own program can reach it",
             )
         data = stream.read(_LIMIT_BYTES + 1)
     try:
@@ -206,7 +206,7 @@ def _read(path: Path) -> Registration:
             "the file of a running job is damaged", where=str(path), found=str(error)
         ) from error
     raise Invalid(
-        "a running job has registered in another way than this Holdfast knows",
+        "a running job has registered in a form that this Holdfast does not know",
         where=str(path),
         expected=f"version {_VERSION}",
         found=f"version {version}",
@@ -219,9 +219,9 @@ class _Versioned(msgspec.Struct):
 
 
 def _listens(path: Path) -> bool:
-    """Whether somebody listens there. Who is too busy to answer does."""
+    """Whether a process listens there. One that is too busy to answer does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(_PATIENCE_S)
+        connection.settimeout(_CONNECT_TIMEOUT_S)
         try:
             connection.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
@@ -232,7 +232,7 @@ def _listens(path: Path) -> bool:
 
 
 def _remove_unregistered(folder: Path, names: set[str], clock: Clock) -> None:
-    """Sockets and unfinished files of drivers that were killed before they had registered."""
+    """Remove files of drivers that were killed before they had registered."""
     for name in names:
         run, _, kind = name.rpartition(".")
         if kind == "json" or f"{run}.json" in names:

@@ -1,4 +1,4 @@
-"""Whether a job runs already when it is started again."""
+"""Refuses to start a job that runs already."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def check_not_running(
 ) -> None:
     """Refuse to begin a job anew that a driver of this user on this machine runs.
 
-    Other drivers are found out by their checkpoints. `storage` is where the job keeps its own. Who
-    restores takes the job over, as after a driver that hangs: that is only said. Of runs that have
-    `ended` the endpoint is about to close.
+    Drivers elsewhere are detected by their checkpoints. `storage` is where the job keeps its own. A
+    start that restores takes the job over, as after a driver that hangs: that is only logged. The
+    endpoints of runs that have `ended` are about to close.
 
     Raises:
-        Invalid: it runs; says where, and how it is stopped.
+        Invalid: it runs; the error says where, and how to stop it.
     """
-    if storage.startswith("memory:"):  # another process has another place of this name
+    if storage.startswith("memory:"):  # each process has its own storage of this name
         return
     host = socket.gethostname()
     for run in find_runs(folders, host=host, clock=clock).found:
         found = run.registration
         if (found.job, found.storage) == (job, storage) and found.run not in ended:
             if takes_over:
-                _tell(found)
+                _log_takeover(found)
                 return
             raise Invalid(
                 f"job {job!r} runs already",
@@ -52,7 +52,7 @@ def check_not_running(
             )
 
 
-def _tell(found: Registration) -> None:
+def _log_takeover(found: Registration) -> None:
     _logger.warning(
         "job %r runs already [%s], in process %d on %s: this start takes it over, and that "
         "run ends at its next checkpoint",

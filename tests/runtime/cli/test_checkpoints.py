@@ -173,7 +173,7 @@ def test_ctrl_c_leaves_nothing_half_done(root: Root, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(FileSystemCheckpointStorage, "delete", interrupted)
     result = call("clean", str(root.folder))
     assert result.exit_code == 130
-    assert "running it again goes on" in result.stderr
+    assert "the same command continues" in result.stderr
     monkeypatch.undo()
     assert call("clean", str(root.folder)).exit_code == 0
     assert root.there("orders") == root.there("a job/1") == {*KEPT, own(6)}

@@ -101,7 +101,7 @@ def test_a_folder_that_is_open_to_others_is_told(live: Live) -> None:
     live.folder.chmod(0o755)
     told = document("list", code=1)
     assert told["jobs"] == []
-    assert "not to be trusted" in told["troubles"][0]
+    assert "cannot be trusted" in told["troubles"][0]
     live.folder.chmod(0o700)
 
 
@@ -114,7 +114,7 @@ def test_a_job_is_cancelled(live: Live) -> None:
 def test_a_job_is_cancelled_by_its_run(live: Live, runs: Path, fails: Fails) -> None:
     with live_job(runs) as other:
         told = fails("cancel", "job")
-        assert "2 running jobs answer to 'job'" in told
+        assert "2 running jobs match 'job'" in told
         for each in (live, other):
             assert each.found.registration.run in told
         result = call("cancel", other.found.registration.run[:12])
@@ -153,7 +153,7 @@ def test_who_waits_no_more_is_told_that_it_goes_on(
 @pytest.mark.usefixtures("live")
 def test_no_such_job(fails: Fails) -> None:
     assert "running: 'job'" in fails("cancel", "jobs")
-    assert "is no running job of yours, and no folder" in fails("checkpoints", "jobs")
+    assert "is neither a running job of yours nor a folder" in fails("checkpoints", "jobs")
     assert "no job 'jobs'" in fails("checkpoints", "trigger", "jobs")
 
 

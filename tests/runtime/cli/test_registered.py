@@ -38,7 +38,7 @@ def test_what_is_registered_says_what_it_can() -> None:
     assert storages["memory"]["capabilities"]["shared_between_processes"] is False
     assert storages["s3"]["capabilities"]["atomic_create"] is True
     assert "nothing mounted" in storages["viewfs"]["unknown"]
-    assert told["changelog_storages"]["checkpoints"]["purpose"].startswith("Writes them")
+    assert told["changelog_storages"]["checkpoints"]["purpose"].startswith("Writes logs")
     table = call()
     assert table.exit_code == 0
     assert "not shared between processes" in table.stdout

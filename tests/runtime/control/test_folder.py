@@ -1,4 +1,4 @@
-"""The folder of running jobs: where it is, and when it is not to be trusted."""
+"""The folder of running jobs: where it is, and when it cannot be trusted."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_link_or_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "ours")
     (tmp_path / "file").touch(0o700)
     for name in ("link", "file"):
-        with pytest.raises(Invalid, match="no folder but a link, or a file"):
+        with pytest.raises(Invalid, match="a link or a file, and no folder"):
             make_folder(tmp_path / name)
 
 
