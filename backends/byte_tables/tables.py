@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import add, itemgetter
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -289,7 +290,7 @@ class ByteTableStore(TableStore):
         while start < len(column):
             keys = column.slice(start, sizes.count)
             if cells is None:
-                block = _removal(layout, keys, has_map_keys=rows.map_keys is not None)
+                block = _rows_without_values(layout, keys, has_map_keys=rows.map_keys is not None)
             else:
                 block = _block(spec, layout, keys, cells.slice(start, sizes.count), None)
             yield block
@@ -407,20 +408,14 @@ def _block(
             stored, cells = stored.filter(kept), cells.filter(kept)
             numbers, values = _unstamped_many(cells)
         stamps = numbers.tobytes()
-    parts = layout.split(stored)
-    return Block(
-        count=len(stored),
-        groups=parts.groups.tobytes(),
-        keys=parts.keys,
-        namespaces=parts.namespaces,
-        map_keys=parts.map_keys,
-        values=join_column(spec.values, values, len(stored)),
-        stamps=stamps,
-    )
+    joined = join_column(spec.values, values, len(stored))
+    rows = _rows_without_values(layout, stored, has_map_keys=True)
+    return msgspec.structs.replace(rows, values=joined, stamps=stamps)
 
 
-def _removal(layout: KeyLayout, stored: pa.LargeBinaryArray, *, has_map_keys: bool) -> Block:
-    """Rows without values."""
+def _rows_without_values(
+    layout: KeyLayout, stored: pa.LargeBinaryArray, *, has_map_keys: bool
+) -> Block:
     parts = layout.split(stored)
     return Block(
         count=len(stored),

@@ -17,15 +17,10 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class OperatorListState(Generic[_V]):
-    """The elements of a list that are in one slot.
+class _OperatorState:
+    """Base: the cells of a state in one slot, and the check of the calling thread."""
 
-    For list state a slot restores its own elements, or its part of all of them if the parallelism
-    has changed. For union list state it restores the elements of all slots: select the slot's own
-    and `update` the state with them, or each restart multiplies them by the number of slots.
-    """
-
-    def __init__(self, form: OperatorForm, cells: list[Any], check: Callable[[], None]) -> None:
+    def __init__(self, form: OperatorForm, cells: Any, check: Callable[[], None]) -> None:
         self._form = form
         self._cells = cells
         self._check = check
@@ -34,6 +29,17 @@ class OperatorListState(Generic[_V]):
     def name(self) -> str:
         """The name in the descriptor."""
         return self._form.name
+
+
+class OperatorListState(_OperatorState, Generic[_V]):
+    """The elements of a list that are in one slot.
+
+    For list state a slot restores its own elements, or its part of all of them if the parallelism
+    has changed. For union list state it restores the elements of all slots: select the slot's own
+    and `update` the state with them, or each restart multiplies them by the number of slots.
+    """
+
+    _cells: list[Any]
 
     def get(self) -> list[_V]:
         """The elements, in a list of the caller's own; empty when there are none."""
@@ -65,23 +71,13 @@ class OperatorListState(Generic[_V]):
         self._cells.clear()
 
 
-class ReadOnlyBroadcastState(Generic[_K, _V]):
+class ReadOnlyBroadcastState(_OperatorState, Generic[_K, _V]):
     """Read-only view of a broadcast map, for the side that is not broadcast.
 
     A value may be None, which is not the same as absent.
     """
 
-    def __init__(
-        self, form: OperatorForm, cells: dict[Any, Any], check: Callable[[], None]
-    ) -> None:
-        self._form = form
-        self._cells = cells
-        self._check = check
-
-    @property
-    def name(self) -> str:
-        """The name in the descriptor."""
-        return self._form.name
+    _cells: dict[Any, Any]
 
     def get(self, map_key: _K) -> _V | None:
         """The value of a map key; None when it is absent or None."""

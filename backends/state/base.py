@@ -56,7 +56,7 @@ class State(Generic[_V]):
         self._context = context
         self._descriptor = descriptor
         self._spec = spec
-        self._any_table = table
+        self._table: Any = table
         self.namespace: Any = NO_NAMESPACE
         """The current namespace, canonical."""
         self._form: CellForm = context.store.form(spec)
@@ -85,7 +85,7 @@ class State(Generic[_V]):
 
     def clear(self) -> None:
         """Remove the state of the current key and namespace."""
-        self._any_table.remove(self._address())
+        self._table.remove(self._address())
 
     def _address(self) -> Any:
         self._context.check_thread()

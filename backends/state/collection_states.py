@@ -23,12 +23,7 @@ class ListState(State[_V]):
     """A list of elements for each key and namespace."""
 
     _descriptor: ListStateDescriptor
-
-    def __init__(
-        self, context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: ListTable
-    ) -> None:
-        super().__init__(context, descriptor, spec, table)
-        self._table = table
+    _table: ListTable
 
     def get(self) -> list[_V]:
         """The elements, in a new list; empty if there are none."""
@@ -68,12 +63,12 @@ class MapState(State[_V]):
     """A map for each key and namespace. A value may be None, which is not the same as absent."""
 
     _descriptor: MapStateDescriptor
+    _table: MapTable
 
     def __init__(
         self, context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: MapTable
     ) -> None:
         super().__init__(context, descriptor, spec, table)
-        self._table = table
         if spec.map_keys is None:
             raise AssertionError("a map has keys")
         self._canonical = spec.map_keys.canonical

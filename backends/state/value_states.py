@@ -48,12 +48,6 @@ class _SingleState(State[_V]):
 
     _table: ValueTable
 
-    def __init__(
-        self, context: KeyContext, descriptor: StateDescriptor, spec: TableSpec, table: ValueTable
-    ) -> None:
-        super().__init__(context, descriptor, spec, table)
-        self._table = table
-
     def clear_many(self, keys: _Keys) -> None:
         """Clear the state of many keys."""
         self._context.check_thread()
