@@ -15,7 +15,7 @@ from holdfast.backends import (
     registered_backends,
 )
 from holdfast.backends.testing import Place, StateBackendConformance
-from holdfast.backends.testing.model.machine import StateBackendMachine
+from holdfast.backends.testing.machine import StateBackendMachine
 from holdfast.storage import Invalid
 from holdfast_sqlite import SqliteStateBackend
 from support.installing import install_project

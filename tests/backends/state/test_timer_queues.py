@@ -29,7 +29,7 @@ from holdfast.backends.keys.groups import key_group
 from holdfast.backends.state.timers import timer_queue, timer_specs
 from holdfast.backends.tables.contract import NO_NAMESPACE, StateKind, TableSpec
 from holdfast.backends.tables.timer_queues import TimerQueue
-from holdfast.backends.testing.model.machine import StateBackendMachine
+from holdfast.backends.testing.machine import StateBackendMachine
 from holdfast.backends.testing.samples import KEYS
 from holdfast.backends.values.codec import value_codec_for
 from support.states.counting_byte_store import MemoryStore

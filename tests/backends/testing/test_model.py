@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.backends import StateBackend
-from holdfast.backends.testing.model.machine import StateBackendMachine
+from holdfast.backends.testing.machine import StateBackendMachine
 from support.broken.lossy_backends import LOSSES, LossyBackend
 from support.states.tried_backends import TRIED, backend_named, share
 
