@@ -46,7 +46,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.distribution import holdfast_version
-from holdfast.storage.jobs.job import told_damage
+from holdfast.storage.jobs.job import with_restore_advice
 from holdfast.storage.processes import my_identity
 
 __all__ = ["SlotFailed", "SlotLaunch", "host_slot"]
@@ -163,7 +163,7 @@ def _with_advice(error: Exception, launch: SlotLaunch) -> Exception:
         where=cause.where,
         expected=cause.expected,
         found=cause.found,
-        fix=told_damage(cause.fix, cause, folder, launch.restored_number),
+        fix=with_restore_advice(cause.fix, cause, folder, launch.restored_number),
     )
     named = NotOpened(error.uid, advised)
     named.__cause__ = advised.with_traceback(cause.__traceback__)

@@ -1,7 +1,7 @@
 """Retries and backoff, the same for the whole house.
 
 - `Backoff` computes pauses that double.
-- `repeat_while_unavailable` repeats a call of the house while it raises `Unavailable`.
+- `repeat_while_unavailable` repeats a call while it raises `Unavailable`.
 - `Retries` repeats requests to a remote storage. `RetryPolicy` decides from facts alone, by the
   kind of trouble and with full jitter; `Retries` calls, asks the policy and sleeps on the clock. A
   refusal (wrong credentials, no permission, a missing bucket) is never repeated. A library below

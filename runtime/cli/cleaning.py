@@ -21,7 +21,7 @@ from holdfast.storage.jobs.cleaning import (
     find_leftovers,
     find_orphans,
 )
-from holdfast.storage.jobs.decisions import Stored
+from holdfast.storage.jobs.decisions import StoredObject
 
 __all__ = ["Cleaning"]
 
@@ -164,7 +164,7 @@ class Cleaning:
         return f"{name}: {_count(cleaned.deleted, 'object')}{left} deleted, {size}, {kept}"
 
 
-def _kind(stored: Stored) -> str:
+def _kind(stored: StoredObject) -> str:
     if stored.owner_epoch is not None:
         return _KINDS[4]
     if not stored.finished:

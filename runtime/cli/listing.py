@@ -21,7 +21,7 @@ from holdfast.storage import (
     SavepointFolder,
     names,
 )
-from holdfast.storage.jobs.damage import checkpoint_url, lost_of, sizes_in
+from holdfast.storage.jobs.damage import checkpoint_url, file_sizes, missing_files
 from holdfast.storage.registry import whole_url
 
 __all__ = ["list_checkpoints", "list_savepoints"]
@@ -47,7 +47,7 @@ def list_checkpoints(place: Place, *, as_json: bool) -> int:
 def _described(job: JobStorage) -> dict[str, Any]:
     result = job.result()
     ended = None if result is None else {"status": result.status, "ended_ms": result.ended_ms}
-    completed, sizes = job.completed(), sizes_in(job)
+    completed, sizes = job.completed(), file_sizes(job)
     found = [_checkpoint(job, number, sizes) for number in completed]
     return {
         "job": job.job_id,
@@ -62,8 +62,8 @@ def _checkpoint(job: JobStorage, number: int, sizes: Mapping[str, int]) -> dict[
     url = checkpoint_url(job, number)
     try:
         metadata = job.read_metadata(number)
-        lost = lost_of(metadata, sizes)
-        if lost and lost_of(metadata, sizes_in(job)):
+        lost = missing_files(metadata, sizes)
+        if lost and missing_files(metadata, file_sizes(job)):
             job.load(number)  # raises if it was deleted meanwhile
             return {"checkpoint": number, "url": url, "error": f"checkpoint {number}: {lost}"}
     except NotFound:
@@ -165,7 +165,7 @@ def _savepoint(folder: SavepointFolder, sizes: Mapping[str, int]) -> dict[str, A
         metadata = folder.read_metadata()
     except HoldfastError as error:
         return {"url": folder.url, "status": "damaged", "error": str(error)}
-    lost = lost_of(metadata, sizes)
+    lost = missing_files(metadata, sizes)
     if lost:
         return {"url": folder.url, "status": "damaged", "error": f"{folder.url}: {lost}"}
     return {

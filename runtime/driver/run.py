@@ -52,7 +52,7 @@ from holdfast.runtime.network import Collect, Credentials, DriverServer, SlotCli
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import Corrupt, Fenced, HoldfastError, JobResult, Unavailable
 from holdfast.storage.distribution import holdfast_version
-from holdfast.storage.jobs.job import told_damage
+from holdfast.storage.jobs.job import with_restore_advice
 from holdfast.storage.restore_points import RestorePoint
 
 __all__ = ["JobRun", "JobStatus"]
@@ -289,7 +289,7 @@ class JobRun:
         except HoldfastError as error:
             told, point = str(error), parts.keeper.point or parts.restore
             if isinstance(error, Corrupt) and point is not None:
-                told = told_damage(told, error, point.folder, point.metadata.checkpoint_id)
+                told = with_restore_advice(told, error, point.folder, point.metadata.checkpoint_id)
             return Unsuccessful(f"the job cannot be restored: {told}", is_fatal=True)
         except Exception as error:  # noqa: BLE001 - Spark raises many kinds, and may be back soon
             told = traceback.format_exc()

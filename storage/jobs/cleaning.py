@@ -60,7 +60,7 @@ from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs.claiming import claimed_epochs
 from holdfast.storage.jobs.decisions import (
     Facts,
-    Stored,
+    StoredObject,
     is_leftover,
     is_orphan,
     next_epoch,
@@ -97,7 +97,7 @@ class Found:
     objects: int
     size_bytes: int
     """Of all that is there."""
-    unneeded: tuple[Stored, ...]
+    unneeded: tuple[StoredObject, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,11 @@ def _is_of_a_job(folder: str) -> bool:
 
 
 def _found(
-    completed: tuple[int, ...], there: list[Stored], unneeded: list[Stored], *, has_ended: bool
+    completed: tuple[int, ...],
+    there: list[StoredObject],
+    unneeded: list[StoredObject],
+    *,
+    has_ended: bool,
 ) -> Found:
     return Found(
         completed=completed,

@@ -14,12 +14,12 @@ from holdfast.storage.jobs.folder import JobFolder
 from holdfast.storage.jobs.metadata import CheckpointMetadata, least_sizes
 from holdfast.storage.segments.folder import StateFolder
 
-__all__ = ["checkpoint_url", "instead_of", "lost_of", "sizes_in", "whole_before"]
+__all__ = ["checkpoint_url", "file_sizes", "missing_files", "newest_whole_before", "restore_advice"]
 
 _SHOWN = 3
 
 
-def sizes_in(folder: StateFolder) -> dict[str, int]:
+def file_sizes(folder: StateFolder) -> dict[str, int]:
     """The files that are in a folder, with their lengths.
 
     Raises:
@@ -29,7 +29,7 @@ def sizes_in(folder: StateFolder) -> dict[str, int]:
     return {info.name[len(prefix) :]: info.size_bytes for info in folder.storage.list(prefix)}
 
 
-def lost_of(metadata: CheckpointMetadata, sizes: Mapping[str, int]) -> str:
+def missing_files(metadata: CheckpointMetadata, sizes: Mapping[str, int]) -> str:
     """The files that are missing or too short, as text; empty if none is."""
     wanted = least_sizes(metadata)
     missing = sorted(file for file in wanted if file not in sizes)
@@ -47,27 +47,27 @@ def checkpoint_url(job: JobFolder, checkpoint_id: int) -> str:
     return f"{job.url}/{names.checkpoint_folder(checkpoint_id)}"
 
 
-def whole_before(job: JobFolder, checkpoint_id: int) -> int | None:
+def newest_whole_before(job: JobFolder, checkpoint_id: int) -> int | None:
     """The newest whole checkpoint below this number; None if there is none.
 
     Raises:
         HoldfastError: the records of the job cannot be read, or the storage does not answer.
     """
-    sizes = sizes_in(job)
+    sizes = file_sizes(job)
     for number in reversed(job.completed()):
         if number < checkpoint_id:
             try:
-                if not lost_of(job.read_metadata(number), sizes):
+                if not missing_files(job.read_metadata(number), sizes):
                     return number
             except (Corrupt, NotFound):
                 continue
     return None
 
 
-def instead_of(job: JobFolder, checkpoint_id: int) -> str:
+def restore_advice(job: JobFolder, checkpoint_id: int) -> str:
     """Advice, as a sentence: what to restore instead of a damaged checkpoint."""
     try:
-        older = whole_before(job, checkpoint_id)
+        older = newest_whole_before(job, checkpoint_id)
     except HoldfastError:
         return f"holdfast checkpoints {shlex.quote(job.url)} shows which others there are"
     if older is None:

@@ -55,7 +55,7 @@ __all__ = [
     "Facts",
     "Judgement",
     "Spared",
-    "Stored",
+    "StoredObject",
     "among",
     "borrowed",
     "fenced_by",
@@ -209,7 +209,7 @@ class Spared:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """One object or unfinished write in a job's folder, and the facts that its name gives."""
 
     name: str
@@ -232,7 +232,7 @@ class Facts:
     in_flight: Collection[int]
 
 
-def is_orphan(stored: Stored, facts: Facts) -> bool:
+def is_orphan(stored: StoredObject, facts: Facts) -> bool:
     """Whether an object is not needed, as the owner of the job can tell.
 
     Kept are: what a checkpoint in flight may be writing; commit points of completed checkpoints and
@@ -267,7 +267,7 @@ def settled_below(
     return min(newest, open_from(newest, begun_from))
 
 
-def is_leftover(stored: Stored, *, below: float, referenced: Collection[str]) -> bool:
+def is_leftover(stored: StoredObject, *, below: float, referenced: Collection[str]) -> bool:
     """Whether an object is not needed, as others than the owner can tell.
 
     `below` is what `settled_below` says of the checkpoints that were completed before the folder

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, Fenced, Invalid, NotFound
 from holdfast.storage.jobs.claiming import Right
-from holdfast.storage.jobs.decisions import Facts, Stored, among, is_orphan
+from holdfast.storage.jobs.decisions import Facts, StoredObject, among, is_orphan
 from holdfast.storage.jobs.folder import JobFolder
 from holdfast.storage.jobs.metadata import CheckpointMetadata
 
@@ -222,7 +222,7 @@ class Sweeper:
                 self._forget()
                 raise
 
-    def orphans(self, wanted: Search) -> Iterator[Stored]:
+    def orphans(self, wanted: Search) -> Iterator[StoredObject]:
         """Find what is not needed, and delete nothing. Raises as `step` does."""
         # In this order: a checkpoint forgotten meanwhile was dropped, and those that build on it
         # were committed before that, and are known.

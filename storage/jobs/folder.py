@@ -14,7 +14,7 @@ from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, NotFound
 from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs import decisions
-from holdfast.storage.jobs.decisions import Stored
+from holdfast.storage.jobs.decisions import StoredObject
 from holdfast.storage.jobs.envelope import seal, unseal
 from holdfast.storage.jobs.metadata import CheckpointMetadata, decode_metadata
 from holdfast.storage.jobs.owner_records import Held, Start, decode_held, decode_start
@@ -181,7 +181,7 @@ class JobFolder(StateFolder):
             if found is not None:
                 yield found
 
-    def stored_objects(self) -> Iterator[Stored]:
+    def stored_objects(self) -> Iterator[StoredObject]:
         """Everything in the folder, by its name alone; unfinished writes come last.
 
         Objects that come or go during the listing may be missed or shown.
@@ -222,19 +222,19 @@ class JobFolder(StateFolder):
         )
 
 
-def _describe(name: str, target: str, size_bytes: int) -> Stored:
+def _describe(name: str, target: str, size_bytes: int) -> StoredObject:
     """What the name of an object says, or the target of an unfinished write."""
     finished = name == target
     owner = names.parse_owner(target)
     if owner is not None:
         is_claim = owner.kind == "claim"
-        return Stored(
+        return StoredObject(
             name, finished, owner_epoch=owner.epoch, is_claim=is_claim, size_bytes=size_bytes
         )
     found = names.parse_checkpoint_object(target)
     if found is None:
-        return Stored(name, finished, size_bytes=size_bytes)
-    return Stored(
+        return StoredObject(name, finished, size_bytes=size_bytes)
+    return StoredObject(
         name,
         finished,
         found.checkpoint_id,

@@ -9,14 +9,14 @@ from holdfast.storage import names
 from holdfast.storage.errors import Corrupt
 from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs import decisions
-from holdfast.storage.jobs.damage import instead_of
+from holdfast.storage.jobs.damage import restore_advice
 from holdfast.storage.jobs.folder import JobFolder, job_id_of
 from holdfast.storage.jobs.metadata import CheckpointMetadata
 from holdfast.storage.jobs.owner import JobOwner
 from holdfast.storage.segments.folder import StateFolder
 from holdfast.storage.segments.writer import SegmentWriter
 
-__all__ = ["JobStorage", "job_in", "told_damage"]
+__all__ = ["JobStorage", "job_in", "with_restore_advice"]
 
 
 class JobStorage(JobFolder):
@@ -97,7 +97,7 @@ class JobStorage(JobFolder):
             where=error.where,
             expected=error.expected,
             found=error.found,
-            fix=instead_of(self, checkpoint_id),
+            fix=restore_advice(self, checkpoint_id),
         )
 
     def take_over(self, *, reopen: bool = False) -> JobOwner:
@@ -136,14 +136,14 @@ def job_in(storage: ObjectStorage, folder: str) -> JobStorage:
     return JobStorage(storage, job_id_of(storage, folder))
 
 
-def told_damage(told: str, error: Corrupt, folder: StateFolder, checkpoint_id: int) -> str:
+def with_restore_advice(told: str, error: Corrupt, folder: StateFolder, checkpoint_id: int) -> str:
     """The text about a damaged checkpoint, with the advice what to restore instead.
 
     Savepoints have no older ones.
     """
     if not isinstance(folder, JobStorage):
         return told
-    advice = instead_of(folder, checkpoint_id)
+    advice = restore_advice(folder, checkpoint_id)
     if advice in told:
         return told
     if error.fix and error.fix in told:

@@ -14,7 +14,7 @@ from typing import Self
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, HoldfastError, Invalid, NotFound, Taken
 from holdfast.storage.interface import ObjectStorage
-from holdfast.storage.jobs.damage import sizes_in
+from holdfast.storage.jobs.damage import file_sizes
 from holdfast.storage.jobs.decisions import Created, judge_create
 from holdfast.storage.jobs.metadata import (
     CheckpointMetadata,
@@ -160,7 +160,7 @@ class SavepointFolder(StateFolder):
             Unavailable: the storage did not answer.
         """
         wanted = least_sizes(metadata)
-        there = sizes_in(self)
+        there = file_sizes(self)
         missing = sorted(wanted.keys() - there.keys())
         if missing:
             shown = ", ".join(missing[:_SHOWN_NAMES])

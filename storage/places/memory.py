@@ -31,7 +31,7 @@ __all__ = ["JobManagerCheckpointStorage"]
 _SCHEME = "memory://"
 
 
-class _Place:
+class _Objects:
     """The objects of one memory storage, and the lock that makes `create` have one winner."""
 
     def __init__(self) -> None:
@@ -39,16 +39,16 @@ class _Place:
         self.objects: dict[str, bytes] = {}
 
 
-_named_places: dict[str, _Place] = {}
-_named_places_lock = threading.Lock()
+_named_objects: dict[str, _Objects] = {}
+_named_objects_lock = threading.Lock()
 
 
-def _place(url: str) -> _Place:
+def _objects_of(url: str) -> _Objects:
     name = url.removeprefix(_SCHEME)
     if not name:
-        return _Place()
-    with _named_places_lock:
-        return _named_places.setdefault(name, _Place())
+        return _Objects()
+    with _named_objects_lock:
+        return _named_objects.setdefault(name, _Objects())
 
 
 class JobManagerCheckpointStorage(CheckpointStorage):
@@ -73,7 +73,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         check_count(max_state_bytes, name="option max_state_bytes", least=0)
         super().__init__(inline_limit_bytes=max_state_bytes, clock=clock, entropy=entropy)
         self._url = url
-        self._kept: _Place | None = _place(url)
+        self._kept: _Objects | None = _objects_of(url)
 
     @property
     def url(self) -> str:
@@ -147,7 +147,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
         self._here()
         return iter(())
 
-    def _here(self) -> _Place:
+    def _here(self) -> _Objects:
         if self._kept is None:
             raise Invalid(
                 "a memory storage can be used only in the process that made it",

@@ -21,7 +21,7 @@ def answerer() -> Iterator[Answerer]:
 
 @pytest.fixture
 def store(answerer: Answerer) -> Iterator[Answerer]:
-    """As if nobody had proven anything of it yet."""
+    """A store that was not tried yet."""
     answerer.begin()
     for made_before in s3_connection._connections.values():
         made_before.proven.clear()
@@ -31,7 +31,7 @@ def store(answerer: Answerer) -> Iterator[Answerer]:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Nobody waits."""
+    """Pauses take no time."""
     return ManualClock()
 
 

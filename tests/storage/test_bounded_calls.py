@@ -1,4 +1,4 @@
-"""Calls that may never return are given up, and what they leave harms nobody."""
+"""Calls that may never return are abandoned, and their threads do no harm."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def test_different_texts_get_different_parts(first: str, second: str) -> None:
 
 @given(st.text(st.sampled_from(["~", "F", "4", "1", "-", ".", "/", "é", "\udcff"])))
 def test_names_that_were_not_made_here_stand_for_no_text(part: str) -> None:
-    """They are passed over: no two names stand for the same, and none fails who lists them."""
+    """They are skipped: no two names stand for the same text, and none makes a listing fail."""
     text = names.unescape(part)
     assert text is None or names.escape(text) == part
     assert text is None or not names.is_cut(part)

@@ -31,7 +31,7 @@ _CONNECTIONS_KEPT_S = 3.5
 """The library keeps connections to data nodes for three seconds, for all clients of a process. A
 forked child must not use those of its parent, so its first call waits."""
 _NO_CONFIG_DIR = os.devnull
-_PATIENCE = {
+_QUICK_FAILURE = {
     "dfs.client.failover.max.attempts": "4",
     "dfs.client.failover.sleep.base.millis": "10",
     "dfs.client.failover.sleep.max.millis": "50",
@@ -138,7 +138,7 @@ def _made(settings: HdfsSettings, turn: int) -> Client:
 
     client = Client(
         settings.name_node,
-        config=_PATIENCE | {key: _turned(key, value, turn) for key, value in settings.config},
+        config=_QUICK_FAILURE | {key: _turned(key, value, turn) for key, value in settings.config},
         config_dir=_NO_CONFIG_DIR,  # the settings were read on the driver
         kerberos_principal=settings.kerberos_principal,
         kerberos_keytab=settings.kerberos_keytab,

@@ -20,7 +20,13 @@ from holdfast.storage.names import check_name, is_legal
 from holdfast.storage.places.s3.options import S3Options, S3Place
 from holdfast.storage.places.s3.probing import prove
 from holdfast.storage.places.s3.reading import read_object
-from holdfast.storage.places.s3.requests import DELETED_AT_ONCE, Listed, Piece, S3Requests, Upload
+from holdfast.storage.places.s3.requests import (
+    DELETED_AT_ONCE,
+    ListedObject,
+    MultipartUpload,
+    ObjectRange,
+    S3Requests,
+)
 from holdfast.storage.places.s3.writer import S3Writer
 
 __all__ = ["S3Objects"]
@@ -89,7 +95,7 @@ class S3Objects:
         if not _begins_a_name(prefix):
             return
         start = len(self._place.prefix)
-        found: Iterable[Listed] = self._requests.list(self._place.prefix + prefix)
+        found: Iterable[ListedObject] = self._requests.list(self._place.prefix + prefix)
         if not self._requests.connection.lists_in_order:
             found = sorted(found, key=attrgetter("key"))
         for line in found:
@@ -107,7 +113,7 @@ class S3Objects:
                     target, is_upload, upload_id = name.partition(_UPLOAD)
                     key = self._key(target)
                     if is_upload:
-                        self._requests.abort(Upload(key, upload_id))
+                        self._requests.abort(MultipartUpload(key, upload_id))
                     else:
                         keys.append(key)
                 except HoldfastError as error:
@@ -130,7 +136,7 @@ class S3Objects:
     def _key(self, name: str) -> str:
         return self._place.prefix + check_name(name)
 
-    def _read(self, key: str, offset: int, end: int | None) -> Piece:
+    def _read(self, key: str, offset: int, end: int | None) -> ObjectRange:
         return read_object(
             self._requests,
             key,

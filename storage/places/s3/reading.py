@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 
 from holdfast.storage.errors import Unavailable
-from holdfast.storage.places.s3.requests import Piece, S3Requests
+from holdfast.storage.places.s3.requests import ObjectRange, S3Requests
 
 __all__ = ["read_object"]
 
@@ -23,7 +23,7 @@ def read_object(
     *,
     piece_bytes: int,
     at_once: int,
-) -> Piece:
+) -> ObjectRange:
     """The bytes from `offset` to `end` (None: the object's end), with size, version and mark.
 
     Raises:
@@ -56,7 +56,7 @@ def read_object(
 
 def _read_spans(
     requests: S3Requests, key: str, spans: list[tuple[int, int]], at_once: int
-) -> Piece | None:
+) -> ObjectRange | None:
     """Adjacent spans as one piece; None when the object has changed meanwhile."""
     offset, stop = spans[0][0], spans[-1][1]
     # One buffer that all pieces are read into: joining pieces would take as long again.
@@ -66,7 +66,7 @@ def _read_spans(
         ThreadPoolExecutor(at_once, thread_name_prefix="holdfast-s3-read") as pool,
     ):
 
-        def read(span: tuple[int, int]) -> Piece:
+        def read(span: tuple[int, int]) -> ObjectRange:
             return requests.get(key, *span, into=room[span[0] - offset : span[1] - offset])
 
         pieces = [*pool.map(read, spans)]
@@ -82,4 +82,4 @@ def _read_spans(
             return None
     if stop > total:
         whole.truncate(total - offset)
-    return Piece(whole.getvalue(), total, first.version, first.mark)
+    return ObjectRange(whole.getvalue(), total, first.version, first.mark)

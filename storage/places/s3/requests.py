@@ -21,7 +21,14 @@ from holdfast.storage.places.s3.errors import Attempted, code_of, failed, troubl
 from holdfast.storage.places.s3.options import S3Options, S3Place
 from holdfast.storage.retries import Retries, Tried
 
-__all__ = ["DELETED_AT_ONCE", "Listed", "Part", "Piece", "S3Requests", "Upload"]
+__all__ = [
+    "DELETED_AT_ONCE",
+    "ListedObject",
+    "MultipartUpload",
+    "ObjectRange",
+    "S3Requests",
+    "UploadedPart",
+]
 
 _Answer = TypeVar("_Answer")
 
@@ -34,7 +41,7 @@ _CONFLICTS = frozenset({"PreconditionFailed", "412"})
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ObjectRange:
     """A range of an object, as one answer has it."""
 
     data: bytes
@@ -49,7 +56,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedObject:
     """One object of a listing."""
 
     key: str
@@ -59,7 +66,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class MultipartUpload:
     """An object that is being written in parts."""
 
     key: str
@@ -67,7 +74,7 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UploadedPart:
     """A part that has been uploaded."""
 
     number: int
@@ -122,7 +129,7 @@ class S3Requests:
 
     def get(
         self, key: str, begin: int, end: int | None, *, into: memoryview | None = None
-    ) -> Piece:
+    ) -> ObjectRange:
         """A range of an object, written `into` a buffer if given; past its end no bytes.
 
         Raises:
@@ -130,7 +137,7 @@ class S3Requests:
         """
         return self._call("read", key, lambda client: self._piece(client, key, begin, end, into))
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """The objects whose keys begin so, as the store orders them."""
         where: dict[str, str] = {}
         while True:
@@ -139,7 +146,7 @@ class S3Requests:
             now = _date(page)
             for line in page.get("Contents", ()):
                 age_s = (now - line["LastModified"]).total_seconds() if now else 0.0
-                yield Listed(line["Key"], line["Size"], age_s)
+                yield ListedObject(line["Key"], line["Size"], age_s)
             if not page.get("IsTruncated"):
                 return
             where = {"ContinuationToken": self._next(page, "NextContinuationToken", prefix)}
@@ -176,7 +183,7 @@ class S3Requests:
             return error
         return None
 
-    def begin_upload(self, key: str, mark: str) -> Upload:
+    def begin_upload(self, key: str, mark: str) -> MultipartUpload:
         """Begin to write an object in parts."""
         answer = self._call(
             "begin to write",
@@ -185,11 +192,15 @@ class S3Requests:
                 Key=key, Metadata={_MARK: mark}, **self._writing
             ),
         )
-        return Upload(key, answer["UploadId"])
+        return MultipartUpload(key, answer["UploadId"])
 
     def put_part(
-        self, upload: Upload, number: int, body: bytearray, wanted: Callable[[], bool] = _always
-    ) -> Part:
+        self,
+        upload: MultipartUpload,
+        number: int,
+        body: bytearray,
+        wanted: Callable[[], bool] = _always,
+    ) -> UploadedPart:
         """Upload one part; gives up early when it is no longer `wanted`."""
         answer = self._call(
             "write",
@@ -203,9 +214,9 @@ class S3Requests:
             ),
             wanted=wanted,
         )
-        return Part(number, answer["ETag"])
+        return UploadedPart(number, answer["ETag"])
 
-    def complete(self, upload: Upload, parts: Sequence[Part], mark: str) -> None:
+    def complete(self, upload: MultipartUpload, parts: Sequence[UploadedPart], mark: str) -> None:
         """Make the object of its parts, whole, replacing one of the same name."""
         lines = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
 
@@ -223,7 +234,7 @@ class S3Requests:
 
         self._call("finish writing", upload.key, call)
 
-    def abort(self, upload: Upload) -> None:
+    def abort(self, upload: MultipartUpload) -> None:
         """Drop an upload and its parts; an absent one is fine."""
 
         def call(client: Any) -> None:
@@ -237,7 +248,7 @@ class S3Requests:
 
         self._call("give up writing", upload.key, call)
 
-    def uploads(self, prefix: str) -> Iterator[Upload]:
+    def uploads(self, prefix: str) -> Iterator[MultipartUpload]:
         """Uploads of objects whose keys begin so, which are neither completed nor aborted."""
         where: dict[str, str] = {}
         while True:
@@ -245,14 +256,14 @@ class S3Requests:
             made = _made_with("list_multipart_uploads", arguments)
             page = self._call("list unfinished writes", prefix, made)
             for line in page.get("Uploads", ()):
-                yield Upload(line["Key"], line["UploadId"])
+                yield MultipartUpload(line["Key"], line["UploadId"])
             if not page.get("IsTruncated"):
                 return
             where = {"KeyMarker": self._next(page, "NextKeyMarker", prefix)}
             if page.get("NextUploadIdMarker"):
                 where["UploadIdMarker"] = page["NextUploadIdMarker"]
 
-    def size_of(self, upload: Upload) -> int | None:
+    def size_of(self, upload: MultipartUpload) -> int | None:
         """The bytes of an upload's parts; None when it has just ended."""
         total = 0
         where: dict[str, Any] = {}
@@ -266,7 +277,7 @@ class S3Requests:
             marker = self._next(page, "NextPartNumberMarker", upload.key)
             where = {"PartNumberMarker": marker}
 
-    def _parts(self, upload: Upload, where: dict[str, Any]) -> Any:
+    def _parts(self, upload: MultipartUpload, where: dict[str, Any]) -> Any:
         def call(client: Any) -> Any:
             try:
                 return client.list_parts(
@@ -289,7 +300,7 @@ class S3Requests:
 
     def _piece(
         self, client: Any, key: str, begin: int, end: int | None, into: memoryview | None = None
-    ) -> Piece:
+    ) -> ObjectRange:
         """A range of an object, by one request."""
         is_part = begin > 0 or end is not None
         span = {"Range": f"bytes={begin}-{'' if end is None else end - 1}"} if is_part else {}
@@ -297,7 +308,7 @@ class S3Requests:
             answer = client.get_object(Key=key, **span, **self._reading)
         except ClientError as error:
             if is_part and code_of(error) in ("InvalidRange", "416"):
-                return Piece(b"", None, "", "")
+                return ObjectRange(b"", None, "", "")
             raise
         total = _total_bytes(answer)
         if into is not None and total is not None:
@@ -312,7 +323,7 @@ class S3Requests:
             if into is not None:
                 into[:size], data = data, b""
         mark = answer.get("Metadata", {}).get(_MARK, "")
-        return Piece(data, total, answer.get("ETag", ""), mark, size)
+        return ObjectRange(data, total, answer.get("ETag", ""), mark, size)
 
     def _has_mark(self, client: Any, key: str, mark: str) -> bool:
         """Uses the client of the request under way: another request would wait for the gate."""

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from holdfast.storage.errors import HoldfastError, Invalid, TooLarge
 from holdfast.storage.interface import Buffer, ObjectWriter, flat
-from holdfast.storage.places.s3.requests import Part, S3Requests, Upload
+from holdfast.storage.places.s3.requests import MultipartUpload, S3Requests, UploadedPart
 
 __all__ = ["S3Writer", "part_size_bytes"]
 
@@ -44,10 +44,10 @@ class S3Writer(ObjectWriter):
         self._at_once = at_once
         self._buffer = bytearray()
         self._number = 1
-        self._upload: Upload | None = None
+        self._upload: MultipartUpload | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._running: deque[Future[Part]] = deque()
-        self._parts: list[Part] = []
+        self._running: deque[Future[UploadedPart]] = deque()
+        self._parts: list[UploadedPart] = []
         self._is_wanted = True
         self._is_over = False
 
@@ -105,7 +105,7 @@ class S3Writer(ObjectWriter):
         self._running.append(self._pool.submit(self._put_part, self._upload, self._number, body))
         self._number += 1
 
-    def _put_part(self, upload: Upload, number: int, body: bytearray) -> Part:
+    def _put_part(self, upload: MultipartUpload, number: int, body: bytearray) -> UploadedPart:
         return self._requests.put_part(upload, number, body, lambda: self._is_wanted)
 
     def _collect(self) -> None:

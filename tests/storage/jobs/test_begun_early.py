@@ -1,4 +1,4 @@
-"""Files that are begun before the checkpoint that refers to them: who keeps them, and how long."""
+"""Files that are begun before the checkpoint that refers to them: what keeps them, and how long."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_others_refer_to_what_is_completed(
 
 
 def test_what_a_completed_checkpoint_has_let_go_of_is_refused(job: JobStorage) -> None:
-    """Who cleans beside the owner may have deleted it."""
+    """Cleaning beside the owner may have deleted it."""
     owner = job.take_over()
     commit(owner, 4, 3)
     commit(owner, 5, 6)

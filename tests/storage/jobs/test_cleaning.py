@@ -1,4 +1,4 @@
-"""Cleaning a job's folder on request: what is nobody's goes, beside a run that lives."""
+"""Cleaning a job's folder on request: leftovers go, beside a live run."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_what_is_committed_while_the_folder_is_listed_is_spared(job: JobStorage)
 
 
 def test_what_is_deleted_before_it_could_be_read_is_looked_for_again(job: JobStorage) -> None:
-    """Who borrowed from it may have been missed."""
+    """A checkpoint that borrowed from it may have been missed."""
     owner = job.take_over()
     commit(owner, job, 5)
     commit(owner, job, 6, shared(5))
@@ -235,13 +235,13 @@ def test_who_takes_over_meanwhile_begins_another_history(job: JobStorage) -> Non
 
 
 def test_what_is_written_by_who_opens_a_job_again_is_spared(job: JobStorage) -> None:
-    """Who cleans sees its claim from the first, and looks for the result before it has begun."""
+    """Cleaning sees its claim from the start, and reads the result before it has begun."""
     older = job.take_over()
     commit(older, job, 5)
     older.end(JobResult(job_id="job", status="finished", ended_ms=1))
     leave(job, own(4))
     claim_epoch(job, "bb")
-    assert not find_leftovers(job).has_ended, "somebody is about to begin"
+    assert not find_leftovers(job).has_ended, "a new owner is about to begin"
 
     def begin() -> None:
         start = Start(epoch=2, owner="bb", accepted=(5,))

@@ -1,6 +1,6 @@
-"""Documents that somebody has written to have files elsewhere read or deleted: all are refused.
+"""Documents crafted to have files elsewhere read or deleted: all are refused.
 
-Their checksums are right, as anybody can make them so.
+Their checksums are right, since any program can compute them.
 """
 
 from __future__ import annotations

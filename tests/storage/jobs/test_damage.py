@@ -16,8 +16,8 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.jobs.damage import lost_of, sizes_in, whole_before
-from holdfast.storage.jobs.job import told_damage
+from holdfast.storage.jobs.damage import file_sizes, missing_files, newest_whole_before
+from holdfast.storage.jobs.job import with_restore_advice
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def damage(job: JobStorage, number: int, how: str) -> None:
 def test_the_newest_older_one_that_is_whole_is_named(job: JobStorage, how: str) -> None:
     damage(job, 3, how)
     damage(job, 4, "metadata")
-    assert whole_before(job, 4) == 2
+    assert newest_whole_before(job, 4) == 2
     folder = f"{job.url}/chk-{2:020d}"
     for act in (job.latest, lambda: job.load(4)):
         with pytest.raises(Corrupt) as caught:
@@ -74,12 +74,12 @@ def test_where_none_is_whole_that_is_said(job: JobStorage) -> None:
 
 
 def test_what_is_lost_is_told_in_few_words(job: JobStorage) -> None:
-    assert lost_of(job.load(4), sizes_in(job)) == ""
+    assert missing_files(job.load(4), file_sizes(job)) == ""
     damage(job, 4, "short")
     (handle,) = job.load(4).handles()
     assert isinstance(handle, FileHandle)
-    assert lost_of(job.load(4), sizes_in(job)) == f"{handle.file} too short"
-    assert lost_of(job.load(4), {}) == f"{handle.file} missing"
+    assert missing_files(job.load(4), file_sizes(job)) == f"{handle.file} too short"
+    assert missing_files(job.load(4), {}) == f"{handle.file} missing"
 
 
 def test_damaged_state_is_told_with_what_to_restore_instead(job: JobStorage) -> None:
@@ -87,10 +87,10 @@ def test_damaged_state_is_told_with_what_to_restore_instead(job: JobStorage) -> 
     (handle,) = job.load(4).handles()
     with pytest.raises(Corrupt) as caught:
         job.read(handle)
-    told = told_damage(f"operator 'a' failed: {caught.value}", caught.value, job, 4)
+    told = with_restore_advice(f"operator 'a' failed: {caught.value}", caught.value, job, 4)
     assert told.startswith("operator 'a' failed: ")
     assert f'restore="{job.url}/chk-{3:020d}"' in told
     assert "Restore another checkpoint" not in told
-    assert told_damage(told, caught.value, job, 4) == told
+    assert with_restore_advice(told, caught.value, job, 4) == told
     savepoint = SavepointFolder(job.storage, "savepoint-1")
-    assert told_damage("as it is", caught.value, savepoint, 4) == "as it is"
+    assert with_restore_advice("as it is", caught.value, savepoint, 4) == "as it is"

@@ -5,7 +5,7 @@ from itertools import chain, combinations, product
 import pytest
 
 from holdfast.storage.jobs import decisions
-from holdfast.storage.jobs.decisions import Created, Facts, Spared, Stored
+from holdfast.storage.jobs.decisions import Created, Facts, Spared, StoredObject
 from holdfast.storage.jobs.owner_records import Start
 
 NUMBERS = (1, 2, 3, 4)
@@ -90,19 +90,19 @@ def test_retention_keeps_what_is_built_on_and_all_after_it() -> None:
         assert set(kept) == {*newest, *(number for number in completed if number >= since)}
 
 
-def stored_objects() -> list[Stored]:
+def stored_objects() -> list[StoredObject]:
     """Every kind of object there is, finished and not."""
     found = []
     for finished in (True, False):
         for epoch, is_claim in product((1, 2, 3), (False, True)):
-            found.append(Stored("name", finished, owner_epoch=epoch, is_claim=is_claim))
-        found += [Stored("name", finished, 7, is_metadata=either) for either in (True, False)]
-        found.append(Stored("name", finished))
+            found.append(StoredObject("name", finished, owner_epoch=epoch, is_claim=is_claim))
+        found += [StoredObject("name", finished, 7, is_metadata=either) for either in (True, False)]
+        found.append(StoredObject("name", finished))
     return found
 
 
 @pytest.mark.parametrize("stored", stored_objects())
-def test_orphans_are_exactly_what_nobody_needs(stored: Stored) -> None:
+def test_orphans_are_exactly_what_nobody_needs(stored: StoredObject) -> None:
     for referenced, completed, in_flight in product((False, True), repeat=3):
         facts = Facts(
             epoch=2,
@@ -111,7 +111,9 @@ def test_orphans_are_exactly_what_nobody_needs(stored: Stored) -> None:
             in_flight={7} if in_flight else set(),
         )
         if stored.owner_epoch is not None:
-            lost = stored.is_claim and not stored.finished  # somebody else's: its own is written
+            lost = (
+                stored.is_claim and not stored.finished
+            )  # another process's: the owner's is written
             needed = stored.owner_epoch >= (3 if lost else 2)
         elif stored.checkpoint_id is None or in_flight:
             needed = True
@@ -151,7 +153,9 @@ def test_spared_is_what_every_search_has_spared() -> None:
 
 
 @pytest.mark.parametrize("stored", stored_objects())
-def test_without_owning_the_job_only_old_files_that_nobody_refers_to_go(stored: Stored) -> None:
+def test_without_owning_the_job_only_old_files_that_nobody_refers_to_go(
+    stored: StoredObject,
+) -> None:
     for below, referenced in product((0, 6, 7, 8, float("inf")), (False, True)):
         is_old = stored.checkpoint_id is not None and stored.checkpoint_id < below
         is_free = not stored.finished or not (stored.is_metadata or referenced)

@@ -65,7 +65,7 @@ def restore(
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1, 2, 4])
 def test_what_is_restored_and_vanishes_keeps_its_files_in_every_order(late: int) -> None:
-    """Who restores it knows its files, and nobody else could read any more which they are.
+    """The restoring owner knows its files, and no other process could read them any more.
 
     What is committed second builds on it as well, and has what the first one has done without.
     """
@@ -122,7 +122,7 @@ def test_what_is_restored_is_spared_until_its_owner_ends_the_job(job: JobStorage
 
 
 def test_what_was_restored_is_spared_until_it_is_released(job: JobStorage) -> None:
-    """Then its owner may be killed before it comes to the files, and nobody start the job again."""
+    """Then its owner may be killed before it deletes the files, and the job never start again."""
     older = job.take_over()
     commit(older, job, 4)
     commit(older, job, 5)
@@ -137,7 +137,7 @@ def test_what_was_restored_is_spared_until_it_is_released(job: JobStorage) -> No
     owner = WatchedStorage(job.storage, before=refuse).job("job").take_over()
     owner.hold(job.load(5))
     commit(owner, job, 7, shared(5))
-    assert owner.release(1, since=5) == (4,), "somebody may still build on 5"
+    assert owner.release(1, since=5) == (4,), "a checkpoint in flight may still build on 5"
     assert [each.kind for each in job.owner_records()].count("held") == 1
     assert owner.release(1) == (5,)
     with pytest.raises(Unavailable):

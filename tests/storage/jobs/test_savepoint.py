@@ -217,7 +217,7 @@ def test_one_is_deleted_bit_by_bit_and_only_what_belongs_to_it(storage: Checkpoi
     while (deleted := folder.delete_some(metadata, done, 2)) != 0:
         done += deleted
         if done < count:
-            assert folder.read_metadata() == metadata, "who comes later knows what is left"
+            assert folder.read_metadata() == metadata, "a later process knows what is left"
             with pytest.raises(Corrupt, match="missing"):
                 folder.load()
     assert done == count

@@ -75,7 +75,7 @@ class Account:
         self.tally["killed"] += ("done", 0) not in {(word, number) for word, number in lines}
 
     def check_turns(self) -> None:
-        """Each number has one committer, and who owned later committed later ones."""
+        """Each number has one committer, and later owners committed later numbers."""
         ranges = [numbers for _, numbers in sorted(self.committed.items()) if numbers]
         everything = [number for numbers in ranges for number in numbers]
         assert everything == sorted({*everything}), self.committed
@@ -137,7 +137,7 @@ def campaign(there: Place, direct: CheckpointStorage, seeds: range) -> None:
         account.check_kept(job.completed())
         tally["orphans"] += settle(job)
     assert min(tally[each] for each in ("owns", "committed", "orphans")) >= len(seeds) / 2, tally
-    if len(seeds) >= MANY:  # who comes first, and how far, is not the seed's alone
+    if len(seeds) >= MANY:  # the order of processes does not depend on the seed alone
         assert tally["fenced"] >= len(seeds) / 2, tally
         assert tally["killed"] >= len(seeds) / 4, tally
     assert tally["gave up"] <= 1 + len(seeds) // 10, tally

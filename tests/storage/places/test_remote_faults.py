@@ -106,7 +106,7 @@ def test_a_call_whose_answer_is_lost_comes_right(
     SystemClock().sleep_s(LATE_S)
     assert [info.name for info in hdfs.list("")] == ["a/commit"]
     left = [*hdfs.unfinished("")]
-    assert len(left) <= 1  # a try that was given up, or comes late, is left for whoever cleans
+    assert len(left) <= 1  # a try that was given up, or comes late, is left to cleaning
     hdfs.delete([write.name for write in left])
     assert [*hdfs.unfinished("")] == []
 
@@ -279,7 +279,7 @@ def test_an_upload_in_parts_that_is_cut_anywhere_comes_right(
         assert parts.read(f"a/file-{number}") == data, where
     SystemClock().sleep_s(LATE_S)
     left = [write.name for write in parts.unfinished("")]
-    # What was begun without anybody hearing of it is left, for whoever cleans.
+    # A write that began without an answer is left to cleaning.
     assert len(left) <= (len(CLASSES) - 2 if step == "begin" else 0)
     parts.delete(left)
     assert [*parts.unfinished("")] == []

@@ -37,7 +37,7 @@ def told(kind: type[Exception], call: Callable[[], object]) -> str:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """Somebody who takes connections and never answers."""
+    """A server that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind((LOOPBACK, 0))
         listener.listen(50)

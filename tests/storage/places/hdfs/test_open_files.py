@@ -21,7 +21,7 @@ def files(clock: ManualClock) -> OpenFiles:
 
 
 def file(name: str) -> Any:
-    """What stands for a file; nobody reads it here."""
+    """Stands for a file; these tests do not read it."""
     return name
 
 

@@ -160,7 +160,7 @@ def test_a_lost_answer_does_not_lose_a_write(
 def test_a_lost_answer_does_not_hide_what_others_have_done(
     storage: HdfsCheckpointStorage, hdfs_server: HdfsServer
 ) -> None:
-    """A hidden file that somebody deleted is not taken for one that was moved."""
+    """A hidden file that another client deleted is not taken for one that was moved."""
     storage.write("object", b"old")
     client = raw(hdfs_server)
 
@@ -278,7 +278,7 @@ def test_an_hdfs_that_moves_onto_what_is_there_is_refused(
 
 
 def test_folders_come_and_go_under_those_who_use_them(storage: HdfsCheckpointStorage) -> None:
-    """The last object of a folder takes it away; who writes there at that moment never notices."""
+    """The folder goes with its last object; a writer in it at that moment does not fail."""
     failures: list[BaseException] = []
 
     def use(number: int) -> None:

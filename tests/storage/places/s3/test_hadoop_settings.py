@@ -164,7 +164,7 @@ def provider(*classes: str) -> dict[str, str]:
             },
             GIVEN,
         ),
-        # Files of keys, and roles, count for nobody who is asked.
+        # Files of keys, and roles, do not matter to the chosen providers.
         (
             {
                 "hadoop.security.credential.provider.path": "jceks://hdfs/keys.jceks",
@@ -173,7 +173,7 @@ def provider(*classes: str) -> dict[str, str]:
             },
             {"provider": "environment"},
         ),
-        # Who asks for instances alone does not get keys that are set for something else.
+        # With the instance alone chosen, keys that are set for other uses are ignored.
         (
             {**KEYS, **provider(f"{HADOOP}.auth.IAMInstanceCredentialsProvider")},
             {"provider": "instance"},

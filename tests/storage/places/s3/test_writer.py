@@ -10,7 +10,7 @@ import pytest
 from holdfast.storage import Invalid, TooLarge, Unavailable
 from holdfast.storage.places.s3 import writer as s3_writer
 from holdfast.storage.places.s3.options import MIB
-from holdfast.storage.places.s3.requests import Part, S3Requests, Upload
+from holdfast.storage.places.s3.requests import MultipartUpload, S3Requests, UploadedPart
 from holdfast.storage.places.s3.writer import S3Writer, part_size_bytes
 
 WAIT_S = 20
@@ -38,10 +38,12 @@ class Requests:
         self.whole = bytes(body)
         return True
 
-    def begin_upload(self, key: str, mark: str) -> Upload:
-        return Upload(key, "U")
+    def begin_upload(self, key: str, mark: str) -> MultipartUpload:
+        return MultipartUpload(key, "U")
 
-    def put_part(self, upload: Upload, number: int, body: bytearray, wanted: object) -> Part:
+    def put_part(
+        self, upload: MultipartUpload, number: int, body: bytearray, wanted: object
+    ) -> UploadedPart:
         with self.lock:
             self.begun.append(number)
             self.now += 1
@@ -51,15 +53,15 @@ class Requests:
             if number in self.failing:
                 raise Unavailable("no")
             self.parts[number] = bytes(body)
-            return Part(number, f"e{number}")
+            return UploadedPart(number, f"e{number}")
         finally:
             with self.lock:
                 self.now -= 1
 
-    def complete(self, upload: Upload, parts: list[Part], mark: str) -> None:
+    def complete(self, upload: MultipartUpload, parts: list[UploadedPart], mark: str) -> None:
         self.completed = [part.number for part in parts]
 
-    def abort(self, upload: Upload) -> None:
+    def abort(self, upload: MultipartUpload) -> None:
         assert self.now == 0, "parts are still under way"
         self.aborted += 1
 
