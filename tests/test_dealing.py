@@ -23,6 +23,7 @@ def test_by_turns_every_value_is_tried() -> None:
 def test_several_values_may_be_taken_and_no_more_than_there_are() -> None:
     assert len(dealt(BACKENDS, turn=1, take=2)) == 2
     assert dealt(BACKENDS, turn=1, take=7) == {*BACKENDS}
+    assert len(dealt([*itertools.product("abc", "xy")], turn=0, take=2)) == 2
 
 
 @pytest.mark.parametrize("turn", range(4))

@@ -3,8 +3,8 @@
 What multiplies is dealt out: `@pytest.mark.dealt("backend_name")` says over which parameters. A
 test that is dealt over one of them runs with one of its values, and the next test of the file with
 the next one, so that a run tries each value, and each test. One that is dealt over two runs with
-each value of both, one that is dealt over more with each pair of values. `take=3` of one parameter
-takes three values in the place of one. `"class"` is a parameter too: the class that inherits the
+each value of both, one that is dealt over more with each pair of values. `take=3` takes three
+combinations, of however many parameters. `"class"` is a parameter too: the class that inherits the
 test.
 
 All other combinations get the mark `soak`. Quick and slow ones are dealt apart, so that `make
@@ -46,14 +46,14 @@ def deal(items: Iterable[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.soak)
 
 
-def dealt(hands: Sequence[_Hand], *, turn: int, take: int = 1) -> set[_Hand]:
+def dealt(hands: Sequence[_Hand], *, turn: int, take: int | None = None) -> set[_Hand]:
     """Those of these combinations that are tried when it is this test's turn."""
     distinct = list(dict.fromkeys(hands))
     at = turn % len(distinct)
     order = [*distinct[at:], *distinct[:at]]
-    if len(order[0]) > 1:
+    if take is None and len(order[0]) > 1:
         return _cover(order, together=min(2, len(order[0]) - 1))
-    count = min(take, len(order))
+    count = min(take or 1, len(order))
     return {order[place * len(order) // count] for place in range(count)}
 
 

@@ -118,8 +118,10 @@ def test_killed_operators_go_on_over_and_over(quick_path: Path, backend_name: st
 def kill(root: Path, backend: str, kills: int) -> None:
     witnesses = live_and_die(root, backend, stories=kills // LIVES_OF_A_STORY)
     assert sum(witness.killed for witness in witnesses) > kills * 0.9
-    assert sum(witness.moved for witness in witnesses) > kills * 0.4
-    assert sum(witness.killed_writing for witness in witnesses) > kills * 0.15
+    # Of twenty, by chance, fewer may be killed where it matters than of a thousand.
+    share_of_chance = 1.0 if kills == MANY_KILLS else 0.6
+    assert sum(witness.moved for witness in witnesses) > kills * 0.4 * share_of_chance
+    assert sum(witness.killed_writing for witness in witnesses) > kills * 0.15 * share_of_chance
     assert all(witness.telling.model.size() > 20 for witness in witnesses)
 
 

@@ -97,6 +97,7 @@ def has_all_rows(job: JobHandle) -> bool:
     return bool(sources) and sources["orders"]["rows"] == ORDERS // 2
 
 
+@pytest.mark.dealt("claim_mode", "storage_name", "backend_name", take=2)
 @pytest.mark.parametrize(
     ("claim_mode", "storage_name", "backend_name"),
     [

@@ -102,6 +102,7 @@ def expected(orders: list[Any]) -> Counter[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.dealt("storage_name", "backend_name", take=2)
 @pytest.mark.parametrize(("storage_name", "backend_name"), CASES)
 def test_names_of_any_length_and_script(
     storage_name: str,

@@ -56,6 +56,7 @@ def last_seen(root: Path) -> int:
     return max(numbers)
 
 
+@pytest.mark.dealt("backend_name", "storage_name", take=1)
 @pytest.mark.parametrize(("backend_name", "storage_name"), PAIRS)
 def test_a_job_catches_up_when_the_server_of_its_checkpoints_is_back(
     tmp_path: Path,

@@ -135,6 +135,7 @@ def loaded(path: str, form: str = "canonical") -> SavepointFolder:
     return folder
 
 
+@pytest.mark.dealt("form", "before", "after", "parallelism", "max_parallelism", take=2)
 @pytest.mark.parametrize(
     ("form", "before", "after", "parallelism", "max_parallelism"),
     [
@@ -313,6 +314,7 @@ def test_a_savepoint_fails_with_the_attempt_and_leaves_nothing(place: Place) -> 
     place.finish(place.env("changelog-rocksdb"), "orders", restore=path)
 
 
+@pytest.mark.dealt("name")
 @pytest.mark.parametrize("name", ["s3", "hdfs"])
 def test_savepoints_go_to_other_storages(
     place: Place, name: str, request: pytest.FixtureRequest

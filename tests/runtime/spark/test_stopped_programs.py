@@ -45,6 +45,7 @@ def lines(heard: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("way")
 @pytest.mark.parametrize(
     ("way", "kind"),
     [
