@@ -103,7 +103,7 @@ def host_slot(
 def _tell_late(tell: Callable[[Exception], bool], stack: ExitStack, error: Exception) -> None:
     """Have a failure told though operators do not get closed; otherwise that comes first.
 
-    Whoever is told stops the slot, and what was not closed would be left.
+    The driver stops the slot when it hears of it, and what is not closed by then would be left.
     """
     if not isinstance(error, Fenced):
         timer = threading.Timer(_CLOSING_S, tell, [error])
@@ -325,5 +325,5 @@ class _SlotProcess:
             self._slot.command(CancelAttempt(reason))
             self._has_peers.set()  # if it waits for them still: it sees the command first
             if not self._has_ended.wait(_STOP_TIMEOUT_S):
-                # The slot's thread is stuck in a user's function. Nobody waits for what it does.
+                # The slot's thread is stuck in a user's function, whose result is void.
                 os._exit(1)

@@ -187,7 +187,7 @@ class DataStream:
     ) -> DataStream:
         """Take event time from a column; rows may come up to `max_delay` late.
 
-        After `idle_after` without rows nobody waits for this stream; None: everybody always does.
+        After `idle_after` without rows, operators stop waiting for this stream; None: never.
 
         Raises:
             Invalid: there is no such column, or it is no time.
@@ -300,7 +300,7 @@ class DataStream:
                 where="with_watermark",
                 expected="no idle_after",
                 found=f"idle_after of {watermark.idle_after_ms} ms",
-                fix="Leave it out: all of its rows are there, and nobody waits for it in the end",
+                fix="Leave it out: all of its rows are there, and its end ends the wait for it",
             )
         if node.has_event_time and node.source.watermark != watermark:
             raise Invalid(

@@ -1,4 +1,7 @@
-"""Checkpoints of a running job: when to begin one, what is known of it, and when it is complete."""
+"""Decisions about checkpoints of a running job: when to begin, complete or abort one.
+
+It imports `protocol`, `api` and `columns`, does no I/O and has no threads.
+"""
 
 from holdfast.runtime.checkpoint.commands import (
     Abort,

@@ -1,4 +1,4 @@
-"""What the coordinator of checkpoints tells the driver to do."""
+"""Commands of the coordinator of checkpoints to the driver."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class PendingCheckpoint:
         slots = ", ".join(str(slot) for slot in sorted(self._missing_slots))
         sources = ", ".join(repr(uid) for uid in sorted(self._missing_sources))
         named = ((slots, f"slots {slots}"), (sources, f"sources {sources}"))
-        return " and ".join(text for names, text in named if names) or "nobody"
+        return " and ".join(text for names, text in named if names) or "none"
 
     def store(self) -> Store:
         """The command to store what was answered.

@@ -1,4 +1,4 @@
-"""What somebody asks for who wants a savepoint, and how they learn what became of it."""
+"""Requests for savepoints, and the results that the callers wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the next checkpoint is wanted, and why. How many are under way is not its concern."""
+"""Decides when the next checkpoint is due, and why; not how many may be in progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a job's checkpoints: counters, and the particulars of the last ones.
+"""Statistics of a job's checkpoints: counters, and details of the latest ones.
 
 A `CheckpointHistory` outlives the coordinators that write into it, one for each attempt of the
 job. The driver's thread writes, and any thread reads.
@@ -99,7 +99,7 @@ class CheckpointCounts:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CheckpointOverview:
-    """What a person sees of a job's checkpoints at one moment; a terminal shows it as a table."""
+    """A view of a job's checkpoints at one moment; a terminal shows it as a table."""
 
     counts: CheckpointCounts
     recent: tuple[CheckpointStatistics, ...]

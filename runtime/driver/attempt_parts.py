@@ -1,4 +1,4 @@
-"""What an attempt is made of."""
+"""The parts that an attempt is given: settings, sources, and calls to the rest of the driver."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Deployment(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Stop them all; returns when none can do anything any more, or nearly so."""
+        """Stop all slots; returns when they are stopped, or after a bounded time."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptParts:
-    """What an attempt is made of."""
+    """Everything that an attempt is given."""
 
     number: int
     slots: int
     version: str
-    """Of Holdfast, on the driver; slots must have the same."""
+    """The version of Holdfast on the driver; slots must have the same."""
     config: CheckpointConfig
     sources: Mapping[str, Source]
     next_checkpoint_id: int
@@ -44,15 +44,15 @@ class AttemptParts:
     """The checkpoint that the attempt goes on from, if it is in the job's own folder."""
     history: CheckpointHistory
     deploy: Callable[[EventQueue], Deployment]
-    """Starts the slots; tells `SlotsEnded` when they are over."""
+    """Starts the slots; puts `SlotsEnded` into the queue when they have ended."""
     link: Callable[[str], SlotLink]
-    """Speaks to a slot at an address."""
+    """Connects to the slot at an address."""
     store: Callable[[Store, EventQueue], None]
-    """Commits a checkpoint in the background; tells `CheckpointStored` or `StoreFailed`."""
+    """Commits a checkpoint in the background; puts the result into the queue."""
     retain: Callable[[int], None]
-    """Deletes older checkpoints in the background, but none from this number on."""
+    """Deletes obsolete checkpoints below this number in the background."""
     discard: Callable[[SavepointOrder, int], None]
-    """Deletes in the background what there is of a savepoint that has failed, of this number."""
+    """Deletes the files of a failed savepoint in the background; called with its number."""
     on_phase: Callable[[AttemptPhase], None]
     clock: Clock
     room: TaskSlotWatch

@@ -20,10 +20,10 @@ __all__ = ["CLAIMED", "NOT_MARKED", "ClaimedSavepoint"]
 
 CLAIMED = b"A job has claimed this, and deletes it.\n"
 NOT_MARKED = (
-    "it is said that %s was claimed, and there is no record of that in its folder: it stays. "
-    "If nobody needs it, delete %s yourself"
+    "%s is listed as claimed, but its folder has no record of that, so it is kept. "
+    "If it is not needed, delete %s yourself"
 )
-"""A document may be crafted, or the job's folder be a copy, whose claims are another's."""
+"""The document may be forged, or the job's folder may be a copy whose claims are another job's."""
 
 _logger = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ _logger = logging.getLogger(__name__)
 class ClaimedSavepoint:
     """Counted as the oldest of the job's own checkpoints; see `ClaimedCheckpoint`.
 
-    A savepoint belongs to nobody else, so nobody has to be fenced, and what is claimed is just the
-    duty to delete it: the files that it names, and no others that may be in its folder.
+    A savepoint has no owner, so no run has to be fenced. Only the duty to delete it is claimed: the
+    files that it lists, and no others in its folder.
     """
 
     folder: SavepointFolder
@@ -50,7 +50,7 @@ class ClaimedSavepoint:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is deleted: nobody has to remember it."""
+        """Whether it is deleted, so that it is not listed any more."""
         return self._is_gone.is_set()
 
     @property
@@ -63,15 +63,15 @@ class ClaimedSavepoint:
         self._is_released = True
 
     def record(self) -> str | None:
-        """What a document of the job says of it; None if it is not there any more."""
+        """The entry for a document of the job; None if it is deleted."""
         return None if self.is_gone else self.folder.url
 
     def mark(self) -> None:
-        """Leave a record of whose it is to delete it; raises `Unavailable`."""
+        """Write a record beside it that this job deletes it. Raises `Unavailable`."""
         self.folder.storage.create(self._marker, CLAIMED)
 
     def is_marked(self) -> bool:
-        """Whether there is such a record: whoever reads of a claim need not believe it."""
+        """Whether that record exists: a document that lists a claim may be forged."""
         try:
             return bool(self.folder.storage.read(self._marker))
         except NotFound:

@@ -1,11 +1,11 @@
-"""Checkpoints of other jobs that this one has taken over, to delete them when they are subsumed.
+"""Claimed checkpoints of other jobs, which this job deletes when newer ones subsume them.
 
-They are told of in the job's own checkpoints, and in the record of its end, as long as they may be
-there: whoever comes later goes on with them. There may be several, if who is claimed from has
-claimed itself and not deleted that yet.
+They are listed in the job's own checkpoints, and in the record of its end, until they are deleted:
+later runs delete the rest. There may be several, if the other job had claimed some itself and not
+deleted them yet.
 
-Only what has a record of the claim in its own folder is deleted as claimed: what a job's documents
-say alone may be crafted, or copied.
+Only what has a record of the claim in its own folder is deleted as claimed: a job's documents may
+be forged, or copied.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _logger = logging.getLogger(__name__)
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the job's own documents say of one, for a later run that has to delete it."""
+    """A claimed checkpoint as the job's documents list it, for later runs that delete it."""
 
     storage: str
     job: str
     checkpoint: int
     epoch: int
-    """That of the claim to the other job's folder. Who has a higher one has it back."""
+    """The epoch of the claim in the other job's folder. A run with a higher one has it back."""
 
 
 @dataclass
@@ -87,28 +87,28 @@ class ClaimedCheckpoint:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is deleted, or another's again: nobody has to remember it."""
+        """Whether it is deleted, or owned by its job again, so that it is not listed any more."""
         return self._is_gone.is_set()
 
     @property
     def owes(self) -> bool:
-        """Whether it is to be deleted, and not deleted yet."""
+        """Whether it was released and is not deleted yet."""
         return self._is_released and not self.is_gone
 
     def release(self) -> None:
-        """Have it deleted by `step`: the job has enough checkpoints of its own, or ends."""
+        """Let `step` delete it: the job has enough checkpoints of its own, or ends."""
         self._is_released = True
 
     def mark(self) -> None:
-        """Leave a record of whose it is to delete it; raises `Unavailable`."""
+        """Write a record beside it that this job deletes it. Raises `Unavailable`."""
         self.job.storage.create(self.job.name_of(names.claimed(self.epoch, self.by)), CLAIMED)
 
     def is_marked(self) -> bool:
-        """Whether there is such a record: whoever reads of a claim need not believe it."""
+        """Whether that record exists: a document that lists a claim may be forged."""
         return names.OwnerRecord(self.epoch, self.by, "claimed") in self.job.owner_records()
 
     def record(self) -> dict[str, Any] | None:
-        """What a document of the job says of it; None if it is not there any more."""
+        """The entry for a document of the job; None if it is deleted."""
         if self.is_gone:
             return None
         record = _Record(
@@ -137,7 +137,7 @@ class ClaimedCheckpoint:
     def _step(self, most: int) -> int:
         if self.owner is None:
             if not self.job.owner_records():
-                self._is_gone.set()  # somebody has removed all of the other job
+                self._is_gone.set()  # the folder of the other job was removed
                 return 0
             if not self.is_marked():
                 _logger.warning(NOT_MARKED, self, self.job.url)
@@ -161,7 +161,7 @@ Claimed: TypeAlias = ClaimedCheckpoint | ClaimedSavepoint
 
 
 def claim(point: RestorePoint, by: StateFolder) -> Claimed:
-    """Take over the checkpoint of another job: whoever runs that is fenced. Or a savepoint.
+    """Claim a savepoint, or the checkpoint of another job, whose runs are fenced.
 
     `by` is the folder of the job that claims it: a record of that is left where it is.
 
@@ -225,7 +225,7 @@ def claimed_before(
     """What an earlier run had claimed and not deleted, as a document in its folder says.
 
     Nothing of it is deleted unless a record beside it says so too: `by` is the folder that the
-    document is in, and who could write that need not have been able to write there.
+    document is in, and a process that could forge it need not have access to the other folder.
     `open_storage` is as for `storage_at`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A run of a job that had ended before: nothing happens any more."""
+"""The run of a job that had ended before: it does nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EndedRun"]
 
 
 class EndedRun:
-    """What a `JobHandle` sees of a job that its storage knows to have ended.
+    """Stands in for a `JobRun` when the storage records that the job has ended.
 
     Raises:
         Invalid: the job has ended in a way that this version of Holdfast does not know.
@@ -42,7 +42,7 @@ class EndedRun:
 
     @property
     def note(self) -> str:
-        """Why nothing is run, and how it could be."""
+        """Why the job is not run, and how to run it."""
         savepoint = self._result.properties.get("savepoint")
         if savepoint is not None:
             return (
@@ -64,16 +64,16 @@ class EndedRun:
         return f"job {self._result.job_id!r} {how} at {at:%Y-%m-%d %H:%M:%S} UTC"
 
     def cancel(self) -> None:
-        """There is nothing to stop."""
+        """Does nothing: the job has ended."""
 
     def interrupt(self) -> None:
-        """There is nothing to stop."""
+        """Does nothing: the job has ended."""
 
     def request_checkpoint(self) -> None:
-        """There is nothing to take one of."""
+        """Does nothing: the job has ended."""
 
     def order_savepoint(self, order: SavepointOrder) -> None:
-        """There is nothing to take one of."""
+        """Fail the order: the job has ended."""
         order.fail(
             Unavailable(
                 "no savepoint can be taken of a job that has ended",
@@ -83,7 +83,7 @@ class EndedRun:
         )
 
     def collected(self, uid: str) -> dict[str, bytes]:
-        """They went with the driver to which they were given.
+        """The rows ended with the driver that had collected them.
 
         Raises:
             NotFound: always; an empty answer would look like the job's.

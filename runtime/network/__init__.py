@@ -1,4 +1,7 @@
-"""What driver, slots and pushing tasks say to each other, over Arrow Flight."""
+"""Arrow Flight between driver, slots and pushing tasks: servers, clients, credentials.
+
+It imports `task`, whose channels and staging it fills, and all below.
+"""
 
 from holdfast.runtime.network.driver_client import DriverClient
 from holdfast.runtime.network.driver_server import DriverServer

@@ -1,4 +1,7 @@
-"""Operators as they run in a slot: user functions over rows and batches, event time, and sinks."""
+"""Operators as they run in a slot: user functions over rows and batches, event time, and sinks.
+
+It imports `planning` and all below, and no sink: these reach it by their contract in `api`.
+"""
 
 from holdfast.runtime.operators.key_columns import key_type_of
 from holdfast.runtime.operators.keyed_batch_operator import KeyedBatchSpec

@@ -5,8 +5,8 @@ completed checkpoint lists every file, transaction or part that is to be seen be
 
 - *A crash before the checkpoint is complete*: no checkpoint lists what was prepared for it; the
   next attempt's `clean` removes it, and its rows are read again.
-- *A crash after that, before or during the commit*: whoever restores the checkpoint commits all
-  that it lists before it takes a row. That may be for the second time, or at the same time as a
+- *A crash after that, before or during the commit*: the run that restores the checkpoint commits
+  all that it lists before it takes a row. That may be for the second time, or at the same time as a
   slot of the old attempt that still lives: both do the same, and commits may be repeated.
 - *A notification that never comes*: the next one commits what is due by then, oldest first.
 - *An aborted checkpoint*: what was prepared for it stays pending, since its rows belong to every

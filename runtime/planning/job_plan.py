@@ -134,7 +134,7 @@ def plan_job(graph: Graph, *, job_id: str, parallelism: int, max_parallelism: in
 
 
 def _check_name(name: object) -> None:
-    """Any text is a name that is not blank: whoever means this job has to type it."""
+    """Any text that is not blank is a name: users have to type it to name the job."""
     if not isinstance(name, str) or not name.strip():
         raise Invalid(
             "the job has no name",

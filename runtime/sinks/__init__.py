@@ -1,4 +1,7 @@
-"""Where results go: the contracts of sinks, and those of the house."""
+"""Sinks: collected rows and files. Their contract is `api.sinks`, which users implement.
+
+It imports `api` and `columns`.
+"""
 
 from holdfast.runtime.api.sinks import Sink, SinkWriter, TwoPhaseCommitSink, WriterContext
 from holdfast.runtime.sinks.collect_sink import CollectSink, collected_table

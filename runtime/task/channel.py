@@ -1,7 +1,7 @@
 """The queue between a producer and the slot's loop, bounded in bytes, and the bell of the loop.
 
-The loop of a slot is one thread with many channels. It takes what there is, and when there is
-nothing it waits at the slot's bell, which whoever puts something into a channel rings.
+The loop of a slot is one thread with many channels. It takes elements while there are any, and then
+waits at the slot's bell, which every producer rings.
 
 Batches that wait are joined for functions over batches: state is touched once for each key of a
 batch, so long ones are cheap. A sum of 100 thousand keys is three times as fast by that. Admitted
@@ -25,14 +25,14 @@ __all__ = ["Bell", "Channel", "Closed"]
 
 
 class Closed(Fenced):
-    """The attempt that this belonged to is over here. Stop; what you send is void."""
+    """The attempt is over in this slot. Stop sending: elements are dropped."""
 
 
 class Bell:
-    """Wakes one waiting thread. A ring that nobody waits for is kept for the next wait.
+    """Wakes one waiting thread. A ring without a waiting thread is kept for the next wait.
 
-    Any thread may ring; one thread waits. So: do all there is to do, wait, look again. Whatever
-    was done before a ring is seen after the wait that the ring ended.
+    Any thread may ring; one thread waits. Its loop: do all there is to do, wait, look again.
+    Whatever was done before a ring is seen after the wait that the ring ended.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Bell:
 
     def ring(self) -> None:
         """Wake the waiting thread, or the next one that waits. Cheap when it has rung already."""
-        # A ring that is still kept will make the waiter look after this moment: no need of another.
+        # A ring that is still kept makes the waiter look after this moment: one is enough.
         if self._has_rung:
             return
         with self._condition:
@@ -51,7 +51,7 @@ class Bell:
     def wait(self, timeout_s: float) -> bool:
         """Return at a ring, at once if there was one since the last wait, or after `timeout_s`.
 
-        Answers whether it rang.
+        Returns whether it rang.
         """
         with self._condition:
             if not self._has_rung and timeout_s > 0:
@@ -66,7 +66,7 @@ class Channel:
     Elements of one producer keep their order. The bound is in bytes, as `elements.size_bytes`
     counts them; an element that alone is larger than the capacity is let into an empty channel.
 
-    `schema` is that of the batches, where somebody is to check it: the network does.
+    `schema` is the schema of the batches, for callers that check it: the network does.
     """
 
     def __init__(self, capacity_bytes: int, bell: Bell, *, schema: pa.Schema | None = None) -> None:
@@ -86,17 +86,17 @@ class Channel:
 
     @property
     def size_bytes(self) -> int:
-        """What waits in the channel."""
+        """Bytes that wait in the channel."""
         return self._size_bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether the channel is not full; more than that `offer` does not ask."""
+        """Whether the channel is not full. `offer` does not check it."""
         return self._size_bytes < self.capacity_bytes
 
     @property
     def first(self) -> Element | None:
-        """What `take` would begin with. For the thread that takes; others may close meanwhile."""
+        """The element that `take` would begin with; None if empty. For the taking thread only."""
         try:
             return self._elements[0][0]
         except IndexError:
@@ -107,7 +107,7 @@ class Channel:
         self._on_taken = on_taken
 
     def put(self, element: Element) -> None:
-        """Append an element; wait as long as it does not fit.
+        """Append an element; waits while it does not fit.
 
         Raises:
             Closed: the channel is closed, before or while the call waited.
@@ -124,7 +124,7 @@ class Channel:
         self._bell.ring()
 
     def offer(self, element: Element) -> None:
-        """Append an element at once, also to a full channel: who offers looks at `has_room` before.
+        """Append an element at once, also to a full channel: check `has_room` before.
 
         Raises:
             Closed: the channel is closed.
@@ -165,7 +165,7 @@ class Channel:
         return element if len(taken) == 1 else pa.concat_batches(taken)
 
     def close(self) -> None:
-        """Drop what waits, and have every producer stop: those that wait, and those that come."""
+        """Drop what waits. Producers that wait, and later calls, get `Closed`."""
         with self._room:
             self._is_closed = True
             self._elements.clear()
@@ -175,7 +175,7 @@ class Channel:
             self._on_taken()
 
     def _may_join(self, schema: pa.Schema) -> bool:
-        # Asked for each batch, and all batches of a channel are of one schema, or nearly so.
+        # Called for each batch; nearly all batches of a channel have the same schema.
         if self._joins is None or not schema.equals(self._joins[0]):
             self._joins = (schema, not any(map(has_dictionary, schema.types)))
         return self._joins[1]
@@ -188,7 +188,7 @@ class Channel:
 
 
 def _kept(element: Element) -> tuple[Element, int]:
-    """The element as it may wait, and what it counts for."""
+    """The element in a form to keep, and its size."""
     if isinstance(element, pa.RecordBatch):
         element = detached(element)
     return element, size_bytes(element)

@@ -1,4 +1,4 @@
-"""Where the channels of an operator chain meet: order, event time and the end.
+"""The gate of an operator chain, where its channels meet: order, event time and the end.
 
 Pure: no threads, no clock. The slot takes elements from the channels that `may_read` allows and
 hands them in; the gate says what they mean for the chain. What barriers do is for its `Alignment`.
@@ -30,7 +30,7 @@ class TimeAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """All channels are idle or at their end; nobody downstream shall wait for this chain."""
+    """All channels are idle or have ended: downstream must not wait for this chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Gate:
         return self._alignment.may_read(channel)
 
     def receive(self, channel: int, element: Element) -> Sequence[Event]:
-        """What an element that was taken from a channel means for the chain, in order."""
+        """The events that an element taken from a channel causes, in order."""
         match element:
             case Barrier():
                 return self._alignment.barrier(channel, element)
@@ -97,14 +97,14 @@ class Gate:
         return (*advanced, Ended()) if all(self._has_ended) else (*advanced, *self._quiet())
 
     def _quiet(self) -> Sequence[Event]:
-        """That nothing is waited for, if that is news."""
+        """The event that all channels are idle, if that is new."""
         if self._is_quiet or not self._watermarks.all_idle:
             return ()
         self._is_quiet = True
         return (Quiet(),)
 
     def _awake(self) -> Sequence[Event]:
-        """That this chain is waited for again, if that is news: time may have nothing to add."""
+        """The event that a channel is active again, if that is new; time need not advance."""
         if not self._is_quiet or self._watermarks.all_idle:
             return ()
         self._is_quiet = False

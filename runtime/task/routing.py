@@ -1,4 +1,4 @@
-"""The way out of a chain: to channels of the same slot, and by the network to those of others."""
+"""Routes results of a chain to channels: of the same slot, and by the network of other slots."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Router(Protocol):
         ...
 
     def rows(self, batch: pa.RecordBatch) -> None:
-        """Send each row where it belongs."""
+        """Send each row to the slot that it belongs to."""
         ...
 
     def mark(self, mark: Mark) -> None:
-        """Send a mark by every channel."""
+        """Send a mark on every channel."""
         ...
 
 

@@ -1,7 +1,7 @@
 """A slot: all chains of the job, once, in one thread; it processes, aligns and takes snapshots.
 
-Nothing here knows of the network: channels are filled and commands are given by other threads,
-elements for other slots go to outlets, and the driver is somebody who is told things.
+It does not know the network: other threads fill channels and give commands, elements for other
+slots go to outlets, and messages for the driver to an object that is passed in.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ _logger = logging.getLogger(__name__)
 
 
 class Driver(Protocol):
-    """The driver, as a slot tells it things. Safe to call from any thread."""
+    """The slot's connection to the driver. Safe to call from any thread."""
 
     def call(self, message: ToDriver) -> bool:
-        """Deliver a message; its docstring says what the answer means."""
+        """Send a message; the docstring of the message says what the answer means."""
         ...
 
 
@@ -124,7 +124,7 @@ class Slot:
         self._watchdog = Watchdog(clock, entries, self._operator_at_work)
 
     def command(self, command: SlotCommand) -> None:
-        """Have a command done by the slot's thread, after those before it."""
+        """Queue a command for the slot's thread."""
         self._commands.append(command)
         self._bell.ring()
 
@@ -151,12 +151,12 @@ class Slot:
         return True
 
     def fail(self, error: HoldfastError) -> None:
-        """Have the slot stop with an error that happened elsewhere, such as a broken stream."""
+        """Stop the slot with an error that happened elsewhere, such as a broken stream."""
         self._lost = self._lost or error
         self._bell.ring()
 
     def rows(self) -> int:
-        """How many rows its chains have read so far. Any thread."""
+        """Rows that its chains have read so far. Safe to call from any thread."""
         return sum(chain.rows for chain in self.chains)
 
     def metrics(self) -> SlotMetrics:
@@ -166,7 +166,7 @@ class Slot:
         return msgspec.structs.replace(metrics, rows=self.rows())
 
     def long_call(self) -> LongCall | None:
-        """What its thread has been in for some seconds, if it has. One thread that looks."""
+        """The call that its thread has been in for some seconds, if any. For one other thread."""
         return self._watchdog.look()
 
     def _operator_at_work(self) -> str:
@@ -256,7 +256,7 @@ class Slot:
                     chain.operators[place].open(self._context(chain, place))
 
     def _check_wanted(self) -> None:
-        """Stop before users' functions are opened, if nobody wants the slot any more."""
+        """Stop before users' functions are opened, if the attempt is over."""
         if self._lost is not None:
             raise self._lost
         for command in tuple(self._commands):
@@ -329,7 +329,7 @@ class Slot:
             self._driver.call(Finished(self._number))
 
     def _wait_s(self) -> float:
-        # Who makes room rings.
+        # The receiver that makes room rings the bell.
         due = [chain.next_tick_ms() for chain in self.chains if chain.has_room]
         first = min((moment for moment in due if moment is not None), default=None)
         if first is None:
@@ -360,7 +360,7 @@ class Slot:
         checkpoint_id, compression = barrier.checkpoint_id, given.compression
         told = self._savepoints.get(checkpoint_id)
         if barrier.is_savepoint != (told is not None):
-            raise Invalid(  # its state would go where nobody looks for it
+            raise Invalid(  # its state would be written where no restore looks for it
                 "a barrier and what was said of it do not agree whether it is of a savepoint",
                 found=f"barrier {checkpoint_id}, is_savepoint={barrier.is_savepoint}",
                 fix="The job starts again from its last checkpoint",
@@ -448,7 +448,7 @@ class Slot:
         return True
 
     def _say_closing(self) -> None:
-        """At once, and not by the next heartbeat: then it may have ended, and nobody would know."""
+        """Send it at once: by the next heartbeat the slot may have ended."""
         with suppress(HoldfastError):  # it may be gone, and all is committed
             self._driver.call(Heartbeat(slot=self._number, metrics=self.metrics(), is_closing=True))
 

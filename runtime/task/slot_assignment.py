@@ -1,4 +1,4 @@
-"""What the driver gives every slot of one attempt to do. Plain data."""
+"""The assignment of a slot: everything that the slots of one attempt are given, as plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SlotAssignment"]
 
 @dataclass(frozen=True, kw_only=True)
 class SlotAssignment:
-    """What the driver gives every slot of one attempt to do."""
+    """Everything that the driver gives to the slots of one attempt."""
 
     plan: JobPlan
     epoch: int
@@ -25,12 +25,12 @@ class SlotAssignment:
     job: JobStorage
     restored: Mapping[str, Sequence[StateSnapshot]] = field(default_factory=dict)
     restored_from: StateFolder | None = None
-    """Where the restored state is, if not in the job's own folder."""
+    """The folder of the restored state; None: the job's own."""
     open_storage: OpenStorage = load_storage
-    """What opens the places of savepoints: see `storage_at`."""
+    """Opens the storages of savepoints; see `storage_at`."""
     allow_pickle: bool = False
     allow_missing_output: bool = False
-    """Whether what sinks have prepared for what is restored may be gone."""
+    """Whether prepared output that the restored checkpoint lists may be missing."""
     compression: str = ""
     first_checkpoint_id: int
     """A number that no checkpoint of an earlier attempt has had: this one's are numbered from here

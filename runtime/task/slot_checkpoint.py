@@ -116,7 +116,7 @@ class SlotCheckpoint:
         """Another shared file, for an operator, which closes it; see `SnapshotTarget`.
 
         Raises:
-            CancelledError: the checkpoint was given up, and nobody would refer to the file.
+            CancelledError: the checkpoint was aborted, so the file is not needed.
         """
         del label, compression
         self._check_mine(checkpoint_id)
@@ -133,7 +133,7 @@ class SlotCheckpoint:
         refer to it in a later checkpoint once this one is known to be complete.
 
         Raises:
-            CancelledError: the checkpoint was given up, and nobody would refer to the file.
+            CancelledError: the checkpoint was aborted, so the file is not needed.
         """
         del label
         self._check_mine(checkpoint_id)
@@ -148,7 +148,7 @@ class SlotCheckpoint:
         """A file of its own, for a table of an operator, which closes it; see `SnapshotTarget`.
 
         Raises:
-            CancelledError: the checkpoint was given up, and nobody would refer to the file.
+            CancelledError: the checkpoint was aborted, so the file is not needed.
         """
         self._check_mine(checkpoint_id)
         if self.is_given_up:
@@ -206,7 +206,7 @@ class SlotCheckpoint:
             future.cancel()
 
     def abort(self) -> None:
-        """Drop the files, if they are not closed. Nobody writes any more."""
+        """Drop the files, if they are not closed. No operator writes any more."""
         self.writer.abort()
         if self._log is not None:
             self._log.abort()

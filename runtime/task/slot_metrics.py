@@ -1,4 +1,4 @@
-"""Reads the metrics of a slot in the slot's own thread, for state is nobody else's to look at."""
+"""Reads the metrics of a slot in the slot's own thread: no other thread may touch state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class Gauges:
-    """Whoever wants metrics gets the last ones, and has them read anew: so nobody waits."""
+    """Returns the metrics that were read last and requests new ones, so that no caller waits."""
 
     def __init__(self, backend: StateBackend, chains: Sequence[Chain]) -> None:
         self._backend = backend
@@ -29,19 +29,19 @@ class Gauges:
         self._silent: set[str] = set()
 
     def ask(self) -> SlotMetrics:
-        """What was read last. Any thread."""
+        """The latest metrics; requests a new reading. Safe to call from any thread."""
         self._is_asked = True
         return self._last
 
     def read_if_asked(self) -> None:
-        """Read them, if anybody has asked since. The slot's thread, once operators are open."""
+        """Read them if requested. Called by the slot's thread, once operators are open."""
         if self._is_asked:
             self._is_asked = False
             tell = self._backend.metrics
             self._last = SlotMetrics(
-                backend=self._told("the state backend", tell, dict[str, float]),
+                backend=self._read("the state backend", tell, dict[str, float]),
                 operators={
-                    spec.uid: self._told(
+                    spec.uid: self._read(
                         f"operator {spec.uid!r}", operator.metrics, OperatorMetrics
                     )
                     for chain in self._chains
@@ -49,15 +49,16 @@ class Gauges:
                 },
             )
 
-    def _told(self, who: str, tell: Callable[[], Any], kind: type[_T]) -> _T:
-        """What somebody tells, as it will arrive.
+    def _read(self, part: str, tell: Callable[[], Any], kind: type[_T]) -> _T:
+        """The metrics of one part, converted as the network will convert them.
 
-        Who cannot tell, or tells what is no number, is not asked again: no job fails for that.
+        A part that fails, or returns something else than numbers, is not asked again: metrics must
+        not fail a job.
         """
-        if who not in self._silent:
+        if part not in self._silent:
             try:
                 return msgspec.msgpack.decode(msgspec.msgpack.encode(tell()), type=kind)
             except Exception:
-                self._silent.add(who)
-                _logger.warning("there are no metrics of %s", who, exc_info=True)
+                self._silent.add(part)
+                _logger.warning("there are no metrics of %s", part, exc_info=True)
         return kind()

@@ -1,12 +1,12 @@
-"""Where pushed rows wait until the driver says which of them count.
+"""Staging: pushed rows wait here until the driver says which attempts are admitted.
 
 Spark runs a task again when it failed, and twice when it is slow, so a split of a batch may be
 pushed by several attempts. None of them enters the job by itself: when the micro-batch has
-succeeded, the driver names the winners, and their rows go into the source's channels, split by
-split, as if there never had been another attempt.
+succeeded, the driver names the winning attempts, and their rows go into the source's channels,
+split by split, as if no other attempt had existed.
 
-What the driver commands of one source is numbered from 1. A command whose answer was lost is sent
-again under its number, and is not done again.
+The driver's commands for a source are numbered from 1. A command whose answer was lost is sent
+again under its number, and is not applied twice.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = ["StagedPush", "Staging", "Superseded"]
 
 
 class Superseded(Fenced):
-    """Of this split another attempt counts, or its batch is past. Stop; the job is in order."""
+    """Rejected: another attempt of this split was already admitted. Stop pushing."""
 
 
 class StagedPush:
-    """The rows of one push, as they come. Used by one thread; `Staging` guards the rest."""
+    """The rows of one push, as they arrive. Used by one thread; `Staging` has the lock."""
 
     def __init__(self, staging: Staging, key: PushKey) -> None:
         self._staging = staging
@@ -51,16 +51,16 @@ class StagedPush:
         """Stage more rows of the push.
 
         Raises:
-            Superseded: the push does not count any more.
+            Superseded: the push was rejected.
             Closed: the slot is done with this attempt.
         """
         self._staging._add(self, batch)
 
     def complete(self) -> None:
-        """All rows have come.
+        """All rows have arrived.
 
         Raises:
-            Superseded: the push does not count any more.
+            Superseded: the push was rejected.
             Closed: the slot is done with this attempt.
         """
         self._staging._complete(self)
@@ -91,8 +91,8 @@ class Staging:
     """The pushes of all sources that feed one slot. Safe to call from any thread.
 
     `sources` has, by uid of the source and by edge, the channels that its rows go to. Admitted rows
-    enter them at once, also beyond their capacity, for they are in memory already: what bounds
-    them is that the driver awaits room before the next batch.
+    enter them at once, also beyond their capacity, since they are in memory already. The driver
+    bounds them: it awaits room before the next batch.
     """
 
     def __init__(self, sources: Mapping[str, Mapping[str, Channel]]) -> None:
@@ -149,12 +149,12 @@ class Staging:
         winners: Iterable[Winner],
         watermark: int | None = None,
     ) -> bool:
-        """Let a batch into the channels of its source: the winners' rows in order of split.
+        """Admit a batch into the channels of its source: the winners' rows in order of split.
 
         The watermark follows them, if there is one. All other pushes of this batch and of earlier
-        ones are dropped, and those that still come are refused.
+        ones are dropped, and later ones are rejected.
 
-        False if the command of this number was done already.
+        False if the command of this number was applied already.
 
         Raises:
             NotFound: a winner's rows did not all come, on some edge. Nothing was admitted.
@@ -191,7 +191,7 @@ class Staging:
         return self._command(uid, sequence, apply)
 
     def barrier(self, uid: str, sequence: int, barrier: Barrier) -> bool:
-        """Cut the source's channels here; False if the command was done already.
+        """Put a barrier into the source's channels; False if the command was applied already.
 
         Raises:
             Invalid: the command is not the next one.
@@ -200,19 +200,19 @@ class Staging:
         return self._mark(uid, sequence, barrier)
 
     def idle(self, uid: str, sequence: int) -> bool:
-        """Say that the source is silent for now; otherwise as `barrier`."""
+        """Declare the source idle for now; otherwise as `barrier`."""
         return self._mark(uid, sequence, Idle())
 
     def end(self, uid: str, sequence: int) -> bool:
-        """Say that no rows of the source follow; otherwise as `barrier`."""
+        """Declare the end of the source; otherwise as `barrier`."""
         return self._mark(uid, sequence, EndOfInput())
 
     def backlog_bytes(self, uid: str) -> int:
-        """What of the source is staged or waits in its channels."""
+        """Bytes of the source that are staged or wait in its channels."""
         return self._source(uid).backlog_bytes()
 
     def await_room(self, uid: str, limit_bytes: int, timeout_s: float) -> bool:
-        """Wait until the source's backlog is no more than `limit_bytes`; False if it stays more.
+        """Wait until the source's backlog is at most `limit_bytes`; False at the timeout.
 
         Raises:
             Closed: the slot is done with this attempt.
@@ -230,7 +230,7 @@ class Staging:
         return has_room
 
     def close(self) -> None:
-        """Drop what is staged and refuse the rest. The channels are for their owner to close."""
+        """Drop what is staged, and refuse pushes. The owner of the channels closes them."""
         with self._lock:
             self._is_closed = True
             for source in self._sources.values():
@@ -305,7 +305,7 @@ class Staging:
             raise Closed("the slot is done with this attempt", fix="Stop")
 
     def _room_may_be(self) -> None:
-        # Who begins to wait after this look sees what has changed before it.
+        # A thread that begins to wait after this check sees what changed before it.
         if self._awaiting_room:
             with self._room:
                 self._room.notify_all()

@@ -1,4 +1,4 @@
-"""What the thread of a slot is in, and for how long: a function that never returns does not say.
+"""Watches which call the thread of a slot is in, and for how long.
 
 Nothing is written down while functions run. Now and then another thread looks at the frames of the
 slot's: if the same call is still there, it has lasted since it was first seen.
@@ -73,7 +73,7 @@ class Watchdog:
         )
 
     def _call(self, innermost: FrameType | None) -> FrameType | None:
-        """The first call of somebody else's code; of an operator's own, if there is none."""
+        """The first call outside of Holdfast; if there is none, that of the operator itself."""
         frames = [*_outwards(innermost)]
         entered = next(
             (place for place, each in enumerate(frames) if each.f_code in self._entries), None

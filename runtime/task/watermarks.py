@@ -1,9 +1,9 @@
-"""Event time at a place where channels meet: the least of what they have got to.
+"""The watermark of several channels together: the least of theirs.
 
-When all channels are idle, event time is where the furthest had got to, as in Flink, and it is at
-its end only when all have ended. Slots learn in different orders that sources fall silent or end.
-By another rule they would not agree on the time, and a timer of the slower one would fire behind
-the time of those that read it: the simulation found that.
+When all channels are idle, it is that of the furthest channel, as in Flink; it is at the end of
+time only when all have ended. Slots learn in different orders that sources are idle or have ended.
+By another rule slots would disagree on event time, and a timer of the slower one would fire behind
+the time of its readers: the simulation found that.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ __all__ = ["WatermarkMerge"]
 class WatermarkMerge:
     """The watermark of several channels together. It never goes back.
 
-    Idle channels and those that have ended are not waited for. When none but such are left, event
-    time is where the furthest of them had got to, in whatever order they fell silent: so all slots
-    agree, as in Flink. It gets to its end when all have ended, and no sooner, though some channels
-    have said that they are there: an idle one may still bring rows.
+    Idle and ended channels are not waited for. When only such are left, event time is that of the
+    furthest of them, in whatever order they became idle, so that all slots agree. The end of time
+    is reached when all channels have ended, and no sooner: an idle one may still bring rows.
     """
 
     def __init__(self, channels: int) -> None:
@@ -29,7 +28,7 @@ class WatermarkMerge:
         self.current = MIN_WATERMARK
 
     def advance(self, channel: int, timestamp: int) -> int | None:
-        """A channel has got to `timestamp`; answers the new watermark of all if there is one."""
+        """A channel has reached `timestamp`; returns the new common watermark, if there is one."""
         self._is_idle[channel] = False
         if timestamp == MAX_WATERMARK:
             self._has_ended[channel] = True
@@ -38,7 +37,7 @@ class WatermarkMerge:
         return self._merged()
 
     def idle(self, channel: int) -> int | None:
-        """A channel is idle from now on; answers as `advance` does."""
+        """A channel is idle from now on; returns as `advance` does."""
         self._is_idle[channel] = True
         return self._merged()
 
@@ -47,7 +46,7 @@ class WatermarkMerge:
         self._is_idle[channel] = False
 
     def end(self, channel: int) -> int | None:
-        """A channel has ended; answers as `advance` does."""
+        """A channel has ended; returns as `advance` does."""
         return self.advance(channel, MAX_WATERMARK)
 
     @property

@@ -1,4 +1,7 @@
-"""Checkpoints and savepoints of a run: committed, remembered, and deleted when obsolete."""
+"""Checkpoints and savepoints of a run: committed, and deleted when obsolete.
+
+It imports `driver.events`, `driver.claiming`, and layers below the driver.
+"""
 
 from __future__ import annotations
 

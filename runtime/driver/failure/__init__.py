@@ -1,4 +1,7 @@
-"""What made an attempt fail, and whether the same failure repeats."""
+"""Why an attempt failed, and whether the same failure repeats.
+
+It imports `driver.outcomes`, and layers below the driver.
+"""
 
 from __future__ import annotations
 

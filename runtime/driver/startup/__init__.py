@@ -1,4 +1,7 @@
-"""How a run begins: what it is restored from, and what is said and checked before."""
+"""How a run begins: its restore point, the checks before it, and notes for the log.
+
+It imports `driver.restoring` and `driver.claiming`, and layers below the driver.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run begins: whether there is anything to do, from where, and by what right."""
+"""How a run begins: takes the job over, finds its restore point, and claims checkpoints."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def begin(
     claim_mode: str | None = None,
     open_storage: OpenStorage = load_storage,
 ) -> Beginning | JobResult:
-    """Take a job over from whoever had it; or learn that it has ended.
+    """Take a job over from its previous run; or return the result if it has ended.
 
     Only a job that is to go on (`restore` is "latest") may turn out to have ended: what it had to
     do is done, and it has no checkpoint to go on from. Otherwise it begins again. `check` raises
@@ -76,11 +76,11 @@ def begin(
     history that was left. A driver that dies before its first own checkpoint would come back with
     the newest of them, and not with what was asked for.
 
-    A checkpoint of another job is only read, and stays that job's, unless it is claimed: then who
-    runs that job is fenced before anything is restored, and it is deleted as if it were the oldest
-    of this job's own. So is what that job itself had claimed and not deleted yet. A checkpoint of
-    the job itself is its own, and needs no claim. Of a job that has ended, what its driver has not
-    deleted is, before the record of it is void; but of what is restored it is decided anew whose.
+    A checkpoint of another job is only read, and stays that job's, unless it is claimed: then the
+    runs of that job are fenced before anything is restored, and it is deleted as if it were the
+    oldest of this job's own. So is what that job itself had claimed and not deleted yet. A
+    checkpoint of the job itself needs no claim. If the job has ended, what it had claimed is
+    deleted before its record is void, except what is restored: `claim_mode` decides about that.
 
     `open_storage` makes a storage of a root that the job's own does not know the way to.
 
@@ -88,7 +88,7 @@ def begin(
         Invalid, NotFound: as `find_restore_point`; or the storage cannot be written to; or the
             claim mode is no such, or cannot be kept to; or what is restored has just been deleted.
         Corrupt: the checkpoint, or a record in the job's folder, is damaged; names the file.
-        Fenced: somebody else took over at the same time.
+        Fenced: another run took over at the same time.
         Unavailable: the storage did not answer.
     """
     _check_claim_mode(claim_mode, restore)
@@ -124,7 +124,7 @@ def begin(
         owner.hold(named.metadata)
         owner.rewind(own)
         owed += claimed_by(named.metadata)
-    elif claim_mode == CLAIM:  # and what its job has claimed: nobody else goes on with that
+    elif claim_mode == CLAIM:  # with what its job has claimed: that job deletes it no more
         before = claimed_before(point.metadata.properties, point.folder, open_storage)
         owed += (_claim(owner, point, job), *handed_on(before, job))
     return Beginning(owner, point, _newest_of_each(owed))
@@ -156,7 +156,7 @@ def _is_own(what: str) -> Invalid:
     return Invalid(
         f"{what} is its own, and cannot be left to another",
         expected=f"claim_mode {CLAIM!r}, or none: it goes when it is not retained any more",
-        found=f"{NO_CLAIM!r}, by which nobody deletes what is restored but whose it is",
+        found=f"{NO_CLAIM!r}, by which only its owner deletes what is restored",
         fix="Leave claim_mode out, or, so that it stays, restore it in a job of another name",
     )
 
@@ -176,7 +176,7 @@ def _seen_as_own(
 
 def _claim(owner: JobOwner, point: RestorePoint, job: JobStorage) -> Claimed:
     claimed = claim(point, job)
-    owner.check()  # somebody may have taken this job over while the other one was claimed
+    owner.check()  # this job may have been taken over while the other one was claimed
     return claimed
 
 

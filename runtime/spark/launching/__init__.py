@@ -1,4 +1,7 @@
-"""Slots as a Spark job: the barrier stage, what is pickled for it, signals, Spark's log."""
+"""Slots as a Spark job: the barrier stage, what is pickled for it, signals, Spark's log.
+
+It imports `spark.sessions`, and layers below `spark`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Spark sessions: which one a job gets, and whether it has what the job needs."""
+"""Spark sessions: which one a job gets, and whether it has what the job needs.
+
+It imports no other folder of `spark`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""State and checkpoints as DataFrames: read, written to savepoints, converted."""
+"""State and checkpoints as DataFrames: read, written to savepoints, converted.
+
+It imports `spark.launching` and `spark.sessions`, and the room of savepoints.
+"""
 
 from __future__ import annotations
 

@@ -387,7 +387,7 @@ def test_a_crafted_checkpoint_claims_nothing_of_others(
     victim.owner.check()
     assert victim.left() == before
     assert savepoint.read_metadata() == saved
-    assert "there is no record of that in its folder: it stays" in caplog.text
+    assert "its folder has no record of that, so it is kept" in caplog.text
 
 
 def test_a_copy_of_a_job_deletes_nothing_that_the_original_has_claimed(

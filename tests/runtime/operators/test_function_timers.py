@@ -240,7 +240,7 @@ WRONG_TIMES: list[tuple[Any, str]] = [
     (True, "bool True"),
     (
         datetime(1970, 1, 2, tzinfo=UTC),
-        "datetime.datetime datetime.datetime(1970, 1, 2, 0, 0, tzinfo=…",
+        "datetime.datetime datetime.datetime(1970, 1, 2, 0, 0, tzinfo=datetime.timezone…",
     ),
     (2**63, f"int {2**63}"),
     (-(2**63) - 1, f"int {-(2**63) - 1}"),
