@@ -225,8 +225,9 @@ def _be_quiet_of(stop: BaseException) -> None:
     The JVM may have got the signal too, and be gone at any moment.
     """
     context: Any = SparkContext._active_spark_context
-    if context is not None:
-        context._accumulatorServer.handle_error = lambda *_: None
+    server = getattr(context, "_accumulatorServer", None)  # a context that is being made has none
+    if server is not None:
+        server.handle_error = lambda *_: None
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

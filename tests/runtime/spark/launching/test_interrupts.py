@@ -10,8 +10,15 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from pyspark import SparkContext
 
-from holdfast.runtime.spark.launching.interrupts import Work, begun, seen_through, stoppable
+from holdfast.runtime.spark.launching.interrupts import (
+    Work,
+    begun,
+    preparing,
+    seen_through,
+    stoppable,
+)
 
 # A job as `execute` sees it; Spark's handler, which calls the JVM, is where Spark puts it.
 STARTS = """
@@ -111,6 +118,17 @@ def test_what_is_raised_is_raised_where_it_is_waited_for() -> None:
 
     with pytest.raises(ZeroDivisionError):
         Work(fails).begin().result()
+
+
+def test_a_signal_while_the_context_is_made_is_told_as_any_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark names its context before it has all of its attributes."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object())
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    with pytest.raises(KeyboardInterrupt), preparing():
+        raise KeyboardInterrupt
+    assert caplog.messages == ["interrupted before a job was started"]
 
 
 def test_handlers_of_the_program_are_as_before() -> None:
