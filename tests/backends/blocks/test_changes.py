@@ -1,4 +1,4 @@
-"""Sets of changes as bytes: what was written is read, and every damage is told."""
+"""Sets of changes as bytes: they are read back, and all damage is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of entries: made of several beside each other, and of packed values."""
+"""Columns of blocks: joining several of them, and columns of packed values."""
 
 from __future__ import annotations
 

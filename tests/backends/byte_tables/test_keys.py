@@ -1,4 +1,4 @@
-"""The order of byte strings, and the quick ways to it."""
+"""Sorting byte strings: the fast ways give the same order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dict in layers behaves as a dict, and a frozen view does not change, whatever comes between."""
+"""A layered dict behaves as a dict, and its frozen views never change."""
 
 from itertools import chain
 

@@ -1,4 +1,4 @@
-"""Files of one backend are restored by another: through a store of their own kind, row by row."""
+"""Files of one backend are restored by another one, row by row through a store of the first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from holdfast.backends import (
     StateBackend,
     ValueStateDescriptor,
     key_groups_of_slots,
+    load_backend,
 )
+from holdfast.backends.interface import usual_backend
+from holdfast.backends.rocksdb import RocksDBStateBackend
+from holdfast.backends.rocksdb.memory import memory_bytes
 from holdfast.backends.snapshots.neutral import FILES_KIND
 from holdfast.storage import Corrupt, FileHandle, Invalid, JobStorage, StateSnapshot, load_storage
 from support.states.rocksdb_states import (
@@ -39,6 +43,13 @@ OTHERS = [
 ]
 
 
+def test_a_backend_that_is_only_read_takes_little_memory() -> None:
+    backend = usual_backend("rocksdb")
+    assert isinstance(backend, RocksDBStateBackend)
+    assert memory_bytes(backend.memory) < memory_bytes(RocksDBStateBackend().memory)
+    assert usual_backend("hashmap") == load_backend("hashmap")
+
+
 @pytest.fixture
 def job(quick_path: Path) -> JobStorage:
     return load_storage(str(quick_path / "storage"), inline_limit_bytes=0).job("job")
@@ -46,7 +57,7 @@ def job(quick_path: Path) -> JobStorage:
 
 @pytest.fixture
 def scratch(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where stores are that are only read through; a test that has passed leaves nothing there."""
+    """The folder of stores that are only read from; nothing is left there after a test."""
     folder = quick_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -56,7 +67,7 @@ def scratch(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.fixture(params=OTHERS)
 def other(request: pytest.FixtureRequest, quick_path: Path) -> StateBackend:
-    """A backend that is to restore what it has not written."""
+    """A backend that restores state of another one."""
     return backend_named(str(request.param), quick_path / "other")
 
 

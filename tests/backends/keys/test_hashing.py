@@ -1,4 +1,4 @@
-"""The hash of a key is one number for ever: from the row, from the column, on every machine."""
+"""The hash of a key never changes: by the row, by the column, on every machine."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""Canonical snapshots of operator state: dealt out as others are, and readable by any tool."""
+"""Canonical snapshots of operator state: redistributed as others, and readable by any tool."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

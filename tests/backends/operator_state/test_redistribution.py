@@ -1,4 +1,4 @@
-"""Who gets what of operator state: the decisions, tried with every combination of small facts."""
+"""Redistribution of operator state: its decisions for generated cases."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Restored operator state: as it is declared now, from what fits, and from damaged files."""
+"""Restoring operator state: with changed declarations, and from damaged files."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Operator state: lists, unions and broadcast maps, through restarts with any number of slots."""
+"""Operator state: lists, unions and broadcast maps, through restarts at any parallelism."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""What goes wrong with RocksDB's files, here and in storage: told clearly, and no harm is done."""
+"""Damaged or missing files of RocksDB, local and in storage: clear errors, and no further harm."""
 
 from __future__ import annotations
 

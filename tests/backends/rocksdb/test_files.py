@@ -1,4 +1,4 @@
-"""Native snapshots of RocksDB, and the files and directories that come and go with them."""
+"""Native snapshots of RocksDB, and the life of their files and directories."""
 
 from __future__ import annotations
 
@@ -381,7 +381,7 @@ def test_state_that_nobody_asks_for_goes_through_many_restarts(
 
 
 def test_files_and_entries_come_together(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
-    """Some slots have left files, and others entries; whoever restores has both, asked or not."""
+    """Some slots wrote files, and others entries; both are restored, declared or not."""
     with opened(rocksdb) as state:
         fill(state)
         expected = content(state)

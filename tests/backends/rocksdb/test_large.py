@@ -1,4 +1,4 @@
-"""State ten times larger than its memory: written, restored by others, and never held in memory."""
+"""State ten times larger than memory: written and restored without being held in memory."""
 
 from __future__ import annotations
 

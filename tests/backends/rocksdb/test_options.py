@@ -1,4 +1,4 @@
-"""What is RocksDB's own: its options, its memory, its errors. The suite tries the rest."""
+"""Options, memory and errors of the RocksDB backend, beyond the conformance suite."""
 
 from __future__ import annotations
 

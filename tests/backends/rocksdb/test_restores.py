@@ -1,4 +1,4 @@
-"""What a restore does with files of other slots, and with what is not this slot's."""
+"""Restores of RocksDB from files of other slots, and with key groups of other slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans of RocksDB: what ends one early is not its end, and none holds more than a little."""
+"""Scans of RocksDB: an early stop is not taken for the end, and pages stay small."""
 
 from __future__ import annotations
 

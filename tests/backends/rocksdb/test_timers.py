@@ -1,4 +1,4 @@
-"""Timers in RocksDB by either option: whatever wrote a snapshot, either one goes on with it."""
+"""Timers in RocksDB and on the heap: each option restores snapshots of the other one."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def all_of(state: KeyedStateBackend) -> None:
 def test_timers_go_on_in_the_way_of_the_option(before: str, after: str, job: JobStorage) -> None:
     snapshot = written(named(before), job, ALL)
     with opened(named(after), job, [snapshot]) as state:
-        carried = state.snapshot(2, job).result(30)  # nobody has asked for them yet
+        carried = state.snapshot(2, job).result(30)  # they are not declared yet
         all_of(state)
     with opened(named(before), job, [carried]) as state:
         all_of(state)

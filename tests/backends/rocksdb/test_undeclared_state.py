@@ -1,4 +1,4 @@
-"""What nobody asks for, and comes from entries: it goes into the database, and not into memory."""
+"""Undeclared state from entries is kept in the database, and not in memory."""
 
 from __future__ import annotations
 

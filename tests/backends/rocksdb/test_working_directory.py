@@ -1,4 +1,4 @@
-"""Directories of live processes are left alone, those of dead ones go."""
+"""Directories of live processes are kept, those of dead ones are removed."""
 
 from __future__ import annotations
 

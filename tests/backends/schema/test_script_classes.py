@@ -1,4 +1,4 @@
-"""Snapshots of jobs of scripts from before `whole`: a dataclass seemed to have only defaults."""
+"""Snapshots from before `whole`, in which a script's dataclass seems to have only defaults."""
 
 from __future__ import annotations
 

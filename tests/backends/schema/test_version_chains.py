@@ -1,4 +1,4 @@
-"""State reads as if each version of a job that asked for it had written all of it anew."""
+"""State reads as if each version of a job that declared it had written all of it again."""
 
 from __future__ import annotations
 

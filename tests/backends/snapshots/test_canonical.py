@@ -323,7 +323,7 @@ def test_values_from_before_a_class_changed_are_written_as_it_is_now(
     (after,) = fleet(backend, canonical).slots
     again = after.get_state(ValueStateDescriptor("spent", Noted))
     assert [under(after, again, key) for key in ("a", KEYS[0])] == [Noted(2, None), Noted(1)]
-    (carried,) = fleet(backend, part).slots  # and nobody asks for it: as it was written
+    (carried,) = fleet(backend, part).slots  # not declared: it stays as it was written
     kept = carried.snapshot(3, job, form=CANONICAL).result(WAIT_S)
     assert table_of(job, kept, "spent").column("value").to_pylist() == [{"total": 1}] * len(KEYS)
 

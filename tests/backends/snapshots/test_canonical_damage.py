@@ -1,4 +1,4 @@
-"""Files of canonical snapshots that are damaged, or not those that they should be, are refused."""
+"""Damaged and exchanged files of canonical snapshots are refused."""
 
 from pathlib import Path
 from typing import Any

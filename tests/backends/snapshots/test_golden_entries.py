@@ -1,6 +1,6 @@
-"""Snapshots that `holdfast.keyed-entries/1` wrote are read by every later version, and written so.
+"""Golden snapshots of `holdfast.keyed-entries/1` are read, and written with the same bytes.
 
-The bytes are those of the hashmap backend; what they mean is every backend's business.
+The hashmap backend wrote them; every backend reads them.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""Snapshots that `holdfast.keyed-log/1` wrote are read by every later version, and written so.
+"""Golden snapshots of `holdfast.keyed-log/1` are read, and written with the same bytes.
 
 Their bases are golden ones of `holdfast.keyed-entries/1`.
 """

@@ -1,4 +1,4 @@
-"""Snapshots that `holdfast.keyed-parquet/1` wrote are read by later versions, and written so."""
+"""Golden snapshots of `holdfast.keyed-parquet/1` are read, and written with the same content."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Damaged logs: the error names what it is about, and nobody goes on with half of the changes."""
+"""Damaged logs: the error names the state, and no state has half of the changes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def ask_for_list(state: KeyedStateBackend) -> Any:
 def test_a_damaged_log_is_named_and_tried_again(
     backend: StateBackend, job: JobStorage, quick_path: Path, how: str
 ) -> None:
-    """By who asks for it and by a snapshot; other state is there, and all of it when mended."""
+    """On declaration and by a snapshot; other state is readable, and all of it after a repair."""
     snapshot = logged(job, 2, base_of(load_backend("hashmap"), job), logs_of(LATER))
     file = File(quick_path, snapshot, "list/log/7")
     says = r"state '{}' of operator 'op' cannot be restored"
@@ -100,7 +100,7 @@ def test_a_damaged_log_is_named_and_tried_again(
 def test_a_snapshot_of_a_damaged_log_is_none(
     backend: StateBackend, job: JobStorage, quick_path: Path, how: str
 ) -> None:
-    """Where nobody has asked for anything; when it is mended, it has everything."""
+    """Without any declared state; after a repair the snapshot has everything."""
     snapshot = logged(job, 2, base_of(backend, job), logs_of(LATER))
     file = File(quick_path, snapshot, "map/log/0")
     with opened(backend, snapshot, job=job) as state:

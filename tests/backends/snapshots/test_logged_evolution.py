@@ -1,4 +1,4 @@
-"""What a log has of state that is declared otherwise by now: migrated, renamed, or refused."""
+"""Logs of state whose declaration has changed: migrated, renamed, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any changes: a base that is restored, and a log that is replayed over it, are a dict."""
+"""A restored base with a replayed log equals a dict, after any changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs in snapshots: which pieces a restore reads, in which order, and what it refuses."""
+"""Logs in snapshots: the pieces that a restore reads, their order, and its errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Snapshots of which base and logs are in several types of one state, as they were written once.
+"""Snapshots of earlier versions whose base and logs are in several types of one state.
 
-Before state was written anew with each change of its types, a changelog went on over the base that
-it had found. What such a log has set, replaced or removed is not there any more, whoever reads it.
+Earlier, a changelog continued over its base when the types of a state changed. Rows that such a log
+has replaced or removed are gone for every reader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Snapshots of slots of which some had asked for a state anew, and others not yet."""
+"""Snapshots of slots some of which have declared a state with new types, and others not yet."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -101,7 +101,7 @@ def test_nothing_is_lost_of_what_only_some_slots_asked_for(
     backend: StateBackend, job: JobStorage, old: Any, new: Any, expected: list[Any]
 ) -> None:
     snapshots = mixed(backend, job, [(old, lambda state, key: state.update(key))], new)
-    with opened(backend, job, *snapshots) as keyed:  # nobody asks for it: both kinds are carried on
+    with opened(backend, job, *snapshots) as keyed:  # not declared: both kinds are passed on
         carried = keyed.snapshot(4, job).result(30)
     for restored in (snapshots, [carried]):
         with opened(backend, job, *restored) as keyed:

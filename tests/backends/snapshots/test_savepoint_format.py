@@ -1,4 +1,4 @@
-"""Tools that know nothing of Holdfast read a canonical savepoint, as docs/savepoint-format.md says.
+"""Tools without Holdfast read a canonical savepoint, as docs/savepoint-format.md describes.
 
 Spark does so in tests/runtime/spark/state_frames/test_savepoint_format.py.
 """

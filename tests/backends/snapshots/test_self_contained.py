@@ -1,4 +1,4 @@
-"""Snapshots that refer to nothing, and that nothing refers to: those of savepoints."""
+"""Snapshots for savepoints: they share no files with other snapshots."""
 
 from __future__ import annotations
 

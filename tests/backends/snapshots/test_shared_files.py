@@ -1,7 +1,7 @@
-"""Checkpoints that share files, through seeded sequences of all that can happen to them.
+"""Checkpoints that share files, through seeded sequences of events.
 
-Every retained checkpoint is whole at every moment, and in the end nothing is left that none needs;
-and a rule that is broken is found.
+Every retained checkpoint is complete at every moment, no unneeded file is left in the end, and each
+planted bug is found.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_shared_files_are_there_as_long_as_they_are_needed_all_night(
 
 
 class BuildsOnWhatIsWritten(ConfirmedFiles):
-    """Though nobody knows whether it is completed."""
+    """Though it is not known whether it is completed."""
 
     def written(self, checkpoint_id: int, files: Mapping[str, Handle]) -> None:
         super().written(checkpoint_id, files)

@@ -1,4 +1,4 @@
-"""What moves files: several side by side, and none goes on when one has failed."""
+"""Transfers of files: several run in parallel, and all stop when one fails."""
 
 from __future__ import annotations
 

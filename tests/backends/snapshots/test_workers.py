@@ -1,4 +1,4 @@
-"""The background threads of a backend: what waits for what."""
+"""The background threads of a backend: the order of snapshots, savepoints and maintenance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What backends tell of state in numbers: that they are the right ones."""
+"""Metrics of state: their values are right."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_operators_of_a_slot_have_counts_of_their_own_and_memory_together(tmp_pa
 
 
 class SlowDisk:
-    """Somebody with the largest buffers, whose files take a quarter of a second."""
+    """A user of write buffers, the largest ones, whose flush takes a quarter of a second."""
 
     buffered_bytes = 2**40
 

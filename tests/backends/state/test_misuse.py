@@ -1,4 +1,4 @@
-"""What users get wrong, and what they are told; nothing of it changes state."""
+"""Errors for misuse by users; none of it changes state."""
 
 import operator
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What states mean, on the hashmap backend: null, empty and absent, batches, namespaces, errors."""
+"""Semantics of states, on the hashmap backend: null, empty, absent, batches, namespaces, errors."""
 
 import operator
 import pickle

@@ -1,4 +1,4 @@
-"""Queues of timers against a plain set of timers; and what is the byte queue's own."""
+"""Queues of timers compared with a plain set; and internals of the byte queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every state backend of the house passes the suite that it ships."""
+"""Every built-in state backend passes the shipped suite."""
 
 from __future__ import annotations
 

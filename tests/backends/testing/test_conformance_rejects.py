@@ -1,4 +1,4 @@
-"""Each clause of the suite can fail: a backend that is broken in just this way is rejected."""
+"""Each clause of the suite rejects a backend that violates just this clause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole backends against a model of dicts; and the machine finds every loss that it should."""
+"""Whole backends compared with a model of dicts; and the machine finds planted losses."""
 
 from pathlib import Path
 
