@@ -158,7 +158,7 @@ class DirectValueState(ValueState[_V]):
     ) -> None:
         super().__init__(context, descriptor, spec, table)
         self._entries = entries
-        self._noted = table.noted
+        self._mirror = table.write_mirror
         self._is_int = self._form.exact is int
 
     def value(self) -> _V | None:
@@ -176,8 +176,8 @@ class DirectValueState(ValueState[_V]):
         ):
             key = self._context.key
             self._entries.hot[key] = value
-            if self._noted is not None:
-                self._noted.hot[key] = value
+            if self._mirror is not None:
+                self._mirror.hot[key] = value
         else:
             super().update(value)
 

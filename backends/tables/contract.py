@@ -192,7 +192,7 @@ class ValueTable(Table):
 
     direct: HotEntries | None = None
     """Direct access to cells, if the table offers it."""
-    noted: HotEntries | None = None
+    write_mirror: HotEntries | None = None
     """Write-only mirror: direct writers must also set the cell here."""
 
     @abstractmethod

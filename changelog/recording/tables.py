@@ -227,7 +227,7 @@ class WrittenThroughTable(LoggedTable[ValueTable], ValueTable):
         super().__init__(inner)
         self.changes = ValueChanges()
         self.direct = inner.direct
-        self.noted = self.changes
+        self.write_mirror = self.changes
 
     def get(self, address: Any) -> Any:
         return self.inner.get(address)

@@ -116,7 +116,7 @@ def test_a_logged_table_and_its_log_match_a_dict(backend: StateBackend, seed: in
 
 def test_cells_set_directly_are_in_the_table_and_in_the_log() -> None:
     pair = Pair(HashMapStateBackend(), 0)
-    direct, noted = pair.table.direct, pair.table.noted
+    direct, noted = pair.table.direct, pair.table.write_mirror
     assert direct is not None
     assert noted is not None
     direct.hot[3] = noted.hot[3] = 5

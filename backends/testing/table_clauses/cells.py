@@ -93,8 +93,8 @@ class ValueTableClauses:
                 for key in ("a", "b"):
                     value = round_number * 10 + len(key)
                     entries.hot[values.at(key)] = values.cell(value)
-                    if values.table.noted is not None:
-                        values.table.noted.hot[values.at(key)] = values.cell(value)
+                    if values.table.write_mirror is not None:
+                        values.table.write_mirror.hot[values.at(key)] = values.cell(value)
                     same(values.get(key), value, "what was set directly")
                     same(values.get_many([key]), [value], "what was set directly, among many")
                 values.put("b", round_number)
