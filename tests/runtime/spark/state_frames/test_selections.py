@@ -161,9 +161,9 @@ def test_key_groups_as_text(tmp_path: Any) -> None:
         ({"keys": "[1"}, "the keys cannot be read"),
         ({"keys": '[1, "a"]'}, "this is not a key of the state"),
         ({"key": "1", "keys": "[1]"}, "both one key and several"),
-        ({"keyGroups": "9-3"}, "key groups are not there"),
-        ({"keyGroups": "-3"}, "key groups are not there"),
-        ({"keyGroups": "a"}, "key groups are not there"),
+        ({"keyGroups": "9-3"}, "key groups do not exist"),
+        ({"keyGroups": "-3"}, "key groups do not exist"),
+        ({"keyGroups": "a"}, "key groups do not exist"),
         ({"keyGroups": "0-64"}, "from 0 to 63"),
     ],
 )

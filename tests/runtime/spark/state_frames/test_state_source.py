@@ -287,7 +287,7 @@ def test_values_of_parts_are_columns_of_parts(spark: SparkSession, tmp_path: Pat
         ({"state": "total", "partitionRows": "0"}, "partitionRows is not legal"),
         ({"state": "orders", "key": "a", "keys": "[]"}, "both one key and several"),
         ({"state": "total", "keys": "a"}, "the keys cannot be read"),
-        ({"state": "total", "keyGroups": "3-64"}, "key groups are not there.*from 0 to 63"),
+        ({"state": "total", "keyGroups": "3-64"}, "key groups do not exist.*from 0 to 63"),
         ({"state": "total", "storageOptions": "x"}, "options of the storage cannot be read"),
         (
             {"state": "total", "storageOptions": json.dumps({"endpoint": "http://x"})},
