@@ -31,6 +31,7 @@ from holdfast.storage.jobs.result import JobResult
 from holdfast.storage.jobs.savepoint import SavepointFolder
 from holdfast.storage.places.filesystem import FileSystemCheckpointStorage
 from holdfast.storage.places.memory import JobManagerCheckpointStorage
+from holdfast.storage.places.s3.hadoop_settings import s3a_options
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
 from holdfast.storage.registry import load_storage, registered_storages
 from holdfast.storage.segments.folder import StateFolder
@@ -77,4 +78,5 @@ __all__ = [
     "UnfinishedWrite",
     "load_storage",
     "registered_storages",
+    "s3a_options",
 ]

@@ -67,12 +67,12 @@ def check_range(name: str, offset: int, length: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a storage can prove about itself. At start the runtime warns of what is missing."""
+    """The guarantees that a storage can prove. At start the runtime warns of missing ones."""
 
     shared_between_processes: bool
     """Other processes, given the pickled storage, see the same objects."""
     durable: bool
-    """What a call has confirmed survives the loss of power."""
+    """Objects that a call has confirmed survive a power loss."""
     atomic_create: bool
     """`create` has one winner, also among clients on different machines."""
     keeps_segment_files: bool = True
@@ -96,7 +96,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedWrite:
-    """What a writer that was neither committed nor aborted has left, or is writing now."""
+    """The remains of a writer that was neither committed nor aborted, or a write under way."""
 
     name: str
     """The name by which `ObjectStorage.delete` removes it."""
@@ -243,7 +243,7 @@ class ObjectStorage(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What this storage can prove."""
+        """The guarantees that this storage can prove."""
 
     @abstractmethod
     def prepare(self) -> None:

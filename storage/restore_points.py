@@ -104,7 +104,7 @@ def checkpoint_at(
 def checkpoint_of_job(
     metadata: CheckpointMetadata, job: JobStorage, open_storage: OpenStorage
 ) -> RestorePoint:
-    """What a job's checkpoint is, or the savepoint that it stands for.
+    """The restore point of a job's checkpoint, or of the savepoint that it stands for.
 
     Raises:
         NotFound: that savepoint is not where it was.

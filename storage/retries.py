@@ -156,7 +156,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What was done before giving up."""
+    """The attempts made before giving up."""
 
     attempts: int
     elapsed_s: float
@@ -187,7 +187,7 @@ class Retries:
         failed: Callable[[Exception, Tried], Exception],
         wanted: Callable[[], bool] = _always,
     ) -> _Answer:
-        """What `call` answers; it is made again while that can help.
+        """The answer of `call`, which is repeated while that can help.
 
         Args:
             call: safe to be made again, also when an earlier one took effect without an answer.

@@ -22,7 +22,7 @@ _CLAIM_ATTEMPTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is in a job's folder."""
+    """The facts in a job's folder that count for a take-over."""
 
     accepted: tuple[int, ...]
     """The checkpoints that count."""

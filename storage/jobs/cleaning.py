@@ -90,7 +90,7 @@ _LOOKS = 30
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is in a job's folder, and which of it is not needed."""
+    """The contents of a job's folder, and the part of them that is not needed."""
 
     completed: tuple[int, ...]
     has_ended: bool

@@ -132,12 +132,12 @@ def judge(
 
 
 def among(numbers: Iterable[int], ranges: Collection[range]) -> list[int]:
-    """Those of the numbers that lie in one of these ranges."""
+    """The numbers that lie in one of these ranges."""
     return [number for number in numbers if any(number in each for each in ranges)]
 
 
 def judge_create(mine: bytes, existing: bytes | None) -> Created:
-    """What happened, given the answer of `create`.
+    """The outcome, given the answer of `create`.
 
     Finding one's own bytes is success: an earlier call took effect and its answer was lost.
     """
@@ -224,7 +224,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What must be read before orphans can be found."""
+    """The facts that must be read before orphans can be found."""
 
     epoch: int
     completed: Collection[int]

@@ -116,7 +116,7 @@ class Search:
 
 
 class Sweeper:
-    """What an owner has released and is not deleted yet. Safe to use from any thread.
+    """Deletes what an owner has released. Safe to use from any thread.
 
     Guarantees:
 
@@ -160,7 +160,7 @@ class Sweeper:
 
     @property
     def owed_objects(self) -> int:
-        """How many objects are known that are to be deleted."""
+        """The number of objects known so far that are to be deleted."""
         with self._lock:
             known = (self._dropped, self._records, self._points, self._names)
             return sum(map(len, known))

@@ -1,4 +1,4 @@
-"""What is recorded in a job's folder: owners' records, commit points, names of files.
+"""The contents of a job's folder: owners' records, commit points, names of files.
 
 Reads, and judges what it has read by `holdfast.storage.jobs.decisions`. Only the job's name is
 written here: all else that changes a job's folder needs an owner's right (`claiming`, `owner`).
@@ -223,7 +223,7 @@ class JobFolder(StateFolder):
 
 
 def _describe(name: str, target: str, size_bytes: int) -> StoredObject:
-    """What the name of an object says, or the target of an unfinished write."""
+    """The facts in the name of an object, or of an unfinished write's target."""
     finished = name == target
     owner = names.parse_owner(target)
     if owner is not None:

@@ -57,7 +57,7 @@ class JobStorage(JobFolder):
         return SegmentWriter(self.storage, self.folder, file, inline_limit_bytes=0)
 
     def load(self, checkpoint_id: int) -> CheckpointMetadata:
-        """What is known of one completed checkpoint.
+        """The metadata of one completed checkpoint.
 
         Raises:
             NotFound: no such checkpoint was completed.

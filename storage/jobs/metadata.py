@@ -1,6 +1,6 @@
-"""`_metadata`: everything that is known of one completed checkpoint, in one document.
+"""`_metadata`: all facts about one completed checkpoint, in one document.
 
-The shape is general on purpose: an operator, a source or any later room adds parts of a `kind` of
+The shape is general on purpose: an operator, a source or any higher room adds parts of a `kind` of
 its own (`StateSnapshot`), without a change of format. The version counts changes of the shape.
 Files of every released version are in `tests/golden/`, and stay readable.
 """
@@ -42,7 +42,7 @@ PROPERTIES_OF_THE_JOB = (SAVED_AT, CLAIMED_CHECKPOINTS, CLAIMED_SAVEPOINTS)
 
 
 class OperatorState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one operator left in a checkpoint, over all its slots."""
+    """The state of one operator in a checkpoint, over all its slots."""
 
     parallelism: int
     max_parallelism: int
@@ -50,7 +50,7 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def size_bytes(self) -> int:
-        """What the operator's state takes in storage."""
+        """The number of bytes that the operator's state takes in storage."""
         return sum(part.size_bytes for part in self.parts)
 
 
@@ -76,7 +76,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     @property
     def size_bytes(self) -> int:
-        """What the checkpoint takes in storage, without `_metadata` itself."""
+        """The number of bytes that the checkpoint takes in storage, without `_metadata`."""
         return sum(handle.size_bytes for handle in self.handles())
 
     @property

@@ -39,7 +39,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an owner found when it took over; the newest one decides for every reader."""
+    """The checkpoints that an owner found when it took over; the newest one decides for readers."""
 
     epoch: int
     owner: str

@@ -28,7 +28,7 @@ _KIND = "job result"
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """That a job has ended, and how.
+    """The end of a job.
 
     `status` is a word of the runtime (`finished`, `cancelled`). `epoch` and `owner` name the owner
     that ended it, also where a later owner keeps the record. `properties` has plain facts about the

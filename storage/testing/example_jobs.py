@@ -43,7 +43,7 @@ _SIZES = {"empty": 0, "short": 300, "long": 9000}
 def document(
     job: JobStorage, number: int, handles: Mapping[str, Handle] | None = None
 ) -> CheckpointMetadata:
-    """What a checkpoint of this number is known by."""
+    """The metadata of a checkpoint of this number."""
     part = StateSnapshot(kind="conformance", handles=dict(handles or {}))
     return CheckpointMetadata(
         job_id=job.job_id,
@@ -55,7 +55,7 @@ def document(
 
 
 def ending(job: JobStorage, status: str = "finished") -> JobResult:
-    """How a job may have ended."""
+    """A result of a job."""
     return JobResult(job_id=job.job_id, status=status, ended_ms=7, properties={"attempts": 1})
 
 

@@ -1,4 +1,4 @@
-"""What the suite must know of the storage that it tries: how to open it, and a little more."""
+"""The storage under test: how to open it, and a little more."""
 
 from __future__ import annotations
 

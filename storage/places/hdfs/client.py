@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.storage.bounded_calls import GivenUp, within
-from holdfast.storage.clock import SystemClock
+from holdfast.storage.clock import Clock, SystemClock
 from holdfast.storage.places.hdfs.errors import NoAnswer
 from holdfast.storage.places.hdfs.hadoop_config import HdfsSettings
-from holdfast.storage.places.hdfs.open_files import OpenFiles
 from holdfast.storage.places.undying_clients import never_freed
 
 if TYPE_CHECKING:
-    from hdfs_native import Client, WriteOptions
+    from hdfs_native import Client, FileReader, WriteOptions
 
-__all__ = ["HdfsClient", "client_of", "write_options"]
+__all__ = ["HdfsClient", "OpenFiles", "client_of", "write_options"]
 
 _Answer = TypeVar("_Answer")
 
@@ -40,6 +40,8 @@ _QUICK_FAILURE = {
 """Each call tries every name node and ends soon: `Retries` repeats it."""
 _NAME_NODES = "dfs.ha.namenodes."
 
+_OPEN_FILES = 16
+_OPEN_S = 5.0
 _USER_VARIABLES = ("HADOOP_USER_NAME", "HADOOP_PROXY_USER", "KRB5CCNAME")
 _clients: dict[tuple[object, ...], HdfsClient] = {}
 _lock = threading.Lock()
@@ -114,6 +116,41 @@ class HdfsClient:
                 self._client = None
                 self.files = OpenFiles(_clock)
                 self._left += 1
+
+
+class OpenFiles:
+    """Recently opened files by path, so that the ranges of a long one open it once. Thread-safe.
+
+    Opening a file asks the name node for its blocks, which takes an eighth as long as reading a
+    block of a segment. Entries are a few seconds old at most, and objects do not change.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, tuple[float, FileReader]] = OrderedDict()
+
+    def get(self, path: str) -> FileReader | None:
+        """The file, if it was opened recently."""
+        with self._lock:
+            opened_s, file = self._files.get(path, (0.0, None))
+            if file is not None and self._clock.monotonic_s() - opened_s > _OPEN_S:
+                del self._files[path]
+                return None
+            return file
+
+    def keep(self, path: str, file: FileReader) -> None:
+        """Add a file that was just opened."""
+        with self._lock:
+            self._files[path] = self._clock.monotonic_s(), file
+            self._files.move_to_end(path)
+            while len(self._files) > _OPEN_FILES:
+                self._files.popitem(last=False)
+
+    def drop(self, path: str) -> None:
+        """Remove a file that is gone, was replaced, or cannot be read."""
+        with self._lock:
+            self._files.pop(path, None)
 
 
 def write_options(settings: HdfsSettings) -> WriteOptions:

@@ -155,7 +155,7 @@ def _of_answer(error: Exception, attempted: Attempted, found: str) -> HoldfastEr
 
 
 def _why_not(code: str, status: int, attempted: Attempted) -> tuple[str, str]:
-    """What a request expected that is refused for good, and what to do about it."""
+    """The expectation of a request that is refused for good, and the advice."""
     bucket, endpoint = attempted.bucket, attempted.endpoint
     answers = (
         (

@@ -335,7 +335,7 @@ class S3Requests:
             raise
 
     def _next(self, page: Any, marker: str, prefix: str) -> Any:
-        """Where the next page begins."""
+        """The marker of the next page."""
         if not page.get(marker):
             raise Unavailable(
                 "cannot list",

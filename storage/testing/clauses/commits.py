@@ -29,7 +29,7 @@ class CommitClauses:
     """What `JobStorage` and `JobOwner` owe on this storage, while one owner is at work."""
 
     def test_a_committed_checkpoint_is_completed(self, place: Place) -> None:
-        """What was committed is listed, loaded and read as it was written.
+        """Committed checkpoints are listed, loaded and read as they were written.
 
         For its owner, for other readers and after reopening; another job does not see it.
         """

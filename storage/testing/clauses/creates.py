@@ -63,7 +63,7 @@ class CreateClauses:
         reads(storage, "object", b"", "the empty object")
 
     def test_create_after_delete_makes_it_again(self, place: Place) -> None:
-        """What was deleted is not there; a number may be used again after its remains are gone."""
+        """A deleted object is absent; a number may be used again after its remains are gone."""
         storage = opened(place)
         for number in range(3):
             data = pattern(10, number)

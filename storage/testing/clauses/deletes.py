@@ -67,7 +67,7 @@ class DeleteClauses:
             reads(storage, "folder/one/object", b"kept", f"after deleting {name}")
 
     def test_delete_goes_on_past_a_failure(self, place: Place) -> None:
-        """What can be deleted is, whatever comes before or behind it; then the failure is told.
+        """Every object that can be deleted is; then the failure is reported.
 
         Else one name that fails would keep all those behind it, each time it is tried again.
         """
@@ -98,7 +98,7 @@ class DeleteClauses:
 
 
 class UnfinishedClauses:
-    """What `unfinished` owes, and `delete` for what it answers."""
+    """What `unfinished` owes, and `delete` of the names in its answer."""
 
     def test_an_unfinished_write_is_found(self, place: Place) -> None:
         """Whatever a writer has left is found, with the object that it was meant for.

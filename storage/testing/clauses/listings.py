@@ -67,7 +67,7 @@ class ListClauses:
             same(names_in(storage, prefix), expected, f"the listing of prefix {prefix!r}")
 
     def test_no_name_begins_with_an_illegal_prefix(self, place: Place) -> None:
-        """So nothing is listed, above all nothing that lies outside of the root."""
+        """Nothing is listed then, above all nothing outside of the root."""
         storage = opened(place)
         for name in ("a/b", "a/c/d", "b"):
             storage.write(name, b"x")

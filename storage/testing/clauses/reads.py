@@ -91,7 +91,7 @@ class ReadingClauses:
         names_place(message, storage, "the error")
 
     def test_a_folder_is_not_an_object(self, place: Place) -> None:
-        """What is only the beginning of a name, or goes on behind one, is no object: NotFound."""
+        """A prefix of a name, or a name continued, is not an object: NotFound."""
         storage = opened(place)
         storage.write("one/two/three", b"x")
         for name in ("one", "one/two", "one/two/three/four", "one/two/three/four/five"):

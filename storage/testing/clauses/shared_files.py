@@ -149,7 +149,7 @@ class SharedFileClauses:
 
 
 def _clean(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> None:
-    """What an owner does while checkpoint 4 is written, which builds on 2."""
+    """The actions of an owner while checkpoint 4 is written, which builds on 2."""
     with storage.asking(pause):
         retain(owner, 1, since=2)
         remove(owner, owner.orphans(in_flight=[4]))

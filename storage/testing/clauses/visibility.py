@@ -75,7 +75,7 @@ class _Onlooker(AbstractContextManager["_Onlooker"]):
 
 
 def _sight(storage: CheckpointStorage, name: str, allowed: list[bytes | None]) -> str:
-    """What is wrong with what a reader sees of the object; None stands for its absence."""
+    """The fault in what a reader sees of the object, if any; None stands for its absence."""
     try:
         found: bytes | None = storage.read(name)
     except NotFound:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.storage import ManualClock
-from holdfast.storage.places.hdfs.open_files import OpenFiles
+from holdfast.storage.places.hdfs.client import OpenFiles
 
 
 @pytest.fixture
