@@ -15,7 +15,7 @@ to do about it. The parts are kept as attributes, so that a user interface can l
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -69,6 +69,11 @@ class HoldfastError(Exception):
         if self.fix:
             message += f". {self.fix}"
         return message
+
+    def replaced(self, **parts: str) -> Self:
+        """The same error with some parts replaced, such as `what` or `where`."""
+        names = ("what", "where", "expected", "found", "fix")
+        return type(self)(**{name: getattr(self, name) for name in names} | parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the parts through pickle: errors travel from Spark's executors to the driver."""

@@ -21,6 +21,7 @@ from holdfast.backends.rocksdb.store import RocksStore
 from holdfast.backends.tables.contract import TableStore
 from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.storage import Invalid
+from holdfast.storage.options.checks import check_switch
 
 __all__ = ["RocksDBStateBackend"]
 
@@ -64,12 +65,7 @@ class RocksDBStateBackend(StateBackend):
                 expected=" or ".join(map(repr, PREDEFINED)),
             )
         for name in ("incremental", "statistics"):
-            if not isinstance(getattr(self, name), bool):
-                raise Invalid(
-                    f"{name} is no switch",
-                    expected="True or False",
-                    found=repr(getattr(self, name)),
-                )
+            check_switch(getattr(self, name), name=name)
         if self.timers not in list(_TIMERS):
             raise Invalid(
                 f"the rocksdb backend cannot keep timers in {self.timers!r}",

@@ -20,10 +20,4 @@ def restoring(what: str) -> Iterator[None]:
     try:
         yield
     except (Corrupt, Invalid) as error:
-        raise type(error)(
-            f"{what} cannot be restored: {error.what}",
-            where=error.where,
-            expected=error.expected,
-            found=error.found,
-            fix=error.fix,
-        ) from error
+        raise error.replaced(what=f"{what} cannot be restored: {error.what}") from error

@@ -267,10 +267,4 @@ class _PickleCodec(ValueCodec[Any]):
 
 def misfit_in(what: str, where: str, error: Invalid) -> Invalid:
     """The error `what` of a value that does not fit, located in its state and operator."""
-    return Invalid(
-        what,
-        where=", ".join(filter(None, (where, error.where))),
-        expected=error.expected,
-        found=error.found,
-        fix=error.fix,
-    )
+    return error.replaced(what=what, where=", ".join(filter(None, (where, error.where))))

@@ -44,13 +44,8 @@ class RowReader:
             try:
                 columns.append(read(batch.column(place)))
             except Invalid as error:
-                raise Invalid(
-                    error.what,
-                    where=f"operator {self._uid!r}, input column {self._names[place]!r}",
-                    expected=error.expected,
-                    found=error.found,
-                    fix=error.fix,
-                ) from None
+                where = f"operator {self._uid!r}, input column {self._names[place]!r}"
+                raise error.replaced(where=where) from None
         if not columns:
             return repeat(self._make(()), batch.num_rows)
         return map(self._make, zip(*columns, strict=True))
@@ -75,9 +70,7 @@ class RowWriter:
         try:
             self._fields = FieldsWriter(list(schema))
         except Invalid as error:
-            raise Invalid(
-                error.what, where=where, expected=error.expected, found=error.found
-            ) from None
+            raise error.replaced(where=where) from None
 
     def columns(self, rows: Sequence[Any]) -> list[pa.Array]:
         """The columns of the rows.

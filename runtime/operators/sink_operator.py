@@ -216,12 +216,9 @@ def _retry(call: Callable[[], None], clock: Clock, what: str) -> None:
     try:
         repeat_while_unavailable(call, _PAUSES, pause=clock.sleep_s, most=_RETRIES + 1)
     except Unavailable as error:
-        raise Unavailable(
-            f"{what} after {_RETRIES} retries",
-            where=error.where,
-            expected=error.expected,
+        raise error.replaced(
+            what=f"{what} after {_RETRIES} retries",
             found=f"{error.what}: {error.found}" if error.found else error.what,
-            fix=error.fix,
         ) from error
 
 

@@ -155,11 +155,8 @@ class Journal:
             return unseal(data, kind=kind, version=_VERSION, body=shape, where=where)
         except (Corrupt, Invalid) as error:
             way = "Resume it with the version that has begun it, or pass"
-            raise type(error)(
-                error.what,
+            raise error.replaced(
                 where=where,
-                expected=error.expected,
-                found=error.found,
                 fix=f"{way if isinstance(error, Invalid) else 'Pass'} --fresh to begin anew",
             ) from error
 

@@ -248,13 +248,8 @@ def _of_the_destination() -> Iterator[None]:
     try:
         yield
     except Corrupt as error:
-        raise Corrupt(
-            error.what,
-            where=error.where,
-            expected=error.expected,
-            found=error.found,
-            fix="Convert it again with --fresh; the source is as it was",
-        ) from error
+        fix = "Convert it again with --fresh; the source is as it was"
+        raise error.replaced(fix=fix) from error
 
 
 def _counted(tables: OpenTables, table: KeyedTable, counter: RowCounter) -> Iterator[Block]:

@@ -81,13 +81,8 @@ class ValuePart:
         try:
             return pa.array(self._items(fit), pa.binary())
         except Invalid as error:
-            raise Invalid(
-                f"column {name!r} has a value that does not fit",
-                where=error.where,
-                expected=error.expected,
-                found=error.found,
-                fix=error.fix,
-            ) from error
+            what = f"column {name!r} has a value that does not fit"
+            raise error.replaced(what=what) from error
         except (*_MISFITS, *UNREADABLE) as error:
             raise Invalid(
                 f"column {name!r} has a value that does not fit",

@@ -150,13 +150,8 @@ class RowEncoder:
         try:
             return self._rows(batch)
         except Invalid as error:
-            raise Invalid(
-                f"rows are not state {self._info.name!r}: {error.what}",
-                where=error.where,
-                expected=error.expected,
-                found=error.found,
-                fix=error.fix,
-            ) from error
+            what = f"rows are not state {self._info.name!r}: {error.what}"
+            raise error.replaced(what=what) from error
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         names, info = self._columns, self._info

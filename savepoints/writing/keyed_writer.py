@@ -181,12 +181,9 @@ def check_holds(
             try:
                 store.table(raw_spec(f"_tried/{number}/{info.name}", info, keys))
             except Invalid as error:
-                raise Invalid(
-                    f"the backend cannot hold state {info.name!r} of operator {uid!r}: "
+                raise error.replaced(
+                    what=f"the backend cannot hold state {info.name!r} of operator {uid!r}: "
                     f"{error.what}",
-                    where=error.where,
-                    expected=error.expected,
-                    found=error.found,
                     fix=error.fix or "Convert it to another backend, or to the canonical format",
                 ) from error
     finally:

@@ -92,11 +92,8 @@ class JobStorage(JobFolder):
             raise self._damaged(completed[-1], error) from error
 
     def _damaged(self, checkpoint_id: int, error: Corrupt) -> Corrupt:
-        return Corrupt(
-            f"checkpoint {checkpoint_id} of job {self.job_id!r} is damaged: {error.what}",
-            where=error.where,
-            expected=error.expected,
-            found=error.found,
+        return error.replaced(
+            what=f"checkpoint {checkpoint_id} of job {self.job_id!r} is damaged: {error.what}",
             fix=restore_advice(self, checkpoint_id),
         )
 

@@ -211,18 +211,8 @@ def _error_of(owner: Owner, fields: Mapping[str, Any]) -> Invalid | None:
 
 
 def _named(error: Invalid, key: str) -> Invalid:
-    return _changed(error, what=f"option {key!r}: {error.what}")
+    return error.replaced(what=f"option {key!r}: {error.what}")
 
 
 def _located(error: Invalid, where: str) -> Invalid:
-    return _changed(error, where=f"{where}, {error.where}" if error.where else where)
-
-
-def _changed(error: Invalid, *, what: str = "", where: str = "") -> Invalid:
-    return Invalid(
-        what or error.what,
-        where=where or error.where,
-        expected=error.expected,
-        found=error.found,
-        fix=error.fix,
-    )
+    return error.replaced(where=f"{where}, {error.where}" if error.where else where)

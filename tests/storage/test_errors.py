@@ -34,3 +34,11 @@ def test_docstring_draws_every_kind() -> None:
     assert len(drawn) == 8
     for kind in drawn:
         assert kind.__name__ in str(errors.__doc__)
+
+
+def test_parts_of_an_error_are_replaced_and_the_others_stay() -> None:
+    error = TooLarge("a name is too long", where="here", expected="less", found="more", fix="Cut")
+    other = error.replaced(what="a key is too long", where="there")
+    assert type(other) is TooLarge
+    assert str(other) == "a key is too long [there]: expected less, found more. Cut"
+    assert error.what == "a name is too long"
