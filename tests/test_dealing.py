@@ -128,12 +128,14 @@ def test_a_folder_that_takes_too_long_is_named_with_what_took_longest() -> None:
     assert account.exceeded() == []
     account.pytest_runtest_logreport(report("tests/storage/test_c.py::test_d", 2))
     (line,) = account.exceeded()
-    assert line.startswith("tests/storage: expected 9 s at most, and took 14 s: tests/storage/jobs")
+    assert line.startswith(
+        "tests/storage: expected 12 s at most, and took 18 s: tests/storage/jobs"
+    )
     assert account.folder("tests/runtime/spark/test_x.py::test_y[a/b]") == "tests/runtime"
     assert account.folder("tests/support/servers/test_x.py::test_y") == "tests"
 
 
 @pytest.mark.parametrize("part", BUDGETS)
-def test_all_parts_have_a_budget_that_fits_into_ten_minutes(part: str) -> None:
-    assert sum(sum(each.values()) for each in BUDGETS.values()) <= 600
+def test_every_test_has_a_budget_and_all_fit_into_ten_minutes(part: str) -> None:
     assert "tests" in BUDGETS[part]
+    assert sum(sum(each.values()) for each in BUDGETS.values()) <= 600

@@ -67,6 +67,7 @@ def try_chain(name: str, seed: int, folder: Path) -> VersionChain:
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("name")
 @pytest.mark.parametrize("name", PLAIN)
 def test_chains_of_versions_read_as_if_all_were_written_anew(name: str, quick_path: Path) -> None:
     seen: Counter[str] = Counter()
