@@ -14,22 +14,24 @@ from functools import partial
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.errors import NotOpened, OperatorFailed, UserCodeFailed, may_pass
 from holdfast.runtime.network import (
+    Credentials,
+    DriverClient,
+    ExchangeSender,
+    SlotCommand,
+    SlotServer,
+)
+from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan
+from holdfast.runtime.protocol.messages import (
     BeginSavepoint,
     CancelAttempt,
     CheckpointAborted,
     CheckpointCompleted,
-    Credentials,
-    DriverClient,
-    ExchangeSender,
     Failed,
     Finish,
     Heartbeat,
     Register,
-    SlotCommand,
-    SlotServer,
     Start,
 )
-from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan
 from holdfast.runtime.protocol.process_facts import memory_facts
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.routing import Outlet

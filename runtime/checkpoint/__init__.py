@@ -23,7 +23,6 @@ from holdfast.runtime.checkpoint.statistics import (
     CheckpointStatistics,
     CheckpointStatus,
 )
-from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
 
 __all__ = [
     "Abort",
@@ -39,10 +38,8 @@ __all__ = [
     "FailJob",
     "Notify",
     "Retain",
-    "SavepointFormat",
     "SavepointOrder",
     "SavepointPurpose",
-    "SlotStatistics",
     "Store",
     "Trigger",
 ]

@@ -58,7 +58,7 @@ from holdfast.runtime.driver.outcomes import (
 )
 from holdfast.runtime.driver.slot_deadlines import SlotDeadlines
 from holdfast.runtime.driver.source_feed import Feed, SlotLink
-from holdfast.runtime.network import (
+from holdfast.runtime.protocol.messages import (
     Acknowledge,
     CancelAttempt,
     CheckpointAborted,

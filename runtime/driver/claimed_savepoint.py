@@ -16,7 +16,7 @@ from holdfast.storage import (
     names,
 )
 
-__all__ = ["CLAIMED", "NOT_MARKED", "ClaimedSavepoint"]
+__all__ = ["CLAIMED", "NOT_MARKED", "Claim", "ClaimedSavepoint"]
 
 CLAIMED = b"A job has claimed this, and deletes it.\n"
 NOT_MARKED = (
@@ -28,8 +28,29 @@ NOT_MARKED = (
 _logger = logging.getLogger(__name__)
 
 
+class Claim:
+    """A claimed snapshot: it is deleted by steps, after it was released."""
+
+    _is_released = False
+    _is_gone: threading.Event
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is deleted, so that it is not listed any more."""
+        return self._is_gone.is_set()
+
+    @property
+    def owes(self) -> bool:
+        """Whether it is to be deleted, and not deleted yet."""
+        return self._is_released and not self.is_gone
+
+    def release(self) -> None:
+        """Have it deleted by `step`: the job has enough checkpoints of its own, or ends."""
+        self._is_released = True
+
+
 @dataclass
-class ClaimedSavepoint:
+class ClaimedSavepoint(Claim):
     """Counted as the oldest of the job's own checkpoints; see `ClaimedCheckpoint`.
 
     A savepoint has no owner, so no run has to be fenced. Only the duty to delete it is claimed: the
@@ -47,20 +68,6 @@ class ClaimedSavepoint:
 
     def __str__(self) -> str:
         return f"the savepoint at {self.folder.url}"
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it is deleted, so that it is not listed any more."""
-        return self._is_gone.is_set()
-
-    @property
-    def owes(self) -> bool:
-        """Whether it is to be deleted, and not deleted yet."""
-        return self._is_released and not self.is_gone
-
-    def release(self) -> None:
-        """Have it deleted by `step`: the job has enough checkpoints of its own, or ends."""
-        self._is_released = True
 
     def record(self) -> str | None:
         """The entry for a document of the job; None if it is deleted."""

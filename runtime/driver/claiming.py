@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.runtime.driver.claimed_savepoint import CLAIMED, NOT_MARKED, ClaimedSavepoint
+from holdfast.runtime.driver.claimed_savepoint import CLAIMED, NOT_MARKED, Claim, ClaimedSavepoint
 from holdfast.storage import (
     Corrupt,
     Fenced,
@@ -65,7 +65,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 @dataclass
-class ClaimedCheckpoint:
+class ClaimedCheckpoint(Claim):
     """A checkpoint in another job's folder, counted as the oldest of this job's own.
 
     `release` and `record` are for one thread, `step` and `owes` for another, the sweeper's.
@@ -84,20 +84,6 @@ class ClaimedCheckpoint:
 
     def __str__(self) -> str:
         return f"checkpoint {self.checkpoint_id} at {self.job.url}"
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it is deleted, or owned by its job again, so that it is not listed any more."""
-        return self._is_gone.is_set()
-
-    @property
-    def owes(self) -> bool:
-        """Whether it was released and is not deleted yet."""
-        return self._is_released and not self.is_gone
-
-    def release(self) -> None:
-        """Let `step` delete it: the job has enough checkpoints of its own, or ends."""
-        self._is_released = True
 
     def mark(self) -> None:
         """Write a record beside it that this job deletes it. Raises `Unavailable`."""

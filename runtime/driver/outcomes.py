@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from holdfast.runtime.driver.events import SourceFailed
-from holdfast.runtime.network import Failed
+from holdfast.runtime.protocol.messages import Failed
 
 __all__ = [
     "AttemptPhase",

@@ -48,7 +48,8 @@ from holdfast.runtime.driver.outcomes import (
 )
 from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
 from holdfast.runtime.driver.source_feed import Source
-from holdfast.runtime.network import Collect, Credentials, DriverServer, SlotClient, ToDriver
+from holdfast.runtime.network import Credentials, DriverServer, SlotClient
+from holdfast.runtime.protocol.messages import Collect, ToDriver
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.storage import Corrupt, Fenced, HoldfastError, JobResult, Unavailable
 from holdfast.storage.distribution import holdfast_version

@@ -13,9 +13,10 @@ from holdfast.runtime import slot_process
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.errors import NotOpened, OperatorFailed, operator_named
 from holdfast.runtime.api.functions import KeyedProcessFunction, ProcessFunction, RuntimeContext
-from holdfast.runtime.network import Credentials, DriverServer, Failed, Heartbeat, ToDriver
+from holdfast.runtime.network import Credentials, DriverServer
 from holdfast.runtime.operators import KeyedProcessSpec
 from holdfast.runtime.planning.job_plan import plan_job
+from holdfast.runtime.protocol.messages import Failed, Heartbeat, ToDriver
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
 from holdfast.storage import Fenced, Invalid, Unavailable, load_storage
 from support.jobs.operator_runs import ORDERS, keyed, opened, running

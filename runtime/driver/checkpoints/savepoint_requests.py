@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint import SavepointOrder, SavepointPurpose
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.protocol.messages import BeginSavepoint
 from holdfast.storage import (
     Invalid,

@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from holdfast.runtime.columns.event_time import event_times
-from holdfast.runtime.network import Credentials, PushStream, RoomFor, SlotClient
+from holdfast.runtime.network import Credentials, PushStream, SlotClient
 from holdfast.runtime.planning.job_plan import EdgePlan
 from holdfast.runtime.planning.partitioning import Partitioner
+from holdfast.runtime.protocol.messages import RoomFor
 from holdfast.runtime.protocol.pushes import PushKey
 from holdfast.runtime.task.staging import Superseded
 from holdfast.storage import Fenced, Unavailable

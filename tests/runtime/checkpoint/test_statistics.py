@@ -8,9 +8,9 @@ from holdfast.runtime.checkpoint import (
     CheckpointCoordinator,
     CheckpointHistory,
     CheckpointStatus,
-    SlotStatistics,
 )
 from holdfast.runtime.checkpoint.commands import Abort, Begin, Trigger
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.storage import FileHandle, Handle, InlineHandle, StateSnapshot, names
 from support.simulations.coordinator_driver import SLOTS, START_MS, Driver, part
 

@@ -19,7 +19,7 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.outcomes import AttemptPhase, Cancelled, Succeeded, Unsuccessful
-from holdfast.runtime.network import (
+from holdfast.runtime.protocol.messages import (
     CheckpointAborted,
     CheckpointCompleted,
     Decline,

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.runtime.driver.events import CancelWanted, SlotLost, SlotsEnded
 from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
-from holdfast.runtime.network import Failed, Heartbeat, Ready
+from holdfast.runtime.protocol.messages import Failed, Heartbeat, Ready
 from support.jobs.attempt_with_played_slots import InlineExecutor, Stage, Step
 
 

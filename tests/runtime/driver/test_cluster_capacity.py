@@ -10,7 +10,7 @@ from holdfast.runtime.driver.cluster_capacity import TaskSlotCount
 from holdfast.runtime.driver.events import CancelWanted, EventQueue, TaskSlotsFound
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
 from holdfast.runtime.driver.slot_deadlines import SlotDeadlines
-from holdfast.runtime.network import Heartbeat
+from holdfast.runtime.protocol.messages import Heartbeat
 from support.jobs import run_of_played_attempts
 from support.jobs.attempt_with_played_slots import InlineExecutor, Stage, Step
 from support.jobs.run_of_played_attempts import fails, play_attempts

@@ -18,7 +18,7 @@ from holdfast.runtime.driver.events import CancelWanted, EventQueue
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.network import Collect
+from holdfast.runtime.protocol.messages import Collect
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,

@@ -13,7 +13,6 @@ from holdfast.runtime.checkpoint import (
     AbortReason,
     Begin,
     CheckpointStatus,
-    SavepointFormat,
     SavepointOrder,
     Store,
     Trigger,
@@ -22,6 +21,7 @@ from holdfast.runtime.driver.claiming import ClaimedCheckpoint, claimed_before
 from holdfast.runtime.driver.events import CancelWanted, EventQueue, StoreFailed
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful
 from holdfast.runtime.driver.run import JobStatus
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.storage import (
     JobManagerCheckpointStorage,
     JobResult,

@@ -9,10 +9,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint import SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
 from holdfast.runtime.driver.source_feed import Feed
-from holdfast.runtime.network import Admit, EndSource, IdleSource, InjectBarrier, RoomFor, ToSlot
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
+from holdfast.runtime.protocol.messages import (
+    Admit,
+    EndSource,
+    IdleSource,
+    InjectBarrier,
+    RoomFor,
+    ToSlot,
+)
 from holdfast.runtime.protocol.pushes import Winner
 from holdfast.storage import (
     Fenced,

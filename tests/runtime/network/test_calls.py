@@ -13,28 +13,25 @@ import msgspec
 import pytest
 
 from holdfast.runtime.api.addresses import Listening
-from holdfast.runtime.network import (
+from holdfast.runtime.network import DriverClient, DriverServer, Protection, SlotClient
+from holdfast.runtime.network.flight_errors import from_wire, to_wire
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
+from holdfast.runtime.protocol.messages import (
     Acknowledge,
     CancelAttempt,
     CheckpointCompleted,
     Collect,
     Decline,
-    DriverClient,
-    DriverServer,
     Failed,
     Finish,
     Finished,
     Heartbeat,
-    Protection,
     Ready,
     Register,
-    SlotClient,
     Start,
     ToDriver,
     ToSlot,
 )
-from holdfast.runtime.network.flight_errors import from_wire, to_wire
-from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.runtime.protocol.metrics import OperatorMetrics, SlotMetrics
 from holdfast.runtime.protocol.process_facts import MemoryFacts
 from holdfast.runtime.task.staging import Superseded

@@ -16,12 +16,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from holdfast.runtime.network import BeginSavepoint, Exchange, Push, SlotClient, ToDriver, ToSlot
+from holdfast.runtime.network import SlotClient
 from holdfast.runtime.network.admission import headers_of
 from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, PULSE
 from holdfast.runtime.network.flight_errors import from_wire
 from holdfast.runtime.network.server import ACTION, Opening
 from holdfast.runtime.protocol.elements import Mark
+from holdfast.runtime.protocol.messages import BeginSavepoint, Exchange, Push, ToDriver, ToSlot
 from holdfast.runtime.protocol.pushes import PushKey
 from support.jobs.networked_slots import SCHEMA, TRUSTED, Slot
 

@@ -21,16 +21,14 @@ from holdfast.runtime.network import (
     Credentials,
     DriverClient,
     DriverServer,
-    Finish,
-    Finished,
     Protection,
     SlotClient,
-    ToDriver,
     make_identity,
 )
 from holdfast.runtime.network.admission import headers_of
 from holdfast.runtime.network.server import ACTION
 from holdfast.runtime.protocol.elements import EndOfInput
+from holdfast.runtime.protocol.messages import Finish, Finished, ToDriver
 from holdfast.runtime.protocol.pushes import PushKey
 from holdfast.runtime.task.channel import Bell
 from holdfast.storage import Invalid, Unavailable

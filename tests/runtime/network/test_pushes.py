@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from holdfast.runtime.network import Admit, Credentials, InjectBarrier, RoomFor, SlotClient
+from holdfast.runtime.network import Credentials, SlotClient
 from holdfast.runtime.protocol.elements import Barrier, Watermark
+from holdfast.runtime.protocol.messages import Admit, InjectBarrier, RoomFor
 from holdfast.runtime.protocol.pushes import PushKey, Winner
 from holdfast.runtime.task.channel import Closed
 from holdfast.runtime.task.staging import Superseded

@@ -11,7 +11,10 @@ import pytest
 
 from holdfast.backends import StateBackend
 from holdfast.runtime.api.errors import OperatorFailed
-from holdfast.runtime.network import (
+from holdfast.runtime.operators.process_operator import KeyedProcessSpec
+from holdfast.runtime.operators.sink_operator import SinkOperator
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Watermark
+from holdfast.runtime.protocol.messages import (
     Acknowledge,
     BeginSavepoint,
     CancelAttempt,
@@ -22,9 +25,6 @@ from holdfast.runtime.network import (
     Finished,
     Ready,
 )
-from holdfast.runtime.operators.process_operator import KeyedProcessSpec
-from holdfast.runtime.operators.sink_operator import SinkOperator
-from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Watermark
 from holdfast.runtime.task.slot import Slot
 from holdfast.storage import (
     CheckpointStorage,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.network import CheckpointCompleted
 from holdfast.runtime.protocol.elements import Barrier, EndOfInput
+from holdfast.runtime.protocol.messages import CheckpointCompleted
 from support.jobs.lone_slot import ORDERS, Stage
 from support.simulations.jobs import expected
 

@@ -15,11 +15,11 @@ from holdfast.backends import load_backend
 from holdfast.runtime import slot_process
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.functions import KeyedProcessFunction
-from holdfast.runtime.network import (
+from holdfast.runtime.network import Credentials, DriverServer, SlotClient
+from holdfast.runtime.planning.job_plan import plan_job
+from holdfast.runtime.protocol.messages import (
     Acknowledge,
     CheckpointCompleted,
-    Credentials,
-    DriverServer,
     EndSource,
     Failed,
     Finish,
@@ -28,11 +28,9 @@ from holdfast.runtime.network import (
     InjectBarrier,
     Ready,
     Register,
-    SlotClient,
     Start,
     ToDriver,
 )
-from holdfast.runtime.planning.job_plan import plan_job
 from holdfast.runtime.sinks import SinkWriter, TwoPhaseCommitSink, WriterContext
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
 from holdfast.storage import HoldfastError, load_storage

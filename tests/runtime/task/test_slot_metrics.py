@@ -21,18 +21,16 @@ from holdfast.backends import (
 from holdfast.runtime import slot_process
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.functions import KeyedProcessFunction, RuntimeContext
-from holdfast.runtime.network import (
+from holdfast.runtime.network import Credentials, DriverServer, SlotClient
+from holdfast.runtime.planning.job_plan import plan_job
+from holdfast.runtime.protocol.messages import (
     CancelAttempt,
-    Credentials,
-    DriverServer,
     Finish,
     Heartbeat,
     Register,
-    SlotClient,
     Start,
     ToDriver,
 )
-from holdfast.runtime.planning.job_plan import plan_job
 from holdfast.runtime.protocol.metrics import SlotMetrics
 from holdfast.runtime.slot_process import SlotLaunch, host_slot
 from holdfast.storage import Fenced, load_storage

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from holdfast.backends import load_backend
-from holdfast.runtime.checkpoint import SavepointFormat
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess
 from holdfast.storage import SavepointFolder, load_storage

@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.checkpoint import (
-    CheckpointHistory,
-    SavepointFormat,
-    SavepointOrder,
-    SavepointPurpose,
-    SlotStatistics,
-    Store,
-)
+from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder, SavepointPurpose, Store
 from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.attempt_parts import AttemptParts
 from holdfast.runtime.driver.cluster_capacity import TaskSlotCount, TaskSlotWatch
@@ -33,7 +26,8 @@ from holdfast.runtime.driver.events import (
 )
 from holdfast.runtime.driver.outcomes import AttemptPhase, Outcome
 from holdfast.runtime.driver.source_feed import Feed, Source
-from holdfast.runtime.network import (
+from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
+from holdfast.runtime.protocol.messages import (
     Acknowledge,
     CancelAttempt,
     CheckpointAborted,

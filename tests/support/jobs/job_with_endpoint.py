@@ -13,7 +13,6 @@ from holdfast.runtime.checkpoint import (
     Abort,
     AbortReason,
     Begin,
-    SavepointFormat,
     SavepointOrder,
     SavepointPurpose,
     Trigger,
@@ -23,6 +22,7 @@ from holdfast.runtime.control.endpoint import JobEndpoint, open_endpoint
 from holdfast.runtime.driver.events import CancelWanted, CheckpointWanted, EventQueue
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.storage import SavepointFolder, SystemClock, SystemEntropy
 from support.jobs.run_of_played_attempts import Stage, fails
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.backends import StateBackend, load_backend
-from holdfast.runtime.network import Acknowledge, ToDriver
 from holdfast.runtime.protocol.elements import Barrier
+from holdfast.runtime.protocol.messages import Acknowledge, ToDriver
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.slot import Slot
 from holdfast.runtime.task.slot_assignment import SlotAssignment

@@ -13,9 +13,9 @@ import pyarrow as pa
 from holdfast.backends import SnapshotTarget, StateBackend, key_groups_of_slots
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_groups
-from holdfast.runtime.checkpoint import SavepointFormat
 from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, Operator
 from holdfast.runtime.operators.key_columns import KeyColumns
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.storage import (
     CheckpointMetadata,

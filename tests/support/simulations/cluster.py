@@ -18,24 +18,21 @@ import msgspec
 
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.driver.events import EventQueue, SlotsEnded, TaskSlotsFound
-from holdfast.runtime.network import (
+from holdfast.runtime.network import Credentials, Protection, SourceCommand, obey_source
+from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan
+from holdfast.runtime.protocol.elements import Element, size_bytes
+from holdfast.runtime.protocol.messages import (
     BeginSavepoint,
     CancelAttempt,
     CheckpointCompleted,
-    Credentials,
     Failed,
     Heartbeat,
-    Protection,
     Register,
     RoomFor,
-    SourceCommand,
     Start,
     ToDriver,
     ToSlot,
-    obey_source,
 )
-from holdfast.runtime.planning.job_plan import EdgeKind, EdgePlan
-from holdfast.runtime.protocol.elements import Element, size_bytes
 from holdfast.runtime.slot_process import SlotLaunch
 from holdfast.runtime.task.channel import Bell, Channel, Closed
 from holdfast.runtime.task.routing import Outlet

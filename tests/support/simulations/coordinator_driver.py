@@ -13,12 +13,11 @@ from holdfast.runtime.checkpoint import (
     FailJob,
     Notify,
     Retain,
-    SavepointFormat,
     SavepointOrder,
     SavepointPurpose,
-    SlotStatistics,
     Trigger,
 )
+from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
 from holdfast.storage import InlineHandle, SavepointFolder, StateSnapshot, load_storage
 
 START_MS = 1_000_000

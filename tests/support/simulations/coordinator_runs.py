@@ -21,13 +21,12 @@ from holdfast.runtime.checkpoint import (
     FailJob,
     Notify,
     Retain,
-    SavepointFormat,
     SavepointOrder,
     SavepointPurpose,
-    SlotStatistics,
     Store,
     Trigger,
 )
+from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
 from holdfast.storage import (
     InlineHandle,
     SavepointFolder,

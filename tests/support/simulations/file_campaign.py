@@ -39,9 +39,9 @@ from holdfast.runtime.checkpoint import (
     Command,
     Notify,
     Retain,
-    SlotStatistics,
     Store,
 )
+from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.storage import (
     CheckpointMetadata,
     JobOwner,

@@ -10,9 +10,10 @@ import random
 from functools import partial
 from typing import Any
 
-from holdfast.runtime.checkpoint import SavepointFormat, SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint import SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.run import JobRun, JobStatus
+from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.storage import CheckpointMetadata, HoldfastError, NotFound, SavepointFolder
 from holdfast.storage.restore_points import RestorePoint
 from support.simulations.runs import Simulation

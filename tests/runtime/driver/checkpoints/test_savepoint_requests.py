@@ -20,7 +20,7 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
-from holdfast.runtime.network import (
+from holdfast.runtime.protocol.messages import (
     BeginSavepoint,
     CheckpointAborted,
     CheckpointCompleted,

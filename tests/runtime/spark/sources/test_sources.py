@@ -18,7 +18,8 @@ from pyspark.sql.functions import rand
 from holdfast.runtime.driver.events import EventQueue, SourceFailed
 from holdfast.runtime.driver.run_parts import SourceOpening, SourcePlan
 from holdfast.runtime.driver.source_feed import Feed, Source
-from holdfast.runtime.network import Credentials, EndSource, IdleSource, RoomFor, ToSlot
+from holdfast.runtime.network import Credentials
+from holdfast.runtime.protocol.messages import EndSource, IdleSource, RoomFor, ToSlot
 from holdfast.runtime.spark.sources.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.sources.query_progress import has_seen_all
 from holdfast.runtime.spark.sources.query_source import QuerySourcePlan, check_streaming
