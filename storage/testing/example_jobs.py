@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.storage import names
 from holdfast.storage.errors import HoldfastError
+from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata, OperatorState
 from holdfast.storage.jobs.owner import JobOwner
@@ -13,7 +14,7 @@ from holdfast.storage.jobs.result import JobResult
 from holdfast.storage.segments.handles import FileHandle, Handle, StateSnapshot
 from holdfast.storage.segments.writer import SegmentWriter
 from holdfast.storage.testing.checks import names_in, pattern, same
-from holdfast.storage.testing.watched_storage import Call, Hook
+from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage
 
 __all__ = [
     "build_on",
@@ -32,7 +33,9 @@ __all__ = [
     "once",
     "remove",
     "retain",
+    "retain_pausing",
     "shared_of",
+    "take_over_pausing",
     "without_owners",
     "write_files",
 ]
@@ -121,6 +124,19 @@ def remove(owner: JobOwner, orphans: Iterable[str]) -> None:
     owner.check()
     owner.sweeper.delete(orphans)
     owner.sweeper.run()
+
+
+def take_over_pausing(storage: ObjectStorage, job: JobStorage, pause: Hook) -> JobOwner:
+    """Take a job over, with a pause before each call: a caller for `orders`."""
+    watched = WatchedStorage(storage)
+    with watched.asking(pause):
+        return watched.job(job.job_id).take_over()
+
+
+def retain_pausing(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> tuple[int, ...]:
+    """Retain the newest checkpoint, with a pause before each call: a caller for `orders`."""
+    with storage.asking(pause):
+        return retain(owner, 1)
 
 
 def handles_of(metadata: CheckpointMetadata) -> dict[str, Handle]:

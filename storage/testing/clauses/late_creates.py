@@ -12,7 +12,6 @@ from functools import partial
 
 from msgspec import structs
 
-from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Fenced, NotFound, Taken
 from holdfast.storage.interface import Capabilities
 from holdfast.storage.jobs.job import JobStorage
@@ -29,6 +28,8 @@ from holdfast.storage.testing.example_jobs import (
     metadata_name,
     remove,
     retain,
+    retain_pausing,
+    take_over_pausing,
 )
 from holdfast.storage.testing.place import Place, opened
 from holdfast.storage.testing.watched_storage import Hook, WatchedStorage
@@ -90,7 +91,7 @@ class ReappearanceClauses:
                 checkpoint(owner, job, each)
             point = plain.read(metadata_name(job, 1))
             retained, _ = order.run(
-                partial(_retain, watched, owner), partial(_create, _Late(plain), job, point)
+                partial(retain_pausing, watched, owner), partial(_create, _Late(plain), job, point)
             )
             same(retained, (1,), f"deleted in {order}")
             _is_void(place.open().job(job.job_id), (1,), (2,), f"after {order}")
@@ -106,7 +107,7 @@ class ReappearanceClauses:
             for each in (1, 2):
                 checkpoint(older, job, each)
             retained, newer = order.run(
-                partial(_retain, watched, older), partial(_take_over, storage, job)
+                partial(retain_pausing, watched, older), partial(take_over_pausing, storage, job)
             )
             fair = retained == (1,) or isinstance(retained, Fenced)
             require(fair, f"retention must end or be fenced in {order}: {retained!r}")
@@ -161,17 +162,6 @@ def _both_ways(owner: JobOwner) -> None:
     retain(owner, 1)
 
 
-def _retain(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> tuple[int, ...]:
-    with storage.asking(pause):
-        return retain(owner, 1)
-
-
 def _create(storage: WatchedStorage, job: JobStorage, point: bytes, pause: Hook) -> None:
     with storage.asking(pause):
         storage.create(metadata_name(job, 1), point)
-
-
-def _take_over(storage: CheckpointStorage, job: JobStorage, pause: Hook) -> JobOwner:
-    watched = WatchedStorage(storage)
-    with watched.asking(pause):
-        return watched.job(job.job_id).take_over()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Fenced, NotFound, Taken
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata
@@ -25,6 +24,7 @@ from holdfast.storage.testing.example_jobs import (
     once,
     remove,
     retain,
+    take_over_pausing,
     without_owners,
     write_files,
 )
@@ -98,7 +98,7 @@ class OwnerClauses:
             watched = WatchedStorage(storage)
             older = watched.job(job.job_id).take_over()
             outcomes = order.run(
-                partial(_commit, watched, older, job, 2), partial(_take_over, storage, job)
+                partial(_commit, watched, older, job, 2), partial(take_over_pausing, storage, job)
             )
             _agree(place, job, outcomes, str(order))
 
@@ -110,7 +110,7 @@ class OwnerClauses:
         storage = opened(place)
         for number, order in enumerate(orders()):
             job = storage.job(f"job-{number}")
-            take_over = partial(_take_over, storage, job)
+            take_over = partial(take_over_pausing, storage, job)
             outcomes = order.run(take_over, take_over)
             owners = [each for each in outcomes if isinstance(each, JobOwner)]
             fenced = [each for each in outcomes if isinstance(each, Fenced)]
@@ -212,12 +212,6 @@ def _commit(
 ) -> CheckpointMetadata:
     with storage.asking(pause):
         return owner.commit(document(job, number))
-
-
-def _take_over(storage: CheckpointStorage, job: JobStorage, pause: Hook) -> JobOwner:
-    watched = WatchedStorage(storage)
-    with watched.asking(pause):
-        return watched.job(job.job_id).take_over()
 
 
 def _begin_garbage(job: JobStorage) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
-from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Fenced, Invalid, Unavailable
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.owner import JobOwner
@@ -20,6 +19,7 @@ from holdfast.storage.testing.example_jobs import (
     files_kept,
     is_whole,
     once,
+    take_over_pausing,
 )
 from holdfast.storage.testing.place import Place, opened
 from holdfast.storage.testing.watched_storage import Hook, Kill, Killed, WatchedStorage, lose_answer
@@ -130,7 +130,7 @@ class EndClauses:
             older = watched.job(job.job_id).take_over()
             commit(older, job, 1)
             ended, newer = order.run(
-                partial(_end, watched, older, job), partial(_take_over, storage, job)
+                partial(_end, watched, older, job), partial(take_over_pausing, storage, job)
             )
             fair = isinstance(ended, JobResult | Fenced)
             require(fair, f"the end must hold or be fenced in {order}: {ended!r}")
@@ -178,9 +178,3 @@ class EndClauses:
 def _end(storage: WatchedStorage, owner: JobOwner, job: JobStorage, pause: Hook) -> JobResult:
     with storage.asking(pause):
         return owner.end(ending(job))
-
-
-def _take_over(storage: CheckpointStorage, job: JobStorage, pause: Hook) -> JobOwner:
-    watched = WatchedStorage(storage)
-    with watched.asking(pause):
-        return watched.job(job.job_id).take_over()

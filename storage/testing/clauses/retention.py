@@ -6,7 +6,6 @@ from functools import partial
 from itertools import count
 
 from holdfast.storage import names
-from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Fenced, Invalid, NotFound
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata
@@ -22,7 +21,9 @@ from holdfast.storage.testing.example_jobs import (
     is_whole,
     remove,
     retain,
+    retain_pausing,
     shared_of,
+    take_over_pausing,
     without_owners,
     write_files,
 )
@@ -117,7 +118,7 @@ class RetentionClauses:
             older = watched.job(job.job_id).take_over()
             build_on(older, job, 2, checkpoint(older, job, 1))
             retained, newer = order.run(
-                partial(_retain, watched, older), partial(_take_over, storage, job)
+                partial(retain_pausing, watched, older), partial(take_over_pausing, storage, job)
             )
             fair = retained == (1,) or isinstance(retained, Fenced)
             require(fair, f"retention must end or be fenced in {order}: {retained!r}")
@@ -193,11 +194,6 @@ class RetentionClauses:
         is_whole(place.open().job("job"), (1,), "after the orphans were removed")
 
 
-def _retain(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> tuple[int, ...]:
-    with storage.asking(pause):
-        return retain(owner, 1)
-
-
 def _sweep(by_thread: ByThread, owner: JobOwner, pause: Hook) -> None:
     with by_thread.asking(pause):
         owner.sweeper.run()
@@ -208,12 +204,6 @@ def _commit(
 ) -> None:
     with by_thread.asking(pause):
         owner.commit(metadata)
-
-
-def _take_over(storage: CheckpointStorage, job: JobStorage, pause: Hook) -> JobOwner:
-    watched = WatchedStorage(storage)
-    with watched.asking(pause):
-        return watched.job(job.job_id).take_over()
 
 
 def _is_sound_after_a_kill(place: Place, job: JobStorage, what: str) -> None:

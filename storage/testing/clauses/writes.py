@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Invalid
-from holdfast.storage.interface import Buffer, ObjectWriter
+from holdfast.storage.interface import Buffer, ObjectStorage, ObjectWriter
 from holdfast.storage.testing.checks import (
     is_absent,
     nothing_left,
@@ -164,12 +164,7 @@ class WritingClauses:
     def test_abort_may_come_at_any_time(self, place: Place) -> None:
         """It never raises, and after a commit or another abort it does nothing."""
         storage = opened(place)
-        committed = storage.writer("committed")
-        committed.write(b"kept")
-        committed.commit()
-        aborted = storage.writer("aborted")
-        aborted.write(b"dropped")
-        aborted.abort()
+        committed, aborted = _finished(storage)
         storage.write("aborted", b"written later")
         for writer in (committed, aborted, committed, aborted):
             _abort(writer)
@@ -188,12 +183,7 @@ class WritingClauses:
     def test_a_finished_writer_refuses(self, place: Place) -> None:
         """Writing or committing after the end is a mistake: Invalid, and the object stays."""
         storage = opened(place)
-        committed = storage.writer("committed")
-        committed.write(b"kept")
-        committed.commit()
-        aborted = storage.writer("aborted")
-        aborted.write(b"dropped")
-        aborted.abort()
+        committed, aborted = _finished(storage)
         for how, writer in (("commit", committed), ("abort", aborted)):
             with owed(Invalid, f"write after {how}"):
                 writer.write(b"more")
@@ -253,6 +243,17 @@ class WritingClauses:
 def _nothing_left_but(storage: CheckpointStorage, place: Place, name: str) -> None:
     storage.delete([name])
     nothing_left(storage, place.count, f"once {name} was deleted")
+
+
+def _finished(storage: ObjectStorage) -> tuple[ObjectWriter, ObjectWriter]:
+    """A writer that was committed, with content `kept`, and one that was aborted."""
+    committed = storage.writer("committed")
+    committed.write(b"kept")
+    committed.commit()
+    aborted = storage.writer("aborted")
+    aborted.write(b"dropped")
+    aborted.abort()
+    return committed, aborted
 
 
 def _abort(writer: ObjectWriter) -> None:
