@@ -1,6 +1,7 @@
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ from support.documents.pages import Page, programs
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 PATIENCE_S = 200.0  # for what takes 10 s where nothing else runs
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 
 
 def test_the_storage_tour_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,23 +63,25 @@ def test_the_demo_kills_a_slot_and_ends_with_the_answer_of_a_batch() -> None:
 
 @pytest.mark.slow
 def test_the_example_of_the_readme_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    readme = (ROOT / "README.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    (options,) = re.findall(r"^holdfast run (.*) spend\.py", readme, re.MULTILINE)
     (tmp_path / "spend.py").write_text(program.replace("/tmp/shop", str(tmp_path)))
     order(tmp_path, "1.json", '{"user": "ann", "amount": 3}\n{"user": "bob", "amount": 4}')
-    with running(tmp_path / "spend.py"):
+    with running(tmp_path / "spend.py", sys.executable):
         await_rows(tmp_path, [("ann", 3), ("bob", 4)])
     order(tmp_path, "2.json", '{"user": "ann", "amount": 5}')
-    with running(tmp_path / "spend.py"):
+    with running(tmp_path / "spend.py", HOLDFAST, "run", *shlex.split(options)):
         await_rows(tmp_path, [("ann", 3), ("bob", 4), ("ann", 8)])
 
 
 @contextmanager
-def running(program: Path) -> Iterator[None]:
+def running(program: Path, *by: str) -> Iterator[None]:
     """A driver of its own, that is killed in the end."""
     # It leaves its temporary files, since it is killed; and lives too short for a JVM to optimize.
     home = str(program.parent)
     around = os.environ | {"TMPDIR": home, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-    command = [sys.executable, str(program)]
+    command = [*by, str(program)]
     with (
         (program.parent / "log").open("ab") as log,
         subprocess.Popen(command, stdout=log, stderr=log, env=around) as driver,
