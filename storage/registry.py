@@ -1,8 +1,8 @@
 """Finding a storage by URL or by name, among the built-in ones and those of plug-ins.
 
 A storage registers its URL scheme, or any other name, in the entry point group
-`holdfast.checkpoint_storages`; the built-in ones are registered in the same way. Any other URL that
-fsspec knows goes to the filesystem storage.
+`holdfast.checkpoint_storages`; the built-in ones are registered in the same way. What a path, and a
+URL of any other scheme, goes to is registered as `path` and `url` in `holdfast.default_storages`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from holdfast.storage import plugins
 from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Invalid
 from holdfast.storage.interface import ObjectStorage
-from holdfast.storage.places.filesystem import FileSystemCheckpointStorage
 
 __all__ = [
     "STORAGE_GROUP",
@@ -33,6 +32,7 @@ __all__ = [
 ]
 
 STORAGE_GROUP = "holdfast.checkpoint_storages"
+_DEFAULT_GROUP = "holdfast.default_storages"
 OpenStorage = Callable[[str], CheckpointStorage]
 """Opens the storage of a root: `load_storage`, or a function that adds options."""
 _WHAT = "checkpoint storage"
@@ -154,7 +154,7 @@ def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:
             fix=text_fix(given),
         )
     if _is_path(url_or_name):
-        return FileSystemCheckpointStorage, True
+        return _default("path"), True
     scheme, colon, _ = url_or_name.partition(":")
     is_url = bool(colon)
     registered = registered_storages()
@@ -162,5 +162,9 @@ def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:
     if entry is not None:
         return plugins.load(entry, _WHAT), is_url
     if is_url:
-        return FileSystemCheckpointStorage, True
+        return _default("url"), True
     raise plugins.unknown_name(url_or_name, registered, STORAGE_GROUP, _WHAT, ", or a URL")
+
+
+def _default(kind: str) -> Callable[..., CheckpointStorage]:
+    return plugins.load(plugins.registered(_DEFAULT_GROUP, f"default {_WHAT}")[kind], _WHAT)

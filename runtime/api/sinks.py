@@ -10,6 +10,7 @@ that can go wrong between is answered by commits that may be repeated, also by a
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,11 @@ class TwoPhaseCommitSink(Sink, Generic[_C]):
 
     committable_type: Any
     """The type of committables, as descriptors of state take it."""
+    commit_within_s: float = math.inf
+    """How long after `prepare` a commit still comes in time, such as the timeout of a transaction.
+
+    The job fails when it has passed, before anything is lost without a word. Without it a commit is
+    tried so and so often."""
 
     @abstractmethod
     def open_writer(self, context: WriterContext) -> SinkWriter[_C]:
@@ -87,6 +93,8 @@ class TwoPhaseCommitSink(Sink, Generic[_C]):
     @abstractmethod
     def commit(self, committables: Sequence[_C], context: WriterContext) -> None:
         """Make prepared writes visible. A repetition, by any process, has no effect.
+
+        A thread beside that of the writer calls it, for one checkpoint after the other.
 
         Raises:
             Unavailable: the place did not answer; the caller tries again.

@@ -15,7 +15,11 @@ from holdfast.runtime.checkpoint.commands import (
     Trigger,
 )
 from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
-from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import (
+    SavepointOrder,
+    SavepointPurpose,
+    SavepointRequest,
+)
 from holdfast.runtime.checkpoint.statistics import (
     CheckpointCounts,
     CheckpointHistory,
@@ -40,6 +44,7 @@ __all__ = [
     "Retain",
     "SavepointOrder",
     "SavepointPurpose",
+    "SavepointRequest",
     "Store",
     "Trigger",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointRequest
 from holdfast.storage import StateSnapshot
 
 __all__ = [
@@ -68,7 +68,7 @@ class Begin:
     """The newest checkpoint in the job's folder that is complete by now. Slots may build on it, or
     on one that is complete later; `Retain` keeps what they may refer to. A savepoint builds on
     nothing."""
-    savepoint: SavepointOrder | None = None
+    savepoint: SavepointRequest | None = None
     """If it is a savepoint: whose, and where it goes."""
 
     @property
@@ -92,7 +92,7 @@ class Store:
     """What each operator left, by uid; its parts in the order of slots."""
     sources: Mapping[str, StateSnapshot]
     """The position of each source, by uid."""
-    savepoint: SavepointOrder | None = None
+    savepoint: SavepointRequest | None = None
     """If it is a savepoint: whose, and where it is."""
 
     @property
@@ -126,7 +126,7 @@ class Abort:
     checkpoint_id: int
     reason: AbortReason
     detail: str = ""
-    savepoint: SavepointOrder | None = None
+    savepoint: SavepointRequest | None = None
     """If it is a savepoint: whose; nothing of it shall be left."""
 
 

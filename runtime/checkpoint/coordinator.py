@@ -34,7 +34,7 @@ from holdfast.runtime.checkpoint.commands import (
     Trigger,
 )
 from holdfast.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
-from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointPurpose, SavepointRequest
 from holdfast.runtime.checkpoint.schedule import CheckpointSchedule
 from holdfast.runtime.checkpoint.statistics import CheckpointHistory
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
@@ -81,7 +81,7 @@ class CheckpointCoordinator:
         self._pending: dict[int, PendingCheckpoint] = {}
         self._storing: int | None = None
         self._failures = 0
-        self._suspending: SavepointOrder | None = None
+        self._suspending: SavepointRequest | None = None
         """For which no checkpoint begins: one that ends the job, or its checkpoints."""
         self._has_stopped = self._is_to_be_cancelled = False
         self._is_shut_down = False
@@ -109,8 +109,8 @@ class CheckpointCoordinator:
     @property
     def is_draining(self) -> bool:
         """Whether `drained` is waited for."""
-        order = self._suspending
-        return order is not None and order.purpose is SavepointPurpose.DRAIN
+        request = self._suspending
+        return request is not None and request.purpose is SavepointPurpose.DRAIN
 
     @property
     def is_shut_down(self) -> bool:
@@ -228,7 +228,7 @@ class CheckpointCoordinator:
         del self._pending[checkpoint_id]
         self._history.completed(checkpoint_id, self._now_ms)
         if pending.is_aside:
-            self._is_to_be_cancelled |= pending.begun.savepoint is self._suspending
+            self._is_to_be_cancelled |= pending.begun.savepoint == self._suspending
             return self._proceed([])
         self._completed = checkpoint_id
         if self._is_shut_down:
@@ -263,7 +263,7 @@ class CheckpointCoordinator:
         self._schedule.request(self._now_ms)
         return self._proceed([])
 
-    def request_savepoint(self, now_ms: int, order: SavepointOrder) -> Sequence[Command]:
+    def request_savepoint(self, now_ms: int, request: SavepointRequest) -> Sequence[Command]:
         """Request a savepoint: begin it now, beside everything in progress.
 
         One that is to end the job, or its checkpoints, suspends those; if it fails they go on.
@@ -274,13 +274,13 @@ class CheckpointCoordinator:
             Unavailable: it would not be completed, or not be the last word; says why.
         """
         self._pass_time(now_ms)
-        self._check_open_for_savepoints(order)
-        if order.purpose is not SavepointPurpose.KEEP_RUNNING:
-            self._suspending = order
+        self._check_open_for_savepoints(request)
+        if request.purpose is not SavepointPurpose.KEEP_RUNNING:
+            self._suspending = request
             self._schedule.suspend()
-        if order.purpose is SavepointPurpose.DRAIN:
+        if request.purpose is SavepointPurpose.DRAIN:
             return ()
-        return [self._begin(Trigger.SAVEPOINT, order)]
+        return [self._begin(Trigger.SAVEPOINT, request)]
 
     def drained(self, now_ms: int) -> Sequence[Command]:
         """All that the sources had given is processed and flushed: begin the savepoint of that.
@@ -289,10 +289,10 @@ class CheckpointCoordinator:
             Invalid: no such savepoint was requested.
         """
         self._pass_time(now_ms)
-        order = self._suspending
-        if order is None or order.purpose is not SavepointPurpose.DRAIN:
+        request = self._suspending
+        if request is None or request.purpose is not SavepointPurpose.DRAIN:
             raise Invalid("the job was drained, but no savepoint with a drain was requested")
-        return () if self._is_shut_down else [self._begin(Trigger.SAVEPOINT, order)]
+        return () if self._is_shut_down else [self._begin(Trigger.SAVEPOINT, request)]
 
     def request_final(self, now_ms: int) -> Sequence[Command]:
         """All input has ended and is processed: take the final checkpoint, and no other.
@@ -358,7 +358,7 @@ class CheckpointCoordinator:
             self._storing = None
         return pending
 
-    def _check_open_for_savepoints(self, order: SavepointOrder) -> None:
+    def _check_open_for_savepoints(self, request: SavepointRequest) -> None:
         found = ""
         if self._is_shut_down:
             found = "this attempt of the job is over"
@@ -369,7 +369,7 @@ class CheckpointCoordinator:
         if found:
             raise Unavailable(
                 "no savepoint can be taken now",
-                where=order.folder.url,
+                where=request.url,
                 expected="a job that runs, and is to go on",
                 found=found,
             )
@@ -390,11 +390,11 @@ class CheckpointCoordinator:
         """Give one up, and the job if that was one failure too many."""
         checkpoint_id = pending.checkpoint_id
         del self._pending[checkpoint_id]
-        order = pending.begun.savepoint
-        abort = Abort(checkpoint_id=checkpoint_id, reason=reason, detail=detail, savepoint=order)
+        request = pending.begun.savepoint
+        abort = Abort(checkpoint_id=checkpoint_id, reason=reason, detail=detail, savepoint=request)
         self._history.aborted(abort, self._now_ms)
-        if order is not None:
-            return [abort, *self._give_up_order(order, f"{reason.value}: {detail}")]
+        if request is not None:
+            return [abort, *self._give_up_request(request, f"{reason.value}: {detail}")]
         self._schedule.ended(pending.begun.trigger, self._now_ms, is_complete=False)
         self._failures += reason.counts
         tolerable = self._config.tolerable_failures
@@ -406,13 +406,13 @@ class CheckpointCoordinator:
         )
         return [abort, *self._shut_down("the job fails"), FailJob(explained)]
 
-    def _give_up_order(self, order: SavepointOrder, why: str) -> list[Command]:
+    def _give_up_request(self, request: SavepointRequest, why: str) -> list[Command]:
         """Go on without a savepoint, if there is a way on."""
-        if order is not self._suspending or self._is_shut_down:
+        if request != self._suspending or self._is_shut_down:
             return []
         self._suspending = None
         self._schedule.resume(self._now_ms)
-        if order.purpose is not SavepointPurpose.DRAIN:
+        if request.purpose is not SavepointPurpose.DRAIN:
             return []
         explained = f"the job was drained, and the savepoint at its end was not completed ({why})"
         return [*self._shut_down("the job fails"), FailJob(explained)]
@@ -453,19 +453,19 @@ class CheckpointCoordinator:
         self._history.storing(pending.checkpoint_id)
         return pending.store()
 
-    def _begin(self, trigger: Trigger, order: SavepointOrder | None = None) -> Begin:
+    def _begin(self, trigger: Trigger, request: SavepointRequest | None = None) -> Begin:
         begun = Begin(
             checkpoint_id=self._next_id,
             triggered_ms=self._now_ms,
             trigger=trigger,
             base=self._completed,
-            savepoint=order,
+            savepoint=request,
         )
         self._next_id += 1
         self._pending[begun.checkpoint_id] = PendingCheckpoint(
             begun, slots=self._slots, sources=self._sources
         )
-        if order is None:
+        if request is None:
             self._schedule.begun(trigger, self._now_ms)
         self._history.begun(begun)
         return begun

@@ -10,7 +10,7 @@ from enum import Enum
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.storage import HoldfastError, SavepointFolder
 
-__all__ = ["SavepointOrder", "SavepointPurpose"]
+__all__ = ["SavepointOrder", "SavepointPurpose", "SavepointRequest"]
 
 
 class SavepointPurpose(Enum):
@@ -30,6 +30,21 @@ class SavepointPurpose(Enum):
     def ends_job(self) -> bool:
         """Whether the job ends with it, by itself."""
         return self in (SavepointPurpose.STOP, SavepointPurpose.DRAIN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointRequest:
+    """A savepoint that is asked for, as plain data: what the coordinator and its commands know."""
+
+    url: str
+    """Where it goes: its folder, which no other savepoint has."""
+    format: SavepointFormat
+    purpose: SavepointPurpose
+
+    @property
+    def ends_job(self) -> bool:
+        """Whether the job ends with it, by itself."""
+        return self.purpose.ends_job
 
 
 @dataclass(eq=False)
@@ -54,6 +69,11 @@ class SavepointOrder:
 
     def __post_init__(self) -> None:
         self.directory = self.directory or self.folder.storage.url
+
+    @property
+    def request(self) -> SavepointRequest:
+        """What is asked for."""
+        return SavepointRequest(url=self.folder.url, format=self.format, purpose=self.purpose)
 
     @property
     def ends_job(self) -> bool:

@@ -172,7 +172,7 @@ class CheckpointHistory:
                 checkpoint_id=begun.checkpoint_id,
                 trigger=begun.trigger,
                 triggered_ms=begun.triggered_ms,
-                savepoint=None if begun.savepoint is None else begun.savepoint.folder.url,
+                savepoint=None if begun.savepoint is None else begun.savepoint.url,
             )
             self._counts = replace(self._counts, begun=self._counts.begun + 1)
 

@@ -25,10 +25,15 @@ from holdfast.runtime.checkpoint import (
     Retain,
     SavepointOrder,
     SavepointPurpose,
+    SavepointRequest,
     Store,
 )
 from holdfast.runtime.driver.attempt_parts import AttemptParts, Deployment
-from holdfast.runtime.driver.checkpoints.savepoint_requests import announcement, given_up
+from holdfast.runtime.driver.checkpoints.savepoint_requests import (
+    announcement,
+    given_up,
+    no_savepoint,
+)
 from holdfast.runtime.driver.events import (
     AttemptEvent,
     CancelWanted,
@@ -75,7 +80,7 @@ from holdfast.runtime.protocol.messages import (
     ToSlot,
 )
 from holdfast.runtime.protocol.metrics import SlotMetrics
-from holdfast.storage import HoldfastError, Unavailable
+from holdfast.storage import HoldfastError
 
 __all__ = ["Attempt"]
 
@@ -102,6 +107,8 @@ class Attempt:
         self._outcome: Outcome | None = None
         self._is_over = self._is_symptom = False
         self._silent: set[int] = set()
+        self._orders: dict[SavepointRequest | None, SavepointOrder | None] = {None: None}
+        """Who has asked for a savepoint: the coordinator knows only what it is."""
         self._lost = LostSlots()
         self._metrics: dict[int, SlotMetrics] = {}
         self.long_calls = LongCalls()
@@ -269,7 +276,7 @@ class Attempt:
                 case Begin():
                     self._begin(command)
                 case Store():
-                    self._parts.store(command, self._events)
+                    self._parts.store(command, self._events, self._orders[command.savepoint])
                 case Notify(number):
                     self._tell_all(CheckpointCompleted(number))
                 case Retain(since):
@@ -299,18 +306,11 @@ class Attempt:
     def _begin_savepoint(self, order: SavepointOrder) -> None:
         coordinator = self._coordinator
         if coordinator is None or self._phase is not AttemptPhase.RUNNING:
-            order.fail(
-                Unavailable(
-                    "no savepoint can be taken now",
-                    where=order.folder.url,
-                    expected="a job that runs",
-                    found=f"one that is {self._phase.value}",
-                    fix="Try again in a moment",
-                )
-            )
+            order.fail(no_savepoint(order, f"one that is {self._phase.value}"))
             return
+        self._orders[order.request] = order
         try:
-            commands = coordinator.request_savepoint(self._now_ms(), order)
+            commands = coordinator.request_savepoint(self._now_ms(), order.request)
         except HoldfastError as error:
             order.fail(error)
             return
@@ -320,7 +320,7 @@ class Attempt:
         self._carry_out(commands)
 
     def _begin(self, begin: Begin) -> None:
-        number, order = begin.checkpoint_id, begin.savepoint
+        number, order = begin.checkpoint_id, self._orders[begin.savepoint]
         if order is None or self._tell_all(announcement(order, number)):
             for feed in self._feeds.values():
                 feed.cut(number, begin.base, order)
@@ -330,7 +330,7 @@ class Attempt:
             self._carry_out(self._coordinator.trigger_failed(now_ms, number, reason=reason))
 
     def _give_up_savepoint(self, abort: Abort) -> None:
-        order = abort.savepoint
+        order = self._orders[abort.savepoint]
         if order is None:
             return
         self._parts.discard(order, abort.checkpoint_id)

@@ -47,8 +47,9 @@ class AttemptParts:
     """Starts the slots; puts `SlotsEnded` into the queue when they have ended."""
     link: Callable[[str], SlotLink]
     """Connects to the slot at an address."""
-    store: Callable[[Store, EventQueue], None]
-    """Commits a checkpoint in the background; puts the result into the queue."""
+    store: Callable[[Store, EventQueue, SavepointOrder | None], None]
+    """Commits a checkpoint, or the savepoint of an order, in the background; puts the result into
+    the queue."""
     retain: Callable[[int], None]
     """Deletes obsolete checkpoints below this number in the background."""
     discard: Callable[[SavepointOrder, int], None]

@@ -9,6 +9,8 @@ completed checkpoint lists every file, transaction or part that is to be seen be
   all that it lists before it takes a row. That may be for the second time, or at the same time as a
   slot of the old attempt that still lives: both do the same, and commits may be repeated.
 - *A notification that never comes*: the next one commits what is due by then, oldest first.
+- *A snapshot while a commit goes on*: it lists what is not known to be committed, so a restore may
+  commit it again.
 - *An aborted checkpoint*: what was prepared for it stays pending, since its rows belong to every
   later checkpoint too, which lists it.
 - *A slot of an old attempt that still writes*: no checkpoint lists that any more. If it begins
@@ -17,7 +19,7 @@ completed checkpoint lists every file, transaction or part that is to be seen be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,15 +42,12 @@ from holdfast.runtime.operators.user_code import unpickled
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.protocol.elements import EVENT_TIME
 from holdfast.runtime.protocol.metrics import OperatorMetrics
-from holdfast.runtime.protocol.operator import Operator, OperatorContext, OperatorSpec
-from holdfast.storage import Clock, Invalid, StateSnapshot, Unavailable
-from holdfast.storage.retries import Backoff, repeat_while_unavailable
+from holdfast.runtime.protocol.operator import Committer, Operator, OperatorContext, OperatorSpec
+from holdfast.storage import Invalid, StateSnapshot, Unavailable
 
 __all__ = ["SinkOperator", "SinkSpec"]
 
 _STATE = "committables"
-_RETRIES = 10
-_PAUSES = Backoff(first_s=0.1, longest_s=5.0)
 
 _Pending = tuple[int, Any]
 """The number of the checkpoint that it was prepared for, and a committable."""
@@ -89,11 +88,15 @@ class SinkOperator(Operator):
         self._sink = sink
         self._pending: list[_Pending] = []
         """In order of their checkpoints, since those come in order."""
+        self._prepared_s: dict[int, float] = {}
+        """When, by checkpoint. What was restored has a new deadline: nobody knows the old one."""
+        self._begun = -1
+        """The newest checkpoint whose commits were begun."""
         self._writer: SinkWriter[Any] | None = None
         self._backend: OperatorStateBackend | None = None
         self._state: OperatorListState[_Pending]
         self._context: WriterContext
-        self._committing: WriterContext
+        self._committer: Committer
 
     def open(self, context: OperatorContext) -> None:
         """Commit what the restored checkpoint lists, and remove what it does not.
@@ -102,7 +105,7 @@ class SinkOperator(Operator):
             Unavailable: the place of the sink did not answer, often enough.
             Corrupt: what the checkpoint lists is not there any more, or damaged.
         """
-        self._context = _writer_context(self._spec, context)
+        self._context, self._committer = _writer_context(self._spec, context), context.committer
         self._backend = OperatorStateBackend.open(
             uid=context.uid,
             slot=context.slot,
@@ -117,12 +120,14 @@ class SinkOperator(Operator):
         restored = self._state.get()
         self._state.clear()
         own = restored[context.slot :: context.parallelism]
-        self._committing = replace(self._context, allow_missing=context.allow_missing_output)
-        self._commit(sorted(own, key=_checkpoint_of))
-        self._committing = self._context
+        committing = replace(self._context, allow_missing=context.allow_missing_output)
+        self._commit(sorted(own, key=_checkpoint_of), committing)
         if context.slot == 0:
             keep = [committable for _, committable in restored]
-            self._trying("clean up for", lambda: self._sink.clean(keep, self._context))
+            clean = partial(self._sink.clean, keep, self._context)
+            self._committer.commit(clean, what=f"cannot clean up for sink {context.uid!r}")
+        # A row that is taken before could be committed before what the checkpoint lists.
+        self._committer.wait()
         self._writer = self._sink.open_writer(self._context)
 
     def process(self, batch: pa.RecordBatch, input_index: int) -> None:
@@ -130,7 +135,25 @@ class SinkOperator(Operator):
             batch = batch.drop_columns([EVENT_TIME])
         self._opened().write(_fitted(batch, self._spec))
 
+    def tend(self) -> bool:
+        """See `Operator.tend`.
+
+        Raises:
+            Unavailable: what was prepared was not committed in time.
+        """
+        if self._pending and self._deadline_s(self._pending[0][0]) < self._now_s():
+            number, _ = self._pending[0]
+            raise Unavailable(
+                f"what was prepared for checkpoint {number} is not committed in time",
+                where=f"sink {self._context.uid!r}",
+                expected=f"within {self._sink.commit_within_s:g} s",
+                fix="Take checkpoints more often, see why they do not complete, or have the sink "
+                "wait longer, such as by the timeout of its transactions",
+            )
+        return True
+
     def prepare(self, checkpoint_id: int) -> None:
+        self._prepared_s[checkpoint_id] = self._now_s()
         self._pending += [(checkpoint_id, each) for each in self._opened().prepare(checkpoint_id)]
 
     def snapshot(
@@ -146,15 +169,10 @@ class SinkOperator(Operator):
         return [self._backend.snapshot(checkpoint_id, target, form=form_of(savepoint))]
 
     def completed(self, checkpoint_id: int) -> None:
-        """Commit all that was prepared for this checkpoint and those before it.
-
-        Raises:
-            Unavailable: the place of the sink did not answer, often enough.
-            Corrupt: what was prepared is not there any more.
-        """
-        due = [each for each in self._pending if each[0] <= checkpoint_id]
-        self._commit(due)
-        self._pending = self._pending[len(due) :]
+        """Commit all that was prepared for this checkpoint and those before it, beside this."""
+        due = [each for each in self._pending if self._begun < each[0] <= checkpoint_id]
+        self._begun = checkpoint_id
+        self._commit(due, self._context)
 
     def metrics(self) -> OperatorMetrics:
         return OperatorMetrics(operator_states={_STATE: {"entries": float(len(self._pending))}})
@@ -173,15 +191,28 @@ class SinkOperator(Operator):
         assert self._writer is not None, "the chain opens an operator first"
         return self._writer
 
-    def _commit(self, due: Sequence[_Pending]) -> None:
+    def _commit(self, due: Sequence[_Pending], context: WriterContext) -> None:
         """One checkpoint after the other, so that readers never see a later one alone."""
-        for _, group in groupby(due, _checkpoint_of):
+        for number, group in groupby(due, _checkpoint_of):
             committables = [committable for _, committable in group]
-            self._trying("commit to", partial(self._sink.commit, committables, self._committing))
+            self._committer.commit(
+                partial(self._sink.commit, committables, context),
+                partial(self._committed, number),
+                what=f"cannot commit to sink {context.uid!r}",
+                deadline_s=self._deadline_s(number),
+            )
 
-    def _trying(self, action: str, call: Callable[[], None]) -> None:
-        what = f"cannot {action} sink {self._context.uid!r}"
-        _retry(call, self._context.clock, what)
+    def _committed(self, checkpoint_id: int) -> None:
+        self._pending = [each for each in self._pending if each[0] > checkpoint_id]
+        self._prepared_s = {
+            number: at_s for number, at_s in self._prepared_s.items() if number > checkpoint_id
+        }
+
+    def _deadline_s(self, checkpoint_id: int) -> float:
+        return self._prepared_s.get(checkpoint_id, self._now_s()) + self._sink.commit_within_s
+
+    def _now_s(self) -> float:
+        return self._context.clock.monotonic_s()
 
 
 def _fitted(batch: pa.RecordBatch, spec: SinkSpec) -> pa.RecordBatch:
@@ -205,21 +236,6 @@ def _fitted(batch: pa.RecordBatch, spec: SinkSpec) -> pa.RecordBatch:
 
 def _checkpoint_of(pending: _Pending) -> int:
     return pending[0]
-
-
-def _retry(call: Callable[[], None], clock: Clock, what: str) -> None:
-    """Call until the place answers, with growing pauses, so and so often.
-
-    Raises:
-        Unavailable: it did not; names what the last call said.
-    """
-    try:
-        repeat_while_unavailable(call, _PAUSES, pause=clock.sleep_s, most=_RETRIES + 1)
-    except Unavailable as error:
-        raise error.replaced(
-            what=f"{what} after {_RETRIES} retries",
-            found=f"{error.what}: {error.found}" if error.found else error.what,
-        ) from error
 
 
 def _writer_context(spec: SinkSpec, context: OperatorContext) -> WriterContext:

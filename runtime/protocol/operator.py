@@ -8,8 +8,9 @@ or `aborted`; `finish` after the last row; `close` in any case. `metrics` is cal
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
@@ -21,7 +22,7 @@ from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.protocol.metrics import OperatorMetrics
 from holdfast.storage import Clock, JobStorage, StateFolder, StateSnapshot
 
-__all__ = ["Collector", "Operator", "OperatorContext", "OperatorSpec", "Output"]
+__all__ = ["Collector", "Committer", "Operator", "OperatorContext", "OperatorSpec", "Output"]
 
 
 class Output(Protocol):
@@ -60,6 +61,34 @@ class Collector(Protocol):
         ...
 
 
+class Committer(Protocol):
+    """What makes the commits of an operator beside the slot's thread, which calls all of this."""
+
+    def commit(
+        self,
+        call: Callable[[], None],
+        done: Callable[[], None] = lambda: None,
+        *,
+        what: str,
+        deadline_s: float = math.inf,
+    ) -> None:
+        """Have `call` made in another thread, after those before it; `done` in this one after it.
+
+        It is made again while it raises `Unavailable`: so and so often, or until `deadline_s` of
+        the context's clock if there is one. If it fails so does the slot, and those behind it are
+        never made. `what` is what cannot be done then: "cannot commit to sink 'x'".
+        """
+        ...
+
+    def wait(self) -> None:
+        """Return when all are made; for operators that open.
+
+        Raises:
+            Exception: what one has raised.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class OperatorContext:
     """What an operator is opened with."""
@@ -90,6 +119,7 @@ class OperatorContext:
     clock: Clock
     output: Output
     collector: Collector
+    committer: Committer
 
     @property
     def restored_storage(self) -> StateFolder:

@@ -225,6 +225,11 @@ class Chain:
         due = [operator.next_tick_ms() for operator in self.operators]
         return min((moment for moment in due if moment is not None), default=None)
 
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `tick` has something to do."""
+        due_ms = self.next_tick_ms()
+        return due_ms is not None and due_ms <= now_ms
+
     def pass_watermark(self, operator: int, watermark: int) -> None:
         """Event time behind an operator has got to here: all of it, for rows follow at once."""
         for _ in self._watermark_passed(operator, watermark):

@@ -42,10 +42,11 @@ from holdfast.runtime.protocol.operator import OperatorContext
 from holdfast.runtime.task.alignment import AlignedExactlyOnce
 from holdfast.runtime.task.chain import Chain, chain_inputs
 from holdfast.runtime.task.channel import Bell, Channel
+from holdfast.runtime.task.committer import SlotCommitters
 from holdfast.runtime.task.fair_turns import Turns
 from holdfast.runtime.task.routing import Outlet, Router, router_of
 from holdfast.runtime.task.slot_assignment import SlotAssignment
-from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint
+from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint, SlotSavepoint
 from holdfast.runtime.task.slot_metrics import Gauges
 from holdfast.runtime.task.watchdog import Watchdog
 from holdfast.storage import (
@@ -75,13 +76,6 @@ class Driver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Savepoint:
-    place: SavepointFolder
-    format: SavepointFormat
-    ends_job: bool
-
-
 class Slot:
     """Runs in the thread that calls `run`. `command` may be called from any thread.
 
@@ -109,15 +103,16 @@ class Slot:
         self._commands: deque[SlotCommand] = deque()
         self._checkpoints: dict[int, SlotCheckpoint] = {}
         self._given_up: set[int] = set()
-        self._savepoints: dict[int, _Savepoint] = {}
+        self._savepoints: dict[int, SlotSavepoint] = {}
         self._completed: int | None = None
         """The newest checkpoint that the slot knows to be complete."""
         self._acknowledging = ThreadPoolExecutor(1, f"acknowledgements of {number}")
         self._acknowledging_savepoints = ThreadPoolExecutor(1, f"savepoints of {number}")
         self._has_said_finished = False
-        self._is_done = False
+        self._is_finishing = self._is_done = False
         self._lost: HoldfastError | None = None
         self.chains: list[Chain] = []
+        self._committers = SlotCommitters(clock, bell.ring)
         self._turns = Turns(len(assignment.plan.chains))
         self._gauges = Gauges(assignment.backend, self.chains)
         entries = (Slot.open, Slot.step, Slot.close)
@@ -145,7 +140,7 @@ class Slot:
         except HoldfastError as error:
             _logger.warning("the place of a savepoint cannot be opened: %s", error)
             return False
-        self._savepoints[told.checkpoint_id] = _Savepoint(
+        self._savepoints[told.checkpoint_id] = SlotSavepoint(
             SavepointFolder(storage, told.folder), SavepointFormat(told.format), told.ends_job
         )
         return True
@@ -166,8 +161,8 @@ class Slot:
         return msgspec.structs.replace(metrics, rows=self.rows())
 
     def long_call(self) -> LongCall | None:
-        """The call that its thread has been in for some seconds, if any. For one other thread."""
-        return self._watchdog.look()
+        """The call that it, or a commit, has been in for some seconds. For one other thread."""
+        return self._watchdog.look() or self._committers.long_call()
 
     def _operator_at_work(self) -> str:
         return next(filter(None, (chain.inside for chain in self.chains)), "")
@@ -205,8 +200,13 @@ class Slot:
 
     @property
     def is_done(self) -> bool:
-        """Whether the driver has said that it is over."""
+        """Whether the driver has said that it is over, and all is committed."""
         return self._is_done
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether all is committed that completed checkpoints list."""
+        return self._committers.are_idle
 
     def open(self) -> None:
         """Open all operators, and say that the slot is ready. The first part of `run`."""
@@ -216,7 +216,11 @@ class Slot:
     def step(self) -> bool:
         """Do one thing, a command if there is one; False if there is nothing to do now."""
         self._gauges.read_if_asked()
+        self._committers.collect()
         has_done = self._obey() or self._work()
+        if self._is_finishing and self.has_committed:
+            self._is_done = True
+            self._say_closing()
         self._watchdog.left()
         return has_done
 
@@ -227,6 +231,7 @@ class Slot:
         """
         for checkpoint in self._checkpoints.values():
             checkpoint.give_up()
+        self._committers.close()
         failures = [failure for chain in reversed(self.chains) for failure in chain.close()]
         for acknowledging in (self._acknowledging, self._acknowledging_savepoints):
             acknowledging.shutdown(wait=True, cancel_futures=True)
@@ -294,6 +299,7 @@ class Slot:
             clock=self._clock,
             output=chain.outputs[place],
             collector=_Collector(self._driver),
+            committer=self._committers.make(uid),
         )
 
     def _work(self) -> bool:
@@ -308,13 +314,13 @@ class Slot:
         ready = [
             place
             for place, chain in enumerate(self.chains)
-            if chain.has_room and (chain.has_work or _is_due(chain, now_ms))
+            if chain.has_room and (chain.has_work or chain.is_due(now_ms))
         ]
         if not ready:
             return False
         place = self._turns.next(ready)
         chain, began_s = self.chains[place], self._clock.monotonic_s()
-        if _is_due(chain, now_ms):
+        if chain.is_due(now_ms):
             chain.tick(now_ms)
         if chain.has_room:
             chain.step()
@@ -441,8 +447,7 @@ class Slot:
             case CheckpointAborted(checkpoint_id):
                 self._abort(checkpoint_id)
             case Finish():
-                self._is_done = True
-                self._say_closing()
+                self._is_finishing = True
             case CancelAttempt() as cancel:
                 raise _called_off(cancel)
         return True
@@ -485,11 +490,6 @@ class Slot:
 
 def _called_off(cancel: CancelAttempt) -> Fenced:
     return Fenced("the driver has called this attempt off", found=cancel.reason)
-
-
-def _is_due(chain: Chain, now_ms: int) -> bool:
-    due_ms = chain.next_tick_ms()
-    return due_ms is not None and due_ms <= now_ms
 
 
 @dataclass(frozen=True)

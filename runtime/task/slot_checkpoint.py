@@ -21,12 +21,13 @@ from holdfast.storage import (
     Clock,
     Handle,
     Invalid,
+    SavepointFolder,
     SegmentStream,
     SegmentWriter,
     StateSnapshot,
 )
 
-__all__ = ["SlotCheckpoint", "SlotPart"]
+__all__ = ["SlotCheckpoint", "SlotPart", "SlotSavepoint"]
 
 _Parts = dict[str, list[StateSnapshot]]
 
@@ -37,6 +38,15 @@ class SlotPart:
 
     parts: _Parts
     statistics: SlotStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSavepoint:
+    """What the driver has told of a savepoint before its barriers come."""
+
+    place: SavepointFolder
+    format: SavepointFormat
+    ends_job: bool
 
 
 class _OneFile(Segments):

@@ -162,7 +162,8 @@ def only_the_last_committed() -> AbstractContextManager[Any]:
     """What was prepared for a checkpoint that was aborted then is forgotten."""
 
     def forgetful(operator: SinkOperator, checkpoint_id: int) -> None:
-        operator._commit([each for each in operator._pending if each[0] == checkpoint_id])
+        due = [each for each in operator._pending if each[0] == checkpoint_id]
+        operator._commit(due, operator._context)
         operator._pending = [each for each in operator._pending if each[0] > checkpoint_id]
 
     return patch.object(SinkOperator, "completed", forgetful)
@@ -172,9 +173,9 @@ def not_committed_again() -> AbstractContextManager[Any]:
     """What a restored checkpoint lists is taken to be committed."""
     commit = SinkOperator._commit
 
-    def only_later(operator: SinkOperator, due: Any) -> None:
+    def only_later(operator: SinkOperator, due: Any, context: Any) -> None:
         if operator._writer is not None:
-            commit(operator, due)
+            commit(operator, due, context)
 
     return patch.object(SinkOperator, "_commit", only_later)
 

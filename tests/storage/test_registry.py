@@ -12,6 +12,7 @@ from holdfast.storage import (
     JobManagerCheckpointStorage,
     load_storage,
     registered_storages,
+    registry,
 )
 from holdfast.storage.places.hdfs import storage as hdfs
 from holdfast.storage.places.s3 import storage as s3
@@ -204,3 +205,9 @@ def test_passwords_in_urls_are_not_shown() -> None:
     with pytest.raises(Invalid) as caught:
         load_storage(url)
     assert "secret" not in str(caught.value)
+
+
+def test_the_registry_has_no_built_in_storage_in_it() -> None:
+    """All are found by their entry points, also what paths and other URLs go to."""
+    source = Path(registry.__file__).read_text()
+    assert "holdfast.storage.places" not in source

@@ -143,14 +143,15 @@ class CheckpointKeeper:
         """
         self._owner.check()
 
-    def store(self, command: Store, events: EventQueue) -> None:
+    def store(
+        self, command: Store, events: EventQueue, order: SavepointOrder | None = None
+    ) -> None:
         """Commit a checkpoint in the background; the result goes to the queue.
 
         That of a savepoint goes to its order, too.
         """
-        order = command.savepoint
         if order is None or order.ends_job:
-            self._thread.submit(self._store, command, events)
+            self._thread.submit(self._store, command, events, order)
         else:
             self._savepoints.submit(partial(self._store_aside, order, command, events))
 
@@ -231,8 +232,8 @@ class CheckpointKeeper:
         self._savepoints.close()
         self._sweeper.close()
 
-    def _store(self, command: Store, events: EventQueue) -> None:
-        decided, order = self._decide(command), command.savepoint
+    def _store(self, command: Store, events: EventQueue, order: SavepointOrder | None) -> None:
+        decided = self._decide(command, order)
         if isinstance(decided, CheckpointStored):
             self.last, self._has_too_many = decided.metadata, True
             if order is not None:
@@ -248,7 +249,7 @@ class CheckpointKeeper:
         if order.is_decided:
             return  # its attempt is over, and its order is answered
         try:
-            metadata = self._document(command)
+            metadata = self._document(command, order)
             self._savepoints.commit(order, metadata)
             # After the commit: a newer run removes prepared output that this savepoint lists, and
             # then the job must not be cancelled on the strength of it.
@@ -264,15 +265,17 @@ class CheckpointKeeper:
         self.decided_aside[command.checkpoint_id] = decided
         events.put(decided)
 
-    def _decide(self, command: Store) -> CheckpointStored | StoreFailed:
+    def _decide(
+        self, command: Store, order: SavepointOrder | None
+    ) -> CheckpointStored | StoreFailed:
         """Commit, and retry until the result is known: an unanswered commit may be visible.
 
         A savepoint that ends the job is committed in its own folder first, then in the job's: the
         second commit proves that no newer run has taken over, and later runs restore the savepoint.
         """
-        order, what = command.savepoint, f"checkpoint {command.checkpoint_id}"
+        what = f"checkpoint {command.checkpoint_id}"
         try:
-            metadata = own = self._document(command)
+            metadata = own = self._document(command, order)
             if order is not None:
                 self._owner.check()
                 self._savepoints.commit(order, metadata)
@@ -368,8 +371,7 @@ class CheckpointKeeper:
             _logger.warning("obsolete files are not deleted yet, and will be later: %s", error)
         self._sweeper.wake()
 
-    def _document(self, command: Store) -> CheckpointMetadata:
-        order = command.savepoint
+    def _document(self, command: Store, order: SavepointOrder | None) -> CheckpointMetadata:
         return CheckpointMetadata(
             job_id=self._job.job_id,
             checkpoint_id=command.checkpoint_id,

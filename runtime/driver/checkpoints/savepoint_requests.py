@@ -26,6 +26,7 @@ __all__ = [
     "ended_otherwise",
     "given_up",
     "never_decided",
+    "no_savepoint",
 ]
 
 
@@ -86,7 +87,7 @@ class SavepointOrders:
                 self._open.append(order)
                 self._take(order)
                 return
-        order.fail(_no_savepoint(order, "none: it is starting, restarting or has ended"))
+        order.fail(no_savepoint(order, "none: it is starting, restarting or has ended"))
 
     def end(self) -> list[SavepointOrder]:
         """The attempt is over and takes no more orders. Returns those that are still open."""
@@ -112,7 +113,7 @@ def _may_matter(order: SavepointOrder) -> bool:
     return not order.is_decided or (order.is_complete and (order.ends_job or order.cancels_job))
 
 
-def _no_savepoint(order: SavepointOrder, found: str) -> Unavailable:
+def no_savepoint(order: SavepointOrder, found: str) -> Unavailable:
     """The error for an order that came when none could be carried out."""
     return Unavailable(
         "no savepoint can be taken now",

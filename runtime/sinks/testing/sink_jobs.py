@@ -5,6 +5,7 @@ The stream is the row numbers 0, 1, 2 …; a checkpoint's position says how many
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.backends import HashMapStateBackend, key_groups_of_slots
+from holdfast.runtime.operators.commit_tries import commit_until_answered
 from holdfast.runtime.operators.sink_operator import SinkOperator, SinkSpec
-from holdfast.runtime.protocol.operator import OperatorContext
+from holdfast.runtime.protocol.operator import Committer, OperatorContext
 from holdfast.runtime.sinks import TwoPhaseCommitSink
 from holdfast.storage import (
     CheckpointMetadata,
@@ -32,6 +34,7 @@ __all__ = [
     "UID",
     "Attempt",
     "Begun",
+    "CommitsAtOnce",
     "Driver",
     "Step",
     "crash_after_acknowledgement",
@@ -53,6 +56,27 @@ def rows(first: int, end: int, *, step: int = 1) -> pa.RecordBatch:
     """Rows of these numbers."""
     numbers = list(range(first, end, step))
     return pa.record_batch([numbers, [f"row {number}" for number in numbers]], schema=SCHEMA)
+
+
+class CommitsAtOnce(Committer):
+    """Commits while the operator says that it shall, and not in a thread of its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def commit(
+        self,
+        call: Callable[[], None],
+        done: Callable[[], None] = lambda: None,
+        *,
+        what: str,
+        deadline_s: float = math.inf,
+    ) -> None:
+        commit_until_answered(call, self._clock, what=what, deadline_s=deadline_s)
+        done()
+
+    def wait(self) -> None:
+        """All are made."""
 
 
 class Driver:
@@ -149,6 +173,7 @@ class Attempt:
             clock=self.clock,
             output=_Nowhere(),
             collector=self.driver,
+            committer=CommitsAtOnce(self.clock),
         )
 
     def feed(self, count: int) -> None:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -30,6 +30,9 @@ _logger = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
 _WAIT_S = 0.5  # a wait without an end would hold signals back on some systems
 _STOPPED_WITHIN_S = 30.0
+_SHUTDOWN_LOOKS, _SHUTDOWN_LOOK_S = 50, 0.01
+_LOOKING = threading.Event()
+"""Never set: who waits for it lets time pass."""
 _watched: dict[str, tuple[JobHandle, str]] = {}
 """Jobs that the main thread has started and may wait for, or not; by name, with their places."""
 _being_stopped: set[str] = set()
@@ -220,14 +223,14 @@ def _told(stop: BaseException, name: str, url: str) -> None:
 
 
 def _be_quiet_of(stop: BaseException) -> None:
-    """Have neither a traceback of it printed, nor what the end of the JVM does to Spark.
-
-    The JVM may have got the signal too, and be gone at any moment.
-    """
+    """Have neither a traceback of it printed, nor what Spark says if its JVM ends by it too."""
     context: Any = SparkContext._active_spark_context
     server = getattr(context, "_accumulatorServer", None)  # a context that is being made has none
     if server is not None:
         server.handle_error = lambda *_: None
+    if context is not None:
+        # Not in this thread: what was interrupted may be a call to the JVM.
+        threading.Thread(target=_mute_ending_jvm, name="holdfast-mute", daemon=True).start()
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -235,3 +238,21 @@ def _be_quiet_of(stop: BaseException) -> None:
             before(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _mute_ending_jvm() -> None:
+    """Let a JVM that is shutting down say nothing more: it stops Spark under its running queries.
+
+    That is so under spark-submit, whose JVM is in the process group that a terminal or a supervisor
+    signals. One that goes on running is left as it is.
+    """
+    jvm: Any = SparkContext._jvm
+    with suppress(Exception):  # it may be gone at any moment
+        for _ in range(_SHUTDOWN_LOOKS):
+            if jvm.org.apache.spark.util.ShutdownHookManager.inShutdown():
+                log4j = jvm.org.apache.logging.log4j
+                log4j.core.config.Configurator.setAllLevels("", log4j.Level.OFF)
+                nowhere = jvm.java.io.OutputStream.nullOutputStream()
+                jvm.System.setErr(jvm.java.io.PrintStream(nowhere))
+                return
+            _LOOKING.wait(_SHUTDOWN_LOOK_S)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyspark
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from holdfast.backends.working_directory import WorkingDirectory
@@ -84,6 +85,9 @@ def _ensure_jvm() -> None:
     is locked by this process, so the next start of anything of ours removes it if this one is dead;
     if all goes well the JVM does so itself, when it ends. Not `spark.local.dir`: executors on other
     machines would take it too, and what a user sets there counts still.
+
+    It is in a session of its own, so that a signal to the program's process group is the program's
+    alone: Spark would be stopped under the job's feet. It ends when this process does.
     """
     if SparkContext._gateway is not None or _GATEWAY in os.environ:
         SparkContext._ensure_initialized()
@@ -93,7 +97,9 @@ def _ensure_jvm() -> None:
     ours = shlex.quote(f"-Djava.io.tmpdir={folder.path}")
     os.environ[_JVM_OPTIONS] = ours if before is None else f"{ours} {before}"
     try:
-        SparkContext._ensure_initialized()
+        launch: Any = launch_gateway
+        gateway = launch(popen_kwargs={"start_new_session": True})
+        SparkContext._ensure_initialized(gateway=gateway)
         jvm: Any = SparkContext._jvm
         hooks = jvm.org.apache.spark.util.ShutdownHookManager
         hooks.registerShutdownDeleteDir(jvm.java.io.File(str(folder.path)))

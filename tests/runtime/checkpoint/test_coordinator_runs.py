@@ -13,7 +13,7 @@ from holdfast.runtime.checkpoint import (
     FailJob,
     Notify,
     Retain,
-    SavepointOrder,
+    SavepointRequest,
     Store,
 )
 from holdfast.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
@@ -160,8 +160,8 @@ class Confused(CheckpointCoordinator):
 class Restless(CheckpointCoordinator):
     """Begins checkpoints behind a savepoint that is to be the last."""
 
-    def request_savepoint(self, now_ms: int, order: SavepointOrder) -> Sequence[Command]:
-        commands = super().request_savepoint(now_ms, order)
+    def request_savepoint(self, now_ms: int, request: SavepointRequest) -> Sequence[Command]:
+        commands = super().request_savepoint(now_ms, request)
         self._schedule.resume(now_ms)
         return commands
 
@@ -177,8 +177,8 @@ class Offended(CheckpointCoordinator):
 class Sulking(CheckpointCoordinator):
     """Begins none again after a savepoint that was to be the last, and has failed."""
 
-    def _give_up_order(self, order: SavepointOrder, why: str) -> list[Command]:
-        commands = super()._give_up_order(order, why)
+    def _give_up_request(self, request: SavepointRequest, why: str) -> list[Command]:
+        commands = super()._give_up_request(request, why)
         self._schedule.suspend()
         return commands
 

@@ -240,7 +240,7 @@ def test_a_savepoint_whose_place_does_not_answer_is_not_taken_for_what_was_store
                 triggered_ms=5,
                 trigger=Trigger.SAVEPOINT,
                 base=None,
-                savepoint=order,
+                savepoint=order.request,
             )
         )
         stage.run.history.storing(2)

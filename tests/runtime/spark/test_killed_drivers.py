@@ -44,13 +44,12 @@ time.sleep(600)
 """
 
 
-def processes_in(group: int) -> list[int]:
-    """Those of a process group that live."""
+def processes_with(folder: Path) -> list[int]:
+    """Those that live and have this folder for temporary files."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[2]) == group and fields[0] != "Z":
+            if f"TMPDIR={folder}\0".encode() in (entry / "environ").read_bytes():
                 found.append(int(entry.name))
     return found
 
@@ -83,7 +82,7 @@ def test_the_next_start_leaves_nothing_of_a_killed_driver_and_its_jvm(tmp_path: 
     for process in (driver.pid, jvm):
         os.kill(process, signal.SIGKILL)
     driver.wait()
-    wait_until(lambda: not processes_in(driver.pid))
+    wait_until(lambda: not processes_with(temporary))
     left = set(temporary.iterdir()) - {foreign}
     assert any(temporary.glob("holdfast-spark-*/blockmgr-*")), "it was killed, so it leaves them"
     assert {each.name.split("-")[0] for each in left} == {"holdfast"}, left
@@ -92,5 +91,5 @@ def test_the_next_start_leaves_nothing_of_a_killed_driver_and_its_jvm(tmp_path: 
     assert not left & set(temporary.iterdir())
     again.send_signal(signal.SIGTERM)
     assert again.wait(60) == 143
-    wait_until(lambda: not processes_in(again.pid))
+    wait_until(lambda: not processes_with(temporary))
     assert list(temporary.iterdir()) == [foreign], "it has ended in order, and leaves nothing"

@@ -75,7 +75,7 @@ def test_a_slot_from_its_first_row_to_its_end(
     stage.slot.command(Finish())
     stage.slot.step()
     assert not stage.slot.is_done
-    stage.slot.step()
+    stage.work()
     stage.slot.close()
     assert stage.shelf.seen == expected({"web": [[ORDERS]]})
     assert stage.slot.rows() > 0

@@ -285,10 +285,10 @@ class Stage:
         yield None
         yield SlotsEnded(None)
 
-    def _store(self, command: Store, events: EventQueue) -> None:
+    def _store(self, command: Store, events: EventQueue, order: SavepointOrder | None) -> None:
         self.stored.append(command)
         if self.stores_at_once:
-            events.put(CheckpointStored(metadata_of(command), command.savepoint))
+            events.put(CheckpointStored(metadata_of(command), order))
 
 
 def metadata_of(command: Store) -> CheckpointMetadata:

@@ -64,7 +64,7 @@ def saves(stage: Stage, number: int, folder: SavepointFolder) -> None:
             triggered_ms=now_ms,
             trigger=Trigger.SAVEPOINT,
             base=None,
-            savepoint=order,
+            savepoint=order.request,
         )
     )
     history.answered(number, size_bytes=4096, written_bytes=4096, slots={})

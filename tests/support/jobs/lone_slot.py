@@ -119,7 +119,8 @@ class Stage:
         self.sources[0].offer(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
     def work(self) -> None:
-        while self.slot.step():
+        """All that there is to do, also beside the slot's thread."""
+        while self.slot.step() or not self.slot.has_committed:
             pass
 
     def checkpoint(self, number: int, completed: int | None = None) -> Acknowledge:

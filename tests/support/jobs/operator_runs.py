@@ -19,6 +19,7 @@ from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, Operato
 from holdfast.runtime.operators.key_columns import KeyColumns
 from holdfast.runtime.protocol.elements import EVENT_TIME
 from holdfast.runtime.protocol.operator import OperatorSpec
+from holdfast.runtime.sinks.testing.sink_jobs import CommitsAtOnce
 from holdfast.storage import JobStorage, ManualClock, StateSnapshot, load_storage
 
 MAX_PARALLELISM = 128
@@ -153,6 +154,7 @@ def context_of(output: Collected, clock: ManualClock, **options: Any) -> Operato
         "clock": clock,
         "output": output,
         "collector": output,
+        "committer": CommitsAtOnce(clock),
     }
     return OperatorContext(**{**settings, **options})
 

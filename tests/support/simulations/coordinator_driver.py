@@ -96,7 +96,7 @@ class Driver:
     def request_savepoint(
         self, purpose: SavepointPurpose = SavepointPurpose.KEEP_RUNNING
     ) -> Sequence[Command]:
-        return self.coordinator.request_savepoint(self.now_ms, an_order(purpose))
+        return self.coordinator.request_savepoint(self.now_ms, an_order(purpose).request)
 
     def drained(self) -> Sequence[Command]:
         return self.coordinator.drained(self.now_ms)

@@ -21,34 +21,20 @@ from holdfast.runtime.checkpoint import (
     FailJob,
     Notify,
     Retain,
-    SavepointOrder,
     SavepointPurpose,
+    SavepointRequest,
     Store,
     Trigger,
 )
 from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
 from holdfast.storage import (
     InlineHandle,
-    SavepointFolder,
     StateSnapshot,
     Unavailable,
-    load_storage,
 )
 
 START_MS = 1_000
 Parts = dict[str, tuple[StateSnapshot, ...]]
-
-
-class PlayedOrder(SavepointOrder):
-    """One of the same name is the same one, so that traces can be compared."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PlayedOrder) and (other.folder.folder, other.purpose) == (
-            self.folder.folder,
-            self.purpose,
-        )
-
-    __hash__ = object.__hash__
 
 
 @dataclass
@@ -60,7 +46,7 @@ class Book:
     positions: dict[str, StateSnapshot] = field(default_factory=dict)
 
     @property
-    def order(self) -> SavepointOrder | None:
+    def order(self) -> SavepointRequest | None:
         return self.begun.savepoint
 
     @property
@@ -87,7 +73,7 @@ class Watch:
     storing: int | None = None
     saving: set[int] = field(default_factory=set)
     """Those that are stored beside the others."""
-    suspended_by: SavepointOrder | None = None
+    suspended_by: SavepointRequest | None = None
     has_drained: bool = False
     is_to_be_cancelled: bool = False
     last_id: int = 0
@@ -207,12 +193,12 @@ class Watch:
         """A savepoint with which the job goes on is stored: nobody has to be told."""
         self.saving.discard(number)
         book = self.pending.pop(number)
-        self.is_to_be_cancelled |= book.order is self.suspended_by
+        self.is_to_be_cancelled |= book.order == self.suspended_by
 
     def _store(self, store: Store) -> None:
         book = self.pending[store.checkpoint_id]
         assert book.is_aside or self.storing is None, "stores two at once"
-        assert store.savepoint is book.order
+        assert store.savepoint == book.order
         assert self._is_ready(book), "stores what is not whole"
         merged: Parts = {}
         for slot in range(self.slots):
@@ -229,7 +215,7 @@ class Watch:
     def _abort(self, now_ms: int, abort: Abort) -> None:
         number = abort.checkpoint_id
         book = self.pending.pop(number)
-        assert abort.savepoint is book.order
+        assert abort.savepoint == book.order
         if abort.reason is AbortReason.FINALIZE:
             assert number == self.storing or number in self.saving
             self.saving.discard(number)
@@ -242,7 +228,7 @@ class Watch:
             assert number < self.last_notified
             assert not book.is_aside, "a savepoint is never obsolete"
         if book.order is not None:
-            if book.order is self.suspended_by:
+            if book.order == self.suspended_by:
                 self.suspended_by, self.last_trigger_ms = None, now_ms
             return
         self.failures += abort.reason.counts
@@ -268,7 +254,6 @@ class CoordinatorRun:
         self._slots = self._random.randint(1, 3)
         self._sources = ("a", "b")[: self._random.randint(0, 2)]
         self._now_ms = START_MS
-        self._place = load_storage("memory://savepoints")
         self._orders = 0
         restored = self._random.choice((None, 3))
         first_id = 1 if restored is None else 5
@@ -433,24 +418,27 @@ class CoordinatorRun:
 
     def _request_savepoint(self) -> Sequence[Command]:
         self._orders += 1
-        folder = SavepointFolder(self._place, f"savepoint-{self._orders}")
         purposes = [SavepointPurpose.KEEP_RUNNING] * 4 + [*SavepointPurpose]
-        order = PlayedOrder(folder, SavepointFormat.NATIVE, self._random.choice(purposes))
+        request = SavepointRequest(
+            url=f"memory://savepoints/savepoint-{self._orders}",
+            format=SavepointFormat.NATIVE,
+            purpose=self._random.choice(purposes),
+        )
         is_open = not (self.watch.is_over or self.watch.wants_final or self.watch.suspended_by)
         try:
-            commands = self._coordinator.request_savepoint(self._now_ms, order)
+            commands = self._coordinator.request_savepoint(self._now_ms, request)
         except Unavailable:
             assert not is_open or self.watch.is_finished, "refused without reason"
             return ()
         assert is_open, "taken though another is to be the last"
-        if order.purpose is not SavepointPurpose.KEEP_RUNNING:
-            self.watch.suspended_by = order
-        assert (not commands) == (order.purpose is SavepointPurpose.DRAIN)
+        if request.purpose is not SavepointPurpose.KEEP_RUNNING:
+            self.watch.suspended_by = request
+        assert (not commands) == (request.purpose is SavepointPurpose.DRAIN)
         return commands
 
     def _drained(self) -> Sequence[Command]:
-        order = self.watch.suspended_by
-        if order is None or order.purpose is not SavepointPurpose.DRAIN:
+        request = self.watch.suspended_by
+        if request is None or request.purpose is not SavepointPurpose.DRAIN:
             return ()
         if self.watch.is_over or self.watch.has_drained:
             return ()

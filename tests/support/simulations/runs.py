@@ -78,6 +78,7 @@ _EXECUTORS = (
     "holdfast.runtime.driver.checkpoints.checkpoint_keeper",
     "holdfast.runtime.driver.checkpoints.savepoint_keeper",
     "holdfast.runtime.driver.checkpoints.background_deletion",
+    "holdfast.runtime.task.committer",
     "holdfast.runtime.task.slot",
 )
 _TURNS = 200

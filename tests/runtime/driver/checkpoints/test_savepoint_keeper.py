@@ -47,7 +47,7 @@ def run_of(job: JobStorage, restore: str | None = None) -> Run:
 
 def saved(run: Run, order: SavepointOrder) -> CheckpointStored | StoreFailed:
     """Have it stored with the state of a source; its answer."""
-    run.keeper.store(store_of(run, order), run.events)
+    run.keeper.store(store_of(run, order), run.events, order)
     answer = run.events.next(30)
     assert isinstance(answer, CheckpointStored | StoreFailed)
     return answer
@@ -62,7 +62,7 @@ def store_of(run: Run, order: SavepointOrder) -> Store:
         trigger=Trigger.SAVEPOINT,
         operators={},
         sources={"in": StateSnapshot(kind="t/1", handles={"all": handle})},
-        savepoint=order,
+        savepoint=order.request,
     )
 
 
@@ -189,7 +189,7 @@ def test_nobody_waits_for_savepoints_whose_place_does_not_answer(
     run = run_of(storage.job("job"))
     order = an_order(storage)
     order.folder = SavepointFolder(WatchedStorage(storage, before=waits), order.folder.folder)
-    run.keeper.store(store_of(run, order), run.events)
+    run.keeper.store(store_of(run, order), run.events, order)
     run.keeper.settle()
     assert not order.is_decided
     assert run.keeper.what_became_of(1) is None
@@ -219,7 +219,7 @@ def test_a_run_ends_though_a_place_never_answers(
     order, stop = an_order(storage), an_order(storage, STOP)
     for each in (order, stop):
         each.folder = SavepointFolder(WatchedStorage(storage, before=hangs), each.folder.folder)
-    run.keeper.store(store_of(run, order), run.events)
+    run.keeper.store(store_of(run, order), run.events, order)
     failed = run.events.next(20)
     assert isinstance(failed, StoreFailed)
     assert "the place of a savepoint does not answer" in failed.reason

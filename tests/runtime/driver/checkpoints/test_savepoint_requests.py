@@ -83,7 +83,11 @@ def test_slots_know_where_it_goes_before_barriers_come_and_nobody_commits(
     assert told(stage, BeginSavepoint, InjectBarrier) == [begun, *barriers]
     assert all(each.is_savepoint for each in barriers if isinstance(each, InjectBarrier))
     (store,) = stage.stored
-    assert (store.savepoint, store.trigger, store.is_final) == (order, Trigger.SAVEPOINT, False)
+    assert (store.savepoint, store.trigger, store.is_final) == (
+        order.request,
+        Trigger.SAVEPOINT,
+        False,
+    )
     assert told(stage, CheckpointCompleted, Finish) == []
     assert stage.retained == []
 
@@ -158,7 +162,7 @@ def test_a_drained_job_ends_its_sources_first(storage: CheckpointStorage) -> Non
 
     assert stage.run(script) == Succeeded()
     (store,) = stage.stored
-    assert store.savepoint is order
+    assert store.savepoint == order.request
     assert all(each.attributes == {"at": 0} for each in store.sources.values()), "not at an end"
     assert told(stage, CheckpointCompleted, Finish) == [CheckpointCompleted(7), Finish()]
 
