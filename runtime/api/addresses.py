@@ -61,7 +61,7 @@ class Listening:
 
 
 def port_range(text: str, *, name: str) -> PortRange:
-    """What a text such as `45000` or `45000-45100` says.
+    """Parse a text such as `45000` or `45000-45100`.
 
     Raises:
         Invalid: it is none.
@@ -89,7 +89,7 @@ def in_url(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host: by its number, or the one name that is sure."""
+    """Whether only this machine can reach a host: a loopback number, or `localhost`."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Numbers and tables as people read them: in the terminal, in notebooks, in what commands print."""
+"""Formats numbers and tables for people: in terminals, notebooks and the output of commands."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def text_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _printable(cell: str) -> str:
-    """Without what would move the cursor, or break the line."""
+    """The text without characters that move the cursor or break the line."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in cell)
 
 
 def html_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for a notebook. All is text: what has marks of HTML shows them."""
+    """A table for a notebook. All cells are text: HTML in them is escaped."""
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = [
         ["<tr>", *(f'<td style="{_STYLE}">{escape(cell)}</td>' for cell in row), "</tr>"]

@@ -1,4 +1,4 @@
-"""Errors of the running job that storage and state have no names for.
+"""Errors of the running job, beside those of storage and state.
 
 HoldfastError
 ├── UserCodeFailed   a user's function raised: its traceback says where
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class UserCodeFailed(HoldfastError):
-    """A user's function raised. Whether trying again helps, only its author knows.
+    """A user's function raised. Whether a retry helps is known to its author only.
 
     What it raised is the `__cause__` in the process where that happened; the text of the traceback
     travels with the error, and is the end of its message.
@@ -53,7 +53,7 @@ class UserCodeFailed(HoldfastError):
 
     @property
     def summary(self) -> str:
-        """In one line: whose code, in which method, for which row, what it raised, and where."""
+        """One line with the operator, the method, the row, the error and where it was raised."""
         place = f" in {self.where}" if self.where else ""
         found = f": {self.found}" if self.found else ""
         found += f" ({self.line})" if self.line else ""
@@ -113,7 +113,7 @@ class NotEnded(Unavailable, TimeoutError):
 
 @contextmanager
 def operator_named(uid: str, kind: type[OperatorFailed] = OperatorFailed) -> Iterator[None]:
-    """What is raised inside is raised as the failure of this operator.
+    """Raise errors of this context as the failure of this operator.
 
     Raises:
         OperatorFailed: the innermost operator that is named counts.
@@ -127,10 +127,10 @@ def operator_named(uid: str, kind: type[OperatorFailed] = OperatorFailed) -> Ite
 
 
 _LASTING = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
-"""Errors of the system that trying again does not change."""
+"""Errors of the system that a retry does not change."""
 
 
 def may_pass(kind: type[BaseException]) -> bool:
-    """Whether what a user's code met may be gone by itself: a network, a server, a disk."""
+    """Whether an error in a user's code may be temporary: of a network, a server, a disk."""
     is_of_system = issubclass(kind, OSError) and not issubclass(kind, _LASTING)
     return is_of_system or issubclass(kind, Unavailable)

@@ -1,4 +1,4 @@
-"""Whether and when a job that has failed is started again: strategies, with Flink's meaning.
+"""Restart strategies, with Flink's meaning: whether and when a failed job is restarted.
 
 A strategy is settings. `start` makes the state that counts the failures of one job; it is pure:
 the time and the chance that jitter needs are handed in with each failure.
@@ -41,10 +41,10 @@ _ENDLESS_MS = 2**62
 
 
 class RestartDecider(Protocol):
-    """What is known of the failures of one job."""
+    """Counts the failures of one run, and decides about restarts."""
 
     def failed(self, now_ms: int, chance: float) -> int | None:
-        """The job has failed: in how many milliseconds to start it again; None to give up.
+        """The job has failed. Returns the delay of the restart in milliseconds; None to give up.
 
         `now_ms` is of a clock that does not go back, so not the time of day; `chance` is a number
         from 0 to 1.
@@ -53,7 +53,7 @@ class RestartDecider(Protocol):
 
 
 class RestartStrategy(ABC):
-    """Settings by which a job that has failed is started again."""
+    """Settings that say whether and when a failed job is restarted."""
 
     max_same_failures: int | None = None
     """How often the same failure may come in a row before the job is given up, whatever else is
@@ -63,22 +63,22 @@ class RestartStrategy(ABC):
 
     @property
     def ran_well_ms(self) -> int:
-        """How long an attempt must have run for its failure not to count with those before."""
+        """The time after which a failure of an attempt does not count with earlier ones."""
         return duration_ms(ExponentialDelayRestart.reset_backoff_threshold, name="ran_well")
 
     @abstractmethod
     def start(self) -> RestartDecider:
-        """A decider for one run of a job, that knows of no failure yet."""
+        """A new decider, for one run of a job."""
 
 
 def default_restart(*, is_checkpointing: bool) -> RestartStrategy:
-    """What Flink does unless told otherwise: without checkpoints, the first failure is the end."""
+    """Flink's default: without checkpoints the first failure ends the job."""
     return ExponentialDelayRestart() if is_checkpointing else NoRestart()
 
 
 @dataclass(frozen=True)
 class NoRestart(RestartStrategy):
-    """The first failure is the end."""
+    """The first failure ends the job."""
 
     def start(self) -> RestartDecider:
         return _Never()

@@ -34,14 +34,14 @@ class WriterContext:
     slot: int
     parallelism: int
     attempt: str
-    """Told apart from every other attempt of this job, also of other runs; sorts by age."""
+    """Unique among all attempts of all runs of this job; sorts by age."""
     schema: pa.Schema
     clock: Clock
     allow_missing: bool = False
     """Commits are those of a restored checkpoint, and what was prepared for it may be gone: say so
     in a warning, and go on. Only if a user asks for that."""
     collect: Callable[[str, bytes], None]
-    """Hands a named part to the driver, once for good; for sinks whose place is the driver."""
+    """Sends a named part to the driver, which keeps it once; for sinks that collect there."""
 
 
 class Sink(ABC):
@@ -61,18 +61,18 @@ class SinkWriter(ABC, Generic[_C]):
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows; no reader of the sink sees them yet."""
+        """Write rows. Readers of the sink do not see them yet."""
 
     @abstractmethod
     def prepare(self, checkpoint_id: int) -> Sequence[_C]:
-        """At a barrier: make durable what was written since the last one.
+        """Called at a barrier: make durable what was written since the previous one.
 
         Answers what `commit` needs to make it seen. Nothing was written: nothing is answered.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what was not prepared, and leave nothing of it behind if possible."""
+        """Abandon what was not prepared, and remove it if possible."""
 
 
 class TwoPhaseCommitSink(Sink, Generic[_C]):

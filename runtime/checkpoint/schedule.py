@@ -20,7 +20,7 @@ class _Final(Enum):
 
 
 class CheckpointSchedule:
-    """Interval and pause, requests of people, and the final checkpoint.
+    """Interval and pause, requests, and the final checkpoint.
 
     A request is for one checkpoint that begins after it, so one may answer several. Once the final
     checkpoint is wanted there are no others: it has all that they could have.
@@ -38,16 +38,16 @@ class CheckpointSchedule:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the final checkpoint is wanted, or is there: the job ends by itself."""
+        """Whether the final checkpoint was requested or is complete: the job ends by itself."""
         return self._final is not _Final.NOT_WANTED
 
     @property
     def is_finished(self) -> bool:
-        """Whether the final checkpoint is complete; no other is wanted then."""
+        """Whether the final checkpoint is complete, so that no other follows."""
         return self._final is _Final.COMPLETED
 
     def next(self) -> tuple[int, Trigger] | None:
-        """When the next one is wanted, as far as is known now; None if none is."""
+        """When the next one is due, as known now; None if none is."""
         if self._is_suspended:
             return None
         if self._final is not _Final.NOT_WANTED:
@@ -60,21 +60,21 @@ class CheckpointSchedule:
         return max(self._due_ms, self._pause_until_ms), Trigger.PERIODIC
 
     def request(self, now_ms: int) -> None:
-        """Want one now, whatever interval and pause say."""
+        """Request one now, whatever interval and pause say."""
         self._requested_ms = now_ms
 
     def request_final(self, now_ms: int) -> None:
-        """Want the final one now, and again until it has succeeded."""
+        """Request the final one now, and again until it has succeeded."""
         if self._final is _Final.NOT_WANTED:
             self._final = _Final.WANTED
             self._final_ms = now_ms
 
     def suspend(self) -> None:
-        """Want none until `resume`."""
+        """Suspend checkpoints until `resume`."""
         self._is_suspended = True
 
     def resume(self, now_ms: int) -> None:
-        """Want them again; the interval begins now."""
+        """Resume checkpoints; the interval begins now."""
         if self._is_suspended:
             self._is_suspended = False
             self._due_ms = self._next_due_ms(now_ms)

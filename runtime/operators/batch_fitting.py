@@ -1,4 +1,4 @@
-"""Batches of users' functions: whether they fit the schema of their output."""
+"""Fits batches of users' functions to the schema of their output, or refuses them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class TimeKeeper:
         return self._clock.now_ms()
 
     def current_watermark(self) -> int:
-        """How far event time has got."""
+        """The current watermark."""
         return self.watermark
 
     def register_event_time_timer(self, timestamp: int) -> None:
@@ -65,7 +65,7 @@ class TimeKeeper:
 
 
 class Timers(TimeKeeper):
-    """The same in a keyed stream: timers are those of the current key."""
+    """Times and timers of a keyed stream: timers are those of the current key."""
 
     def __init__(
         self, service: TimerService, clock: Clock, uid: str, *, has_event_time: bool
@@ -155,7 +155,7 @@ class TimedBatchContext:
         self.batch_times: pa.Array | None = None
 
     def current_watermark(self) -> int:
-        """How far event time has got."""
+        """The current watermark."""
         return self._timers.watermark
 
     def current_processing_time(self) -> int:
@@ -173,7 +173,7 @@ class TimedBatchContext:
         return self.batch_keys
 
     def timestamps(self) -> pa.Array | None:
-        """When each row of the batch in hand happened, if anything tells."""
+        """The event time of each row of the batch in hand, if the stream has event time."""
         return self.batch_times
 
     def register_event_time_timers(self, keys: Any, timestamps: Any) -> None:
@@ -186,11 +186,11 @@ class TimedBatchContext:
         self._each(self._timers.service.register_processing_time_timer, keys, timestamps)
 
     def delete_event_time_timers(self, keys: Any, timestamps: Any) -> None:
-        """Take requests back."""
+        """Delete these timers."""
         self._each(self._timers.service.delete_event_time_timer, keys, timestamps)
 
     def delete_processing_time_timers(self, keys: Any, timestamps: Any) -> None:
-        """Take requests back."""
+        """Delete these timers."""
         self._each(self._timers.service.delete_processing_time_timer, keys, timestamps)
 
     def _each(self, act: Callable[[int], None], keys: Any, timestamps: Any) -> None:

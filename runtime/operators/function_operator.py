@@ -1,4 +1,4 @@
-"""What operators that run a function with state have in common: how they live."""
+"""The common life cycle of operators that run a function with state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FunctionOperator"]
 
 
 class FunctionOperator(Operator):
-    """Opens state, then the function; closes them the other way round."""
+    """Opens state, then the function; closes them in reverse order."""
 
     def __init__(self, code: UserCode, key_type: Any = None) -> None:
         self.code = code

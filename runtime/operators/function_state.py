@@ -1,4 +1,4 @@
-"""The state of one operator in one slot, and what a function sees of it."""
+"""The state of one operator in one slot, and the context by which a function uses it."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class FunctionState:
         )
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close all state."""
         try:
             if self.keyed is not None:
                 self.keyed.close()

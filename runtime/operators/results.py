@@ -1,4 +1,4 @@
-"""What functions answer, on its way out: as batches, with event time, by output.
+"""Results of functions on their way out: as batches, with event time, by output.
 
 In a stream with event time results happened when the row did that they were made of, or when the
 event-time timer was due. As in Flink, what a processing-time timer makes happened at no time: its

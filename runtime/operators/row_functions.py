@@ -44,7 +44,7 @@ class FlatMapSpec(UserFunctionSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSpec(UserFunctionSpec):
-    """Keeps the rows for which the function answers something true."""
+    """Keeps the rows for which the function returns a true value."""
 
     has_side_outputs: ClassVar[bool] = False
 
@@ -62,7 +62,7 @@ class FilterSpec(UserFunctionSpec):
 
 
 class _RowFunction(Operator):
-    """What the three have in common. They have no state, and nothing to close."""
+    """The common base of the three. They have no state, and nothing to close."""
 
     _results: RowResults
 

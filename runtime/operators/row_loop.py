@@ -1,4 +1,4 @@
-"""The loop over rows: where the time of a job with functions over rows is spent.
+"""The loop over rows, in which a job with functions over rows spends its time.
 
 Everything that does not depend on the row is done before or after it, for a whole batch.
 """
@@ -20,7 +20,7 @@ from holdfast.storage import Clock
 __all__ = ["MOST_RESULTS", "MOST_TIMERS", "RowLoop", "TimerLoop"]
 
 MOST_RESULTS = 65536
-"""As many results, and those of one row more, are kept before they are passed on."""
+"""After this many results, they are passed on at the end of the row."""
 
 MOST_TIMERS = 8192
 """At most this many timers fire before other chains get the slot's thread."""

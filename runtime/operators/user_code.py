@@ -1,4 +1,4 @@
-"""Functions of users: how they get into a slot, and what is said when they fail."""
+"""Functions of users: pickled for slots, called there, and their errors explained."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class UserFunctionSpec(OperatorSpec):
     has_side_outputs: ClassVar[bool] = True
 
     makes_rows: ClassVar[bool] = True
-    """Whether the function answers rows, and not batches."""
+    """Whether the function returns rows, and not batches."""
 
     function: bytes
 
@@ -116,7 +116,7 @@ def _check_names(schema: pa.Schema, where: str) -> None:
 
 
 def _fix_of(error: BaseException) -> str:
-    """What to do about an error that no line of the user's raised."""
+    """Advice for an error that no line of the user's file raised."""
     message = str(error)
     if not isinstance(error, TypeError):
         return ""

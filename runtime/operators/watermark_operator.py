@@ -1,4 +1,4 @@
-"""Where event time begins: each row gets the time of a column, and watermarks follow the rows.
+"""Assigns event time: each row gets the time of a column, and watermarks follow the rows.
 
 The watermark is the latest time that was seen, less the delay that is allowed for, less one: a row
 that is late by just the delay is not late. As in Flink watermarks from before are not passed on,
@@ -110,7 +110,7 @@ class _WatermarkOperator(Operator):
             self._output.advance(watermark)
 
     def _wake(self) -> None:
-        """There are rows again: before they go on, so that time waits for them."""
+        """Declare the stream active before its rows go on, so that event time waits for them."""
         if self._spec.idle_after_ms is not None:
             self._active_ms = self._clock.now_ms()
         if self._is_idle:

@@ -1,4 +1,4 @@
-"""The job as its user wrote it: sources, operators and sinks, and what flows between them."""
+"""The job graph as its user wrote it: sources, operators, sinks, and the streams between them."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def check_event_time(inputs: Sequence[Input]) -> None:
 
 
 class JobGraph(Graph):
-    """A graph that streams of other jobs cannot come into."""
+    """A graph that refuses streams of other jobs."""
 
     def add(self, node: Node) -> Node:
         """Add a node whose inputs are there already.
@@ -197,7 +197,7 @@ class JobGraph(Graph):
 
 
 class StartedGraph(JobGraph):
-    """What stands in the place of a graph from which a job was started: nothing more can be added.
+    """Replaces a graph from which a job was started: nothing can be added any more.
 
     Using an old stream raises here. Otherwise the operator would belong to no job.
     """

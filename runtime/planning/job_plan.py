@@ -22,7 +22,7 @@ from holdfast.storage import Invalid
 __all__ = ["ChainPlan", "EdgeKind", "EdgePlan", "JobPlan", "Link", "plan_job", "with_event_time"]
 
 _LONGEST_NAME = 1 << 16
-"""Characters: names travel in messages and are in logs. Folders cut what is too long for them."""
+"""In characters: names are in messages and logs. Folders shorten names that are too long."""
 
 
 class EdgeKind(Enum):
@@ -53,7 +53,7 @@ class EdgePlan:
     """Which input of the first operator of its target it is."""
 
     def partitioner(self, parallelism: int, max_parallelism: int) -> Partitioner:
-        """What tells each row's slot."""
+        """A partitioner that finds the slot of each row."""
         return Partitioner(self.key_columns, self.schema, parallelism, max_parallelism)
 
     def channels(self, parallelism: int) -> int:

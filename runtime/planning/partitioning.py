@@ -1,4 +1,4 @@
-"""Which slot each row of a batch belongs to: the one that keeps the state of the row's key."""
+"""Partitioning by key: each row goes to the slot that keeps the state of its key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.storage import Invalid
 __all__ = ["Partitioner", "key_type"]
 
 _FEW_SLOTS = 8
-"""Up to so many, it is faster to look for the rows of each than to sort all rows by slot."""
+"""Up to this many slots, a search for the rows of each is faster than a sort by slot."""
 
 _PLAIN_TYPES: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (pa.types.is_integer, int),
@@ -147,7 +147,7 @@ class Partitioner:
         return slots
 
     def _blamed(self, batch: pa.RecordBatch, error: Invalid) -> Invalid:
-        """The error with the name of the column that it is about."""
+        """The error with the name of its column."""
         for codec, place in zip(self._codecs, self._columns, strict=True):
             try:
                 codec.hash_column(batch.column(place))

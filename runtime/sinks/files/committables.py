@@ -54,16 +54,16 @@ class Action(Enum):
     MOVE = "move"
     NOTHING = "nothing"
     REMOVE_HIDDEN = "remove hidden"
-    """It was committed by a copy, and the process that did it was stopped before it cleaned up."""
+    """It was committed by a copy, and its process was stopped before it removed the original."""
 
 
 def hidden_folder(job_id: str, uid: str) -> str:
-    """Where a sink's files are before they are committed: a folder of its own."""
+    """The folder of a sink's files before they are committed."""
     return f"{HIDDEN_FOLDER}/{escape_any(job_id)}/{escape_any(uid)}"
 
 
 def hidden_name(context: WriterContext, *, number: int, token: str) -> str:
-    """The name of a writer's file number so and so until it is committed."""
+    """The name of a writer's file until it is committed."""
     folder = hidden_folder(context.job_id, context.uid)
     attempt = escape(context.attempt)
     return f"{folder}/{attempt}-{context.slot:05d}-{number:05d}-{token}{_UNFINISHED}"
