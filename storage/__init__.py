@@ -1,6 +1,17 @@
 """The room of finished checkpoints: handles, metadata, commit, and the places that keep them.
 
-Useful alone, as a library; knows nothing of state backends or of Spark.
+Useful alone, as a library; knows nothing of state backends or of Spark, and imports no other room.
+Its layers, each of which imports those below it only (pyproject.toml has the contract):
+
+    testing              the suite that every storage passes
+    restore_points       checkpoints and savepoints found by path or URL
+    registry             `load_storage`: a URL or a registered name to its storage
+    places               local directories, memory, S3, HDFS, fsspec
+    checkpoint_storage   the base class of storages: the verbs, and `job`
+    jobs                 metadata, commit, ownership, deletion, cleaning; savepoints' folders
+    segments             pieces of state, many to a file
+    interface            the verbs of a storage: the contract
+    names, retries, …    object names, backoff, plug-ins, options; below them clock, entropy, errors
 """
 
 from holdfast.storage.checkpoint_storage import CheckpointStorage
