@@ -76,20 +76,21 @@ class UndeclaredState:
         self._check_whole()
         spec = loader.spec
         found = [name for name in dict.fromkeys(names) if self._has(name)]
-        pending = [table for name in found for table in self._tables.get(name, ())]
+        tables = [table for name in found for table in self._tables.get(name, ())]
         changes = [change for name in found for change in self._changes.get(name, ())]
-        infos = [table.info for table in pending] + [change.info for change in changes]
+        infos = [table.info for table in tables] + [change.info for change in changes]
         is_described_so = all(map(loader.is_described_so, infos))
-        pending = [table for table in pending if not table.is_empty]
+        pending = [table for table in tables if not table.is_empty]
         infos = [table.info for table in pending] + [change.info for change in changes]
         for info in infos:
             loader.check(info)
         is_as_written = all(map(loader.is_as_written, infos))
-        if len(pending) == 1 and is_as_written and pending[0].claim(spec):
-            filled = make(spec)
+        may_claim = len(pending) == 1 and is_as_written
+        claimed = pending[0] if may_claim and pending[0].claim(spec) else None
+        filled = make(spec)
+        if claimed is not None:
             self._replay_claimed(loader, changes)
         else:
-            filled = make(spec)
             try:
                 with restoring(self._state(spec.name)):
                     for each in pending:
@@ -99,7 +100,8 @@ class UndeclaredState:
             except BaseException:
                 self._store.drop_table(spec)
                 raise
-            for each in pending:
+        for each in tables:
+            if each is not claimed:
                 each.loaded()
         for name in found:
             self._tables.pop(name, None)

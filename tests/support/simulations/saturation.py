@@ -119,6 +119,7 @@ class SaturatedSimulation(Simulation):
         """What its chain has to do before, and as much for each other chain; a turn more of each.
 
         What a chain does for a watermark is not known before: each key may have a timer for each.
+        Where a slow file took a chain's time, the others get as much before its next turn.
         """
         chains = slot.slot.chains
         (chain,) = (each for each in chains if edge in each.plan.inputs)
@@ -127,7 +128,9 @@ class SaturatedSimulation(Simulation):
             for element, _ in _before(slot, edge, barrier)
         )
         turn_ms = _ROW_MS * max(_SPLIT_ROWS, _TIMERS)
-        return len(chains) * (own_ms + turn_ms)
+        spent_s = slot.slot._turns._spent
+        ahead_ms = round(1_000 * (spent_s[chains.index(chain)] - min(spent_s)))
+        return len(chains) * (own_ms + turn_ms) + ahead_ms
 
 
 _USERS = 12
