@@ -156,7 +156,10 @@ def test_validate_reads_all_and_names_what_is_wrong(canonical: StoredSnapshot) -
     ("stops_at", "told"),
     [
         ("check_keeps_savepoints", "nothing was begun at the destination"),
-        ("Destination.check", "there is no savepoint at the destination yet; run the same command to continue"),
+        (
+            "Destination.check",
+            "there is no savepoint at the destination yet; run the same command to continue",
+        ),
         ("Destination._delete_others", "there is a savepoint at the destination; run the same"),
     ],
 )
