@@ -87,7 +87,7 @@ def test_the_same_command_resumes_after_ctrl_c(
     os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: its workers get it, too
     _, told = begun.communicate(timeout=60)
     assert begun.returncode == 130, told
-    assert "run the same command to go on" in told
+    assert "run the same command to continue" in told
     assert "Traceback" not in told
     check_is_none(to)
     command = converters.begin(large.path, str(to), "--workers", "1", "--json")

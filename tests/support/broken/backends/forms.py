@@ -39,13 +39,13 @@ class ReadsNumbersForTruth(WithForm):
 
 
 @breaks("a_form_refuses_what_does_not_fit", says="encoding '1' as .*Invalid is owed")
-@breaks("a_batch_that_does_not_fit_changes_nothing", says="values.*Invalid is owed, nothing")
+@breaks("a_batch_that_does_not_fit_changes_nothing", says="values.*Invalid is owed, but nothing")
 class TakesWhateverComes(WithForm):
     def altered(self, form: CellForm, spec: TableSpec) -> CellForm:
         return replace(form, encode=lambda value: value, encode_many=list)
 
 
-@breaks("what_does_not_fit_changes_nothing", says="update of True: Invalid is owed, nothing")
+@breaks("what_does_not_fit_changes_nothing", says="update of True: Invalid is owed, but nothing")
 class TakesTruthForNumbers(WithForm):
     def altered(self, form: CellForm, spec: TableSpec) -> CellForm:
         return _encoded(form, lambda value: int(value) if type(value) is bool else value)

@@ -34,7 +34,9 @@ class LearnsWhatItCan(Altered):
         return super().open_store(uid, key_groups, max_parallelism)
 
 
-@breaks("snapshots_that_do_not_fit_are_refused", says="another operator: Invalid is owed, nothing")
+@breaks(
+    "snapshots_that_do_not_fit_are_refused", says="another operator: Invalid is owed, but nothing"
+)
 class BeginsEmptyIfItMust(Altered):
     def open(self, **options: Any) -> KeyedStateBackend:
         try:
@@ -43,13 +45,13 @@ class BeginsEmptyIfItMust(Altered):
             return super().open(**{**options, "restore": ()})
 
 
-@breaks("snapshots_that_overlap_are_refused", says="Invalid is owed, nothing was raised")
+@breaks("snapshots_that_overlap_are_refused", says="Invalid is owed, but nothing was raised")
 class TakesTheFirstSnapshot(Altered):
     def open(self, **options: Any) -> KeyedStateBackend:
         return super().open(**{**options, "restore": options["restore"][:1]})
 
 
-@breaks("pickles_are_read_where_that_is_allowed", says="Invalid is owed, nothing was raised")
+@breaks("pickles_are_read_where_that_is_allowed", says="Invalid is owed, but nothing was raised")
 class AllowsPickles(Altered):
     def open(self, **options: Any) -> KeyedStateBackend:
         return super().open(**{**options, "allow_pickle": True})
@@ -84,7 +86,7 @@ class CutsKeyGroups(Altered):
         return super().open(**options)
 
 
-@breaks("a_closed_backend_is_invalid", says="after close: Invalid is owed, nothing was raised")
+@breaks("a_closed_backend_is_invalid", says="after close: Invalid is owed, but nothing was raised")
 class ClosesItsSnapshotsOnly(Keyed):
     def close(self) -> None:
         self._snapshots.close()

@@ -25,7 +25,7 @@ class CountsByTakingOut(Store):
         return StateMetrics(states=counts)
 
 
-@breaks("metrics_are_the_owners", says="metrics, after close: Invalid is owed, nothing")
+@breaks("metrics_are_the_owners", says="metrics, after close: Invalid is owed, but nothing")
 class TellsAfterItsEnd(Keyed):
     def metrics(self) -> StateMetrics:
         return self.store.metrics()

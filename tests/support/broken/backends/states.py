@@ -17,7 +17,7 @@ from holdfast.storage import Corrupt, Invalid
 from support.broken.backends.register import WAIT_S, Keyed, breaks
 
 
-@breaks("keys_of_other_slots_are_refused", says="Invalid is owed, nothing was raised")
+@breaks("keys_of_other_slots_are_refused", says="Invalid is owed, but nothing was raised")
 class TakesKeysOfOthers(Keyed):
     def keys_of(self, keys: Any) -> Sequence[Any]:
         return [self._keys.codec.canonical(key) for key in pa.array(keys).to_pylist()]
@@ -58,7 +58,7 @@ class StaysAtTheLastKey(Keyed):
             function(key, state)
 
 
-@breaks("a_key_must_be_chosen", says="under no key: Invalid is owed, nothing was raised")
+@breaks("a_key_must_be_chosen", says="under no key: Invalid is owed, but nothing was raised")
 class BeginsAtNone(Keyed):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -175,7 +175,9 @@ class KnowsNoAliases(Keyed):
         return super().get_state(replace(descriptor, aliases=()), namespace_type=namespace_type)
 
 
-@breaks("what_cannot_be_read_is_refused", says="a restore as .*Invalid is owed, nothing was raised")
+@breaks(
+    "what_cannot_be_read_is_refused", says="a restore as .*Invalid is owed, but nothing was raised"
+)
 class BeginsAnewIfItMust(Keyed):
     def get_state(self, descriptor: StateDescriptor, *, namespace_type: Any = None) -> Any:
         try:
@@ -196,7 +198,7 @@ class GivesUpAfterAFailure(Keyed):
             raise
 
 
-@breaks("a_missing_file_is_named", says="a file that is missing: Corrupt is owed, nothing")
+@breaks("a_missing_file_is_named", says="a file that is missing: Corrupt is owed, but nothing")
 class DoesWithout(Keyed):
     def get_state(self, descriptor: StateDescriptor, *, namespace_type: Any = None) -> Any:
         try:
