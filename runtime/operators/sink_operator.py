@@ -89,7 +89,7 @@ class SinkOperator(Operator):
         self._pending: list[_Pending] = []
         """In order of their checkpoints, since those come in order."""
         self._prepared_s: dict[int, float] = {}
-        """When, by checkpoint. What was restored has a new deadline: nobody knows the old one."""
+        """When, by checkpoint that has any. What was restored gets a new deadline."""
         self._begun = -1
         """The newest checkpoint whose commits were begun."""
         self._writer: SinkWriter[Any] | None = None
@@ -153,8 +153,12 @@ class SinkOperator(Operator):
         return True
 
     def prepare(self, checkpoint_id: int) -> None:
-        self._prepared_s[checkpoint_id] = self._now_s()
-        self._pending += [(checkpoint_id, each) for each in self._opened().prepare(checkpoint_id)]
+        now_s = self._now_s()
+        committables = self._opened().prepare(checkpoint_id)
+        # Only a commit removes the time: a sink without rows would keep one for each checkpoint.
+        if committables:
+            self._prepared_s[checkpoint_id] = now_s
+        self._pending += [(checkpoint_id, each) for each in committables]
 
     def snapshot(
         self,
