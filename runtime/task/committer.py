@@ -140,8 +140,9 @@ class SlotCommitters:
             OperatorFailed: one has failed.
         """
         for each in self._all:
-            with operator_named(each.uid):
-                each.collect()
+            if not each.is_idle:  # this is called for each batch, and most operators never commit
+                with operator_named(each.uid):
+                    each.collect()
 
     def long_call(self) -> LongCall | None:
         """A commit that has been going on for some seconds, if one has."""
