@@ -29,7 +29,7 @@ def choose_fields(
     given = line.of(owner)
     for name, value in given.items():
         if name in code:
-            option = OPTIONS.option(f"{owner.name}.{name}" if owner.name else name)
+            option = OPTIONS.option(owner.argument(name))
             if not option.codec.is_same(code[name], value):
                 raise disagreement(line, option.key, option.field, code[name], value)
     return {**session.of(owner), **given, **code}

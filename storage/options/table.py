@@ -45,6 +45,10 @@ class Owner:
     """Takes fields by keyword, and raises `Invalid` for values that are not accepted. None: the
     settings class does."""
 
+    def argument(self, field: str) -> str:
+        """The name of one of its fields among all arguments."""
+        return f"{self.name}.{field}" if self.name else field
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option:
@@ -63,7 +67,7 @@ class Option:
     @property
     def argument(self) -> str:
         """Owner and field."""
-        return f"{self.owner.name}.{self.field}" if self.owner.name else self.field
+        return self.owner.argument(self.field)
 
 
 def refused(key: str, owner: Owner, fix: str, aliases: tuple[str, ...] = ()) -> Option:
@@ -166,7 +170,7 @@ class OptionTable:
         for name, value in given.items():
             alone = _error_of(owner, {name: value})
             if alone is not None and alone.what == error.what:
-                key = keys[f"{owner.name}.{name}" if owner.name else name]
+                key = keys[owner.argument(name)]
                 named = _named(alone, key)
                 raise _located(named, settings.where(key)) from error
         raise _located(error, settings.where()) from error
