@@ -21,6 +21,7 @@ from pyspark import InheritableThread, SparkContext
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.spark.launching.progress import follow
+from holdfast.storage import SystemClock
 
 __all__ = ["TERMINATED", "Work", "begun", "preparing", "seen_through", "stoppable"]
 
@@ -31,8 +32,6 @@ _Made = TypeVar("_Made")
 _WAIT_S = 0.5  # a wait without an end would hold signals back on some systems
 _STOPPED_WITHIN_S = 30.0
 _SHUTDOWN_LOOKS, _SHUTDOWN_LOOK_S = 50, 0.01
-_LOOKING = threading.Event()
-"""Never set: who waits for it lets time pass."""
 _watched: dict[str, tuple[JobHandle, str]] = {}
 """Jobs that the main thread has started and may wait for, or not; by name, with their places."""
 _being_stopped: set[str] = set()
@@ -55,7 +54,7 @@ class Work(Generic[_Made]):
         self._ended = threading.Event()
 
     def begin(self) -> Work[_Made]:
-        """Have it run. Who may be interrupted here has it already, to give it up."""
+        """Have it run. A caller that is interrupted here holds it already, and can give it up."""
         InheritableThread(target=self._run, name="holdfast-start", daemon=True).start()
         return self
 
@@ -67,7 +66,7 @@ class Work(Generic[_Made]):
                 is_abandoned = self._is_abandoned
             if is_abandoned and self._abandon is not None:
                 self._abandon(made)
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._error = error
         finally:
             self._ended.set()
@@ -112,7 +111,7 @@ def seen_through(start: Callable[[], JobHandle], name: str, url: str) -> JobStat
 def begun(start: Callable[[], JobHandle], name: str, url: str) -> JobHandle:
     """Start a job. From then on signals stop it as they stop `execute`, whatever waits for it."""
     if threading.current_thread() is not threading.main_thread():
-        return start()  # no signal comes here, and who waits for this sees to them
+        return start()  # no signal comes here; the main thread sees to them
     work = Work(start, lambda job: job.interrupt())
     with stoppable():
         try:
@@ -247,6 +246,7 @@ def _mute_ending_jvm() -> None:
     signals. One that goes on running is left as it is.
     """
     jvm: Any = SparkContext._jvm
+    clock = SystemClock()
     with suppress(Exception):  # it may be gone at any moment
         for _ in range(_SHUTDOWN_LOOKS):
             if jvm.org.apache.spark.util.ShutdownHookManager.inShutdown():
@@ -255,4 +255,4 @@ def _mute_ending_jvm() -> None:
                 nowhere = jvm.java.io.OutputStream.nullOutputStream()
                 jvm.System.setErr(jvm.java.io.PrintStream(nowhere))
                 return
-            _LOOKING.wait(_SHUTDOWN_LOOK_S)
+            clock.sleep_s(_SHUTDOWN_LOOK_S)
