@@ -4,7 +4,7 @@
       └── declined, expired, failed ─▶ Abort ◀── store_failed ┘
 
 A savepoint is begun as a checkpoint is, when one is requested, whatever else is in progress. With
-one beside which the job goes on nobody is notified: no checkpoint builds on it or is obsolete by
+one beside which the job goes on no slot is notified: no checkpoint builds on it or is obsolete by
 it, no restart goes back to it, and that it fails is no failure of the job. One that ends the job is
 the last of its checkpoints, as the final one is.
 
@@ -12,9 +12,9 @@ Pure: no threads, no input or output, no clock. The driver tells it what has hap
 at a time, and carries out the commands that it answers, in their order.
 
 A drain ends the sources as if they had ended by themselves, and takes the savepoint where the final
-checkpoint would be taken. No checkpoint is completed in between: whoever restored it would flush
-the same windows again. `Retain` follows `Notify` and not the commit: the next checkpoint could just
-be triggered on a base that is being deleted.
+checkpoint would be taken. No checkpoint is completed in between: a job restored from it would
+flush the same windows again. `Retain` follows `Notify` and not the commit: the next checkpoint
+could just be triggered on a base that is being deleted.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ class SavepointOrder:
     is_stored: bool = False
     """Whether it is there, whole, and those who wait are about to be told."""
     is_needed: bool = False
-    """Whether the job may go on from it one day: then nobody may delete it but who knows."""
+    """Whether the job may go on from it one day: then only its user may delete it."""
     directory: str = field(default="", repr=False)
-    """What slots open the storage of the folder by: as somebody has named it, with a password if
+    """What slots open the storage of the folder by: as its user has named it, with a password if
     there is one in it; or the URL of that storage."""
 
     def __post_init__(self) -> None:

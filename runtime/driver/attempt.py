@@ -108,7 +108,7 @@ class Attempt:
         self._is_over = self._is_symptom = False
         self._silent: set[int] = set()
         self._orders: dict[SavepointRequest | None, SavepointOrder | None] = {None: None}
-        """Who has asked for a savepoint: the coordinator knows only what it is."""
+        """The order of each request: the coordinator knows the request only."""
         self._lost = LostSlots()
         self._metrics: dict[int, SlotMetrics] = {}
         self.long_calls = LongCalls()

@@ -69,8 +69,8 @@ def check_fit(
     """Make sure that nothing of a checkpoint would be lost, or put in the wrong place.
 
     Raises:
-        Invalid: it has state or a position of somebody whom the job does not have any more, or
-            another max parallelism.
+        Invalid: it has state of an operator or a position of a source that the job no longer
+            has, or another max parallelism.
     """
     metadata = point.metadata
     with_state = {uid for uid, left in metadata.operators.items() if left.parts}

@@ -107,7 +107,7 @@ class StreamEnvironment:
             one of a job whose sources end.
         restart: what happens after a failure. None: as Flink, exponential delay with checkpoints,
             and no restart without.
-        allow_pickle: let state that was pickled be read; whoever can write it can run any code.
+        allow_pickle: let pickled state be read; a process that can write it can run any code.
         endpoint: whether commands of the same user on this machine can reach the job while it
             runs: `holdfast list`, `cancel` and others. By default they can.
         network: how driver, slots and tasks reach each other, and whether that is encrypted.
@@ -116,8 +116,9 @@ class StreamEnvironment:
         slot_request_timeout: how long the job waits for the task slots that it needs, by default
             5 minutes: at its start, and after each failure.
 
-    What is None is said by options, if anybody does: of the command line (`holdfast run -D`), or
-    else of the session (`spark.holdfast.` and Flink's name of it); see docs/options.md.
+    Options set what is None here, if they are given: those of the command line
+    (`holdfast run -D`), or else of the session (`spark.holdfast.` and Flink's name of it); see
+    docs/options.md.
 
     One environment may start several jobs. Each is what was written since the last one was started;
     streams that were made before are that one's, and can be used no more.

@@ -226,8 +226,8 @@ def _delete_claimed_of_ended(
 ) -> tuple[Claimed, ...]:
     """Delete what a job had claimed that has ended and is opened again; answers what is left.
 
-    What is restored now is left alone, and not among these. That the record cannot be read does
-    not keep anybody from opening the job.
+    What is restored now is left alone, and not among these. A record that
+    cannot be read does not prevent the job from being opened.
     """
     try:
         ended = job.result()

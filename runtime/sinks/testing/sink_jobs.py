@@ -254,7 +254,7 @@ def crash_in_prepare(attempt: Attempt) -> None:
 
 
 def crash_after_prepare(attempt: Attempt) -> None:
-    """All have prepared, and said so to nobody."""
+    """All slots have prepared, and have not acknowledged it."""
     attempt.feed(7)
     attempt.prepare()
 

@@ -30,7 +30,7 @@ _ENCRYPTION = (
     "spark.ssl.enabled",
     "spark.ssl.rpc.enabled",
 )
-"""Settings of Spark by which somebody says that what travels is nobody else's business."""
+"""Settings by which Spark is asked to protect what its processes send and store."""
 _POD_IP = "SPARK_EXECUTOR_POD_IP"
 _HOSTNAME = "--hostname"
 _MOST_ANCESTORS = 8

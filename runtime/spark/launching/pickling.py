@@ -59,7 +59,7 @@ def pickled_by_spark(value: object) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class ByValue(Generic[_T]):
-    """Something that is pickled as `pickled` does, whoever pickles it: Spark does, for tasks."""
+    """A value that any pickler, such as Spark's for tasks, pickles as `pickled` does."""
 
     value: _T
 

@@ -50,7 +50,7 @@ class SessionFacts:
 def on_this_machine(master: str) -> SparkSession.Builder:
     """What makes a session at a master that begins processes on this machine only.
 
-    Its workers are this Python: another one may not have Holdfast. Nobody else can reach it.
+    Its workers are this Python: another one may not have Holdfast. Other machines cannot reach it.
     """
     with_this_python()
     os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)

@@ -65,7 +65,7 @@ class Pusher:
         try:
             pushed = self._push(split, attempt, batches)
         except Superseded:
-            pushed = Pushed(split, attempt, 0, None)  # nobody asks: another attempt has won
+            pushed = Pushed(split, attempt, 0, None)  # not read: another attempt has won
         except Fenced:  # such as `Closed`; at its port may be another attempt by now
             pushed = Pushed(split, attempt, 0, None, is_void=True)
         except Unavailable as error:

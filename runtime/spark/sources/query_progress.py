@@ -28,7 +28,7 @@ def has_seen_all(query: StreamingQuery) -> bool:
     """Whether a query that reads what is there now, and is over, ended because it has read it all.
 
     Such a query ends after a look at its sources that found nothing new; where a source cannot end
-    by itself, after its one batch. When somebody stops it, its last batch is not done, or done
+    by itself, after its one batch. When it is stopped, its last batch is not done, or done
     with no look after it.
     """
     execution = _execution(query)

@@ -143,7 +143,7 @@ class SparkRunner:
             try:
                 self.context.setJobGroup(group, _APP)
                 job()
-            except Exception as error:  # noqa: BLE001 - whoever waits for it raises it
+            except Exception as error:  # noqa: BLE001 - the waiting thread raises it
                 arrived.put(_Ended(error))
             else:
                 arrived.put(_Ended())

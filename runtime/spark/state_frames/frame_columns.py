@@ -100,7 +100,7 @@ def is_packed(
 ) -> bool | None:
     """Whether a column has MessagePack where there is no type, as it was said, or was read.
 
-    None: nobody knows. Spark forgets what a column was read as, if another is computed of it.
+    None: it is not known. Spark forgets what a column was read as, if another is computed of it.
 
     Raises:
         Invalid: it was said, and such `values` have a type everywhere.

@@ -484,7 +484,7 @@ def _opener(spark: SparkSession, options: Mapping[str, Any] | None) -> Any:
 
 
 def _discard(folder: SavepointFolder) -> None:
-    """Delete what there is; who fails has an error to tell that matters more."""
+    """Delete what there is. Failures are only logged: the error that led here matters more."""
     try:
         folder.discard()
     except HoldfastError as error:

@@ -76,7 +76,7 @@ class StateSource(SessionSource):
         """What reads it.
 
         Raises:
-            Invalid: somebody has asked for another schema.
+            Invalid: another schema was asked for.
         """
         if schema.names != self.schema().names:
             raise Invalid(

@@ -304,7 +304,7 @@ class VersionChain:
     def _written(self, slot: _Slot, name: str) -> list[Version]:
         """In which versions a slot may find a state: what came from one slot has both halves.
 
-        A table that has no rows for the slot is looked at all the same: another one refuses it.
+        A table that has no rows for the slot may be looked at all the same, and refuse the state.
         """
         now, restored = self._model.asked[name], self._restored.asked[name]
         halves = [now[half] if half in slot.halves else restored[half] for half in _HALVES]
