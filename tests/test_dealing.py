@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from support.budgets import BUDGETS, LEEWAY, Account
+from support.budgets import BUDGETS, LEEWAY, Account, Machine
 from support.dealing import dealt
 
 pytest_plugins = ["pytester"]
@@ -122,7 +122,7 @@ def report(nodeid: str, duration: float) -> pytest.TestReport:
 
 
 def test_a_folder_that_takes_too_long_is_named_with_what_took_longest() -> None:
-    account = Account("quick", workers=2)
+    account = Account("quick", workers=2, slowness=lambda: 1.0)
     limit_s = 2 * LEEWAY * BUDGETS["quick"]["tests/storage"]
     account.pytest_runtest_logreport(report("tests/storage/jobs/test_a.py::test_b", limit_s - 1))
     assert account.exceeded() == []
@@ -133,6 +133,18 @@ def test_a_folder_that_takes_too_long_is_named_with_what_took_longest() -> None:
     )
     assert account.folder("tests/runtime/spark/test_x.py::test_y[a/b]") == "tests/runtime"
     assert account.folder("tests/support/servers/test_x.py::test_y") == "tests"
+
+
+@pytest.mark.parametrize(("slowness", "lines"), [(1.9, 1), (2.0, 0)])
+def test_a_folder_may_take_longer_on_a_machine_that_is_slower(slowness: float, lines: int) -> None:
+    account = Account("slow", workers=1, slowness=lambda: slowness)
+    taken_s = 2 * LEEWAY * BUDGETS["slow"]["tests/storage"]
+    account.pytest_runtest_logreport(report("tests/storage/test_a.py::test_b", taken_s))
+    assert len(account.exceeded()) == lines
+
+
+def test_no_machine_is_faster_than_that_of_the_budgets() -> None:
+    assert Machine().slowness() >= 1
 
 
 @pytest.mark.parametrize("part", BUDGETS)

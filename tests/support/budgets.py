@@ -1,4 +1,4 @@
-"""What the tests of each folder may take: a run that takes half as much again fails, and says so.
+"""What the tests of each folder may take: a run says which folders take half as much again.
 
 A budget is seconds of the run, on two cores that do nothing else: what the tests of a folder take
 together, divided by the workers of the run. So the budgets of a part add up to what it may take. A
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import timeit
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -17,46 +17,62 @@ import pytest
 OPTION = "--budget"
 """Names a part of `make test`."""
 LEEWAY = 1.5
+ENFORCED = False
+"""Whether a run fails where a folder exceeds its budget: once all tests keep within theirs."""
 BUDGETS: Mapping[str, Mapping[str, float]] = {
     "quick": {
-        "tests": 20,
-        "tests/backends": 32,
-        "tests/changelog": 8,
-        "tests/runtime": 40,
-        "tests/savepoints": 15,
-        "tests/storage": 22,
+        "tests": 12,
+        "tests/backends": 18,
+        "tests/changelog": 4,
+        "tests/runtime": 22,
+        "tests/savepoints": 8,
+        "tests/storage": 12,
     },
     "slow": {
         "tests": 15,
-        "tests/backends": 95,
-        "tests/changelog": 30,
-        "tests/runtime": 60,
-        "tests/savepoints": 50,
-        "tests/storage": 145,
+        "tests/backends": 70,
+        "tests/changelog": 25,
+        "tests/runtime": 35,
+        "tests/savepoints": 30,
+        "tests/storage": 45,
     },
     "spark": {
-        "tests": 65,
-        "tests/runtime": 540,
+        "tests": 50,
+        "tests/runtime": 254,
     },
 }
-"""As measured on two quiet cores; quick ones by their whole, 135 s, and by processor time."""
-_CALIBRATION_S = 0.018
-"""What `_calibrate` took there."""
-
-
+"""What is wanted of two quiet cores, ten minutes in all; not what was measured."""
 _STAT = Path("/proc/stat")
+_CALIBRATION_S = 0.018
+"""What `_calibrate` takes on the machine of the budgets."""
+
+
+class Machine:
+    """Compares this machine with that of the budgets, from now on."""
+
+    def __init__(self) -> None:
+        self._slower = max(1.0, _calibrate() / _CALIBRATION_S)
+        self._began = _ticks()
+
+    def slowness(self) -> float:
+        """How much longer the same takes here, at least 1.
+
+        A slower processor is measured at the start; what the host takes of the cores of a virtual
+        machine to give it to others, over the whole run.
+        """
+        stolen, passed = (now - then for now, then in zip(_ticks(), self._began, strict=True))
+        return self._slower / (1 - min(0.9, stolen / max(1, passed)))
 
 
 class Account:
     """Adds up what the tests of a run take, where the run is led."""
 
-    def __init__(self, part: str, workers: int) -> None:
+    def __init__(self, part: str, workers: int, slowness: Callable[[], float]) -> None:
         self._budgets = BUDGETS[part]
         self._workers = workers
+        self._slowness = slowness
         self._taken_s: dict[str, float] = defaultdict(float)
         self._tests_s: dict[str, float] = defaultdict(float)
-        self._slowness = _calibrate() / _CALIBRATION_S
-        self._began = _ticks()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Of each of the three phases of each test."""
@@ -75,17 +91,8 @@ class Account:
             f"{folder}: expected {budget:g} s at most, and took {self._taken_s[folder]:.0f} s: "
             + ", ".join(f"{nodeid} {taken_s:.1f} s" for nodeid, taken_s in self._longest(folder, 5))
             for folder, budget in self._budgets.items()
-            if self._taken_s[folder] > LEEWAY * budget * self.slowness()
+            if self._taken_s[folder] > LEEWAY * budget * self._slowness()
         ]
-
-    def slowness(self) -> float:
-        """How much longer the same takes on this machine, at least 1.
-
-        A slower processor is measured at the start; what the host takes of the cores of a virtual
-        machine to give it to others, over the whole run.
-        """
-        stolen, passed = (now - then for now, then in zip(_ticks(), self._began, strict=True))
-        return max(1.0, self._slowness) / (1 - min(0.9, stolen / max(1, passed)))
 
     def _longest(self, folder: str, count: int) -> list[tuple[str, float]]:
         mine = (each for each in self._tests_s.items() if self.folder(each[0]) == folder)
@@ -94,7 +101,7 @@ class Account:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> object:
         """A run that has passed has failed, if it took too long."""
-        if exitstatus == pytest.ExitCode.OK and self.exceeded():
+        if ENFORCED and exitstatus == pytest.ExitCode.OK and self.exceeded():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return (yield)
 
@@ -130,4 +137,5 @@ def keep_account(config: pytest.Config) -> None:
     part: str | None = config.getoption(OPTION)
     if part is not None and not hasattr(config, "workerinput"):
         workers = config.getoption("numprocesses", None) or 1
-        config.pluginmanager.register(Account(part, int(workers)), "budgets")
+        account = Account(part, int(workers), Machine().slowness)
+        config.pluginmanager.register(account, "budgets")
