@@ -104,8 +104,8 @@ class CheckpointedState:
     """A slot's state, one checkpoint at a time. As a context manager it is closed on exit.
 
     It begins with what `fill` has put into plain state of the same kind. With `options` there is a
-    changelog over that. As in a job somebody else commits, keeps one checkpoint and deletes the
-    others: two threads stand for the driver.
+    changelog over that. As in a job, commits and deletions happen beside the slot: two threads
+    stand for the driver, which keeps one checkpoint.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ def late_driver_is_fenced(job: JobStorage, first: JobOwner) -> None:
 
 
 def leftovers_are_found(owner: JobOwner) -> None:
-    """What the fenced driver wrote belongs to nobody."""
+    """What the fenced driver wrote belongs to no checkpoint."""
     orphans = owner.orphans()
     owner.sweeper.delete(orphans)
     owner.sweeper.run()

@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Download what servers need, before any test's time runs; who needs it tells of a failure."""
+    """Download what servers need before any test's time runs; tests that need it report failures."""
     if any("hdfs_server" in getattr(item, "fixturenames", ()) for item in session.items):
         with suppress(ServerFailed):
             hdfs_jars()
@@ -130,7 +130,7 @@ def s3_bucket(s3_server: S3Server) -> str:
 @pytest.fixture(scope="session")
 def running_hdfs() -> Iterator[HdfsServer]:
     """The HDFS of this run, maybe killed by the last test; take `hdfs_server`."""
-    with HdfsServer(permissions=True) as server:  # who started it may do everything
+    with HdfsServer(permissions=True) as server:  # the user that started it is the superuser
         yield server
 
 

@@ -40,7 +40,7 @@ def test_of_two_each_value_is_tried_and_of_more_each_pair(turn: int) -> None:
     assert len(three) < 36, "of 72"
 
 
-def test_what_is_not_there_is_not_dealt() -> None:
+def test_absent_combinations_are_not_dealt() -> None:
     hands = [each for each in itertools.product("abc", "abc", "xy") if each[0] != each[1]]
     kept = dealt(hands, turn=0)
     assert kept < {*hands}
@@ -105,12 +105,12 @@ def test_a_run_and_a_soak_have_all_together_and_nothing_twice(suite: pytest.Pyte
         assert f"test_of[2-{name}]" in mine
 
 
-def test_one_that_is_named_runs(suite: pytest.Pytester) -> None:
+def test_a_test_selected_by_name_runs(suite: pytest.Pytester) -> None:
     left_out = min(names(suite, "-m", "soak"))
     assert names(suite, f"test_suite.py::{left_out}", "-m", "not soak") == {left_out}
 
 
-def test_what_cannot_be_dealt_is_told(suite: pytest.Pytester) -> None:
+def test_a_parameter_that_cannot_be_dealt_is_reported(suite: pytest.Pytester) -> None:
     suite.makepyfile("import pytest\n@pytest.mark.dealt('colour')\ndef test_it(): pass")
     found = suite.runpytest_inprocess("-q", "-p", "no:cacheprovider")
     says = "test_it is dealt over 'colour', which it does not have"

@@ -9,7 +9,7 @@ Needs Python 3.11 or newer and nothing else. Three steps, each remembered by a s
 3. a Java from a wheel (requirements-java.lock), only if this machine has no Java 17 or newer.
 
 A stamp is written after its step has ended well, so an interrupted step is done again. One process
-sets up at a time; a running command holds the environment, so that nobody changes it underneath.
+sets up at a time; a running command holds the environment, so that it does not change underneath.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def call(command: list[str | Path]) -> None:
     """Run one command of the set-up; what it prints is shown if it fails.
 
     It inherits the lock: a set-up that is killed leaves a pip behind, and until that has ended too
-    nobody else may start.
+    no other set-up may start.
     """
     words = [str(word) for word in command]
     ended = subprocess.run(
@@ -304,7 +304,7 @@ def take(lock: int, how: int) -> None:
 
 
 def set_up(house: House, plan: Callable[[], list[Step]]) -> int:
-    """Do what is not done yet. Returns an open lock: while it is open, nobody else sets up.
+    """Do what is not done yet. Returns an open lock: while it is open, no other process sets up.
 
     The program that this process becomes inherits it.
     """

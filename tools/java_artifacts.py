@@ -5,7 +5,7 @@
 Downloads what is missing by the Ivy that comes with Spark, from where it looks by itself, or where
 the settings file looks that HOLDFAST_IVY_SETTINGS names. A line of a lock file is
 `organisation:name:revision sha256:digest`. The folder that is made bears a digest of the list in
-its name, appears whole or not at all, and is made once, whoever asks at the same time.
+its name, appears whole or not at all, and is made once, also by concurrent calls.
 """
 
 from __future__ import annotations

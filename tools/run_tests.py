@@ -41,7 +41,7 @@ def command(part: str) -> list[str]:
 
 
 def state_of_files() -> str | None:
-    """One key for what is tested and with which packages; None if nobody can tell."""
+    """One key for what is tested and with which packages; None if it cannot be told."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     try:
         listed = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout

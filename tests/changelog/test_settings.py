@@ -24,7 +24,7 @@ def changelog_options(
     return options_of(TABLE.read(texts, source="here").of(CHANGELOG), enabled=enabled)
 
 
-def test_it_is_off_unless_somebody_says_on() -> None:
+def test_the_changelog_is_off_by_default() -> None:
     assert changelog_options({}) is None
     assert changelog_options({"state.changelog.enabled": "false"}) is None
     assert changelog_options(ON) == ChangelogOptions()
@@ -158,7 +158,7 @@ def test_an_unknown_name_is_told_those_that_are_near(name: str, told: str) -> No
         (f"{DFS}download.local-cache.idle-timeout-ms", "10 min", "state.changelog.local-copies"),
     ],
 )
-def test_what_has_no_meaning_here_is_refused_with_a_way_on(name: str, text: str, told: str) -> None:
+def test_an_option_of_flink_without_meaning_here_is_refused_with_advice(name: str, text: str, told: str) -> None:
     with pytest.raises(Invalid, match=told):
         changelog_options({**ON, name: text})
 

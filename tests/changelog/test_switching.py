@@ -48,7 +48,7 @@ INNER = pytest.mark.parametrize(
 
 
 @INNER
-def test_it_is_switched_on_over_a_plain_checkpoint(
+def test_a_changelog_is_switched_on_over_a_plain_checkpoint(
     job: JobStorage, plain: Plain, name: str
 ) -> None:
     """The first checkpoint after that has a log already: nothing is written a second time."""
@@ -76,7 +76,7 @@ def test_it_is_switched_on_over_a_plain_checkpoint(
 
 
 @INNER
-def test_it_is_switched_off(job: JobStorage, plain: Plain, name: str) -> None:
+def test_a_changelog_is_switched_off(job: JobStorage, plain: Plain, name: str) -> None:
     with LoggedRun(job, ChangelogStateBackend(plain(name), BUSY_LOG)) as run:
         run.change(BEFORE)
         run.tend_until(lambda: run.numbers("materializations") >= [1])

@@ -130,7 +130,7 @@ def test_a_success_resets_the_count_of_failures(
 
 
 @INNER
-def test_a_storage_that_is_down_stops_rows_and_loses_none(
+def test_an_unavailable_storage_delays_rows_and_loses_none(
     quick_path: Path,
     storage: WatchedStorage,
     trouble: Trouble,

@@ -243,7 +243,7 @@ def _any(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", _REFUSED)
-def test_what_is_refused_is_named_with_what_to_do(case: str) -> None:
+def test_common_mistakes_are_refused_by_name_with_advice(case: str) -> None:
     make, message = _REFUSED[case]
     with pytest.raises(Invalid, match=message):
         make()

@@ -32,14 +32,14 @@ def test_barriers_pass_two_saturated_pipelines() -> None:
 
 
 @pytest.mark.slow
-def test_they_do_whatever_fails() -> None:
+def test_saturated_jobs_make_progress_whatever_fails() -> None:
     for seed in range(6, 26):
         SaturatedSimulation(seed).run()
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(30_000, 31_000, 100))
-def test_they_do_in_hundreds_of_runs(first: int) -> None:
+def test_saturated_jobs_make_progress_in_hundreds_of_runs(first: int) -> None:
     for seed in range(first, first + 100):
         SaturatedSimulation(seed).run()
 

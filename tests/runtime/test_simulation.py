@@ -66,14 +66,14 @@ def test_a_job_may_be_stopped_and_gone_on_with_from_its_savepoint() -> None:
 @pytest.mark.slow
 @pytest.mark.dealt("first", take=2)
 @pytest.mark.parametrize("first", range(20_000, 20_000 + SEEDS, _AT_ONCE))
-def test_every_row_is_seen_once_by_those_who_go_on_from_savepoints(first: int) -> None:
+def test_every_row_is_seen_once_by_jobs_restored_from_savepoints(first: int) -> None:
     for seed in range(first, first + _AT_ONCE):
         run(seed, SavedSimulation)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [20_183, 20_360, 20_390])
-def test_those_who_go_on_from_savepoints_get_there(seed: int) -> None:
+def test_jobs_restored_from_savepoints_finish(seed: int) -> None:
     """A driver dies when only the record knows the savepoint; slots have few turns in a second."""
     run(seed, SavedSimulation)
 
@@ -250,7 +250,7 @@ def time_that_does_not_wait_for_its_timers() -> AbstractContextManager[Any]:
         (cleaned_while_it_is_written, 19),
     ],
 )
-def test_what_is_broken_does_not_go_unnoticed(broken: Any, found_by: int) -> None:
+def test_every_planted_bug_is_detected(broken: Any, found_by: int) -> None:
     """Where the house has changed, another seed may be the first that finds it: name that one."""
     with broken():
         for seed in range(found_by, found_by + SEEDS):

@@ -95,7 +95,7 @@ class Asking(KeyedProcessFunction):
         (Asking(ValueError("no answer"), OSError(28, "no space left")), False),
     ],
 )
-def test_it_is_told_whether_the_users_code_is_to_blame(
+def test_a_failure_report_says_whether_user_code_is_at_fault(
     function: Asking,
     is_users: bool,  # noqa: FBT001
 ) -> None:
@@ -104,7 +104,7 @@ def test_it_is_told_whether_the_users_code_is_to_blame(
     assert not reported(Unavailable("a stream broke off")).is_users
 
 
-def test_what_it_is_told_is_short_whatever_the_row_holds() -> None:
+def test_a_failure_report_is_short_whatever_the_row_holds() -> None:
     message = reported(failed(Parse(), ("a" * 10_000, 4)))
     assert 400 < len(message.summary) < 600
     assert message.summary.count("…") == 2
@@ -179,4 +179,4 @@ def test_a_slot_that_is_refused_before_its_peers_came_opens_no_function(
     finally:
         server.close()
     assert OPENED == []
-    assert not any(isinstance(each, Failed) for each in told), "there is nobody to blame"
+    assert not any(isinstance(each, Failed) for each in told), "there is no failure to report"

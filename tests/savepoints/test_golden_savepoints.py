@@ -170,7 +170,7 @@ def test_the_canonical_one_is_read_without_holdfast() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_becomes_a_canonical_savepoint(name: str, quick_path: Path) -> None:
+def test_a_golden_snapshot_becomes_a_canonical_savepoint(name: str, quick_path: Path) -> None:
     source = find_snapshot(str(golden(name)))
     after = converted(golden(name), quick_path / "to")
     assert (after.metadata.kind, kinds(after)) == ("savepoint", KINDS["canonical"])
@@ -183,7 +183,7 @@ def test_it_becomes_a_canonical_savepoint(name: str, quick_path: Path) -> None:
 @pytest.mark.dealt("name", "to")
 @pytest.mark.parametrize("to", ["hashmap", "rocksdb", "sqlite"])
 @pytest.mark.parametrize("name", SNAPSHOTS)
-def test_it_becomes_a_native_savepoint(
+def test_a_golden_snapshot_becomes_a_native_savepoint(
     name: str, to: str, quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = Path(__file__).parents[1] / "sqlite_plugin"

@@ -115,7 +115,7 @@ def await_puts(store: Store, count: int) -> None:
 
 
 @pytest.mark.parametrize("path", ["/a%20b/%C3%BC?x=1&y", "/chunked"])
-def test_it_passes_on_what_comes(proxy: S3Proxy, store: Store, path: str) -> None:
+def test_the_proxy_passes_requests_and_answers_on(proxy: S3Proxy, store: Store, path: str) -> None:
     assert ask(proxy, "PUT", path, b"data" * 50_000, Expect="100-continue") == (200, b"put 1")
     assert store.kept == {path: b"data" * 50_000}
     assert ask(proxy, "GET", path) == (200, b"data" * 50_000)
@@ -225,7 +225,7 @@ def test_a_seed_deals_the_same_faults_again() -> None:
     assert {*weather.tally} == {*DEALS}
 
 
-def test_a_connection_to_nobody_is_no_error_of_the_proxy(store: Store) -> None:
+def test_an_unreachable_server_is_not_an_error_of_the_proxy(store: Store) -> None:
     store.server_close()
     with S3Proxy(store.server_port) as proxy, pytest.raises(CUT):
         ask(proxy, "GET", "/key")

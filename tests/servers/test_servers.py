@@ -153,7 +153,7 @@ def test_s3_honours_conditions(s3_server: S3Server, *, versioning: bool) -> None
 
 
 @pytest.mark.slow
-def test_s3_tells_nobody_of_itself(s3_server: S3Server) -> None:
+def test_the_s3_server_reports_no_statistics(s3_server: S3Server) -> None:
     (program,) = s3_server.programs
     assert "Reporting anonymous cluster statistics" not in program.log()
 

@@ -16,7 +16,7 @@ class Panic(BaseException):
     """As a library written in Rust raises it."""
 
 
-def test_what_a_call_answers_or_raises_comes_back() -> None:
+def test_a_call_s_result_or_error_is_passed_on() -> None:
     def fail() -> None:
         raise KeyError("x")
 

@@ -54,7 +54,7 @@ def test_text_of_any_length_is_one_legal_part_of_its_own(a: str, b: str, most: i
 
 
 @pytest.mark.parametrize("text", ["x" * 200, "é" * 33, "a/b", ".x"])
-def test_what_older_versions_have_named_has_its_name_still(text: str) -> None:
+def test_names_of_older_versions_do_not_change(text: str) -> None:
     assert names.escape_any(text) == names.job_folder(text) == names.escape(text)
 
 
@@ -137,7 +137,7 @@ def test_foreign_names_are_not_taken_apart(name: str) -> None:
     assert names.parse_owner(name) is None
 
 
-def test_the_name_of_a_file_says_who_has_written_it() -> None:
+def test_the_name_of_a_file_has_the_number_of_its_checkpoint() -> None:
     made = (names.exclusive_file, names.shared_file)
     assert [names.writer_of(make(7, "x", "t")) for make in made] == [7, 7]
     assert names.writer_of(names.metadata(7)) == 7

@@ -68,7 +68,7 @@ def test_a_relative_path_is_taken_from_the_working_directory(
         ("s3://b/a.b", "s3://b/a.b"),
     ],
 )
-def test_what_is_named_for_other_processes_is_whole(
+def test_a_url_for_other_processes_is_absolute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, whole: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -124,7 +124,7 @@ def test_a_call_that_says_no_is_made_once() -> None:
     assert clock.now_ms() == 0
 
 
-def test_no_after_trouble_ends_it() -> None:
+def test_a_refusal_after_trouble_ends_the_retries() -> None:
     with pytest.raises(Unavailable, match="found None, tried 2 times in"):
         run(failing(Trouble.SERVER, None, Trouble.SERVER), RetryPolicy(), ManualClock())
 
@@ -150,7 +150,7 @@ def test_time_runs_out_also_when_calls_are_slow() -> None:
     assert made[-1] <= 60
 
 
-def test_nobody_waits_any_more() -> None:
+def test_retries_end_when_the_result_is_not_wanted_any_more() -> None:
     wanted = [True, True, False]
     made = []
 
@@ -229,7 +229,7 @@ def test_a_call_is_given_up_with_its_last_failure(most: int, gives_up: int) -> N
     assert pauses_s == ([1.0, 2.0] if gives_up else [1.0])
 
 
-def test_what_is_told_of_a_failure_may_end_the_repeats() -> None:
+def test_a_failure_callback_may_end_the_retries() -> None:
     def refuse(error: Unavailable, tries: int) -> None:
         raise Invalid("no more", found=str(tries)) from error
 

@@ -26,14 +26,14 @@ PICKLING = "runtime/spark/launching/pickling.py"
 DELETERS = {
     "storage/places/local.py": "objects by checked names below the root, own hidden files, probes",
     "storage/places/fsspec/objects.py": "likewise",
-    "backends/working_directory.py": "directories of ours, held by this process or by nobody",
+    "backends/working_directory.py": "directories of ours, held by this process or by none",
     "backends/rocksdb/database.py": "in the store's own working directory",
     "backends/rocksdb/files.py": "likewise",
     "backends/rocksdb/options.py": "likewise",
     "changelog/writing/local_copies.py": "by checked names, in the marked folder of copies",
     "runtime/sinks/files/local_folder.py": "hidden files of a sink, with checked names",
     "runtime/sinks/files/fsspec_folder.py": "likewise",
-    "runtime/control/registry.py": "files of runs that nobody serves, by their whole names",
+    "runtime/control/registry.py": "files of runs without a live driver, by their whole names",
 }
 """Where files are deleted, and which: everything else asks one of these."""
 DELETIONS = ("unlink", "rmtree", "rmdir", "removedirs", "rm_file", "rm")
@@ -65,15 +65,15 @@ RUNNERS = (
     "pandas.read_pickle",
     "pyspark.serializers",
 )  # fmt: skip
-"""What can run any code that whoever wrote its input likes."""
+"""Functions that can run any code that their input contains."""
 UNPICKLING = {
     "runtime/spark/launching/pickling.py": "part of a Spark task, which unpickles the rest",
     "runtime/operators/user_code.py": "functions, which came with a task of Spark",
     "backends/values/codec.py": "values of state, where a reader allows pickles by name",
 }
 EXECUTING = {"runtime/cli/program.py": "the program that a person has named"}
-"""Where code is run that comes from elsewhere, and whose it is. Nothing that came over the network
-is among it: see `SECURITY.md`, which has to say so of another place, too."""
+"""Where code that comes from elsewhere is run, and where it comes from. None of it comes over the
+network: see `SECURITY.md`, which has to name a place that is added here."""
 
 
 OTHER_PROJECT = re.compile(
@@ -254,7 +254,7 @@ def files_are_deleted_in_known_places(module: Module) -> list[str]:
     if not module.is_in_room or "/testing/" in module.path:
         return []
     what = "deletes files: say in tidy.DELETERS which, and why they are ours"
-    where = "what a kill leaves of it nobody removes: use WorkingDirectory"
+    where = "nothing removes it after a kill: use WorkingDirectory"
     problems = [
         module.problem(node.lineno, f"{node.attr} {what}")
         for node in ast.walk(module.tree)
@@ -309,7 +309,7 @@ def nothing_that_comes_in_is_run(module: Module) -> list[str]:
 
 
 def what_cannot_be_read_is_foreseen(module: Module) -> list[str]:
-    """Who decodes bytes and expects an error of msgspec expects all that decoders raise."""
+    """A handler of a decoder's error catches every error that msgspec's decoders raise."""
     if not module.is_in_room:
         return []
     names = {
@@ -423,7 +423,7 @@ def is_re_export(node: ast.stmt) -> bool:
 
 
 def is_lazy_re_export(node: ast.stmt) -> bool:
-    """The two parts of it: who checks types sees imports, and who runs it a `__getattr__`."""
+    """Either of its two parts: imports for type checkers, `__getattr__` at run time."""
     if isinstance(node, ast.ImportFrom):
         return node.module == "typing" and [alias.name for alias in node.names] == ["TYPE_CHECKING"]
     return (

@@ -147,7 +147,7 @@ def test_the_command_keeps_the_environment_from_changing(house: House, tmp_path:
     assert can_lock(house, fcntl.LOCK_EX)
 
 
-def test_what_a_killed_set_up_leaves_running_still_holds_the_lock(
+def test_children_of_a_killed_set_up_still_hold_the_lock(
     house: House, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "gate")

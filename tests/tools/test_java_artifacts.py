@@ -92,7 +92,7 @@ def test_a_jar_that_is_another_one_is_refused(tmp_path: Path, place: Path) -> No
 
 
 @pytest.mark.slow
-def test_what_is_nowhere_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_missing_jars_are_named_with_advice(tmp_path: Path) -> None:
     wanted = [Jar("org.example", "one", "1.0", DIGEST), Jar("org.example", "two", "2.0", DIGEST)]
     with pytest.raises(ArtifactsError) as caught:
         download(wanted, tmp_path / "jars", tries=1)

@@ -38,7 +38,7 @@ def test_each_line_belongs_to_an_entry_with_hashes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_no_place_is_named(name: str) -> None:
+def test_lock_files_name_no_index_and_no_path(name: str) -> None:
     text = (ROOT / name).read_text("utf-8")
     assert not re.search(r"://|--index|--extra-index|--find-links|(?<!\S)/\w", text)
 

@@ -21,7 +21,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_has_passed_is_known_until_a_file_changes(house: Path) -> None:
+def test_a_pass_is_remembered_until_a_file_changes(house: Path) -> None:
     state = run_tests.state_of_files()
     assert not run_tests.have_passed(state)
     run_tests.note_passed(state)

@@ -61,13 +61,13 @@ def test_values_come_back_as_they_were_written(
         assert len(shown) == len(drawn)
         read = through_parquet(shown) if checked else shown
         back = split_values(codec, form.from_arrow(read), "here")
-        if annotation is Options:  # a dict, whose fields lie as somebody has put them there
+        if annotation is Options:  # a dict, whose fields are in the order of their insertion
             assert codec.decode_many(back) == codec.decode_many(items)
         else:
             assert back == items
 
 
-def test_values_are_shown_as_what_they_are() -> None:
+def test_values_have_readable_column_types() -> None:
     noon = dt.datetime.fromisoformat("2024-02-29T12:00:00")
     sample = [
         (int, 5, pa.int64(), 5),
@@ -101,7 +101,7 @@ def test_values_are_shown_as_what_they_are() -> None:
         assert not form.field.metadata, annotation
 
 
-def test_what_has_no_type_there_says_how_its_bytes_are_written() -> None:
+def test_values_without_an_arrow_type_name_their_encoding() -> None:
     whole = ValueForm(value_codec_for(int | str).describe(), checked=True)
     assert whole.field.metadata == {ENCODING.encode(): b"msgpack"}
     assert whole.to_arrow(encoded(int | str, [1, "a"])).to_pylist() == [b"\x01", b"\xa1a"]
@@ -114,7 +114,7 @@ def test_what_has_no_type_there_says_how_its_bytes_are_written() -> None:
     assert split_values(pickled, form.from_arrow(column), "here") == items
 
 
-def test_only_the_part_that_has_no_type_there_is_kept_as_bytes() -> None:
+def test_only_parts_without_an_arrow_type_are_kept_as_bytes() -> None:
     form = ValueForm(value_codec_for(Node).describe(), checked=True)
     column = form.to_arrow(encoded(Node, [Node(1, [Node(2)])]))
     (found,) = column.to_pylist()
@@ -168,13 +168,13 @@ class Loose(TypedDict):
     limit: NotRequired[int | None]
 
 
-def test_a_value_from_before_its_type_changed_is_no_complete_one() -> None:
+def test_a_value_of_an_older_type_is_not_complete() -> None:
     older = encoded(Before, [Before(1)])
     with pytest.raises(Unfit, match="note"):
         ValueForm(value_codec_for(After).describe(), checked=True).to_arrow(older)
 
 
-def test_of_a_value_that_nobody_has_looked_at_a_field_may_be_missing() -> None:
+def test_an_unchecked_value_may_lack_a_field() -> None:
     older = encoded(Before, [Before(1)])
     form = ValueForm(from_before(Later), checked=False)
     column = form.to_arrow(older)
@@ -184,7 +184,7 @@ def test_of_a_value_that_nobody_has_looked_at_a_field_may_be_missing() -> None:
 
 
 @pytest.mark.parametrize("annotation", [After, Loose])
-def test_where_null_would_be_none_or_missing_the_bytes_are_kept(annotation: Any) -> None:
+def test_bytes_are_kept_where_null_would_be_ambiguous(annotation: Any) -> None:
     form = ValueForm(from_before(annotation), checked=False)
     assert form.field.metadata == {ENCODING.encode(): b"msgpack"}
 
@@ -212,7 +212,7 @@ def test_keys_come_back_as_they_were_written(name: str, data: st.DataObject) -> 
     assert form.hashes(column, len(keys)).tolist() == [codec.hash(key) for key in keys]
 
 
-def test_keys_are_shown_as_what_they_are() -> None:
+def test_keys_have_readable_column_types() -> None:
     noon = dt.datetime.fromisoformat("2024-02-29T12:00:00+00:00")
     sample = [
         (int, -5, -5),
@@ -244,7 +244,7 @@ def test_no_keys_and_a_slice_of_keys_come_back() -> None:
         assert form.from_arrow(shown[1:]).to_list(2) == column.to_list(3)[1:]
 
 
-def test_keys_that_arrow_has_are_not_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_with_an_arrow_type_are_decoded_by_the_column(monkeypatch: pytest.MonkeyPatch) -> None:
     def decode(*_: Any) -> Any:
         raise AssertionError("each key was decoded")
 

@@ -45,7 +45,7 @@ def decoded(data: bytes, count: int, head: SetHead = HEAD) -> list[Change]:
     return list(decode_sets((data,), head, count, where=WHERE))
 
 
-def test_what_was_written_is_read() -> None:
+def test_encoded_changes_decode_to_the_same_changes() -> None:
     log = a_log()
     data = encoded(log.sets)
     expected = [change for changes in log.sets for change in changes]
@@ -112,7 +112,7 @@ def test_a_change_has_all_of_its_rows() -> None:
         pytest.param(encoded([[]])[:-1], 1, "bytes more", id="a byte too few"),
     ],
 )
-def test_other_sets_than_those_are_corrupt(data: bytes, count: int, says: str) -> None:
+def test_an_unexpected_number_of_sets_is_corrupt(data: bytes, count: int, says: str) -> None:
     with pytest.raises(Corrupt, match=says) as caught:
         decoded(data, count)
     assert WHERE in str(caught.value)
@@ -131,7 +131,7 @@ def test_blocks_of_a_snapshot_are_no_changes() -> None:
         decoded(encode_block(change.block), 1)
 
 
-def test_every_truncation_is_told() -> None:
+def test_every_truncation_is_reported() -> None:
     """Whatever is cut off, no part of the sets passes for the whole."""
     log = a_log()
     data = encoded(log.sets)

@@ -89,6 +89,6 @@ def test_only_numbers_of_nine_bytes_are_taken_as_an_array() -> None:
     assert found(["a" * 8], WHOLE_NUMBERS) is None
 
 
-def test_text_that_is_none_is_damage() -> None:
+def test_invalid_utf8_text_is_corrupt() -> None:
     with pytest.raises(Corrupt, match="column of values cannot be read"):
         decode_values(value_codec_for(str), b"\x91\xa1\xff", "here")

@@ -24,7 +24,7 @@ MAKERS: dict[str, Callable[[random.Random], bytes]] = {
 
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("count", [0, 1, 2, MANY])
-def test_the_least_comes_first_and_equal_ones_as_they_came(kind: str, count: int) -> None:
+def test_keys_are_sorted_and_equal_keys_keep_their_order(kind: str, count: int) -> None:
     chance = random.Random(kind)
     keys = [MAKERS[kind](chance) for _ in range(count)]
     order = order_of(keys)

@@ -52,7 +52,7 @@ class SqliteMachine(StateBackendMachine):
 
 
 @pytest.mark.slow
-def test_it_is_a_dict_that_survives() -> None:
+def test_the_plugin_behaves_like_a_dict_that_survives_restores() -> None:
     run_state_machine_as_test(SqliteMachine, settings=USUAL)
 
 
@@ -62,7 +62,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_it_is_found_by_its_entry_point() -> None:
+def test_the_plugin_is_found_by_its_entry_point() -> None:
     assert sorted(registered_backends()) == ["changelog", "hashmap", "rocksdb", "sqlite"]
     backend = load_backend("sqlite", directory="/fast")
     assert backend == SqliteStateBackend("/fast")
@@ -74,7 +74,7 @@ def test_an_unknown_option_names_those_there_are() -> None:
         load_backend("sqlite", folder="/fast")
 
 
-def test_without_it_the_name_is_unknown() -> None:
+def test_the_name_is_unknown_without_the_plugin() -> None:
     with pytest.raises(Invalid, match=r"'sqlite'.*hashmap"):
         load_backend("sqlite")
     assert load_backend("hashmap") == HashMapStateBackend()

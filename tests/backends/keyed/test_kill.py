@@ -135,6 +135,6 @@ def kill(root: Path, backend: str, kills: int) -> None:
         "time to live is forgotten by a restore",
     ],
 )
-def test_a_loss_is_witnessed(quick_path: Path, loss: str) -> None:
+def test_the_test_detects_a_lost_update(quick_path: Path, loss: str) -> None:
     with pytest.raises(AssertionError, match="expected"):
         live_and_die(quick_path, loss, stories=10)

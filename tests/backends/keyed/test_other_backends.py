@@ -93,7 +93,7 @@ def halves(quick_path: Path, job: JobStorage, expected: Content) -> list[StateSn
     return found
 
 
-def test_all_of_it_is_there_and_in_the_next_snapshot(
+def test_all_state_is_restored_and_in_the_next_snapshot(
     other: StateBackend,
     job: JobStorage,
     halves: list[StateSnapshot],
@@ -109,7 +109,7 @@ def test_all_of_it_is_there_and_in_the_next_snapshot(
         assert content(state) == expected
 
 
-def test_any_number_of_slots_finds_its_own(
+def test_each_slot_restores_its_key_groups_at_any_parallelism(
     other: StateBackend, job: JobStorage, halves: list[StateSnapshot], expected: Content
 ) -> None:
     found: Content = {}
@@ -119,7 +119,7 @@ def test_any_number_of_slots_finds_its_own(
     assert found == expected
 
 
-def test_what_nobody_asks_for_is_carried_on(
+def test_undeclared_state_is_carried_into_later_snapshots(
     other: StateBackend,
     job: JobStorage,
     halves: list[StateSnapshot],
@@ -152,7 +152,7 @@ def test_files_and_entries_of_two_slots_come_together(
 
 
 @pytest.mark.usefixtures("scratch")
-def test_it_can_be_asked_for_otherwise_after_a_refusal(
+def test_state_can_be_declared_correctly_after_a_refused_declaration(
     other: StateBackend, job: JobStorage, halves: list[StateSnapshot], expected: Content
 ) -> None:
     renamed = replace(VALUE, name="renamed", aliases=("value",))
@@ -163,7 +163,7 @@ def test_it_can_be_asked_for_otherwise_after_a_refusal(
         assert values == [expected[key][0] for key in range(300)]
 
 
-def test_what_is_closed_early_leaves_nothing(
+def test_an_early_close_leaves_no_files(
     other: StateBackend, job: JobStorage, halves: list[StateSnapshot], scratch: Path
 ) -> None:
     with opened(other, *halves, job=job) as state:
@@ -203,7 +203,7 @@ def test_a_damaged_file_is_named_and_nothing_is_left(
         ("hashmap/1", "expected a backend that keeps files.*found files of hashmap/1"),
     ],
 )
-def test_files_that_nobody_here_can_open(
+def test_files_of_an_unavailable_backend_are_refused(
     other: StateBackend,
     job: JobStorage,
     halves: list[StateSnapshot],

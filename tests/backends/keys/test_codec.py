@@ -47,7 +47,7 @@ def test_bytes_are_ordered_as_the_keys(kind: KeyType, data: st.DataObject) -> No
 
 @EVERY_TYPE
 @given(data=st.data())
-def test_a_key_comes_back(kind: KeyType, data: st.DataObject) -> None:
+def test_a_key_survives_encoding(kind: KeyType, data: st.DataObject) -> None:
     codec = key_codec_for(kind.annotation)
     key = data.draw(kind.keys)
     back = codec.decode(codec.encode(key))
@@ -84,7 +84,7 @@ def test_keys_in_a_row_are_read_one_by_one(kind: KeyType, data: st.DataObject) -
 
 @EVERY_TYPE
 @given(data=st.data())
-def test_no_key_is_the_beginning_of_another(kind: KeyType, data: st.DataObject) -> None:
+def test_no_encoded_key_is_a_prefix_of_another(kind: KeyType, data: st.DataObject) -> None:
     codec = key_codec_for(kind.annotation)
     one, other = codec.encode(data.draw(kind.keys)), codec.encode(data.draw(kind.keys))
     assert one == other or not one.startswith(other)
@@ -122,7 +122,7 @@ def test_a_column_is_encoded_as_its_keys(kind: KeyType, data: st.DataObject) -> 
 
 @WITH_COLUMNS
 @given(data=st.data())
-def test_a_column_of_canonical_keys(kind: KeyType, data: st.DataObject) -> None:
+def test_a_column_is_turned_into_canonical_keys(kind: KeyType, data: st.DataObject) -> None:
     codec = key_codec_for(kind.annotation)
     keys = data.draw(st.lists(kind.keys, max_size=12))
     assert kind.column is not None
@@ -309,7 +309,7 @@ def test_columns_of_related_types_are_converted() -> None:
         assert times.encode_column(column).to_pylist() == [times.encode(moment)]
 
 
-def test_an_empty_column_without_offsets() -> None:
+def test_an_empty_column_without_offsets_is_encoded() -> None:
     codec = key_codec_for(bytes)
     nothing = pa.py_buffer(b"")
     bare = pa.Array.from_buffers(pa.large_binary(), 0, [None, nothing, nothing])
@@ -383,7 +383,7 @@ def test_the_description_is_json_and_tells_types_apart(kind: KeyType) -> None:
 
 @EVERY_TYPE
 @given(data=st.data())
-def test_damaged_bytes_never_give_another_error(kind: KeyType, data: st.DataObject) -> None:
+def test_damaged_bytes_raise_corrupt_only(kind: KeyType, data: st.DataObject) -> None:
     codec = key_codec_for(kind.annotation)
     encoded = bytearray(codec.encode(data.draw(kind.keys)))
     if encoded:

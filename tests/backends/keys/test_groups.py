@@ -64,7 +64,7 @@ def test_murmur_is_that_of_flink(key_hash: int) -> None:
     assert murmur(key_hash - 2**32) == murmur(key_hash)
 
 
-def test_murmur_is_frozen() -> None:
+def test_murmur_hashes_do_not_change_between_versions() -> None:
     frozen = {
         0: 593689054,
         1: 68075478,
@@ -86,7 +86,7 @@ def test_a_column_of_hashes_has_the_groups_of_its_rows(
     assert column.tolist() == hashes
 
 
-def test_a_column_of_several_blocks() -> None:
+def test_a_column_longer_than_a_block_has_the_groups_of_its_rows() -> None:
     hashes = np.random.default_rng(5).integers(0, 2**32, 40_000, dtype=np.uint32)
     assert key_groups(hashes, 1000).tolist() == [key_group(int(each), 1000) for each in hashes]
 
@@ -178,7 +178,7 @@ def test_ranges_are_sets(one: KeyGroupRange, other: KeyGroupRange) -> None:
     assert list(one) == sorted(one)
 
 
-def test_the_empty_range() -> None:
+def test_the_empty_range_has_no_key_group() -> None:
     empty = KeyGroupRange.empty()
     assert not empty
     assert empty == KeyGroupRange(0, -1)
@@ -188,6 +188,6 @@ def test_the_empty_range() -> None:
     assert KeyGroupRange(3, 4).covers(empty)
 
 
-def test_a_range_travels() -> None:
+def test_a_range_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(KeyGroupRange(2, 5))) == KeyGroupRange(2, 5)
     assert len({KeyGroupRange(2, 5), KeyGroupRange(2, 5)}) == 1

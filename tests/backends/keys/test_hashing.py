@@ -131,7 +131,7 @@ def test_equal_keys_have_equal_hashes(kind: KeyType, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 @given(keys=st.lists(st.none() | st.text(max_size=20), max_size=20))
-def test_strings_of_every_layout(kind: pa.DataType, keys: list[str | None]) -> None:
+def test_strings_of_every_arrow_layout_have_one_hash(kind: pa.DataType, keys: list[str | None]) -> None:
     codec = key_codec_for(str | None)
     column = pa.array(keys, kind)
     expected = list(map(codec.hash, keys))
@@ -146,7 +146,7 @@ def test_strings_of_every_layout(kind: pa.DataType, keys: list[str | None]) -> N
         )
 
 
-def test_a_dictionary_of_many_equal_keys() -> None:
+def test_a_dictionary_column_hashes_like_a_plain_one() -> None:
     codec = key_codec_for(str)
     column = pa.array(["ann", "bob"] * 50).dictionary_encode()
     assert codec.hash_column(column).tolist() == [codec.hash("ann"), codec.hash("bob")] * 50
@@ -159,7 +159,7 @@ def test_a_dictionary_of_many_equal_keys() -> None:
     st.sampled_from([(0, 4), (0, 15), (10, 20), (0, 16), (15, 40)]),
     st.integers(0, 2**32),
 )
-def test_many_values_of_every_length(rows: int, lengths: tuple[int, int], seed: int) -> None:
+def test_values_of_every_length_hash_like_single_ones(rows: int, lengths: tuple[int, int], seed: int) -> None:
     """The short way, the long way and both in one block, over several blocks."""
     chance = np.random.default_rng(seed)
     sizes = chance.integers(lengths[0], lengths[1] + 1, rows)
@@ -175,7 +175,7 @@ def test_many_values_of_every_length(rows: int, lengths: tuple[int, int], seed: 
 
 
 @pytest.mark.parametrize("length", [*range(1, 41), 124, 128, 132, 256])
-def test_a_column_of_values_of_one_length(length: int) -> None:
+def test_values_of_one_length_hash_like_single_ones(length: int) -> None:
     values = [
         row.tobytes() for row in np.random.default_rng(length).integers(0, 256, (900, length), "u1")
     ]
@@ -189,7 +189,7 @@ def test_a_column_of_values_of_one_length(length: int) -> None:
 
 @pytest.mark.parametrize("words", range(1, 14))
 @pytest.mark.parametrize("rows", [0, 1, 700, BLOCK_ROWS + 1])
-def test_rows_of_every_width(words: int, rows: int) -> None:
+def test_rows_of_every_width_hash_like_single_ones(words: int, rows: int) -> None:
     table = np.random.default_rng(words).integers(0, 2**32, (rows, words), dtype=np.uint32)
     assert hash_fixed(table).tolist() == [hash_bytes(row.tobytes()) for row in table]
 

@@ -71,7 +71,7 @@ def content(job: JobStorage, parts: Sequence[StateSnapshot], parallelism: int) -
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4])
-def test_slots_get_what_they_get_of_another_form(job: JobStorage, parallelism: int) -> None:
+def test_redistribution_is_the_same_for_every_form(job: JobStorage, parallelism: int) -> None:
     own = written(job, 3, SnapshotForm.OWN, 1)
     canonical = written(job, 3, CANONICAL, 2)
     assert {part.kind for part in canonical} == {OPERATOR_PARQUET_KIND}
@@ -82,7 +82,7 @@ def test_slots_get_what_they_get_of_another_form(job: JobStorage, parallelism: i
 
 
 @pytest.mark.parametrize("parallelism", [2, 3])
-def test_what_nobody_asks_for_is_carried_on(job: JobStorage, parallelism: int) -> None:
+def test_undeclared_state_is_carried_into_later_snapshots(job: JobStorage, parallelism: int) -> None:
     parts = written(job, 3, CANONICAL, 1)
     expected = content(job, parts, 4)
     carried = []
@@ -142,7 +142,7 @@ def test_a_class_may_have_changed_since(job: JobStorage) -> None:
         assert list(found) == [Position(7.0)]
 
 
-def test_an_empty_map_is_a_copy_too(job: JobStorage) -> None:
+def test_an_empty_broadcast_map_is_a_copy_too(job: JobStorage) -> None:
     with opened(job) as state:
         state.get_broadcast_state(RULES)
         part = state.snapshot(1, job, form=CANONICAL).result(WAIT_S)

@@ -97,7 +97,7 @@ def test_list_elements_are_dealt_out_as_flink_does(case: Case) -> None:
 
 
 @given(st.one_of(cases(), cases(same=True)))
-def test_what_is_carried_is_a_partition(case: Case) -> None:
+def test_undeclared_elements_are_partitioned_over_slots(case: Case) -> None:
     written, _, _ = case
     slots = by_slot(*case)
     for name, state in written.items():
@@ -120,7 +120,7 @@ def test_a_changed_number_of_slots_is_even(case: Case) -> None:
 
 
 @given(st.one_of(cases(), cases(same=True)))
-def test_everything_carried_is_loaded(case: Case) -> None:
+def test_every_carried_element_is_loaded(case: Case) -> None:
     written, _, _ = case
     for shares in by_slot(*case):
         assert shares.keys() == written.keys()
@@ -143,7 +143,7 @@ def test_at_the_same_parallelism_slots_keep_their_own(case: Case) -> None:
 
 
 @given(st.lists(st.integers(0, 20), max_size=6), parallelisms)
-def test_dealing_is_even_over_all_rounds(totals: list[int], parallelism: int) -> None:
+def test_elements_are_dealt_evenly_over_all_rounds(totals: list[int], parallelism: int) -> None:
     counts = [0] * parallelism
     dealt = 0
     for total in totals:
@@ -186,7 +186,7 @@ def test_an_empty_map_is_a_copy() -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.LIST, Mode.UNION_LIST])
-def test_every_small_number_of_elements(mode: Mode) -> None:
+def test_every_small_number_of_elements_is_dealt_out_whole(mode: Mode) -> None:
     for counts in product(range(4), repeat=3):
         state = StateOfSlots(
             mode, tuple(SlotElements(slot, count) for slot, count in enumerate(counts))

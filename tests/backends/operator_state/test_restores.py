@@ -138,7 +138,7 @@ def test_elements_of_several_types_are_carried_in_one_slot(job: JobStorage) -> N
         ("get_broadcast_state", MapStateDescriptor("m", str, str), "state 'm' cannot be read"),
     ],
 )
-def test_what_cannot_be_read_as_declared_is_refused(
+def test_an_unreadable_declaration_is_refused(
     job: JobStorage, method: str, descriptor: Any, message: str
 ) -> None:
     with opened(*evolved(job), job=job) as backend:
@@ -191,7 +191,7 @@ def test_pickles_are_read_only_where_that_is_allowed(job: JobStorage) -> None:
         ({"storage": None}, r"'op'.*without a storage.*Pass storage="),
     ],
 )
-def test_arguments_that_do_not_fit(job: JobStorage, options: dict[str, Any], message: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(job: JobStorage, options: dict[str, Any], message: str) -> None:
     snapshots = evolved(job)
     with pytest.raises(Invalid, match=message):
         opened(*snapshots, job=job, **{"parallelism": 2, **options})
@@ -227,7 +227,7 @@ def test_the_snapshots_of_all_slots_are_needed(job: JobStorage) -> None:
         (lambda it: msgspec.structs.replace(it, slot=None), "does not say of which slot"),
     ],
 )
-def test_a_snapshot_that_is_none_of_ours(job: JobStorage, change: Any, message: str) -> None:
+def test_a_snapshot_of_an_unknown_kind_is_refused(job: JobStorage, change: Any, message: str) -> None:
     with opened() as backend:
         backend.get_list_state(LIST).add("a")
         snapshot = backend.snapshot(1, job).result(30)
@@ -265,7 +265,7 @@ def test_a_damaged_file_is_named_and_the_backend_stays_usable(
         assert backend.get_list_state(LIST).get() == ["fresh"]
 
 
-def test_handles_that_are_not_what_the_attributes_say(job: JobStorage) -> None:
+def test_handles_that_contradict_the_attributes_are_corrupt(job: JobStorage) -> None:
     with opened() as backend:
         backend.get_list_state(LIST).add_all("abc")
         snapshot = backend.snapshot(1, job).result(30)
@@ -304,7 +304,7 @@ def golden_slots() -> list[StateSnapshot]:
     return stopped(slots, 1, job)
 
 
-def test_snapshots_of_version_1() -> None:
+def test_snapshots_of_version_1_are_read() -> None:
     data = GOLDEN.read_bytes()
     snapshots = msgspec.json.decode(data, type=list[StateSnapshot])
     written = msgspec.json.format(msgspec.json.encode(golden_slots(), order="sorted"))

@@ -42,7 +42,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> JobStorage:
 # The states themselves
 
 
-def test_a_list() -> None:
+def test_a_list_is_read_and_changed() -> None:
     with opened() as backend:
         state = backend.get_list_state(LIST)
         assert (state.name, state.get()) == ("list", [])
@@ -60,7 +60,7 @@ def test_a_list() -> None:
         assert state.get() == []
 
 
-def test_a_broadcast_map() -> None:
+def test_a_broadcast_map_is_read_and_changed() -> None:
     with opened() as backend:
         state = backend.get_broadcast_state(MapStateDescriptor("m", int, int))
         assert state.is_empty()
@@ -95,7 +95,7 @@ def test_the_other_side_may_only_read_a_broadcast_map() -> None:
         assert not {"put", "put_all", "remove", "clear"} & set(dir(view))
 
 
-def test_what_is_handed_in_or_out_is_not_the_state(job: JobStorage) -> None:
+def test_changing_a_passed_or_returned_object_does_not_change_state(job: JobStorage) -> None:
     with opened() as backend:
         union, rules = backend.get_union_list_state(UNION), backend.get_broadcast_state(RULES)
         element, rule = {"a": [1]}, [1]
@@ -127,7 +127,7 @@ def test_the_same_descriptor_is_the_same_state() -> None:
             backend.get_broadcast_state(MapStateDescriptor("list", str, int))
 
 
-def test_what_does_not_fit_changes_nothing() -> None:
+def test_a_value_that_does_not_fit_changes_nothing() -> None:
     with opened() as backend:
         numbers = backend.get_list_state(ListStateDescriptor("n", list[int]))
         rules = backend.get_broadcast_state(RULES)
@@ -172,12 +172,12 @@ TTL = StateTtlConfig(ttl=timedelta(seconds=1))
         ("get_broadcast_state", MapStateDescriptor("s", list[int]), "not supported|key"),
     ],
 )
-def test_descriptors_that_cannot_be_honoured(method: str, descriptor: Any, message: str) -> None:
+def test_descriptors_that_cannot_be_honoured_are_refused(method: str, descriptor: Any, message: str) -> None:
     with opened() as backend, pytest.raises(Invalid, match=message):
         getattr(backend, method)(descriptor)
 
 
-def test_one_thread_until_it_is_closed(job: JobStorage) -> None:
+def test_only_the_opening_thread_may_use_state_until_it_is_closed(job: JobStorage) -> None:
     backend = opened()
     state, rules = backend.get_list_state(LIST), backend.get_broadcast_state(RULES)
     calls = (
@@ -256,7 +256,7 @@ def test_each_snapshot_is_the_state_at_its_barrier(job: JobStorage) -> None:
 
 @pytest.mark.parametrize("compression", ["", "lz4"])
 @pytest.mark.parametrize("asking", [{0, 1, 2, 3, 4}, {1, 3}, {4}], ids=["each", "some", "last"])
-def test_restarts_with_other_parallelisms(
+def test_state_survives_restarts_at_other_parallelisms(
     job: JobStorage, compression: str, asking: set[int]
 ) -> None:
     """Also when the job asks for no state in some of the runs: nothing is lost, or there twice."""
@@ -290,7 +290,7 @@ def test_restarts_with_other_parallelisms(
         assert dict(last.get_broadcast_state(RULES).items()) == rules
 
 
-def test_the_same_parallelism_keeps_what_is_ones_own(job: JobStorage) -> None:
+def test_each_slot_keeps_its_own_list_at_the_same_parallelism(job: JobStorage) -> None:
     for carried in (False, True):
         slots = started(3, [], job)
         for index, slot in enumerate(slots):
@@ -308,7 +308,7 @@ def test_the_same_parallelism_keeps_what_is_ones_own(job: JobStorage) -> None:
             slot.close()
 
 
-def test_broadcast_copies_go_around_among_the_slots(job: JobStorage) -> None:
+def test_broadcast_copies_are_dealt_around_the_slots(job: JobStorage) -> None:
     slots = started(2, [], job)
     for index, slot in enumerate(slots):
         slot.get_broadcast_state(RULES).put(("slot", index), [index])
@@ -319,7 +319,7 @@ def test_broadcast_copies_go_around_among_the_slots(job: JobStorage) -> None:
     assert copies == [[0], [1], [0], [1], [0]]
 
 
-def test_pending_state_outlives_the_files_that_it_was_in(job: JobStorage) -> None:
+def test_undeclared_state_outlives_the_files_that_it_was_read_from(job: JobStorage) -> None:
     slots = started(2, [], job)
     for slot in slots:
         slot.get_union_list_state(UNION).add_all(map(union_element, range(4)))
@@ -385,7 +385,7 @@ def test_a_snapshot_can_be_cancelled_while_it_is_written(job: JobStorage) -> Non
         assert restored.get_list_state(LIST).get() == list(map(str, range(1000)))
 
 
-def test_closing_gives_up_what_is_on_its_way(job: JobStorage) -> None:
+def test_closing_cancels_running_snapshots(job: JobStorage) -> None:
     gate = Gate(job)
     backend = opened()
     backend.get_list_state(LIST).add_all("abc")

@@ -135,7 +135,7 @@ def whole(quick_path: Path, job: JobStorage) -> Iterator[StateSnapshot]:
         assert content(state) == expected
 
 
-def test_no_room_to_open(small_disk: Small) -> None:
+def test_a_full_disk_is_reported_when_a_store_opens(small_disk: Small) -> None:
     backend = rocksdb_in(small_disk.path)
     with (
         small_disk.full(),
@@ -145,7 +145,7 @@ def test_no_room_to_open(small_disk: Small) -> None:
         pass
 
 
-def test_no_room_for_what_is_written(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
+def test_a_full_disk_is_reported_when_state_is_written(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
     with opened(rocksdb_in(small.path), whole, job=job) as state:
         values, some = state.get_state(VALUE), list(range(20))
         before = values.get_many(some)
@@ -160,7 +160,7 @@ def test_no_room_for_what_is_written(small: Small, job: JobStorage, whole: State
     assert SystemClock().monotonic_s() - began_s < _SOON_S
 
 
-def test_no_room_for_a_snapshot(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
+def test_a_full_disk_is_reported_by_a_snapshot(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
     with opened(rocksdb_in(small.path), whole, job=job) as state:
         fill(state, range(500), size_bytes=1_000)
         expected = content(state)
@@ -170,7 +170,7 @@ def test_no_room_for_a_snapshot(small: Small, job: JobStorage, whole: StateSnaps
         assert list(small.path.glob("*/snapshot-*")) == []
 
 
-def test_no_room_for_what_is_restored(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
+def test_a_full_disk_is_reported_by_a_restore(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
     backend = rocksdb_in(small.path)
     with (
         small.full(),
@@ -182,7 +182,7 @@ def test_no_room_for_what_is_restored(small: Small, job: JobStorage, whole: Stat
         assert content(state)
 
 
-def test_no_room_for_what_comes_from_other_slots(
+def test_a_full_disk_is_reported_when_files_of_other_slots_are_merged(
     small: Small,
     place: Path,
     job: JobStorage,
@@ -216,7 +216,7 @@ def _limit_that_spares(files: int) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to count open files")
-def test_no_room_for_open_files(place: Path, job: JobStorage, whole: StateSnapshot) -> None:
+def test_a_limit_of_open_files_is_reported(place: Path, job: JobStorage, whole: StateSnapshot) -> None:
     backend = rocksdb_in(place)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     said = []
@@ -237,7 +237,7 @@ def test_no_room_for_open_files(place: Path, job: JobStorage, whole: StateSnapsh
 
 
 @pytest.mark.parametrize("use", ["write", "snapshot", "neutral snapshot", "read", "nothing"])
-def test_a_working_directory_that_is_gone(
+def test_a_deleted_working_directory_is_reported(
     place: Path, job: JobStorage, whole: StateSnapshot, use: str
 ) -> None:
     with opened(rocksdb_in(place), whole, job=job) as state:
@@ -261,7 +261,7 @@ def test_a_working_directory_that_is_gone(
     assert SystemClock().monotonic_s() - began_s < _SOON_S
 
 
-def test_a_working_directory_that_goes_during_a_snapshot(
+def test_a_working_directory_deleted_during_a_snapshot_is_reported(
     place: Path, job: JobStorage, whole: StateSnapshot
 ) -> None:
     gate = Gate(job)
@@ -385,7 +385,7 @@ LIES: dict[str, tuple[Change, type[HoldfastError], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_what_a_snapshot_says_and_is_not_so(
+def test_snapshot_attributes_that_contradict_the_files_are_refused(
     place: Path, job: JobStorage, whole: StateSnapshot, lie: str
 ) -> None:
     change, kind, says = LIES[lie]
@@ -397,7 +397,7 @@ def test_what_a_snapshot_says_and_is_not_so(
     assert not isinstance(caught.value, Unavailable)
 
 
-def test_files_that_no_snapshot_of_ours_has_are_not_read(
+def test_files_that_no_snapshot_lists_are_not_read(
     place: Path, job: JobStorage, whole: StateSnapshot
 ) -> None:
     """Options that lead elsewhere, say, or a log of writes."""
@@ -425,7 +425,7 @@ def test_two_tables_cannot_be_in_one_place(
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "flipped"])
 @pytest.mark.parametrize("part", ["shared", "own"])
-def test_a_file_in_storage_that_is_damaged(
+def test_a_damaged_file_in_storage_is_reported(
     place: Path,
     job: JobStorage,
     monkeypatch: pytest.MonkeyPatch,

@@ -110,7 +110,7 @@ def writers(snapshot: StateSnapshot) -> set[int | None]:
 
 @pytest.mark.usefixtures("every_file_is_shared")
 @pytest.mark.parametrize("form", SnapshotForm)
-def test_what_was_restored_is_built_on_until_a_newer_one_is_complete(
+def test_snapshots_build_on_the_restored_one_until_a_newer_one_completes(
     rocksdb: RocksDBStateBackend, job: JobStorage, form: SnapshotForm
 ) -> None:
     with opened(rocksdb) as backend:
@@ -127,7 +127,7 @@ def test_what_was_restored_is_built_on_until_a_newer_one_is_complete(
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see open files")
-def test_a_closed_backend_keeps_no_file_open_whoever_has_its_states(
+def test_a_closed_backend_keeps_no_file_open_while_states_are_referenced(
     rocksdb: RocksDBStateBackend, place: Path, job: JobStorage
 ) -> None:
     with opened(rocksdb) as backend:
@@ -159,7 +159,7 @@ class InUse:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see open files")
-def test_a_table_that_is_dropped_while_it_is_compacted_is_closed_in_the_end(
+def test_a_table_dropped_during_its_compaction_is_closed_afterwards(
     rocksdb: RocksDBStateBackend, place: Path
 ) -> None:
     with opened(rocksdb) as state:
@@ -207,7 +207,7 @@ class Full:
         return 1 << 40
 
 
-def test_write_buffers_are_not_gone_while_another_thread_empties_them(
+def test_write_buffers_are_not_freed_during_a_flush(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     memory, slow = SlotMemory(16 << 20, 0.5), Slow()
@@ -234,7 +234,7 @@ def snapshots_here(place: Path) -> list[str]:
     return sorted(name for name in found if name.startswith(kinds))
 
 
-def test_links_go_with_their_snapshot_however_it_ends(
+def test_hard_links_are_removed_however_their_snapshot_ends(
     rocksdb: RocksDBStateBackend, place: Path, job: JobStorage
 ) -> None:
     gate = Gate(job)
@@ -260,7 +260,7 @@ def test_links_go_with_their_snapshot_however_it_ends(
         wait_until(lambda: snapshots_here(place) == [])
 
 
-def test_nothing_is_left_of_what_was_brought(
+def test_downloaded_files_are_removed_after_the_restore(
     rocksdb: RocksDBStateBackend, place: Path, job: JobStorage
 ) -> None:
     with opened(rocksdb) as state:
@@ -277,7 +277,7 @@ def test_nothing_is_left_of_what_was_brought(
         assert content(state)
 
 
-def test_a_working_directory_that_goes_during_a_restore(
+def test_a_working_directory_deleted_during_a_restore_is_reported(
     rocksdb: RocksDBStateBackend, place: Path, job: JobStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(rocksdb) as state:
@@ -308,7 +308,7 @@ def test_state_without_a_table_is_restored(rocksdb: RocksDBStateBackend, job: Jo
         assert content(state)
 
 
-def test_lists_go_on_where_each_slot_had_come_to(
+def test_appends_continue_after_the_restored_lists(
     rocksdb: RocksDBStateBackend, job: JobStorage
 ) -> None:
     keys = range(40)
@@ -359,7 +359,7 @@ def test_a_state_that_is_renamed_stays_in_its_files(
         assert list(state.keys("renamed"))
 
 
-def test_state_that_nobody_asks_for_goes_through_many_restarts(
+def test_undeclared_state_survives_many_restarts(
     rocksdb: RocksDBStateBackend, job: JobStorage
 ) -> None:
     with opened(rocksdb) as state:
@@ -380,7 +380,7 @@ def test_state_that_nobody_asks_for_goes_through_many_restarts(
         assert content(state) == expected
 
 
-def test_files_and_entries_come_together(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
+def test_files_and_entries_are_restored_together(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
     """Some slots wrote files, and others entries; both are restored, declared or not."""
     with opened(rocksdb) as state:
         fill(state)
@@ -409,7 +409,7 @@ def overlaps(part: StateSnapshot, key_groups: KeyGroupRange) -> bool:
 
 
 @pytest.mark.parametrize(("max_parallelism", "steps"), [(1, (1,)), (3, (3, 2)), (32_768, (3, 2))])
-def test_any_number_of_key_groups(
+def test_any_number_of_key_groups_is_restored(
     rocksdb: RocksDBStateBackend, job: JobStorage, max_parallelism: int, steps: tuple[int, ...]
 ) -> None:
     keys = list(range(2_000))
@@ -437,7 +437,7 @@ def test_any_number_of_key_groups(
         assert sorted(found) == keys
 
 
-def test_time_to_live_goes_on_in_files(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
+def test_time_to_live_continues_after_a_restore_from_files(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
     clock = ManualClock(1_000_000)
     brief = replace(VALUE, ttl=StateTtlConfig(ttl=timedelta(seconds=10)))
 

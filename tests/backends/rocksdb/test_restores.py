@@ -35,7 +35,7 @@ class Compacted:
 
 
 @pytest.mark.parametrize(("predefined", "times"), [("default", 1), ("flash-ssd", 2)])
-def test_what_is_cut_off_is_compacted_away_without_rewriting_all_twice(
+def test_clipped_key_groups_are_compacted_away_with_one_rewrite(
     quick_path: Path, job: JobStorage, monkeypatch: pytest.MonkeyPatch, predefined: str, times: int
 ) -> None:
     rocksdb = rocksdb_in(quick_path, predefined=predefined)
@@ -65,7 +65,7 @@ def test_what_is_cut_off_is_compacted_away_without_rewriting_all_twice(
 
 
 @pytest.mark.parametrize("key_groups", [ALL, LOW])
-def test_whoever_restores_opens_the_database_that_is_brought_and_makes_no_other(
+def test_a_restore_opens_the_downloaded_database_and_creates_no_other(
     quick_path: Path,
     job: JobStorage,
     monkeypatch: pytest.MonkeyPatch,

@@ -59,7 +59,7 @@ Export = Callable[[RocksFiles, Family, tuple[bytes, bytes]], Iterator[Path]]
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_a_scan_of_another_slot_that_ends_early_is_no_end(
+def test_a_scan_of_a_restored_slot_that_ends_early_is_continued(
     quick_path: Path,
     job: JobStorage,
     parts: list[StateSnapshot],
@@ -100,7 +100,7 @@ def test_a_walk_that_ends_early_loses_nothing(quick_path: Path, there: int, coun
     ("key_bytes", "value_bytes"), [(10, 10), (3_000, 10), (10, 3_000), (2_000, 2_000), (10, 20_000)]
 )
 @pytest.mark.parametrize("count", [0, 1, 7, 2_000])
-def test_what_is_written_at_once_is_bounded_by_keys_and_values(
+def test_the_size_of_a_write_is_bounded_by_keys_and_values(
     key_bytes: int, value_bytes: int, count: int
 ) -> None:
     most_bytes = 16_000

@@ -76,7 +76,7 @@ def all_of(state: KeyedStateBackend) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("after", BACKENDS)
 @pytest.mark.parametrize("before", BACKENDS)
-def test_timers_go_on_in_the_way_of_the_option(before: str, after: str, job: JobStorage) -> None:
+def test_restored_timers_follow_the_option_of_where_timers_are(before: str, after: str, job: JobStorage) -> None:
     snapshot = written(named(before), job, ALL)
     with opened(named(after), job, [snapshot]) as state:
         carried = state.snapshot(2, job).result(30)  # they are not declared yet
@@ -88,7 +88,7 @@ def test_timers_go_on_in_the_way_of_the_option(before: str, after: str, job: Job
         assert state.timers("t", namespace_type=str).next_event_time() is None
 
 
-def test_slots_may_have_had_different_options(job: JobStorage) -> None:
+def test_timers_of_slots_with_different_options_are_restored(job: JobStorage) -> None:
     slots = key_groups_of_slots(4, 128)
     snapshots = [
         written(named(name), job, key_groups)

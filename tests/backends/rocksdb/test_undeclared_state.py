@@ -51,7 +51,7 @@ def content_of(entries: StateSnapshot, job: JobStorage) -> Content:
         return content(state)
 
 
-def test_it_is_files_from_the_first_snapshot_on(
+def test_undeclared_state_is_files_from_the_first_snapshot_on(
     rocksdb: RocksDBStateBackend, job: JobStorage, entries: StateSnapshot
 ) -> None:
     expected = content_of(entries, job)
@@ -69,7 +69,7 @@ def test_it_is_files_from_the_first_snapshot_on(
             assert content(state) == expected
 
 
-def test_it_is_asked_for_while_a_snapshot_waits(
+def test_state_may_be_declared_while_a_snapshot_waits(
     rocksdb: RocksDBStateBackend, job: JobStorage, entries: StateSnapshot
 ) -> None:
     expected = content_of(entries, job)
@@ -92,7 +92,7 @@ def test_it_is_asked_for_while_a_snapshot_waits(
             assert mine
 
 
-def test_it_is_asked_for_by_another_name_and_type(
+def test_undeclared_state_may_be_declared_by_an_alias_and_another_type(
     rocksdb: RocksDBStateBackend, job: JobStorage, entries: StateSnapshot
 ) -> None:
     renamed = replace(VALUE, name="renamed", aliases=("value",))
@@ -104,7 +104,7 @@ def test_it_is_asked_for_by_another_name_and_type(
         assert None not in state.get_state(renamed).get_many(list(range(300))).to_pylist()
 
 
-def test_what_is_damaged_is_named_and_tried_again(
+def test_a_damaged_file_is_named_and_read_again_later(
     rocksdb: RocksDBStateBackend, job: JobStorage, entries: StateSnapshot, quick_path: Path
 ) -> None:
     expected = content_of(entries, job)

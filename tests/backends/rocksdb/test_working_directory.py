@@ -31,7 +31,7 @@ sys.stdin.read()
 """
 
 
-def test_a_directory_is_new_and_goes_with_its_owner(tmp_path: Path) -> None:
+def test_a_directory_is_new_and_is_removed_with_its_owner(tmp_path: Path) -> None:
     first, second = WorkingDirectory([str(tmp_path)]), WorkingDirectory([str(tmp_path)])
     assert first.path != second.path
     (first.path / "file").write_bytes(b"1")
@@ -41,7 +41,7 @@ def test_a_directory_is_new_and_goes_with_its_owner(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_dead_process_left_is_removed_and_what_a_live_one_uses_is_not(
+def test_directories_of_dead_processes_are_removed_and_of_live_ones_kept(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-c", HOLDING, str(tmp_path)]
@@ -59,7 +59,7 @@ def test_what_a_dead_process_left_is_removed_and_what_a_live_one_uses_is_not(
     assert not list(tmp_path.iterdir())
 
 
-def test_another_disk_is_taken_where_one_cannot_be_written_to(tmp_path: Path) -> None:
+def test_a_disk_that_cannot_be_written_to_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     bases = [str(tmp_path / "file" / "below"), str(tmp_path / "disk")]
     for _ in range(8):
@@ -87,7 +87,7 @@ class Room:
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_disks_are_taken_by_the_room_that_they_have(
+def test_disks_are_chosen_by_their_free_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = Room(monkeypatch, {"large": 6 << 30, "small": 2 << 30, "full": 0})
@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_when_it_is_written_to_is_passed_over(
     assert not list(tmp_path.glob("*/*"))
 
 
-def test_what_dead_processes_left_is_removed_on_every_disk(tmp_path: Path) -> None:
+def test_directories_of_dead_processes_are_removed_on_every_disk(tmp_path: Path) -> None:
     disks = [tmp_path / name for name in "abc"]
     for disk in disks:
         for kind in ("state", "query"):
@@ -141,7 +141,7 @@ def test_state_is_for_this_user_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", ["folder", "file", "link"])
-def test_what_has_the_name_of_a_lasting_directory_is_left_alone(tmp_path: Path, there: str) -> None:
+def test_a_foreign_folder_with_the_name_of_a_lasting_directory_is_kept(tmp_path: Path, there: str) -> None:
     base, elsewhere = tmp_path / "base", tmp_path / "elsewhere"
     path = base / f"holdfast-copies-{os.getuid()}"
     for folder in (base, elsewhere):
@@ -168,7 +168,7 @@ def test_a_lasting_directory_is_found_again(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [made]
 
 
-def test_what_only_has_such_a_name_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_folder_or_file_with_such_a_name_is_kept(tmp_path: Path) -> None:
     (tmp_path / "of-somebody-else").mkdir()
     (tmp_path / "holdfast-state-00112233445566ee").symlink_to(tmp_path / "of-somebody-else")
     (tmp_path / "holdfast-state-00112233445566ff").write_bytes(b"1")
@@ -177,7 +177,7 @@ def test_what_only_has_such_a_name_is_left_alone(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_whoever_makes_a_directory_while_another_one_removes_it_makes_another(
+def test_a_directory_removed_between_creation_and_lock_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one looks between the making and the locking."""
@@ -213,7 +213,7 @@ for _ in range(150):
 
 
 @pytest.mark.slow
-def test_whoever_begins_while_others_clean_keeps_his_directory(quick_path: Path) -> None:
+def test_a_directory_made_during_another_cleaning_is_kept(quick_path: Path) -> None:
     command = [sys.executable, "-c", RACING, str(quick_path)]
     racing = [subprocess.Popen(command) for _ in range(4)]
     assert [each.wait() for each in racing] == [0, 0, 0, 0]
@@ -236,7 +236,7 @@ def test_a_directory_that_cannot_be_made_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_removed_is_tried_again(
+def test_a_failed_removal_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = WorkingDirectory([str(tmp_path)])

@@ -307,7 +307,7 @@ PAIRS = [
     ("old", "new", "values"), PAIRS, ids=[f"{one}-{two}" for one, two, _ in PAIRS]
 )
 @given(data=st.data())
-def test_what_is_called_compatible_is(
+def test_types_called_compatible_read_each_other_s_values(
     old: Any, new: Any, values: st.SearchStrategy[Any], data: st.DataObject
 ) -> None:
     """Every pair of types that the rules let through, with drawn values: equal, or refused."""
@@ -332,7 +332,7 @@ def test_most_pairs_are_tried() -> None:
 
 
 @pytest.mark.parametrize("name", KEY_TYPES)
-def test_keys_stay_what_they_are(name: str) -> None:
+def test_equal_key_types_are_compatible(name: str) -> None:
     described = key_codec_for(KEY_TYPES[name].annotation).describe()
     assert compare_keys(described, json.loads(json.dumps(described))).verdict is AS_IS
 
@@ -445,7 +445,7 @@ def test_a_record_is_written_with_all_its_fields(kind: Any, value: Any, written:
     assert "sparse" not in str(codec.describe())
 
 
-def test_what_leaves_out_defaults_is_no_key_of_a_dict() -> None:
+def test_a_class_with_omit_defaults_is_refused_as_the_key_of_a_dict() -> None:
     with pytest.raises(Invalid, match="the key of a dict is declared with omit_defaults"):
         value_codec_for(dict[tuple[Frugal, int], int])
 

@@ -76,7 +76,7 @@ def fleet(job: JobStorage) -> Any:
 
 @pytest.mark.dealt("backend_name", "reader")
 @pytest.mark.parametrize("reader", PLAIN)
-def test_any_backend_goes_on_from_what_any_backend_wrote(
+def test_any_backend_restores_what_any_backend_wrote(
     backend: StateBackend, reader: str, job: JobStorage, fleet: Opener, quick_path: Path
 ) -> None:
     before = fleet(backend, slots=3)
@@ -91,7 +91,7 @@ def test_any_backend_goes_on_from_what_any_backend_wrote(
         assert after.content() == expected
 
 
-def test_what_nobody_asks_for_is_carried_on(
+def test_undeclared_state_is_carried_into_later_snapshots(
     backend: StateBackend, job: JobStorage, fleet: Opener
 ) -> None:
     before = fleet(backend, slots=2)
@@ -154,7 +154,7 @@ def test_a_canonical_snapshot_is_of_the_moment_and_refers_to_nothing(
     assert fleet(backend, third).content() == now != then
 
 
-def test_what_is_past_its_time_is_left_out(
+def test_expired_entries_are_left_out(
     backend: StateBackend, job: JobStorage, fleet: Opener
 ) -> None:
     clock = ManualClock(START_MS)
@@ -361,7 +361,7 @@ def opened(
     )
 
 
-def test_without_a_key_there_is_no_file(backend: StateBackend, job: JobStorage) -> None:
+def test_a_state_without_entries_has_no_file(backend: StateBackend, job: JobStorage) -> None:
     with opened(backend, job) as state:
         state.get_state(STATES["value"])
         part = state.snapshot(1, job, form=CANONICAL).result(WAIT_S)

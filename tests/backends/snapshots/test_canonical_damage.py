@@ -83,7 +83,7 @@ def test_a_damaged_file_is_named(
 
 
 @pytest.mark.parametrize("calls", [0, 1])
-def test_a_storage_that_does_not_answer_is_not_taken_for_damage(
+def test_an_unavailable_storage_is_not_reported_as_damage(
     job: JobStorage, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Whenever that is: a restart tries it again."""
@@ -113,7 +113,7 @@ def test_a_storage_that_does_not_answer_is_not_taken_for_damage(
         ("a null", r"a row of state cannot be read"),
     ],
 )
-def test_a_file_that_is_another_is_refused(job: JobStorage, other: str, message: str) -> None:
+def test_a_file_with_other_content_is_refused(job: JobStorage, other: str, message: str) -> None:
     part = snapshot(job)
     table = pq.read_table(job.open(part.handles["value/0"]))
     handles = dict(part.handles)

@@ -72,7 +72,7 @@ def ask_for_list(state: KeyedStateBackend) -> Any:
 
 
 @pytest.mark.parametrize("how", ["flipped", "truncated", "missing"])
-def test_a_damaged_log_is_named_and_tried_again(
+def test_a_damaged_log_is_named_and_read_again_later(
     backend: StateBackend, job: JobStorage, quick_path: Path, how: str
 ) -> None:
     """On declaration and by a snapshot; other state is readable, and all of it after a repair."""
@@ -97,7 +97,7 @@ def test_a_damaged_log_is_named_and_tried_again(
 
 
 @pytest.mark.parametrize("how", ["flipped", "truncated", "missing"])
-def test_a_snapshot_of_a_damaged_log_is_none(
+def test_a_snapshot_over_a_damaged_log_fails(
     backend: StateBackend, job: JobStorage, quick_path: Path, how: str
 ) -> None:
     """Without any declared state; after a repair the snapshot has everything."""
@@ -127,7 +127,7 @@ def files(quick_path: Path, job: JobStorage) -> Iterator[tuple[StateBackend, Sta
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["flipped", "missing"])
-def test_what_was_claimed_is_not_passed_off_as_whole(
+def test_a_half_replayed_claimed_table_is_not_used(
     job: JobStorage, quick_path: Path, files: tuple[StateBackend, StateSnapshot], how: str
 ) -> None:
     """The table is half replayed, and was the only one: from then on, there is no way on."""
@@ -158,7 +158,7 @@ def test_what_was_claimed_is_not_passed_off_as_whole(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken off")], ids=repr)
-def test_a_replay_that_was_broken_off_is_not_whole(
+def test_an_interrupted_replay_is_not_used(
     job: JobStorage,
     files: tuple[StateBackend, StateSnapshot],
     monkeypatch: pytest.MonkeyPatch,
@@ -186,7 +186,7 @@ def test_a_replay_that_was_broken_off_is_not_whole(
 
 
 @pytest.mark.slow
-def test_what_is_not_claimed_is_tried_again(
+def test_a_failed_replay_over_unclaimed_files_is_repeated(
     job: JobStorage, quick_path: Path, files: tuple[StateBackend, StateSnapshot]
 ) -> None:
     """Timers and what was taken in are read from files: those are there still after a failure."""

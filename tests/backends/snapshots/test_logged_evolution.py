@@ -181,7 +181,7 @@ def test_changes_are_migrated(
 
 @_EACH
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "late"])
-def test_changes_come_under_a_new_name(
+def test_changes_are_read_under_a_new_name(
     backend: StateBackend,
     job: JobStorage,
     old: StateDescriptor,
@@ -199,7 +199,7 @@ def test_changes_come_under_a_new_name(
     check_read(backend, job, snapshot, asked, expected)
 
 
-def test_changes_of_both_names_come_in_their_order(backend: StateBackend, job: JobStorage) -> None:
+def test_changes_under_both_names_are_replayed_in_order(backend: StateBackend, job: JobStorage) -> None:
     """Those of the old name first, whatever their order in the snapshot."""
     old = ValueStateDescriptor("old", int)
     base = snapshot_of(backend, job, old, lambda one, key: one.update(key), lambda _: None)
@@ -217,7 +217,7 @@ def test_changes_of_both_names_come_in_their_order(backend: StateBackend, job: J
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "late"])
-def test_time_to_live_may_come_and_go(
+def test_time_to_live_may_be_added_and_removed(
     backend: StateBackend, job: JobStorage, *, is_late: bool
 ) -> None:
     """What has no stamps begins to live now; stamps are dropped where nothing dies."""
@@ -272,7 +272,7 @@ def test_pickles_in_a_log_are_refused(backend: StateBackend, job: JobStorage) ->
     ],
     ids=["type", "kind"],
 )
-def test_what_does_not_fit_the_log_is_refused(
+def test_a_declaration_that_does_not_fit_the_log_is_refused(
     backend: StateBackend, job: JobStorage, declared: StateDescriptor, says: str
 ) -> None:
     """Though the base has nothing of it; as it was declared, it is there still."""
@@ -298,7 +298,7 @@ def test_what_does_not_fit_the_log_is_refused(
     ],
     ids=["as written", "not there", "renamed", "migrated", "as is", "with time to live"],
 )
-def test_whether_a_log_may_go_on_is_known(
+def test_the_log_says_whether_it_may_be_continued(
     job: JobStorage, declared: StateDescriptor, *, changed: int
 ) -> None:
     """Only where what was asked for is in the store as the base has it."""

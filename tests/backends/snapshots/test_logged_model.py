@@ -76,7 +76,7 @@ def replayed(
 
 
 @pytest.mark.slow
-def test_a_base_and_its_log_are_a_dict(backend_name: str) -> None:
+def test_a_base_and_its_log_behave_like_a_dict(backend_name: str) -> None:
     """Every backend, over bases of its own, and of the one that needs no files."""
 
     @settings(

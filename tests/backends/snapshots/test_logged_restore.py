@@ -70,7 +70,7 @@ def test_changes_are_replayed_over_the_base(
             assert content(state) == modelled([*BEFORE, *LATER])
 
 
-def test_what_follows_is_done_behind_the_log(
+def test_changes_after_a_restore_follow_the_replayed_log(
     backend: StateBackend, job: JobStorage, base: StateSnapshot
 ) -> None:
     snapshot, more = logged(job, 2, base, logs_of(LATER)), steps(300, seed=3)
@@ -83,7 +83,7 @@ def test_what_follows_is_done_behind_the_log(
 
 
 @pytest.mark.parametrize("asked", [(), ("list", "map"), (TIMERS,)], ids=["none", "two", "timers"])
-def test_what_nobody_asks_for_is_carried_on_with_its_changes(
+def test_undeclared_state_is_carried_on_with_its_changes(
     backend: StateBackend, job: JobStorage, base: StateSnapshot, asked: tuple[str, ...]
 ) -> None:
     snapshot = logged(job, 2, base, logs_of(LATER))
@@ -105,7 +105,7 @@ def test_what_nobody_asks_for_is_carried_on_with_its_changes(
             assert content(state) == expected
 
 
-def test_it_is_spread_anew_over_slots(
+def test_a_log_is_redistributed_over_slots(
     backend: StateBackend, job: JobStorage, base: StateSnapshot
 ) -> None:
     """Each slot replays what is of its key groups; both take it further, one without reading it."""
@@ -126,7 +126,7 @@ def test_it_is_spread_anew_over_slots(
         assert content(state) == modelled([*BEFORE, *LATER, *more])
 
 
-def test_several_logs_follow_one_another(
+def test_several_logs_are_replayed_in_order(
     backend: StateBackend, job: JobStorage, base: StateSnapshot
 ) -> None:
     """A log that goes on where the last one ended, and begins with a number of its own."""
@@ -149,7 +149,7 @@ def test_a_base_may_have_a_log_itself(
 
 
 @pytest.mark.parametrize("is_asked_for", [True, False])
-def test_a_log_may_be_all_that_there_is(
+def test_a_log_may_have_an_empty_base(
     backend: StateBackend, job: JobStorage, *, is_asked_for: bool
 ) -> None:
     """Tables that were made since the base, and a base without a key."""
@@ -180,7 +180,7 @@ def test_a_log_may_be_compressed(
         assert content(state) == modelled([*BEFORE, *LATER])
 
 
-def test_stamps_of_the_log_count(
+def test_time_to_live_stamps_of_the_log_are_used(
     backend: StateBackend, job: JobStorage, base: StateSnapshot
 ) -> None:
     """What was renewed since the base lives on when the base's own is past its time."""
@@ -236,7 +236,7 @@ def test_a_slot_reads_no_segment_of_others(job: JobStorage) -> None:
         assert content(state) == {at: v for at, v in expected.items() if group_of(at[1]) in LOW}
 
 
-def test_it_does_not_fit_another_operator(backend: StateBackend, job: JobStorage) -> None:
+def test_a_log_of_another_operator_is_refused(backend: StateBackend, job: JobStorage) -> None:
     """Neither the log's attributes nor those of the base may be of another one."""
     base = base_of(backend, job)
     other = structs.replace(base, attributes={**base.attributes, "uid": "other"})

@@ -77,7 +77,7 @@ def expected(word: str, key_groups: KeyGroupRange = ALL) -> list[tuple[str, int,
 
 
 @pytest.mark.parametrize("sets", [1, 2, 50, 1000])
-def test_changes_come_in_their_order(job: JobStorage, base: StateSnapshot, sets: int) -> None:
+def test_changes_are_read_in_order(job: JobStorage, base: StateSnapshot, sets: int) -> None:
     snapshot = logged(job, 2, base, [a_log()], sets=sets)
     assert told(pending_of(snapshot, job)) == expected("log")
 
@@ -86,7 +86,7 @@ def test_changes_come_in_their_order(job: JobStorage, base: StateSnapshot, sets:
     "key_groups", [KeyGroupRange(0, 40), KeyGroupRange(41, 41), KeyGroupRange(90, 127)], ids=str
 )
 @pytest.mark.parametrize("sets", [1, 50])
-def test_they_are_those_of_the_slot(
+def test_only_changes_of_the_slot_are_read(
     job: JobStorage, base: StateSnapshot, key_groups: KeyGroupRange, sets: int
 ) -> None:
     snapshot = logged(job, 2, base, [a_log()], sets=sets)
@@ -153,7 +153,7 @@ def with_logs(snapshot: StateSnapshot, change: Any) -> StateSnapshot:
     ],
     ids=["one is missing", "two are swapped", "one is there twice"],
 )
-def test_pieces_must_follow_one_another(
+def test_a_gap_between_pieces_is_corrupt(
     job: JobStorage, base: StateSnapshot, change: Any, says: str
 ) -> None:
     snapshot = with_logs(logged(job, 2, base, [a_log()], sets=10), change)
@@ -161,7 +161,7 @@ def test_pieces_must_follow_one_another(
         pending_of(snapshot, job)
 
 
-def test_pieces_must_have_what_is_said(job: JobStorage, base: StateSnapshot) -> None:
+def test_pieces_that_contradict_their_description_are_corrupt(job: JobStorage, base: StateSnapshot) -> None:
     """A piece that is longer, shorter or another one than its attributes say."""
     snapshot = logged(job, 2, base, [a_log()], sets=10)
 

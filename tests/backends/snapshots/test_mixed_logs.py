@@ -171,7 +171,7 @@ LOGS = pytest.mark.parametrize(
 @LOGS
 @pytest.mark.parametrize("carries", [0, 1, 2])
 @pytest.mark.parametrize("kind", EVERY)
-def test_what_a_log_in_another_type_has_replaced_does_not_come_back(
+def test_a_value_replaced_in_a_log_of_another_type_stays_replaced(
     backend: StateBackend, job: JobStorage, kind: str, logs: Any, carries: int
 ) -> None:
     """Nor where the state is carried from snapshot to snapshot before it is asked for."""

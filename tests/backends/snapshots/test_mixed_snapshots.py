@@ -97,7 +97,7 @@ def mixed(
     ],
     ids=["renamed", "with time to live", "widened"],
 )
-def test_nothing_is_lost_of_what_only_some_slots_asked_for(
+def test_state_that_only_some_slots_declared_is_not_lost(
     backend: StateBackend, job: JobStorage, old: Any, new: Any, expected: list[Any]
 ) -> None:
     snapshots = mixed(backend, job, [(old, lambda state, key: state.update(key))], new)
@@ -124,7 +124,7 @@ def test_classes_and_lists_are_migrated_slot_by_slot(
             assert state.get() == [After(float(key))]
 
 
-def test_the_name_itself_counts_before_an_alias(backend: StateBackend, job: JobStorage) -> None:
+def test_the_name_itself_precedes_an_alias(backend: StateBackend, job: JobStorage) -> None:
     old, new = ValueStateDescriptor("old", int), ValueStateDescriptor("new", int)
     with opened(backend, job) as keyed:
         keyed.set_current_key(1)

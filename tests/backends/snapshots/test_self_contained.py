@@ -70,7 +70,7 @@ def contents(state: KeyedStateBackend) -> dict[int, str]:
 
 
 @each_form
-def test_one_has_all_that_it_needs_and_those_around_it_are_as_without_it(
+def test_a_self_contained_snapshot_shares_no_files_and_changes_no_other(
     backend: StateBackend, quick_path: Path, form: SnapshotForm
 ) -> None:
     storage = load_storage(str(quick_path / "storage"), inline_limit_bytes=0)
@@ -119,7 +119,7 @@ def test_one_has_all_that_it_needs_and_those_around_it_are_as_without_it(
 
 
 @each_form
-def test_one_that_fails_or_is_given_up_leaves_all_as_it_was(
+def test_a_failed_or_cancelled_self_contained_snapshot_changes_nothing(
     backend: StateBackend, quick_path: Path, form: SnapshotForm
 ) -> None:
     storage = load_storage(str(quick_path / "storage"), inline_limit_bytes=0)
@@ -142,7 +142,7 @@ def test_one_that_fails_or_is_given_up_leaves_all_as_it_was(
 
 
 @each_form
-def test_no_checkpoint_waits_for_one_that_is_slow(
+def test_no_checkpoint_waits_for_a_slow_self_contained_snapshot(
     backend: StateBackend, quick_path: Path, form: SnapshotForm
 ) -> None:
     storage = load_storage(str(quick_path / "storage"), inline_limit_bytes=0)
@@ -172,7 +172,7 @@ def test_no_checkpoint_waits_for_one_that_is_slow(
 @each_form
 @pytest.mark.parametrize("kind", [str, bytes])
 @pytest.mark.parametrize("lengths", [(16,), (1,), (16, 17)], ids=str)
-def test_keys_of_one_length_leave_in_order_as_others_do(
+def test_keys_of_one_length_are_written_in_order_too(
     backend: StateBackend,
     quick_path: Path,
     form: SnapshotForm,

@@ -65,14 +65,14 @@ def check(tally: Counter[str], sequences: int) -> None:
         assert tally[what] > 0.05 * sequences, what
 
 
-def test_shared_files_are_there_as_long_as_they_are_needed(
+def test_shared_files_exist_while_a_snapshot_needs_them(
     quick_path: Path, patch: pytest.MonkeyPatch
 ) -> None:
     go_through(quick_path, range(4), patch)
 
 
 @pytest.mark.slow
-def test_shared_files_are_there_as_long_as_they_are_needed_in_many_sequences(
+def test_shared_files_exist_while_a_snapshot_needs_them_in_many_sequences(
     quick_path: Path, patch: pytest.MonkeyPatch
 ) -> None:
     check(go_through(quick_path, range(60), patch), 60)
@@ -80,7 +80,7 @@ def test_shared_files_are_there_as_long_as_they_are_needed_in_many_sequences(
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_shared_files_are_there_as_long_as_they_are_needed_all_night(
+def test_shared_files_exist_while_a_snapshot_needs_them_all_night(
     quick_path: Path, patch: pytest.MonkeyPatch
 ) -> None:
     check(go_through(quick_path, range(60, 10_000), patch), 9_940)
@@ -129,7 +129,7 @@ restore = ByteTableFiles.restore
 
 @dataclass(frozen=True)
 class Broken:
-    """What is put in place of what, or which rule the driver does not keep to, and who finds it."""
+    """What replaces what, or which rule the driver breaks, and which check finds it."""
 
     target: str = ""
     value: Any = None
@@ -150,7 +150,7 @@ BROKEN = {
     "barriers do not tell": Broken(rules=Rules(barriers_tell=False), found_by=1_013),
     "cleaning spares nothing": Broken(rules=Rules(spares_under_way=False)),
     "cleaning takes what was begun": Broken(rules=Rules(spares_begun=False)),
-    "nobody says what was begun": Broken(
+    "the driver does not report what was begun": Broken(
         "support.storages.early_files.EarlyWriter.begun_from", None
     ),
 }

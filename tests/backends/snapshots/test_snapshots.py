@@ -181,7 +181,7 @@ def test_segments_end_where_a_key_group_ends(
         assert 100 < len(list(backend.keys("v"))) < 250
 
 
-def test_state_that_nobody_asks_for_is_carried_on(job: JobStorage) -> None:
+def test_undeclared_state_is_carried_into_later_snapshots(job: JobStorage) -> None:
     with opened() as backend:
         churn(backend, random.Random(1), KEYS["int"], 500)
         expected = content(backend)
@@ -197,7 +197,7 @@ def test_state_that_nobody_asks_for_is_carried_on(job: JobStorage) -> None:
             assert content(backend) == expected
 
 
-def test_state_that_is_asked_for_while_a_snapshot_waits_is_in_it_still(tmp_path: Path) -> None:
+def test_state_declared_while_a_snapshot_waits_is_in_that_snapshot(tmp_path: Path) -> None:
     job = load_storage(str(tmp_path), inline_limit_bytes=0).job("job")
     with opened() as backend:
         churn(backend, random.Random(9), KEYS["str"], 300)
@@ -236,7 +236,7 @@ def test_a_snapshot_can_be_cancelled_while_it_is_written(job: JobStorage) -> Non
         assert content(restored) == expected
 
 
-def test_what_is_done_just_when_a_writer_looks_is_done(patient: ThreadPoolExecutor) -> None:
+def test_a_writer_sees_a_result_that_arrives_as_it_begins_to_wait(patient: ThreadPoolExecutor) -> None:
     for _ in range(200):
         other: Future[str] = Future()
         waiting = patient.submit(SnapshotFuture().wait_for, other)
@@ -253,7 +253,7 @@ def test_a_writer_that_waits_for_something_can_be_stopped(patient: ThreadPoolExe
         waiting.result(60)
 
 
-def test_closing_gives_up_what_is_on_its_way(job: JobStorage) -> None:
+def test_closing_cancels_running_snapshots(job: JobStorage) -> None:
     gate = Gate(job)
     backend = opened()
     churn(backend, random.Random(1), KEYS["int"], 100)
@@ -316,7 +316,7 @@ def test_values_are_migrated_to_what_is_declared_now(job: JobStorage) -> None:
         (ReducingStateDescriptor("v", max, int), "another kind"),
     ],
 )
-def test_what_cannot_be_read_as_declared_is_refused(
+def test_an_unreadable_declaration_is_refused(
     job: JobStorage, descriptor: Any, message: str
 ) -> None:
     with opened() as backend:

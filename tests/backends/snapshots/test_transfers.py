@@ -19,7 +19,7 @@ def test_answers_are_in_the_order_of_the_tasks() -> None:
     assert side_by_side([]) == []
 
 
-def test_the_error_of_the_first_that_failed_is_told_when_all_have_ended() -> None:
+def test_the_first_error_is_raised_after_all_tasks_have_ended() -> None:
     begun, ended = threading.Semaphore(0), []
 
     def go_on(number: int, check: Check) -> None:
@@ -44,7 +44,7 @@ def test_the_error_of_the_first_that_failed_is_told_when_all_have_ended() -> Non
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_who_is_told_to_stop_stops(count: int) -> None:
+def test_transfers_stop_when_they_are_cancelled(count: int) -> None:
     def stop() -> None:
         raise CancelledError
 

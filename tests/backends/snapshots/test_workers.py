@@ -40,7 +40,7 @@ def test_savepoints_are_written_beside_checkpoints_and_each_kind_in_turn() -> No
     worker.close()
 
 
-def test_none_is_written_while_anything_follows_another_one() -> None:
+def test_no_snapshot_is_written_while_follow_up_work_of_another_runs() -> None:
     worker, told = SnapshotWorker("op"), list[bool]()
     follows, may_end = threading.Event(), threading.Event()
 

@@ -64,7 +64,7 @@ def told(state: KeyedStateBackend, name: str = "v") -> Mapping[str, float]:
     return state.metrics().states[name]
 
 
-def test_rocksdb_tells_what_is_documented(tmp_path: Any) -> None:
+def test_rocksdb_reports_the_documented_metrics(tmp_path: Any) -> None:
     with rocks(tmp_path) as (state, _):
         state.timers("user")
         metrics = state.metrics()
@@ -75,7 +75,7 @@ def test_rocksdb_tells_what_is_documented(tmp_path: Any) -> None:
     assert set(RocksDBStateBackend().metrics()) == documented("`backend`")
 
 
-def test_without_statistics_nothing_is_told_that_has_to_be_counted(tmp_path: Any) -> None:
+def test_counted_metrics_are_absent_without_statistics(tmp_path: Any) -> None:
     with rocks(tmp_path, statistics=False) as (state, value):
         fill(value, range(1_000))
         assert set(state.metrics().store) == documented("`store`") - COUNTED
@@ -99,7 +99,7 @@ def test_sizes_are_in_buffers_first_and_then_in_files(tmp_path: Any) -> None:
         assert in_files["runs"] == 1
 
 
-def test_debt_is_what_compaction_has_yet_to_merge(tmp_path: Any) -> None:
+def test_compaction_debt_is_the_bytes_yet_to_be_merged(tmp_path: Any) -> None:
     with rocks(tmp_path, options={"compression": "kNoCompression"}) as (state, value):
         fill(value, range(10_000))
         flush(state)
@@ -119,7 +119,7 @@ def test_debt_is_what_compaction_has_yet_to_merge(tmp_path: Any) -> None:
         assert paid["entries"] == 10_000
 
 
-def test_levels_have_an_estimate_of_rocksdbs_own(tmp_path: Any) -> None:
+def test_levels_have_rocksdbs_own_estimate(tmp_path: Any) -> None:
     options = {"level0_file_num_compaction_trigger": 2, "disable_auto_compactions": True}
     with rocks(tmp_path, predefined="flash-ssd", options=options) as (state, value):
         for number in range(4):
@@ -180,7 +180,7 @@ class SlowDisk:
         self.clock.advance(250)
 
 
-def test_who_waits_for_room_is_told_how_long(tmp_path: Any) -> None:
+def test_the_wait_for_write_buffers_is_measured(tmp_path: Any) -> None:
     clock = ManualClock()
     memory = SlotMemory(2**24, 0.5, clock)
     backend = RocksDBStateBackend(memory="16m", directories=[str(tmp_path)])
@@ -215,7 +215,7 @@ def test_writes_that_rocksdb_slows_down_are_counted_by_state(tmp_path: Any) -> N
         assert state.metrics().store["stalled_s"] >= 0
 
 
-def test_many_states_and_those_that_come_and_go(tmp_path: Any) -> None:
+def test_metrics_follow_states_that_are_added_and_dropped(tmp_path: Any) -> None:
     backend = RocksDBStateBackend(memory="16m", directories=[str(tmp_path)])
     names = [f"state-{number}" for number in range(40)]
     with opened(backend) as state:
@@ -232,7 +232,7 @@ def test_many_states_and_those_that_come_and_go(tmp_path: Any) -> None:
     assert backend.metrics()["write_buffers_bytes"] < 10**6
 
 
-def test_state_goes_on_being_told_where_a_snapshot_was_restored(tmp_path: Any) -> None:
+def test_metrics_are_reported_after_a_restore(tmp_path: Any) -> None:
     job = load_storage(f"file://{tmp_path}/checkpoints").job("job")
     with rocks(tmp_path) as (state, value):
         state.get_state(ValueStateDescriptor("other", bytes))
@@ -252,7 +252,7 @@ def test_state_goes_on_being_told_where_a_snapshot_was_restored(tmp_path: Any) -
         assert state.metrics().store["cache_misses"] > 0
 
 
-def test_the_hashmap_tells_how_many_entries_there_are() -> None:
+def test_the_hashmap_reports_its_number_of_entries() -> None:
     backend = HashMapStateBackend()
     with opened(backend) as state:
         fill(state.get_state(ValueStateDescriptor("v", bytes)), range(100))
@@ -274,7 +274,7 @@ def test_the_hashmap_tells_how_many_entries_there_are() -> None:
     assert backend.metrics() == {}
 
 
-def test_operator_state_tells_how_many_entries_there_are() -> None:
+def test_operator_state_reports_its_number_of_entries() -> None:
     with OperatorStateBackend.open(uid="op", slot=0, parallelism=1) as state:
         state.get_list_state(ListStateDescriptor("l", int)).update([1, 2, 3])
         state.get_broadcast_state(MapStateDescriptor("b", str, int)).put("a", 1)

@@ -110,23 +110,23 @@ def test_a_namespace_that_does_not_fit_is_named(backend: KeyedStateBackend) -> N
         (lambda: StateTtlConfig(ttl=timedelta(microseconds=999)), "at least a millisecond"),
     ],
 )
-def test_what_is_declared_wrongly_is_refused(declare: Callable[[], object], message: str) -> None:
+def test_a_wrong_declaration_is_refused(declare: Callable[[], object], message: str) -> None:
     with pytest.raises(Invalid, match=message):
         declare()
 
 
-def test_what_is_no_descriptor_is_refused(backend: KeyedStateBackend) -> None:
+def test_an_object_that_is_not_a_descriptor_is_refused(backend: KeyedStateBackend) -> None:
     with pytest.raises(Invalid, match=r"no descriptor of state.*'total'"):
         backend.get_state("total")  # type: ignore[arg-type]
 
 
-def test_a_map_of_nothing_but_keys(backend: KeyedStateBackend) -> None:
+def test_a_map_with_values_of_none_keeps_its_keys(backend: KeyedStateBackend) -> None:
     state = backend.get_state(MapStateDescriptor("seen", str, None))
     state.put("a", None)
     assert list(state.items()) == [("a", None)]
 
 
-def test_rows_and_timers_are_the_owners_alone(backend: KeyedStateBackend) -> None:
+def test_rows_and_timers_may_be_used_by_the_owning_thread_only(backend: KeyedStateBackend) -> None:
     entries, timers = backend.get_state(MAP), backend.timers("t")
     uses = (
         lambda: entries.put(1, 1),
@@ -153,7 +153,7 @@ def test_rows_and_timers_are_the_owners_alone(backend: KeyedStateBackend) -> Non
             use()
 
 
-def test_days_that_python_has_not_are_invalid() -> None:
+def test_days_that_python_cannot_represent_are_invalid() -> None:
     days = pa.array([10**7], pa.int32()).cast(pa.date32())
     with load_backend("hashmap").open(
         uid="op", key_groups=KeyGroupRange(0, 127), max_parallelism=128, key_type=date

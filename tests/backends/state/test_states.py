@@ -53,7 +53,7 @@ def backend() -> Iterator[KeyedStateBackend]:
         yield opened
 
 
-def test_absent_default_none_and_clear(backend: KeyedStateBackend) -> None:
+def test_absent_default_none_and_cleared_values_differ(backend: KeyedStateBackend) -> None:
     total = backend.get_state(ValueStateDescriptor("total", int, default=7))
     backend.set_current_key("ann")
     assert total.value() == 7
@@ -69,7 +69,7 @@ def test_absent_default_none_and_clear(backend: KeyedStateBackend) -> None:
     assert total.value() == 7
 
 
-def test_lists(backend: KeyedStateBackend) -> None:
+def test_lists_are_read_and_changed(backend: KeyedStateBackend) -> None:
     state = backend.get_state(ListStateDescriptor("seen", str))
     backend.set_current_key(1)
     assert state.get() == []
@@ -103,7 +103,7 @@ def test_maps_tell_none_from_absent(backend: KeyedStateBackend) -> None:
     assert list(backend.keys("by")) == []
 
 
-def test_reducing_and_aggregating(backend: KeyedStateBackend) -> None:
+def test_reducing_and_aggregating_states_merge_values(backend: KeyedStateBackend) -> None:
     largest = backend.get_state(ReducingStateDescriptor("largest", max, int))
     mean = backend.get_state(AggregatingStateDescriptor("mean", Mean(), tuple[int, int]))
     backend.set_current_key(1)
@@ -114,7 +114,7 @@ def test_reducing_and_aggregating(backend: KeyedStateBackend) -> None:
     assert (largest.get(), mean.get()) == (9, 6.0)
 
 
-def test_what_is_handed_out_or_in_is_not_the_state(backend: KeyedStateBackend) -> None:
+def test_changing_a_passed_or_returned_object_does_not_change_state(backend: KeyedStateBackend) -> None:
     state = backend.get_state(ValueStateDescriptor("account", Account))
     backend.set_current_key(1)
     given = Account("ann", [1])
@@ -181,7 +181,7 @@ def test_reduce_many_answers_each_key_once_as_it_came(
             assert totals == pa.array([5 * factor, 2 * factor])
 
 
-def test_namespaces(backend: KeyedStateBackend) -> None:
+def test_namespaces_keep_state_apart(backend: KeyedStateBackend) -> None:
     lists = backend.get_state(ListStateDescriptor("l", int), namespace_type=str)
     total = backend.get_state(ReducingStateDescriptor("r", operator.add, int), namespace_type=str)
     backend.set_current_key(1)
@@ -366,7 +366,7 @@ def test_a_sum_that_leaves_64_bits_is_refused(
     assert state.get() == was
 
 
-def test_keys_of_a_namespace_are_asked_for_as_they_are_set(backend: KeyedStateBackend) -> None:
+def test_a_namespace_lists_its_keys_as_they_were_set(backend: KeyedStateBackend) -> None:
     descriptor = ValueStateDescriptor("v", int)
     state = backend.get_state(descriptor, namespace_type=float)
     backend.set_current_key("a")
@@ -385,7 +385,7 @@ def test_keys_of_a_namespace_are_asked_for_as_they_are_set(backend: KeyedStateBa
         list(backend.keys("w", 1.0))
 
 
-def test_timers_are_asked_for_as_they_were_first(backend: KeyedStateBackend) -> None:
+def test_timers_must_be_declared_as_at_first(backend: KeyedStateBackend) -> None:
     timers = backend.timers("t", namespace_type=str)
     assert backend.timers("t", namespace_type=str) is timers
     with pytest.raises(Invalid, match="timers 't' are asked for twice, differently"):

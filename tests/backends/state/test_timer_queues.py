@@ -208,7 +208,7 @@ def test_queues_are_sets_in_order_of_time() -> None:
 
 
 @pytest.mark.soak
-def test_queues_are_sets_in_order_of_time_for_long() -> None:
+def test_queues_are_sets_in_order_of_time_in_long_runs() -> None:
     long = settings(
         max_examples=4000,
         stateful_step_count=60,
@@ -233,7 +233,7 @@ class FewInMemoryMachine(StateBackendMachine):
 
 
 @pytest.mark.slow
-def test_a_backend_with_few_timers_in_memory_is_a_dict_that_survives() -> None:
+def test_a_backend_with_few_timers_in_memory_behaves_like_a_dict_that_survives_restores() -> None:
     searching = settings(
         max_examples=60,
         stateful_step_count=40,
@@ -285,7 +285,7 @@ def test_a_timer_has_one_key_by_the_row_and_by_the_column(name: str) -> None:
     assert list(map(layout.timer, found)) == [Timer(*timer) for timer in timers]
 
 
-def test_what_was_removed_is_not_passed_over_again_and_again() -> None:
+def test_removed_timers_are_not_scanned_repeatedly() -> None:
     queue, memory = opened(TimerPages(read=8, write=16))
     for moment in range(4000):
         queue.add(moment, 1, NO_NAMESPACE)
@@ -302,7 +302,7 @@ def test_what_was_removed_is_not_passed_over_again_and_again() -> None:
     assert memory.calls["page"] < 900
 
 
-def test_what_is_in_front_of_what_was_read_sets_it_back() -> None:
+def test_an_earlier_timer_moves_the_read_position_back() -> None:
     queue, memory = opened(TimerPages(read=8, write=16))
     for moment in range(2000, 0, -1):
         queue.add(moment, 1, NO_NAMESPACE)
@@ -322,7 +322,7 @@ def test_changes_are_written_many_at_a_time() -> None:
     assert memory.calls["key written"] <= 20_000
 
 
-def test_what_is_there_and_known_is_not_written_again() -> None:
+def test_an_unchanged_timer_is_not_written_again() -> None:
     queue, memory = opened()
     for _ in range(5):
         for key in range(100):

@@ -68,7 +68,7 @@ def test_a_value_lives_from_its_last_write(clock: ManualClock) -> None:
         assert list(backend.keys("v")) == []
 
 
-def test_reading_renews_where_that_is_asked_for(clock: ManualClock) -> None:
+def test_reading_renews_the_time_to_live_where_configured(clock: ManualClock) -> None:
     renewing = config(update_type=TtlUpdateType.ON_READ_AND_WRITE)
     with opened(clock) as backend:
         value = backend.get_state(ValueStateDescriptor("v", int, ttl=renewing))
@@ -85,7 +85,7 @@ def test_reading_renews_where_that_is_asked_for(clock: ManualClock) -> None:
         assert (value.value(), listed.get(), list(mapped.items())) == (None, [], [])
 
 
-def test_the_expired_is_shown_once_where_that_is_asked_for(clock: ManualClock) -> None:
+def test_an_expired_value_is_returned_once_where_configured(clock: ManualClock) -> None:
     shown = config(visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
     with opened(clock) as backend:
         state = backend.get_state(ValueStateDescriptor("v", int, ttl=shown))
@@ -123,7 +123,7 @@ def test_a_huge_time_to_live_does_not_overflow(clock: ManualClock, job: JobStora
         assert backend.get_state(forever).value() == 1
 
 
-def test_accesses_clean_up_what_nobody_reads(clock: ManualClock) -> None:
+def test_accesses_clean_up_expired_entries_that_are_not_read(clock: ManualClock) -> None:
     with opened(clock) as backend:
         state = backend.get_state(ValueStateDescriptor("v", int, ttl=config(cleanup_entries=5)))
         state.put_many(list(range(100)), list(range(100)))
@@ -135,7 +135,7 @@ def test_accesses_clean_up_what_nobody_reads(clock: ManualClock) -> None:
         assert list(backend.keys("v")) == [-1]
 
 
-def test_snapshots_leave_out_the_expired(clock: ManualClock, job: JobStorage) -> None:
+def test_snapshots_leave_out_expired_entries(clock: ManualClock, job: JobStorage) -> None:
     for cleans, expected in ((True, [2]), (False, [1, 2])):
         state_ttl = config(cleanup_in_snapshot=cleans)
         with opened(clock) as backend:
@@ -262,6 +262,6 @@ def test_the_time_of_a_timer_is_whole_milliseconds(clock: ManualClock, moment: A
             assert type(moment).__name__ in caught.value.found
 
 
-def test_timers_without_namespaces_refuse_one(clock: ManualClock) -> None:
+def test_a_timer_service_without_namespaces_refuses_one(clock: ManualClock) -> None:
     with opened(clock) as backend, pytest.raises(Invalid, match="no namespaces"):
         backend.timers("user").register_event_time_timer(1, "a")

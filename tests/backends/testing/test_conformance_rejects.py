@@ -41,7 +41,7 @@ def test_every_clause_says_what_is_owed(clause: str) -> None:
     assert (getattr(StateBackendConformance, clause).__doc__ or "").strip()
 
 
-def test_what_is_not_declared_is_skipped_with_its_reason() -> None:
+def test_undeclared_capabilities_are_skipped_with_their_reason() -> None:
     place = Place(open=HashMapStateBackend)
     suite = StateBackendConformance()
     with pytest.raises(pytest.skip.Exception, match="keeps files while a store is open"):

@@ -37,13 +37,13 @@ def run_machine(backend: StateBackend, chosen: settings) -> None:
     run_state_machine_as_test(Machine, settings=chosen)
 
 
-def test_a_backend_is_a_dict_that_survives(quick_path: Path) -> None:
+def test_a_backend_behaves_like_a_dict_that_survives_restores(quick_path: Path) -> None:
     run_machine(backend_named(TRIED[0], quick_path), settings(USUAL, max_examples=12))
 
 
 @pytest.mark.slow
 @pytest.mark.dealt("backend_name", take=2)
-def test_a_backend_is_a_dict_that_survives_in_many_runs(
+def test_a_backend_behaves_like_a_dict_that_survives_restores_in_many_runs(
     backend: StateBackend, backend_name: str
 ) -> None:
     run_machine(backend, settings(USUAL, max_examples=share(60, backend_name)))
@@ -51,7 +51,7 @@ def test_a_backend_is_a_dict_that_survives_in_many_runs(
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_a_backend_is_a_dict_that_survives_all_night(backend: StateBackend) -> None:
+def test_a_backend_behaves_like_a_dict_that_survives_restores_all_night(backend: StateBackend) -> None:
     soaking = settings(
         USUAL,
         max_examples=1000,

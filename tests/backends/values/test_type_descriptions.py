@@ -70,7 +70,7 @@ def test_only_a_class_that_contains_itself_is_recursive() -> None:
     assert str(described(Chain[int])).count("recursive") == 1
 
 
-def test_what_was_taken_for_recursive_is_still_read() -> None:
+def test_a_schema_described_as_recursive_by_mistake_is_still_read() -> None:
     """Before this version: each box within a box was described as the outer one."""
     name = described(Box[int])["name"]
     what = {"name": "what", "schema": {"type": "recursive", "name": name}, "required": True}

@@ -41,7 +41,7 @@ def test_a_duration_is_read(written: Any, milliseconds: int) -> None:
     "written",
     ["", "s", "5 parsecs", "-5s", "5s,", "1e3s", "five s", None, True, [5], b"5s", "5s 3"],
 )
-def test_what_is_no_duration_is_refused(written: Any) -> None:
+def test_text_that_is_not_a_duration_is_refused(written: Any) -> None:
     with pytest.raises(Invalid, match="timeout is not a duration") as caught:
         duration_ms(written, name="timeout")
     assert caught.value.found == repr(written)
@@ -108,7 +108,7 @@ def test_the_defaults_are_those_of_flink() -> None:
     assert config.compression == ""
 
 
-def test_what_is_set_is_kept() -> None:
+def test_settings_keep_their_values() -> None:
     config = CheckpointConfig(
         interval="5s",
         timeout=timedelta(minutes=1),
@@ -149,7 +149,7 @@ def test_what_is_set_is_kept() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_by_name(wrong: dict[str, Any]) -> None:
+def test_an_invalid_setting_is_refused_by_name(wrong: dict[str, Any]) -> None:
     (name, value) = next(iter(wrong.items()))
     with pytest.raises(Invalid, match=name) as caught:
         CheckpointConfig(**wrong)
@@ -157,7 +157,7 @@ def test_what_cannot_be_is_refused_by_name(wrong: dict[str, Any]) -> None:
     assert caught.value.expected
 
 
-def test_what_is_not_built_yet_is_said_so() -> None:
+def test_a_mode_that_is_not_built_yet_is_refused_as_such() -> None:
     with pytest.raises(Invalid, match="at-least-once are not built yet"):
         CheckpointConfig(mode="at-least-once")
 

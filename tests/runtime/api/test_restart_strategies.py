@@ -53,7 +53,7 @@ def test_the_defaults_are_those_of_flink() -> None:
     assert exponential.attempts_before_reset_backoff is None
 
 
-def test_no_restart_is_none() -> None:
+def test_no_restart_never_restarts() -> None:
     assert answers(NoRestart(), failures=2) == [None, None]
 
 
@@ -187,7 +187,7 @@ def test_the_delay_stays_the_longest_however_often_the_job_fails() -> None:
         (ExponentialDelayRestart, {"attempts_before_reset_backoff": 0}),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(kind: Any, wrong: dict[str, Any]) -> None:
+def test_an_invalid_setting_is_refused_by_name(kind: Any, wrong: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match=next(iter(wrong))) as caught:
         kind(**wrong)
     assert caught.value.found == repr(next(iter(wrong.values())))

@@ -120,7 +120,7 @@ def test_a_slot_that_does_not_exist_is_an_error(slot: int) -> None:
         driver.decline(1, slot=slot)
 
 
-def test_what_cannot_be_said_is_an_error() -> None:
+def test_an_impossible_answer_is_an_error() -> None:
     driver = Driver(sources=["a"])
     driver.after(1_000)
     with pytest.raises(Invalid, match="has not begun"):
@@ -144,7 +144,7 @@ def test_the_interval_is_from_trigger_to_trigger() -> None:
     assert brief(driver.after(1)) == [begin(2)]
 
 
-def test_one_that_takes_longer_than_the_interval_is_followed_at_once() -> None:
+def test_a_checkpoint_longer_than_the_interval_is_followed_at_once() -> None:
     driver = Driver()
     driver.after(1_000)
     driver.acknowledge(1)
@@ -213,7 +213,7 @@ def test_a_request_that_failed_is_not_repeated() -> None:
     assert driver.after(10**6) == []
 
 
-def test_it_says_when_it_has_something_to_do() -> None:
+def test_the_coordinator_says_when_its_next_tick_is() -> None:
     driver = Driver(timeout="30s", tolerable_failures=1)
     assert driver.coordinator.next_tick_ms() == START_MS + 1_000
     driver.after(1_000)

@@ -17,7 +17,7 @@ def kept_since(commands: Sequence[Command]) -> list[int]:
     return [each.since for each in commands if isinstance(each, Retain)]
 
 
-def test_one_builds_on_the_newest_that_is_complete() -> None:
+def test_a_checkpoint_builds_on_the_newest_complete_one() -> None:
     driver = Driver(interval=None)
     assert bases(driver.request()) == [(1, None)]
     driver.complete(1)
@@ -33,7 +33,7 @@ def test_the_first_builds_on_the_one_that_was_restored() -> None:
     assert bases(driver.request()) == [(10, 9)]
 
 
-def test_none_builds_on_one_that_was_given_up() -> None:
+def test_no_checkpoint_builds_on_an_aborted_one() -> None:
     driver = Driver(interval=None, tolerable_failures=9, restored=3, next_id=4)
     driver.request()
     driver.decline(4)
@@ -43,7 +43,7 @@ def test_none_builds_on_one_that_was_given_up() -> None:
     assert bases(driver.request()) == [(6, 3)]
 
 
-def test_what_those_under_way_build_on_is_kept() -> None:
+def test_bases_of_pending_checkpoints_are_retained() -> None:
     driver = Driver(interval=None, max_concurrent=3, restored=3, next_id=4)
     for number in (4, 5, 6):
         assert bases(driver.request()) == [(number, 3)]
@@ -65,7 +65,7 @@ def test_where_there_was_none_all_are_kept_that_a_slot_may_have_come_to_know() -
     assert kept_since(driver.complete(3)) == [3]
 
 
-def test_what_is_kept_is_said_after_what_is_given_up() -> None:
+def test_retention_is_commanded_after_aborts() -> None:
     driver = Driver(interval=None, max_concurrent=2)
     for _ in range(2):
         driver.request()

@@ -24,7 +24,7 @@ from support.simulations.coordinator_driver import (
 )
 
 
-def test_one_expires_so_long_after_its_trigger_and_says_who_is_missing() -> None:
+def test_an_expired_checkpoint_names_the_missing_answers() -> None:
     driver = Driver(timeout="5s", tolerable_failures=1, sources=["orders"])
     driver.after(1_000)
     driver.acknowledge(1, 0)
@@ -37,7 +37,7 @@ def test_one_expires_so_long_after_its_trigger_and_says_who_is_missing() -> None
     assert driver.after(1)[0] == expired
 
 
-def test_one_that_is_being_stored_does_not_expire_and_cannot_be_declined() -> None:
+def test_a_checkpoint_being_stored_cannot_expire_or_be_declined() -> None:
     driver = Driver(timeout="5s")
     driver.after(1_000)
     driver.acknowledge(1)
@@ -47,7 +47,7 @@ def test_one_that_is_being_stored_does_not_expire_and_cannot_be_declined() -> No
     assert brief(driver.stored(1)) == [*completed(1), begin(2)]
 
 
-def test_one_that_waits_to_be_stored_expires() -> None:
+def test_a_checkpoint_that_waits_to_be_stored_expires() -> None:
     driver = Driver(timeout="5s", tolerable_failures=1, max_concurrent=2)
     driver.after(1_000)
     driver.after(1_000)
@@ -70,7 +70,7 @@ def test_completing_one_subsumes_those_before_it() -> None:
     assert driver.acknowledge(1, 1) == ()
 
 
-def test_those_that_are_ready_are_stored_one_after_the_other() -> None:
+def test_ready_checkpoints_are_stored_in_order() -> None:
     driver = Driver(max_concurrent=3)
     for _ in range(3):
         driver.after(1_000)
@@ -82,7 +82,7 @@ def test_those_that_are_ready_are_stored_one_after_the_other() -> None:
     assert brief(driver.stored(3)) == completed(3)
 
 
-def test_one_that_is_ready_while_a_later_one_is_stored_is_subsumed_or_stored_after_all() -> None:
+def test_a_checkpoint_overtaken_by_a_later_one_is_subsumed_if_that_succeeds() -> None:
     for is_stored in (True, False):
         driver = Driver(max_concurrent=2, tolerable_failures=1)
         driver.after(1_000)
@@ -154,7 +154,7 @@ def test_a_success_lets_the_count_begin_anew() -> None:
         assert brief(driver.complete(number + 1)) == completed(number + 1)
 
 
-def test_one_that_is_subsumed_does_not_count() -> None:
+def test_a_subsumed_checkpoint_does_not_count_as_failed() -> None:
     driver = Driver(max_concurrent=2)
     driver.after(1_000)
     driver.after(1_000)
@@ -256,7 +256,7 @@ def test_a_shutdown_gives_up_what_has_begun_and_nothing_follows() -> None:
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_what_is_being_stored_at_a_shutdown_may_be_complete(*, is_stored: bool) -> None:
+def test_a_checkpoint_being_stored_at_a_shutdown_may_complete(*, is_stored: bool) -> None:
     driver = Driver()
     driver.after(1_000)
     driver.acknowledge(1)

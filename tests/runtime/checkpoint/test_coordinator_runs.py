@@ -194,7 +194,7 @@ BROKEN: Sequence[Any] = (
     (Lenient, "the job goes on"),
     (Thrifty, "which is deleted"),
     (Late, "which is deleted"),
-    (Hoarding, "keeps what nobody needs"),
+    (Hoarding, "keeps an unneeded checkpoint"),
     (Rash, "does not build on the newest"),
     (Confused, "does not build on the newest"),
     (Restless, "begins though a savepoint is to be the last|too early"),

@@ -1,4 +1,4 @@
-"""Savepoints beside checkpoints: begun at once, nobody's base, and the last word if they end it."""
+"""Savepoints beside checkpoints: begun at once, no base, and the last one if they end the job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def begun(number: int) -> tuple[object, ...]:
     return begin(number, Trigger.SAVEPOINT)
 
 
-def test_one_begins_at_once_whatever_is_under_way() -> None:
+def test_a_savepoint_begins_at_once_beside_pending_checkpoints() -> None:
     driver = Driver(min_pause="10s")
     assert brief(driver.after(10_000)) == [begin(1)]
     assert brief(driver.request_savepoint()) == [begun(2)]
@@ -44,7 +44,7 @@ def test_its_number_is_of_the_same_row_and_it_tells_what_is_complete() -> None:
     assert brief(driver.after(1_000)) == [begin(9)]
 
 
-def test_with_one_the_job_goes_on_from_nobody_is_told_and_nothing_goes() -> None:
+def test_a_savepoint_of_a_continuing_job_notifies_and_deletes_nothing() -> None:
     driver = Driver(restored=1, next_id=2, tolerable_failures=1)
     driver.request_savepoint()
     assert brief(driver.acknowledge(2)) == [(Store, 2)]
@@ -69,7 +69,7 @@ def test_a_checkpoint_that_is_complete_before_it_does_not_make_it_obsolete() -> 
     assert driver.stored(1) == []
 
 
-def test_it_is_stored_beside_a_checkpoint_and_several_are() -> None:
+def test_savepoints_are_stored_beside_checkpoints_and_each_other() -> None:
     driver = Driver(max_concurrent=3)
     driver.request_savepoint()
     driver.after(1_000)
@@ -92,7 +92,7 @@ def test_periodic_ones_wait_for_it_as_for_each_other() -> None:
     assert brief(driver.stored(1)) == [begin(2)]
 
 
-def test_it_does_not_move_interval_and_pause() -> None:
+def test_a_savepoint_does_not_move_interval_and_pause() -> None:
     driver = Driver(interval="1s", min_pause="1s")
     driver.after(500)
     driver.request_savepoint()
@@ -116,7 +116,7 @@ def test_that_it_fails_is_no_failure_of_the_job() -> None:
     assert not driver.coordinator.is_shut_down
 
 
-def test_one_that_is_stored_neither_expires_nor_can_be_declined() -> None:
+def test_a_savepoint_being_stored_cannot_expire_or_be_declined() -> None:
     driver = Driver(timeout="5s", interval=None)
     driver.request_savepoint()
     driver.acknowledge(1)
@@ -127,7 +127,7 @@ def test_one_that_is_stored_neither_expires_nor_can_be_declined() -> None:
     assert driver.stored(1) == []
 
 
-def test_those_under_way_are_given_up_with_the_attempt_but_for_what_is_stored() -> None:
+def test_a_shutdown_aborts_pending_savepoints_except_those_being_stored() -> None:
     driver = Driver(interval=None)
     driver.request_savepoint()
     driver.request_savepoint()
@@ -139,7 +139,7 @@ def test_those_under_way_are_given_up_with_the_attempt_but_for_what_is_stored() 
 
 
 @ENDING
-def test_one_that_ends_the_job_is_the_last_checkpoint(purpose: SavepointPurpose) -> None:
+def test_a_savepoint_that_ends_the_job_is_the_last_checkpoint(purpose: SavepointPurpose) -> None:
     driver = Driver(max_concurrent=2, restored=3, next_id=4)
     driver.after(1_000)
     commands = driver.request_savepoint(purpose)
@@ -219,7 +219,7 @@ def test_after_the_last_there_is_no_other(
 
 
 @pytest.mark.parametrize("wanted", [*SavepointPurpose])
-def test_a_job_that_ends_by_itself_takes_none(wanted: SavepointPurpose) -> None:
+def test_an_ending_job_refuses_savepoints(wanted: SavepointPurpose) -> None:
     driver = Driver()
     driver.request_final()
     assert "about to finish" in refused(driver, wanted)
@@ -227,7 +227,7 @@ def test_a_job_that_ends_by_itself_takes_none(wanted: SavepointPurpose) -> None:
     assert "over" in refused(driver, wanted)
 
 
-def test_what_is_retained_does_not_depend_on_it() -> None:
+def test_retention_does_not_depend_on_a_savepoint() -> None:
     driver = Driver(max_concurrent=3, restored=1, next_id=2)
     driver.request_savepoint()
     driver.after(1_000)

@@ -52,7 +52,7 @@ def test_the_history_has_the_particulars() -> None:
     assert overviews[-1].last_failed is None
 
 
-def test_what_was_written_is_told_from_what_was_there() -> None:
+def test_newly_written_bytes_are_told_apart_from_shared_ones() -> None:
     driver = Driver(sources=["orders"], next_id=7)
     driver.after(1_000)
     files = {

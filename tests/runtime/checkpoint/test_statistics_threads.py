@@ -20,7 +20,7 @@ def write(history: CheckpointHistory, numbers: range) -> None:
             history.aborted(Abort(checkpoint_id=number, reason=AbortReason.IO, detail=""), 6)
 
 
-def test_it_may_be_looked_at_at_any_time() -> None:
+def test_the_history_may_be_read_at_any_time() -> None:
     """Without its lock a look meets a dict that changes its size, or counts that do not add up."""
     history = CheckpointHistory()
     with ThreadPoolExecutor(1) as writing:

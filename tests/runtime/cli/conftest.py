@@ -13,7 +13,7 @@ from support.jobs.run_of_played_attempts import play_attempts
 
 @pytest.fixture(autouse=True)
 def _no_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who runs tests side by side may hand on a width: readline sets one for child processes."""
+    """A parallel test runner may pass on a width: readline sets one for child processes."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 

@@ -52,7 +52,7 @@ def shared(number: int) -> str:
 
 
 class Root:
-    """Two jobs, of which one has finished; and something that belongs to nobody."""
+    """Two jobs, of which one has finished; and something that belongs to neither."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ def root(tmp_path: Path) -> Root:
 KEPT = {names.metadata(5), own(5), shared(3)}
 
 
-def test_clean_takes_what_nobody_needs_and_tells(root: Root) -> None:
+def test_clean_deletes_unneeded_objects_and_reports_them(root: Root) -> None:
     before = {job: root.there(job) for job in root.owners}
     dry = document(call("clean", str(root.folder), "--dry-run", "--json"))
     assert before == {job: root.there(job) for job in root.owners}
@@ -152,7 +152,7 @@ def test_clean_after_a_take_over_takes_every_orphan(root: Root) -> None:
     ] == [5]
 
 
-def test_one_job_that_cannot_be_cleaned_stops_no_other(root: Root) -> None:
+def test_a_job_that_cannot_be_cleaned_does_not_stop_the_others(root: Root) -> None:
     root.storage.write(f"orders/{names.metadata(5)}", b"damaged")
     result = call("clean", str(root.folder))
     assert result.exit_code == 1
@@ -290,7 +290,7 @@ def test_beside_a_process_that_commits_at_full_speed_nothing_is_lost(tmp_path: P
 
 
 @pytest.mark.slow
-def test_who_cleans_what_was_begun_before_its_checkpoint_is_found(
+def test_the_race_test_detects_cleaning_of_files_begun_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ignoring(completed: Collection[int], *, has_ended: bool, begun_from: int | None) -> float:

@@ -71,7 +71,7 @@ def test_a_running_job_is_listed(live: Live) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_nothing_runs() -> None:
+def test_list_without_running_jobs_is_empty() -> None:
     assert document("list") == {"jobs": [], "troubles": []}
     assert "no job of yours runs" in call("list").stdout
 
@@ -136,7 +136,7 @@ def test_a_job_that_ends_in_another_way_was_not_cancelled(
 
 
 @pytest.mark.usefixtures("live")
-def test_who_waits_no_more_is_told_that_it_goes_on(
+def test_ctrl_c_while_waiting_says_that_the_cancellation_continues(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(_: Any) -> None:
@@ -151,7 +151,7 @@ def test_who_waits_no_more_is_told_that_it_goes_on(
 
 
 @pytest.mark.usefixtures("live")
-def test_no_such_job(fails: Fails) -> None:
+def test_an_unknown_job_is_refused(fails: Fails) -> None:
     assert "running: 'job'" in fails("cancel", "jobs")
     assert "is neither a running job of yours nor a folder" in fails("checkpoints", "jobs")
     assert "no job 'jobs'" in fails("checkpoints", "trigger", "jobs")

@@ -101,7 +101,7 @@ def test_an_option_is_what_its_text_stands_for(
         ("hdfs", HdfsCheckpointStorage, HdfsKeywords),
     ],
 )
-def test_no_option_is_left_untried(scheme: str, made: Any, keywords: Any) -> None:
+def test_every_option_of_every_storage_is_tried(scheme: str, made: Any, keywords: Any) -> None:
     own = set(inspect.signature(made).parameters) - COMPONENTS
     tried = {text.partition("=")[0] for of, text, _ in CASES if of == scheme}
     assert tried == own | set(keywords.__annotations__)
@@ -127,7 +127,7 @@ def test_a_text_that_stands_for_none_is_refused(scheme: str, text: str) -> None:
         storage_options(URLS[scheme], [text])
 
 
-def test_what_no_storage_knows_is_left_to_it() -> None:
+def test_an_unknown_option_is_passed_to_the_storage() -> None:
     options = storage_options("s3://bucket/x", ["speed=9"])
     assert options == {"speed": "9"}
     with pytest.raises(HoldfastError, match="option 'speed' is not known"):

@@ -25,7 +25,7 @@ def document(code: int = 0) -> dict[str, dict[str, Any]]:
     return {kind: {part["name"]: part for part in parts} for kind, parts in told.items()}
 
 
-def test_what_is_registered_says_what_it_can() -> None:
+def test_registered_plugins_are_listed_with_their_capabilities() -> None:
     told = document()
     assert set(told) == {"state_backends", "checkpoint_storages", "changelog_storages"}
     assert told["state_backends"]["rocksdb"]["capabilities"] == {
@@ -44,7 +44,7 @@ def test_what_is_registered_says_what_it_can() -> None:
     assert "not shared between processes" in table.stdout
 
 
-def test_what_cannot_be_loaded_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_that_cannot_be_loaded_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_plugin.py").write_text(
         "class Needs:\n    def __init__(self): raise RuntimeError('no licence')\n"
     )

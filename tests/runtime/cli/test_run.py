@@ -110,7 +110,7 @@ def test_options_reach_the_program(run: Run, tmp_path: Path) -> None:
         (("-Dstate.backend.rocksdb.memory.fixed-per-slot=1",), "16m or more"),
     ],
 )
-def test_what_cannot_be_is_refused_before_the_program_runs(
+def test_invalid_options_are_refused_before_the_program_runs(
     tmp_path: Path, options: tuple[str, ...], told: str
 ) -> None:
     app = tmp_path / "app.py"
@@ -132,7 +132,7 @@ def test_options_of_which_nothing_came_are_told(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_program_raises_is_shown_as_python_shows_it(run: Run) -> None:
+def test_an_error_of_the_program_is_shown_as_python_shows_it(run: Run) -> None:
     source = "def f():\n    raise ValueError('no luck')\nf()\n"
     done = run(source)
     assert done.returncode == 1
@@ -161,7 +161,7 @@ def test_the_exit_code_is_that_of_the_program(run: Run, source: str, code: int) 
 
 
 @pytest.mark.slow
-def test_what_is_no_program(run: Run) -> None:
+def test_a_missing_or_unreadable_program_is_reported(run: Run) -> None:
     done = run(None)
     assert done.returncode == 1
     assert "there is no such program [programs/app.py]" in done.stderr

@@ -100,7 +100,7 @@ def test_show_shows_entries_of_a_key_or_some(checkpoint: StoredSnapshot) -> None
     assert {"key_group", "key", "namespace", "time"} == {*timers["rows"][0]}
 
 
-def test_what_show_does_not_find_it_names(checkpoint: StoredSnapshot) -> None:
+def test_show_names_a_state_or_operator_that_it_does_not_find(checkpoint: StoredSnapshot) -> None:
     path = checkpoint.path
     assert "--state with one of '_timers/timers/event'" in error_of("show", path)
     assert "no state 'totals'" in error_of("show", path, "--state", "totals")
@@ -261,7 +261,7 @@ def test_an_output_that_is_full_is_an_error_and_no_trace(
 
 
 @pytest.mark.slow
-def test_what_a_terminal_cannot_show_is_spelled_out(quick_path: Path) -> None:
+def test_characters_that_a_terminal_lacks_are_escaped(quick_path: Path) -> None:
     """And no output at all is none."""
     folder = SavepointFolder.begin(load_storage(str(quick_path)), "job")
     with load_backend("hashmap").open(
@@ -296,7 +296,7 @@ def test_an_error_that_cannot_be_written_leaves_no_trace(quick_path: Path) -> No
 
 
 class _Interrupts:
-    """A finder of modules, during whose work somebody presses Ctrl-C."""
+    """A finder of modules, during whose work Ctrl-C is pressed."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:

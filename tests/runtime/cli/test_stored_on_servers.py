@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def place(
     request: pytest.FixtureRequest, quick_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> CheckpointPlace:
-    """A place on each of them; who may enter a bucket is told by the environment."""
+    """A place on each of them; credentials of the bucket are in the environment."""
     place = place_named(request.param, quick_path, request)
     for variable, option in (("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")):
         if option in place.options:
@@ -66,7 +66,7 @@ def test_a_snapshot_on_a_server_becomes_one_of_another_backend_and_format(
     assert only == rows[:1]
 
 
-def test_what_is_wrong_on_a_server_is_told_by_name(
+def test_damage_on_a_server_is_reported_by_file_name(
     place: CheckpointPlace, given: list[str]
 ) -> None:
     source = stored(place, load_backend("hashmap"), "savepoint", SnapshotForm.CANONICAL)

@@ -106,7 +106,7 @@ def test_rows_of_no_columns_and_no_rows() -> None:
     assert RowWriter(empty, where="").write([((),), ({"a": {}})]).num_rows == 2
 
 
-def test_what_python_has_not_is_refused_when_it_is_read() -> None:
+def test_values_that_python_cannot_represent_are_refused() -> None:
     schema = pa.schema([("n", pa.int64()), ("t", pa.timestamp("ns"))])
     batch = pa.RecordBatch.from_arrays(
         [pa.array([1]), pa.array([1]).cast(pa.timestamp("ns"))], schema=schema
@@ -141,7 +141,7 @@ def test_rows_may_be_written_in_many_ways(rows: list[Any]) -> None:
     assert batch.to_pylist() == [{"user": "a", "total": 1}, {"user": "b", "total": None}]
 
 
-def test_one_column_takes_bare_values() -> None:
+def test_a_single_column_accepts_bare_values() -> None:
     text = RowWriter(pa.schema([("a", pa.string())]), where="")
     rows = ["a", ("b",), ["c"], {"a": "d"}, None, {}]
     assert text.write(rows).column(0).to_pylist() == ["a", "b", "c", "d", None, None]
@@ -150,7 +150,7 @@ def test_one_column_takes_bare_values() -> None:
     assert lists.write([np.array([1, 2])]).column(0).to_pylist() == [[1, 2]]
 
 
-def test_what_is_not_lossy_is_converted() -> None:
+def test_lossless_conversions_are_made() -> None:
     schema = pa.schema([("f", pa.float64()), ("d", pa.decimal128(5, 1)), ("b", pa.binary())])
     rows = [(1, 2, bytearray(b"x")), (np.float32(0.5), Decimal("2.5"), memoryview(b"y"))]
     assert list(
@@ -257,7 +257,7 @@ def test_a_nested_value_is_refused_by_its_path(
     assert (error.expected, error.found) == (expected, found)
 
 
-def test_nulls_where_there_must_be_none() -> None:
+def test_nulls_in_columns_without_nulls_are_refused() -> None:
     schema = pa.schema(
         [
             pa.field("a", pa.int64(), nullable=False),

@@ -47,7 +47,7 @@ def test_dictionaries_are_found_wherever_they_are(
         (pa.list_(pa.struct([STRICT])), pa.list_(pa.struct([LOOSE]))),
     ],
 )
-def test_what_differs_only_in_what_may_be_null_has_a_schema_for_both(
+def test_schemas_that_differ_in_nullability_are_united(
     strict: pa.DataType, loose: pa.DataType
 ) -> None:
     schemas = [pa.schema([("a", strict)]), pa.schema([("a", loose)])]
@@ -78,7 +78,7 @@ def test_a_single_schema_stays_what_it_is() -> None:
         pa.schema([]),
     ],
 )
-def test_other_differences_have_none(other: pa.Schema) -> None:
+def test_schemas_that_differ_otherwise_are_not_united(other: pa.Schema) -> None:
     schema = pa.schema([("a", pa.int64())])
     assert united([schema, other]) is None
     assert united([other, schema]) is None

@@ -79,7 +79,7 @@ def call(
     return head.encode() + body
 
 
-def test_who_does_not_wait_is_obeyed_all_the_same(live: Live) -> None:
+def test_a_request_is_carried_out_without_a_waiting_client(live: Live) -> None:
     with closing(connect(live)) as connection:
         connection.sendall(call(live, "POST /v1/cancel"))
     assert live.handle.result(20) is JobStatus.CANCELLED
@@ -112,7 +112,7 @@ def test_a_call_without_a_token_is_refused(live: Live) -> None:
         ("DELETE /v1/job", b"", "does not understand the call"),
     ],
 )
-def test_what_the_driver_does_not_know_is_refused(
+def test_unknown_routes_and_arguments_are_refused(
     live: Live, route: str, body: bytes, expected: str
 ) -> None:
     assert expected in told(refusal(live, call(live, route, body=body)))

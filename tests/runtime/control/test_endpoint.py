@@ -1,4 +1,4 @@
-"""The driver's end of the command line: what it answers, whom it refuses, and that it does no harm.
+"""The driver's end of the command line: what it answers and refuses, and that it does no harm.
 
 The job is played: see `job_with_endpoint.py`.
 """
@@ -136,7 +136,7 @@ def test_a_call_that_takes_long_is_waited_for(live: Live, monkeypatch: pytest.Mo
     assert ended == ["cancelled"]
 
 
-def test_who_crowds_the_driver_is_turned_away(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_beyond_the_limit_are_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler_module, "_REQUEST_WITHIN_S", 600.0)  # the crowd does not give up
     found, crowd, told = live.found, list[socket.socket](), ""
     try:
@@ -158,7 +158,7 @@ def test_who_crowds_the_driver_is_turned_away(live: Live, monkeypatch: pytest.Mo
             continue
 
 
-def test_who_is_turned_away_before_it_has_spoken_learns_why(
+def test_a_refusal_before_the_request_is_read_gives_its_reason(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy, is_closed = tell_error(Unavailable("the job is busy"), told_kinds()), threading.Event()
@@ -209,7 +209,7 @@ def test_a_driver_that_is_stuck_is_told_from_one_that_is_gone(live: Live) -> Non
 
 
 def quiet_socket(path: Path) -> socket.socket:
-    """Listened on, by somebody who never says a word."""
+    """Listened on by a process that never answers."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     listener.listen(1)
@@ -301,7 +301,7 @@ ended.wait()
 
 
 @pytest.mark.slow
-def test_who_cancels_is_answered_though_the_program_ends_at_once(quick_path: Path) -> None:
+def test_a_cancel_is_answered_though_the_program_ends_at_once(quick_path: Path) -> None:
     folder = quick_path / "runs"
     arguments = [sys.executable, "-c", ENDS_AT_ONCE, str(folder)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE) as driver:
@@ -314,7 +314,7 @@ def test_who_cancels_is_answered_though_the_program_ends_at_once(quick_path: Pat
 
 
 @pytest.mark.parametrize("gone", ["*", "*.json", "*.sock"])
-def test_what_a_job_is_found_by_comes_back(
+def test_deleted_registrations_are_restored(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gone: str
 ) -> None:
     """The folder of a login goes when its user logs out, and old temporary files go."""
@@ -331,7 +331,7 @@ def test_what_a_job_is_found_by_comes_back(
     assert list(live.folder.iterdir()) == []
 
 
-def test_who_knocks_all_the_time_keeps_no_job_from_being_found(
+def test_constant_connections_do_not_stop_the_repair_of_registrations(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(endpoint_module, "_LOOK_S", 0.05)
@@ -348,7 +348,7 @@ def test_who_knocks_all_the_time_keeps_no_job_from_being_found(
         assert live.client.describe().status == "running"
 
 
-def test_a_job_that_nobody_can_find_any_more_is_found_again_later(
+def test_a_registration_is_restored_when_its_folder_returns(
     quick_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(endpoint_module, "_LOOK_S", 0.02)

@@ -58,7 +58,7 @@ def stored(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints"
 
 
-def test_what_is_stored(stored: Path) -> None:
+def test_stored_checkpoints_are_listed(stored: Path) -> None:
     table = checkpoint_history(str(stored))
     assert table.schema.equals(HISTORY)
     rows = table.to_pylist()
@@ -126,7 +126,7 @@ def test_a_job_that_runs_is_asked(
         checkpoint_history("jop")
 
 
-def test_what_is_not_there(stored: Path) -> None:
+def test_a_history_of_nothing_is_refused(stored: Path) -> None:
     with pytest.raises(NotFound, match="no checkpoints of any job"):
         checkpoint_history(str(stored / "nothing"))
     with pytest.raises(Invalid, match="endpoint"):

@@ -130,7 +130,7 @@ def test_of_another_machine_nothing_is_removed(folder: Path) -> None:
     assert names(folder) == {"fa10000000000000.json"}
 
 
-def test_what_a_driver_has_left_that_was_killed_early(folder: Path) -> None:
+def test_files_of_a_driver_killed_during_registration_are_removed(folder: Path) -> None:
     with listening(folder, "000000000001ef71"):
         pass
     (folder / "000000000001ef72.tmp").write_bytes(b"{")
@@ -154,7 +154,7 @@ def test_a_socket_that_is_listened_on_stays_however_old(folder: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b'{"version": 1, "job": 3}', b'{"version": 1, "job": "\xff"}', b"[" * 50_000]
 )
-def test_a_damaged_entry_is_told_while_somebody_listens(folder: Path, data: bytes) -> None:
+def test_a_damaged_entry_is_reported_while_its_socket_listens(folder: Path, data: bytes) -> None:
     path = folder / "aaaa100000000000.json"
     with listening(folder, "aaaa100000000000"):
         path.touch(0o600)
@@ -228,8 +228,8 @@ def test_two_jobs_of_one_name_are_told_apart(folder: Path) -> None:
         chosen_run("orders", [])
 
 
-def test_a_folder_with_files_of_others_loses_none(folder: Path) -> None:
-    """Somebody has named such a folder as the one for runs."""
+def test_foreign_files_in_the_folder_are_kept(folder: Path) -> None:
+    """Such a folder was configured as the one for runs."""
     foreign = ["package.json", "notes.tmp", "agent.sock", "0123456789abcdef.txt", "x.json"]
     for name in foreign:
         (folder / name).write_bytes(b"{}")
@@ -238,7 +238,7 @@ def test_a_folder_with_files_of_others_loses_none(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == sorted(foreign)
 
 
-def test_who_begins_removes_what_killed_drivers_have_left(folder: Path) -> None:
+def test_a_new_registration_removes_files_of_killed_drivers(folder: Path) -> None:
     with listening(folder, "dead100000000000"):
         register(folder, entry("dead100000000000"))
     with listening(folder, "aaaa100000000000"):

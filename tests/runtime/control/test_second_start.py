@@ -42,7 +42,7 @@ def test_a_job_that_runs_is_not_begun_anew(monkeypatch: pytest.MonkeyPatch) -> N
     check("orders", "memory://orders")
 
 
-def test_who_takes_a_job_over_is_told_that_it_runs(
+def test_a_take_over_warns_that_the_job_runs_already(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs = Runs((FoundRun(RUNNING, Path("socket")),), ())

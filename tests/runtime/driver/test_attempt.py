@@ -365,7 +365,7 @@ def test_a_checkpoint_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize("begin", [deploying, opening])
-def test_what_is_said_of_checkpoints_before_the_job_runs_is_nothing(begin: Script) -> None:
+def test_checkpoint_events_before_the_job_runs_are_ignored(begin: Script) -> None:
     stage = Stage()
     stray = Decline(checkpoint_id=3, slot=0, reason="no")
     assert run(stage, begin, CheckpointWanted(), stray, CancelWanted()) == Cancelled()
@@ -441,7 +441,7 @@ def test_an_answer_of_the_storage_after_the_end_of_all_slots_is_no_success() -> 
     assert outcome.reason == "slots have ended before the job"
 
 
-def test_what_slots_measure_is_kept_and_answers_say_whether_they_are_wanted() -> None:
+def test_heartbeats_are_kept_and_answered_with_whether_the_slot_is_wanted() -> None:
     stage = Stage()
 
     def script(stage: Stage) -> Iterator[Step]:

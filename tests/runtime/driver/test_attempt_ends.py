@@ -1,4 +1,4 @@
-"""The end of an attempt whose slots have committed everything; and who looks at it meanwhile."""
+"""The end of an attempt whose slots have committed everything; and concurrent readers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def closing(stage: Stage, *slots: int) -> Iterator[Step]:
     ],
     ids=["killed", "failed", "lost", "hanging"],
 )
-def test_nothing_fails_a_job_of_which_all_slots_have_said_that_all_is_committed(
+def test_no_failure_counts_after_all_slots_have_committed(
     then: list[Step], caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = Stage()
@@ -51,7 +51,7 @@ def test_nothing_fails_a_job_of_which_all_slots_have_said_that_all_is_committed(
     assert "the job is complete, but its end is not in order" in caplog.text
 
 
-def test_it_fails_as_long_as_one_has_not_said_so() -> None:
+def test_an_attempt_fails_while_a_slot_has_not_committed() -> None:
     stage = Stage()
 
     def script(stage: Stage) -> Iterator[Step]:
@@ -64,8 +64,8 @@ def test_it_fails_as_long_as_one_has_not_said_so() -> None:
     assert outcome.reason == "slots have ended before the job"
 
 
-def test_what_others_look_at_stays_as_it_was_while_they_look() -> None:
-    """Whoever asked for metrics met a dict that was being filled."""
+def test_metrics_that_are_handed_out_do_not_change() -> None:
+    """A reader of metrics met a dict that was being filled."""
     stage = Stage()
     seen: list[Any] = []
 

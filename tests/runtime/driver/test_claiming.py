@@ -1,4 +1,4 @@
-"""Restoring from another job's checkpoint: whose it is then, and who deletes it."""
+"""Restoring from another job's checkpoint: which job owns and deletes it afterwards."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from support.jobs.claimed_checkpoints import Other, Run, Unaware, fits
 
 
 @pytest.mark.parametrize("claim_mode", [None, "no-claim"])
-def test_what_is_not_claimed_is_only_read(
+def test_an_unclaimed_checkpoint_is_only_read(
     other: Other, job: JobStorage, claim_mode: str | None
 ) -> None:
     before = {info.name for info in other.job.storage.list("other/")}
@@ -75,7 +75,7 @@ def test_a_checkpoint_that_is_claimed_is_deleted_when_it_is_subsumed(
     other.job.take_over().check()
 
 
-def test_it_counts_as_the_oldest_of_those_that_are_retained(other: Other, job: JobStorage) -> None:
+def test_a_claimed_checkpoint_counts_as_the_oldest_retained(other: Other, job: JobStorage) -> None:
     run = Run(job, other.path(4), "claim", retained=3)
     for left in (True, True, False, False):
         run.complete()
@@ -84,7 +84,7 @@ def test_it_counts_as_the_oldest_of_those_that_are_retained(other: Other, job: J
     assert job.completed() == (2, 3, 4)
 
 
-def test_who_runs_the_other_job_is_fenced_before_it_is_restored(
+def test_the_other_job_is_fenced_before_its_checkpoint_is_restored(
     other: Other, job: JobStorage
 ) -> None:
     Run(job, other.path(5), "claim").keeper.close()
@@ -93,7 +93,7 @@ def test_who_runs_the_other_job_is_fenced_before_it_is_restored(
     assert other.job.completed() == (3, 4, 5)
 
 
-def test_what_cannot_be_claimed_fences_nobody(other: Other, job: JobStorage) -> None:
+def test_a_checkpoint_that_cannot_be_claimed_fences_no_driver(other: Other, job: JobStorage) -> None:
     def refuse(_: RestorePoint) -> None:
         raise Invalid("it does not fit")
 
@@ -121,7 +121,7 @@ def test_a_later_run_deletes_what_an_earlier_one_had_claimed(other: Other, job: 
     assert Run(job, LATEST, "claim").beginning.claimed == (), "it is gone"
 
 
-def test_a_later_run_leaves_it_to_whoever_runs_the_other_job_again(
+def test_a_later_run_leaves_the_checkpoint_to_a_restarted_other_job(
     other: Other, job: JobStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = Run(job, other.path(4), "claim", retained=2)
@@ -238,7 +238,7 @@ def same_kind(job: JobStorage) -> OpenStorage:
 def test_a_job_s_own_checkpoint_by_another_path_is_its_own(
     by_link: JobStorage, tmp_path: Path, claim_mode: str | None
 ) -> None:
-    """What is newer is of a history that was left; and nobody fences himself."""
+    """Newer checkpoints belong to an abandoned history; and a job does not fence itself."""
     path = f"{tmp_path}/link/job/{names.checkpoint_folder(2)}"
     begun = begin(by_link, path, fits, claim_mode=claim_mode, open_storage=same_kind(by_link))
     assert isinstance(begun, Beginning)
@@ -271,13 +271,13 @@ def test_a_copy_of_a_job_s_folder_is_another_s(by_link: JobStorage, tmp_path: Pa
 
 
 @pytest.mark.parametrize("said", [None, {}, [{"storage": "x", "job": "y"}], ["other"]])
-def test_what_says_nothing_of_use_about_a_claim_is_corrupt(job: JobStorage, said: object) -> None:
+def test_an_unreadable_record_of_claims_is_corrupt(job: JobStorage, said: object) -> None:
     assert claimed_before({}, job) == ()
     with pytest.raises(Corrupt, match="were claimed, and not which"):
         claimed_before({"claimed": said}, job)
 
 
-def test_what_is_said_of_a_claim_is_read_again(job: JobStorage) -> None:
+def test_a_recorded_claim_is_read_back(job: JobStorage) -> None:
     before = ClaimedCheckpoint(JobStorage(job.storage, "a job/1"), 7, 3)
     (again,) = claimed_before(claims_as_properties([before]), job)
     assert isinstance(again, ClaimedCheckpoint)

@@ -1,4 +1,4 @@
-"""What was claimed and not deleted, because a run ended or a job was claimed from: who does it."""
+"""Claimed checkpoints that were not deleted, because a run ended or was claimed from."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ended_before_it_had_deleted(storage: CheckpointStorage, retained: int) -> Ot
 
 
 @pytest.mark.parametrize("retained", [1, 9])
-def test_what_a_job_that_has_ended_had_claimed_is_deleted_when_it_is_started_again(
+def test_claims_of_an_ended_job_are_deleted_when_it_is_started_again(
     retained: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also at the second time, if it could not be at the first."""
@@ -70,7 +70,7 @@ def test_what_a_job_that_has_ended_had_claimed_is_deleted_when_it_is_started_aga
 
 
 @pytest.mark.parametrize("restore", [None, "job", "third"])
-def test_what_it_had_claimed_is_deleted_before_it_is_opened_again(restore: str | None) -> None:
+def test_claims_are_deleted_before_the_job_is_reopened(restore: str | None) -> None:
     """Its record is void then, and says nothing any more."""
     storage = JobManagerCheckpointStorage()
     other = ended_before_it_had_deleted(storage, retained=1)
@@ -92,7 +92,7 @@ def path_of(storage: CheckpointStorage, job_id: str | None) -> str | None:
 
 
 @pytest.mark.parametrize("restore", [None, "job", "third"])
-def test_what_cannot_be_is_carried_over(restore: str | None) -> None:
+def test_claims_that_cannot_be_deleted_are_carried_over(restore: str | None) -> None:
     storage = JobManagerCheckpointStorage()
     other = ended_before_it_had_deleted(storage, retained=1)
     refuses = Refuses("other")
@@ -110,7 +110,7 @@ def test_what_cannot_be_is_carried_over(restore: str | None) -> None:
 @pytest.mark.parametrize("claim_mode", [None, "no-claim", "claim"])
 @pytest.mark.parametrize("path", ["mine", "link"])
 @pytest.mark.parametrize("kind", [FileSystemCheckpointStorage, Unaware])
-def test_what_it_had_claimed_may_be_restored_once_more(
+def test_a_claimed_checkpoint_may_be_restored_once_more(
     kind: type[FileSystemCheckpointStorage], path: str, claim_mode: str | None, tmp_path: Path
 ) -> None:
     """The same script again: it finds what it names, whole, and whose it is `claim_mode` says."""
@@ -131,7 +131,7 @@ def test_what_it_had_claimed_may_be_restored_once_more(
     )
 
 
-def test_what_cannot_be_restored_once_more_is_owed_as_before(tmp_path: Path) -> None:
+def test_claims_stay_due_after_a_refused_restore(tmp_path: Path) -> None:
     storage = FileSystemCheckpointStorage(str(tmp_path))
     other = ended_before_it_had_deleted(storage, retained=1)
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_restored_once_more_is_owed_as_before(tmp_path: Path) -> 
     assert other.left() == other.files_of(3, 5)
 
 
-def test_what_is_carried_over_is_no_harm_if_it_is_lost() -> None:
+def test_a_lost_carried_over_claim_leaves_the_checkpoint_to_its_job() -> None:
     """By a kill before the first checkpoint: it is its job's again, whole, to go on from."""
     storage = JobManagerCheckpointStorage()
     other = ended_before_it_had_deleted(storage, retained=1)
@@ -165,7 +165,7 @@ def test_what_is_carried_over_is_no_harm_if_it_is_lost() -> None:
     assert other.job.completed() == (6,)
 
 
-def test_an_end_whose_record_cannot_be_read_keeps_nobody_from_opening_the_job(
+def test_an_unreadable_record_of_the_end_does_not_stop_a_reopening(
     job: JobStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     owner = job.take_over()
@@ -176,7 +176,7 @@ def test_an_end_whose_record_cannot_be_read_keeps_nobody_from_opening_the_job(
     assert "what a job that has ended had claimed is not known" in caplog.text
 
 
-def test_who_claims_from_a_job_that_has_claimed_deletes_both(other: Other, job: JobStorage) -> None:
+def test_a_claim_from_a_job_with_claims_deletes_both_checkpoints(other: Other, job: JobStorage) -> None:
     """That one cannot any more: it is fenced."""
     middle = Run(JobStorage(job.storage, "middle"), other.path(4), "claim", retained=2)
     middle.complete()
@@ -195,7 +195,7 @@ def test_who_claims_from_a_job_that_has_claimed_deletes_both(other: Other, job: 
     later.keeper.close()
 
 
-def test_what_is_only_read_brings_no_claim_of_its_job(other: Other, job: JobStorage) -> None:
+def test_an_unclaimed_restore_inherits_no_claims(other: Other, job: JobStorage) -> None:
     middle = Run(JobStorage(job.storage, "middle"), other.path(4), "claim", retained=2)
     middle.complete()
     path = f"{JobStorage(job.storage, 'middle').url}/{names.checkpoint_folder(1)}"
@@ -207,7 +207,7 @@ def test_what_is_only_read_brings_no_claim_of_its_job(other: Other, job: JobStor
     assert other.left() == other.files_of(3, 5)
 
 
-def test_a_claim_that_leads_nowhere_fences_nobody(job: JobStorage) -> None:
+def test_a_claim_of_an_unknown_place_fences_no_driver(job: JobStorage) -> None:
     owner = JobStorage(job.storage, "middle").take_over()
     said = {"storage": "nowhere://x", "job": "other", "checkpoint": 4, "epoch": 1}
     owner.commit(
@@ -253,7 +253,7 @@ def test_a_run_that_died_while_it_deleted_keeps_no_later_one_from_it() -> None:
 def test_a_kill_between_the_commit_point_and_the_files_leaves_them_to_the_next_run(
     has_ended: bool,  # noqa: FBT001
 ) -> None:
-    """Only the record of who has claimed it says then which they are."""
+    """Only the record of the claim says then which they are."""
     storage = JobManagerCheckpointStorage()
     other = Other(storage)
     job = WatchedStorage(storage, before=RefusesFiles("other")).job("job")
@@ -292,7 +292,7 @@ def test_files_of_what_is_gone_stay_if_its_job_was_taken_over_since(
     assert other.left() == other.files_of(3, 5) | {own(4), shared(4)}
 
 
-def test_what_is_said_of_claims_is_as_version_1_wrote_it() -> None:
+def test_claims_are_recorded_as_in_version_1() -> None:
     data = (Path(__file__).parents[2] / "golden" / "claimed-v1.json").read_bytes()
     storage = load_storage("memory://golden")
     claims = claimed_before(msgspec.json.decode(data), storage.job("job"))

@@ -115,7 +115,7 @@ def test_a_run_says_what_it_lacks_while_it_waits_to_start_again(
     assert stage.run.trouble == "", "it has ended"
 
 
-def test_who_waits_for_no_room_hears_that_there_is_some() -> None:
+def test_found_task_slots_end_the_complaint_without_a_wait() -> None:
     patience = SlotDeadlines(2, 0.0, 0.0)
     assert patience.lost(1.0) == ""
     assert "too few task slots" in patience.lost(3.0)

@@ -134,7 +134,7 @@ def test_all_notes_of_a_start_are_logged(
     ]
 
 
-def test_it_is_said_if_no_checkpoints_are_taken() -> None:
+def test_the_note_says_if_no_checkpoints_are_taken() -> None:
     assert "a final one at x" in checkpointing_note("x", CheckpointConfig())
     none = checkpointing_note("x", CheckpointConfig(final_checkpoint=False))
     assert none == "no checkpoints but those that are asked for, at x"

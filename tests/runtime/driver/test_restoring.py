@@ -53,7 +53,7 @@ def point(
     return RestorePoint(metadata, load_storage("memory://fit").job("job"))
 
 
-def test_what_fits_is_found_by_uid() -> None:
+def test_matching_state_is_found_by_uid() -> None:
     found = point(spend=2, towns=1)
     check_fit(found, plan(), SOURCES, allow_non_restored_state=False)
     assert found.operators(plan().operator_uids) == {"spend": (PART, PART), "towns": (PART,)}
@@ -98,7 +98,7 @@ def test_the_max_parallelism_must_stay(allow_non_restored_state: bool) -> None: 
     ],
     ids=["canonical", "without keys"],
 )
-def test_what_can_be_dealt_out_anew_may_have_another_max_parallelism(part: StateSnapshot) -> None:
+def test_redistributable_state_may_have_another_max_parallelism(part: StateSnapshot) -> None:
     left = point(spend=1, max_parallelism=64, part=part)
     check_fit(left, plan(), SOURCES, allow_non_restored_state=False)
 
@@ -122,7 +122,7 @@ def test_a_checkpoint_is_named_by_its_folder() -> None:
         find_restore_point(job, "memory://folders")
 
 
-def test_what_builds_on_it_must_be_of_the_same_job() -> None:
+def test_a_checkpoint_with_shared_files_is_restored_by_its_own_job_only() -> None:
     """Its files are named within its folder, and nowhere else."""
     storage = load_storage("memory://")
     found = point()

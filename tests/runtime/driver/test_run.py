@@ -70,7 +70,7 @@ def test_the_strategy_has_the_last_word() -> None:
     assert isinstance(stage.run.error, JobFailed)
 
 
-def test_what_a_user_raised_is_told_while_the_job_restarts(
+def test_an_error_of_user_code_is_shown_while_the_job_restarts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def raises(_stage: Stage, _events: EventQueue) -> Outcome:
@@ -166,14 +166,14 @@ def test_a_clock_that_is_set_back_does_not_touch_the_strategy() -> None:
     assert times == [12_500]
 
 
-def test_who_waits_too_long_gets_a_timeout() -> None:
+def test_waiting_too_long_raises_a_timeout() -> None:
     handle = JobHandle(Stage([]).run, Stage([]).job, {}, ())
     for kind in (TimeoutError, Unavailable):
         with pytest.raises(kind, match=r"job 'job' has not ended within 0.01 s"):
             handle.result(0.01)
 
 
-def test_what_would_fail_again_is_not_tried_again() -> None:
+def test_a_fatal_failure_is_not_retried() -> None:
     stage = Stage([completes(1, fails_for_good)])
     stage.run.run()
     assert (stage.run.status, stage.run.attempts) == (JobStatus.FAILED, 1)
@@ -273,7 +273,7 @@ def test_a_run_that_was_taken_over_ends_before_its_next_attempt() -> None:
         (Corrupt("a bad position"), 1),
     ],
 )
-def test_what_cannot_be_restored_is_tried_again_if_that_may_help(
+def test_a_failed_restore_is_retried_if_that_may_help(
     error: Exception, attempts: int
 ) -> None:
     stage = Stage([], opening_error=error)
@@ -300,7 +300,7 @@ def test_sources_that_were_opened_are_stopped_if_another_cannot_be(
     assert "no storage" in str(stage.run.error)
 
 
-def test_a_bug_ends_the_job_and_whoever_waits_is_told() -> None:
+def test_a_bug_ends_the_job_and_wakes_waiting_callers() -> None:
     def act(_stage: Stage, _events: EventQueue) -> Outcome:
         raise KeyError("a bug")
 
@@ -314,7 +314,7 @@ def test_a_bug_ends_the_job_and_whoever_waits_is_told() -> None:
     assert stage.has_closed_cluster
 
 
-def test_whoever_waits_is_told_that_the_driver_cannot_listen(
+def test_a_driver_that_cannot_listen_ends_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def serve(*_: object) -> None:

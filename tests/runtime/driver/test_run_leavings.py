@@ -268,7 +268,7 @@ def parts_left(stage: Stage) -> list[str]:
 
 
 @pytest.mark.parametrize(("end", "attempts"), [(fails_for_good, 2), (is_cancelled, 2)])
-def test_what_crashed_attempts_wrote_does_not_stay(end: Act, attempts: int) -> None:
+def test_files_of_crashed_attempts_are_deleted(end: Act, attempts: int) -> None:
     def looks(stage: Stage, events: EventQueue) -> Outcome:
         stage.keeper.finish_deleting()
         assert parts_left(stage) == []

@@ -64,7 +64,7 @@ def test_a_barrier_does_not_wait_for_the_position_of_an_earlier_one() -> None:
     assert [each.checkpoint_id for each in told if isinstance(each, SourceCut)] == [7, 9]
 
 
-def test_nothing_is_kept_of_checkpoints_that_are_over() -> None:
+def test_ended_checkpoints_are_forgotten() -> None:
     """In whichever order they are stored and given up; one may run for months."""
     stage = Stage()
     for number in range(1, 20):
@@ -140,7 +140,7 @@ def test_a_position_that_cannot_be_stored_fails_the_checkpoint_only(error: Excep
     stage.admit()
 
 
-def test_once_the_attempt_is_over_whoever_feeds_is_stopped() -> None:
+def test_sources_are_stopped_once_the_attempt_is_over() -> None:
     stage = Stage()
     stage.feed.close()
     for call in (stage.admit, stage.feed.idle, stage.feed.end):
@@ -149,7 +149,7 @@ def test_once_the_attempt_is_over_whoever_feeds_is_stopped() -> None:
     with pytest.raises(Fenced):
         stage.feed.await_room(0)
     stage.feed.fail("it broke", "")
-    assert stage.events.next(0) is None, "nobody wants to know"
+    assert stage.events.next(0) is None, "the attempt is over"
     assert stage.feed.is_over
     assert all(isinstance(each, RoomFor) for slot in stage.slots for each in slot.told)
 
@@ -237,7 +237,7 @@ def test_batches_and_barriers_take_turns() -> None:
             assert cut.position.attributes == {"at": before[cut.checkpoint_id]}
 
 
-def test_no_barrier_waits_for_a_savepoint_whose_place_is_slow(tmp_path: Path) -> None:
+def test_a_slow_savepoint_place_delays_no_barrier(tmp_path: Path) -> None:
     stage, is_quick = Stage(), threading.Event()
     folder = SavepointFolder.begin(load_storage(str(tmp_path)), "job")
     stores = stage.source.store

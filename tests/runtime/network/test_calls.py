@@ -138,7 +138,7 @@ def test_every_message_to_the_driver_comes_as_it_was(driver: Driver) -> None:
     assert driver.heard[-1] == Collect(uid="out", part="p", rows=b"rows")
 
 
-def test_what_is_for_the_slot_comes_to_its_handler(slot: Slot) -> None:
+def test_messages_to_a_slot_reach_its_handler(slot: Slot) -> None:
     said: list[ToSlot] = [
         Start({0: "grpc://h:1", 1: "grpc://h:2"}),
         CheckpointCompleted(4),
@@ -214,7 +214,7 @@ def test_errors_of_any_size_keep_their_kind_their_beginning_and_their_end(
     assert all("bytes left out" in part for part in parts)
 
 
-def test_errors_that_nobody_foresaw_come_with_their_traceback(slot: Slot) -> None:
+def test_unexpected_errors_are_sent_with_their_traceback(slot: Slot) -> None:
     slot.answer = ZeroDivisionError("of all things")
     is_told = pytest.raises(Invalid, match=r"(?s)handled.*in handle.*of all things")
     with SlotClient(slot.server.address, TRUSTED) as client, is_told:

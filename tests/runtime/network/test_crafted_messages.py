@@ -1,4 +1,4 @@
-"""What somebody sends who knows the job's secret, or has got into a slot: it runs no code here.
+"""Messages of an attacker that knows the job's secret, or has got into a slot, run no code here.
 
 That a stranger gets not so far is in `test_protection.py`.
 """
@@ -142,7 +142,7 @@ def test_types_of_columns_bring_no_code(
     }
     streamed(caller, opening, SCHEMA.with_metadata(said), PULSE)
     other = Push(PushKey("s", "e", 2, 0, 0)) if opening is PUSH else Exchange(edge="x", sender=2)
-    # A type that nobody has registered is taken for what it is kept as: the numbers that they are.
+    # An unregistered extension type is read as its storage type: numbers.
     streamed(caller, other, pa.schema([pa.field("a", pa.int64(), metadata=said)]), PULSE)
 
 
@@ -167,7 +167,7 @@ def test_a_place_is_text(slot: Slot, path: Path) -> None:
     assert slot.commands == [told]
 
 
-def test_no_message_brings_bytes_of_which_nobody_says_what_they_are() -> None:
+def test_no_message_carries_bytes_of_an_undeclared_format() -> None:
     """A pickle would travel as such. Marks, which go from slot to slot, have numbers only."""
     found: set[str] = set()
 

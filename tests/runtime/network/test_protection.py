@@ -174,7 +174,7 @@ def test_only_new_versions_of_tls_are_spoken(driver: DriverServer, tmp_path: Pat
 
 
 def test_a_client_believes_no_server_of_another_job() -> None:
-    """Whoever listens where a server was, with a certificate of the same name."""
+    """An attacker that listens where a server was, with a certificate of the same name."""
     impostor = Credentials(token=SECRET.token, attempt=3, protection=Protection(make_identity()))
     with DriverServer(Listening(LOOPBACK), impostor.token, impostor.protection) as server:
         server.serve(3, lambda _: True)
@@ -201,8 +201,8 @@ def test_nothing_is_served_or_called_in_the_clear_beyond_loopback(host: str) -> 
     DriverClient(address, allowed).close()
 
 
-def test_what_was_said_to_one_server_is_of_no_use_at_another() -> None:
-    """A server dies, somebody else takes its port, and hears the headers of those who call."""
+def test_credentials_sent_to_one_server_are_refused_by_another() -> None:
+    """A server dies, an attacker takes its port, and reads the headers of callers."""
     heard: list[ToDriver] = []
 
     def hear(message: ToDriver) -> bool:
@@ -244,7 +244,7 @@ def test_ipv6_and_a_bound_address_that_is_not_the_advertised_one(credentials: Cr
 
 
 def test_the_first_free_port_of_a_range_is_taken_and_never_one_that_is_served() -> None:
-    alone = "127.7.7.7"  # where nobody else takes ports
+    alone = "127.7.7.7"  # where no other process takes ports
     with socket.create_server((alone, 0)) as first:
         taken = first.getsockname()[1]
         ports = PortRange(taken, taken + 1)

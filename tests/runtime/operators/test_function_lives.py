@@ -161,7 +161,7 @@ def test_a_function_is_opened_and_closed_once(backend: StateBackend) -> None:
     assert recorded() == ["open", "process", "close"]
 
 
-def test_it_is_closed_after_a_failed_open_too(backend: StateBackend) -> None:
+def test_a_function_is_closed_after_a_failed_open_too(backend: StateBackend) -> None:
     with pytest.raises(UserCodeFailed) as caught:
         opened(keyed(Recording("open")), backend=backend)
     assert recorded() == ["open", "close"]
@@ -169,7 +169,7 @@ def test_it_is_closed_after_a_failed_open_too(backend: StateBackend) -> None:
     assert caught.value.found == "KeyError: 'open'"
 
 
-def test_it_is_not_closed_if_it_was_never_opened(backend: StateBackend) -> None:
+def test_a_function_that_was_never_opened_is_not_closed(backend: StateBackend) -> None:
     operator_ = keyed(Recording()).build()
     operator_.close()
     damaged = StateSnapshot(kind="strange/1", slot=0)
@@ -406,7 +406,7 @@ def test_keyed_state_is_opened_with_what_the_slot_has() -> None:
     }
 
 
-def test_a_slot_whose_key_groups_nobody_has_left_is_not_empty_but_refused(
+def test_a_restore_without_the_slot_s_key_groups_is_refused(
     backend: StateBackend,
 ) -> None:
     job = load_storage("memory://").job("job")

@@ -162,7 +162,7 @@ class Watching(KeyedProcessFunction):
         yield "clock", timers.current_processing_time()
 
 
-def test_what_time_it_is() -> None:
+def test_contexts_tell_watermark_clock_and_event_time() -> None:
     with running(keyed(Watching(), FIRED, has_event_time=True)) as slot:
         assert slot.feed([("a", 1)], [17]) == [("17", MIN_WATERMARK, 17), ("clock", 1_000, 17)]
         slot.advance(15)

@@ -226,7 +226,7 @@ ANSWERS: dict[str, Any] = {
         ("encoded", 1, 0),
     ],
 )
-def test_what_a_function_over_batches_may_answer(
+def test_a_batch_function_may_return_each_of_these(
     case: str, times_main: int, times_late: int, *, timed: bool
 ) -> None:
     spec = batched(Answering(case), side_schemas={"late": NAMES}, has_event_time=timed)
@@ -340,7 +340,7 @@ class Downstream(Collected):
 
 
 @pytest.mark.parametrize("spec", [keyed(RowSum()), batched(BatchSum())], ids=["rows", "batches"])
-def test_failures_of_those_who_take_results_are_theirs(spec: OperatorSpec) -> None:
+def test_a_failure_downstream_is_not_attributed_to_the_function(spec: OperatorSpec) -> None:
     output = Downstream()
     with (
         running(spec, output=output) as slot,

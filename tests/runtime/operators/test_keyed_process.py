@@ -344,7 +344,7 @@ class Where(KeyedProcessFunction):
         yield f"{self.uid} {self.place}", value.amount
 
 
-def test_what_a_function_knows_of_where_it_runs() -> None:
+def test_a_function_knows_its_uid_slot_parallelism_and_attempt() -> None:
     with running(keyed(Where()), attempt=4) as slot:
         assert slot.feed([("a", 1)]) == [("op (0, 1, 4)", 1)]
 

@@ -110,7 +110,7 @@ def test_a_restore_that_cannot_commit_says_what_is_gone_and_can_be_closed(
     new.close()
 
 
-def test_what_is_gone_is_passed_over_if_that_is_asked_for_and_only_in_what_is_restored(
+def test_missing_committables_are_skipped_only_in_restored_state_and_if_allowed(
     job: JobStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such as the files of an old savepoint, which were committed, and moved away since."""

@@ -91,7 +91,7 @@ def test_a_call_fires_so_many_and_a_snapshot_between_has_the_rest(
 
 
 @pytest.mark.parametrize(("spec", "most"), KINDS)
-def test_those_by_the_clock_are_still_due_until_all_have_fired(
+def test_processing_time_timers_stay_due_until_all_have_fired(
     spec: OperatorSpec, most: int
 ) -> None:
     with running(spec, shows_times=False) as slot:
@@ -123,7 +123,7 @@ def test_few_timers_that_make_many_rows_are_a_slice_too() -> None:
 
 
 class Slow(ManualClock):
-    """Whoever looks at it takes ten milliseconds."""
+    """Reading it takes ten milliseconds."""
 
     def monotonic_s(self) -> float:
         self.advance(10)

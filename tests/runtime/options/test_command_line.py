@@ -10,7 +10,7 @@ from holdfast.storage import Invalid
 PATH = "execution.state-recovery.path"
 
 
-def test_a_program_that_nobody_told_anything_is_told_nothing() -> None:
+def test_without_the_command_a_program_has_no_command_line_options() -> None:
     line = command_line()
     assert line.settings.values == {}
     assert not line.has_job

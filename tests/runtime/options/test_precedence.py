@@ -58,7 +58,7 @@ def changelog_of(backend: Any) -> tuple[StateBackend, ChangelogOptions]:
     return backend.inner, backend.options
 
 
-def test_nobody_says_anything() -> None:
+def test_defaults_apply_where_no_source_has_a_value() -> None:
     counts = chosen()
     assert (counts.parallelism, counts.max_parallelism) == (2, 128)
     assert counts.backend == load_backend("hashmap")
@@ -164,7 +164,7 @@ def test_to_say_the_same_is_no_contradiction() -> None:
         chosen(made, line={"state.backend.type": "hashmap"})
 
 
-def test_what_code_leaves_as_by_default_is_not_said() -> None:
+def test_defaults_in_code_do_not_override_other_sources() -> None:
     code = replace(UNSAID, checkpointing="1s")
     line = {f"{CHECKPOINTS}timeout": "1 min", f"{CHECKPOINTS}min-pause": "2 s"}
     assert chosen(code, line=line).checkpointing == CheckpointConfig(
@@ -265,7 +265,7 @@ def test_where_a_job_begins(
         ({"ignore-unclaimed-state": "false"}, "allow_non_re"),
     ],
 )
-def test_what_belongs_to_the_path_of_the_code_is_not_contradicted(
+def test_restore_options_may_not_contradict_the_path_in_code(
     line: dict[str, str], name: str
 ) -> None:
     with pytest.raises(Invalid, match=f"do not agree about {name}"):
@@ -277,7 +277,7 @@ def test_what_belongs_to_the_path_of_the_code_is_not_contradicted(
 
 
 @pytest.mark.parametrize("wrong", [True, "", 7])
-def test_what_cannot_be_restored_is_refused_by_its_argument(wrong: Any) -> None:
+def test_an_invalid_restore_path_is_refused_by_its_argument(wrong: Any) -> None:
     with pytest.raises(Invalid, match=r"restore says nothing that can be restored.*latest"):
         choose_restoring(
             replace(LATEST, restore=wrong), line=settings(None), session=settings(None)

@@ -253,7 +253,7 @@ def test_options_of_a_changelog_are_among_them() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(texts: dict[str, str], told: str) -> None:
+def test_an_invalid_option_is_refused(texts: dict[str, str], told: str) -> None:
     with pytest.raises(Invalid, match=told):
         read_settings(texts, source="here")
 

@@ -69,7 +69,7 @@ class KeepsEverything(FileSink):
 
 
 class CleansOthers(FileSink):
-    """Takes it that nobody else can be writing."""
+    """Assumes that there is no other writer."""
 
     def clean(self, keep: Committables, context: WriterContext) -> None:
         folder = hidden_folder(context.job_id, context.uid)

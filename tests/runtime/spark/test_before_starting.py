@@ -76,7 +76,7 @@ class LockedStorage(Locked, JobManagerCheckpointStorage):
         raise pickle.PicklingError("a lock")
 
 
-def test_what_cannot_get_into_slots_is_named(backend: StateBackend) -> None:
+def test_objects_that_cannot_be_pickled_are_named(backend: StateBackend) -> None:
     storage = load_storage("memory://")
     check_pickles(plan(CollectSink()), backend, storage)
     with pytest.raises(Invalid, match="checkpoint storage LockedStorage cannot be pickled"):

@@ -134,7 +134,7 @@ def test_a_job_goes_on_from_another_s_checkpoint_and_needs_it_no_more(
     assert min(begun) > newest, "numbers go on: what sinks name by them is not named twice"
     left = place.job("first").completed()
     assert (newest in left) is (claim_mode == "no-claim")
-    assert left[0] == 1, "nobody has touched the others"
+    assert left[0] == 1, "the others were not touched"
     storage.delete(info.name for info in storage.list("first/"))
 
     os.kill(second.slot_pids()[0], signal.SIGKILL)

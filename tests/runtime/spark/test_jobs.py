@@ -152,7 +152,7 @@ def test_every_backend_and_storage_and_compression(
 def test_a_batch_goes_on_where_it_was(
     spark: SparkSession, tmp_path: Path, backend: StateBackend
 ) -> None:
-    """The source is not read from its beginning: no row comes twice to who remembers it."""
+    """The source is not read from its beginning: no row comes twice to state that remembers it."""
     rows, files = 4000, 40
     spark.range(0, rows, 1, files).selectExpr("id % 50 as key", "id as n").write.parquet(
         str(tmp_path / "in")

@@ -264,7 +264,7 @@ def test_a_checkpoint_that_is_not_there(tmp_path: Path, spark: SparkSession) -> 
     )
 
 
-def test_what_does_not_fit_the_checkpoint_is_refused_before_anything_starts(
+def test_a_job_that_does_not_fit_the_checkpoint_is_refused_before_it_starts(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     place = Place(tmp_path, spark)

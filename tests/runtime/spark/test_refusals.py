@@ -175,7 +175,7 @@ REFUSALS: dict[Callable[[StreamEnvironment], None], str] = {
 
 
 @pytest.mark.parametrize("attempt", REFUSALS)
-def test_what_cannot_work_is_refused_before_it_starts(
+def test_an_impossible_job_is_refused_before_it_starts(
     spark: SparkSession, attempt: Callable[[StreamEnvironment], None]
 ) -> None:
     with pytest.raises(Invalid) as caught:

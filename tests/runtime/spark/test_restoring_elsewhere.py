@@ -69,7 +69,7 @@ def check_restored_and_claimed(
 
 @pytest.fixture
 def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody finds credentials, or an endpoint, but in what is given."""
+    """Credentials and endpoint can be found only in what is given."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -170,10 +170,10 @@ def test_a_job_that_was_stopped_goes_on_elsewhere_as_if_nothing_had_been(
         place.start(place.env(after), restore=path)
     env = place.env(after, parallelism=parallelism, max_parallelism=max_parallelism)
     place.finish(env, "orders-v2", restore=str(moved))
-    assert moved.joinpath("_metadata").exists(), "it belongs to nobody"
+    assert moved.joinpath("_metadata").exists(), "it belongs to no job"
 
 
-def test_one_is_taken_under_load_and_the_job_goes_on(place: Place) -> None:
+def test_savepoints_are_taken_under_load_and_the_job_continues(place: Place) -> None:
     job = place.start(place.env("rocksdb", max_concurrent=2))
     await_checkpoints(job)
     paths = [job.trigger_savepoint() for _ in range(2)]
@@ -360,7 +360,7 @@ def test_a_storage_that_is_a_file_is_refused_before_anything_is_begun(place: Pla
     assert (place.root / "file").read_bytes() == b"mine"
 
 
-def test_what_cannot_be_asked_for_is_refused(place: Place) -> None:
+def test_impossible_savepoint_requests_are_refused(place: Place) -> None:
     job = place.start(place.env(savepoint_dir=None))
     await_checkpoints(job, 1)
     with pytest.raises(Invalid, match="no directory is given for the savepoint"):

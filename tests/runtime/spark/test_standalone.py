@@ -82,7 +82,7 @@ class Trial:
             "network": {
                 "driver_port": f"{ports[0]}-{ports[3]}",
                 "slot_port": f"{ports[4]}-{ports[13]}",
-                # On a cluster it is encrypted whatever Spark does, unless somebody says so.
+                # On a cluster it is encrypted whatever Spark does, unless that is switched off.
                 "ssl": "auto" if conf else False,
             },
         }

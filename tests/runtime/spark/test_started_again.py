@@ -22,7 +22,7 @@ def start(spark: SparkSession, place: Path) -> JobHandle:
 def test_a_job_is_started_again_as_soon_as_it_has_ended(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    # Whoever waits for its end may be quicker than its endpoint closes.
+    # A caller that waits for its end may be quicker than its endpoint closes.
     start(spark, tmp_path).cancel()
     job = start(spark, tmp_path)
     try:

@@ -1,6 +1,6 @@
-"""Programs that are stopped by a signal, on a real session: one line, and no traceback of anybody.
+"""Programs that are stopped by a signal, on a real session: one line, and no traceback.
 
-Who does not `execute` but waits in some way of his own, or for the session, gets the same.
+A program that waits in a way of its own instead of `execute`, or for the session, gets the same.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def check_line(told: list[str], kind: signal.Signals, place: Path) -> None:
         ("session", signal.SIGINT, False),
     ],
 )
-def test_one_line_is_all_there_is(
+def test_a_stopped_program_prints_one_line(
     way: str,
     kind: signal.Signals,
     is_group: bool,  # noqa: FBT001

@@ -1,4 +1,4 @@
-"""A job on a cluster of two machines, with two networks between them on which somebody listens."""
+"""A job on a cluster of two machines, with two networks between them that are listened to."""
 
 from __future__ import annotations
 

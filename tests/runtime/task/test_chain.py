@@ -222,7 +222,7 @@ def test_an_operator_that_makes_event_time_keeps_that_of_others_to_itself() -> N
     assert stage.out() == [Watermark(3), Idle(), Active()]
 
 
-def test_what_is_emitted_before_a_barrier_goes_out_before_it() -> None:
+def test_output_before_a_barrier_is_sent_before_it() -> None:
     stage = Stage()
     assert stage.take(rows(1), Barrier(4), rows(2))[3:-3] == [
         "a prepare 4",
@@ -246,7 +246,7 @@ def test_a_chain_waits_for_the_barriers_of_all_channels() -> None:
     assert stage.out() == [[1], [50], [50], Barrier(4), [2]]
 
 
-def test_what_a_barrier_says_is_done_before_anything_else_and_goes_on_with_it() -> None:
+def test_completions_carried_by_a_barrier_are_handled_first_and_forwarded() -> None:
     stage = Stage(channels=2)
     first = [*stage.take(Barrier(4, 3))]
     assert first == [f"{uid} completed 3" for uid in "abc"]
@@ -284,7 +284,7 @@ def test_the_end_lets_all_operators_finish_and_barriers_follow() -> None:
     assert stage.out()[-1] == Barrier(7)
 
 
-def test_no_row_of_the_clock_follows_the_end() -> None:
+def test_no_processing_time_output_follows_the_end() -> None:
     stage = Stage(a={"due_ms": 100})
     stage.take(rows(1))
     assert stage.chain.next_tick_ms() == 100
@@ -297,7 +297,7 @@ def test_no_row_of_the_clock_follows_the_end() -> None:
     assert stage.out() == []
 
 
-def test_what_a_watermark_causes_is_done_before_rows_are_read_and_only_then_it_goes_on() -> None:
+def test_timers_below_a_watermark_fire_before_further_rows_and_before_it_is_forwarded() -> None:
     stage = Stage(a={"more": 2})
     for element in (Watermark(5), rows(1)):
         stage.channels[0].offer(element)
@@ -380,7 +380,7 @@ def test_a_full_edge_is_seen() -> None:
     assert [*found, stage.chain.has_room] == [True, False, True]
 
 
-def test_side_rows_that_nobody_reads_and_empty_batches_go_nowhere() -> None:
+def test_unread_side_outputs_and_empty_batches_are_dropped() -> None:
     stage = Stage()
     stage.chain.outputs[0].emit_side("nobody", rows(1))
     stage.chain.outputs[0].emit_side("x", rows())

@@ -128,7 +128,7 @@ def test_an_offer_goes_beyond_the_bound() -> None:
     assert not channel.has_room
 
 
-def test_closing_frees_those_who_wait_and_refuses_those_who_come() -> None:
+def test_closing_wakes_blocked_producers_and_refuses_new_ones() -> None:
     channel = Channel(100, Bell())
     channel.put(rows(12))
     waiting = in_thread(lambda: channel.put(rows(12)))
@@ -143,7 +143,7 @@ def test_closing_frees_those_who_wait_and_refuses_those_who_come() -> None:
     assert channel.size_bytes == 0
 
 
-def test_whoever_watches_hears_of_each_take() -> None:
+def test_a_watcher_is_called_at_each_take() -> None:
     channel, sizes = Channel(100, Bell()), []
     channel.watch(lambda: sizes.append(channel.size_bytes))
     channel.put(rows(2))
@@ -163,7 +163,7 @@ def test_a_ring_is_kept_for_the_next_wait_once() -> None:
     assert not bell.wait(SHORT_S)
 
 
-def test_a_ring_wakes_who_waits() -> None:
+def test_a_ring_wakes_the_waiting_thread() -> None:
     bell, waits = Bell(), threading.Event()
 
     def wait() -> None:
@@ -177,7 +177,7 @@ def test_a_ring_wakes_who_waits() -> None:
     future.result(5)
 
 
-def test_of_many_producers_nothing_is_lost_and_nobody_waits_for_ever() -> None:
+def test_many_producers_lose_no_element_and_no_wake_up() -> None:
     """Each element is awaited without a timeout that could hide a lost ring."""
     producers, each = 8, 300
     bell = Bell()

@@ -109,7 +109,7 @@ def test_with_a_deadline_it_is_tried_until_then(
     assert 95 < clock.monotonic_s() <= 100, "more than ten times"
 
 
-def test_nothing_is_committed_behind_what_has_failed(threaded: SlotCommitter) -> None:
+def test_no_commit_is_made_after_a_failed_one(threaded: SlotCommitter) -> None:
     sink = Sink(Corrupt("the file is gone"))
     go = threading.Event()
     threaded.commit(partial(after, go), what=WHAT)
@@ -122,7 +122,7 @@ def test_nothing_is_committed_behind_what_has_failed(threaded: SlotCommitter) ->
     assert not sink.committed
 
 
-def test_who_opens_waits_for_all(threaded: SlotCommitter) -> None:
+def test_opening_waits_for_all_commits(threaded: SlotCommitter) -> None:
     sink = Sink(Unavailable("not now"))
     for number in (1, 2):
         sink.commit(threaded, number)
@@ -131,7 +131,7 @@ def test_who_opens_waits_for_all(threaded: SlotCommitter) -> None:
     assert threaded.is_idle
 
 
-def test_nothing_begins_after_the_close() -> None:
+def test_no_commit_begins_after_the_close() -> None:
     committer, begun, go = SlotCommitter("out", SystemClock()), threading.Event(), threading.Event()
     sink = Sink()
     committer.commit(partial(after, go, before=begun.set), what=WHAT)

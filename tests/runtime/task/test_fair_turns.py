@@ -1,4 +1,4 @@
-"""Turns by what they cost: who has work gets its share, whatever the others do."""
+"""Turns by what they cost: each party with work gets its share, whatever the others do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from holdfast.runtime.task.fair_turns import Turns
 
 
-def test_those_who_always_have_work_get_the_same_however_long_their_turns_are() -> None:
+def test_busy_parties_get_equal_shares_whatever_their_turns_cost() -> None:
     turns, cost = Turns(3), (1.0, 10.0, 0.1)
     got: Counter[int] = Counter()
     for _ in range(10_000):
@@ -28,7 +28,7 @@ def test_turns_that_cost_nothing_go_round() -> None:
     assert order == [0, 1, 2, 0, 1, 2]
 
 
-def test_who_had_nothing_to_do_keeps_nobody_waiting_for_that_later() -> None:
+def test_an_idle_party_gains_no_credit() -> None:
     turns = Turns(2)
     for _ in range(100):
         turns.charge(turns.next([0]), 1)

@@ -98,7 +98,7 @@ def test_a_channel_cannot_end_twice() -> None:
         gate.receive(0, EndOfInput())
 
 
-def test_it_is_quiet_once_all_are_idle_and_says_so_once() -> None:
+def test_idleness_is_announced_once_all_channels_are_idle() -> None:
     gate = gate_of(2)
     assert list(gate.receive(0, Idle())) == []
     assert list(gate.receive(1, Idle())) == [Quiet()]
@@ -114,7 +114,7 @@ def test_rows_of_an_idle_channel_change_nothing() -> None:
     assert list(gate.receive(0, Idle())) == []
     batch = rows(1)
     assert list(gate.receive(0, batch)) == [Rows(0, batch)]
-    assert list(gate.receive(1, Watermark(9))) == [TimeAdvanced(9)], "nobody waits for channel 0"
+    assert list(gate.receive(1, Watermark(9))) == [TimeAdvanced(9)], "channel 0 is not waited for"
     assert list(gate.receive(1, Idle())) == [Quiet()]
     assert list(gate.receive(0, batch)) == [Rows(0, batch)]
     assert list(gate.receive(1, Idle())) == [], "it is quiet still"
@@ -250,7 +250,7 @@ def _marks_of(events: Sequence[Event]) -> list[Element]:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_who_follows_waits_for_a_chain_just_as_long_as_that_waits_for_somebody(seed: int) -> None:
+def test_a_downstream_gate_is_idle_exactly_while_its_upstream_is(seed: int) -> None:
     """Two gates in a row: the second one knows of the first one's sources whether one is active."""
     chance = random.Random(seed)
     count = chance.randint(1, 4)

@@ -1,4 +1,4 @@
-"""Who keeps a slice keeps its rows, and not the batch that it was cut from: by real memory."""
+"""A kept slice holds its own rows, not the batch that it was cut from: by measured memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def staging() -> Iterator[Keep]:
 
 @contextmanager
 def sender() -> Iterator[Keep]:
-    """To somebody who never answers, so all waits."""
+    """To a server that never answers, so all sends wait."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         kept = ExchangeSender(
             f"grpc://127.0.0.1:{deaf.getsockname()[1]}",
@@ -127,7 +127,7 @@ def test_a_slice_that_waits_holds_its_own_rows(keeper: Any) -> None:
         assert held <= 2 * counted + BATCHES * 4096, f"{held} bytes held, {counted} counted"
 
 
-def test_what_a_partitioner_cuts_is_held_once() -> None:
+def test_parts_of_a_partitioned_batch_are_held_once() -> None:
     """Of a few slots each keeps its part of the batch, and copies are made only of small ones."""
     parts = Partitioner(["k"], SCHEMA, parallelism=3, max_parallelism=128).split(a_batch())
     kept = [detached(part) for part in parts if part is not None]

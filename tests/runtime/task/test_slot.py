@@ -83,7 +83,7 @@ def test_a_slot_from_its_first_row_to_its_end(
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
-def test_it_goes_on_where_a_checkpoint_was(
+def test_a_slot_continues_from_a_checkpoint(
     make: Callable[..., Stage],
     backend: StateBackend,
     tmp_path: Any,
@@ -158,7 +158,7 @@ def test_a_slot_that_is_not_wanted_opens_nothing(
     assert len(opened) == 1, "it stops also between two"
 
 
-def test_what_happened_elsewhere_stops_it_the_first_error_counts(
+def test_the_first_error_from_elsewhere_stops_the_slot(
     make: Callable[..., Stage],
 ) -> None:
     stage = make()
@@ -233,7 +233,7 @@ def test_a_checkpoint_that_was_called_off_before_its_barrier_is_not_answered(
     check_only_the_second_is_there(stage)
 
 
-def test_one_that_is_called_off_while_it_is_aligned_leaves_no_file(
+def test_a_checkpoint_aborted_during_alignment_leaves_no_file(
     make: Callable[..., Stage],
     backend: StateBackend,
 ) -> None:
@@ -287,7 +287,7 @@ def test_a_snapshot_that_fails_is_declined_and_the_slot_goes_on(
 
 
 @pytest.mark.parametrize("form", ["canonical", "native"])
-def test_no_checkpoint_waits_for_a_savepoint_whose_place_is_slow(
+def test_a_slow_savepoint_place_delays_no_checkpoint(
     make: Callable[..., Stage], backend: StateBackend, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     stage, is_quick = make(backend=backend), threading.Event()
@@ -347,7 +347,7 @@ def test_the_place_of_a_savepoint_is_opened_by_what_came_with_the_task(
 def test_a_barrier_that_does_not_fit_what_was_said_stops_the_slot(
     make: Callable[..., Stage], *, is_savepoint: bool
 ) -> None:
-    """Else its state would be where nobody looks for it."""
+    """Else its state would be where no restore looks for it."""
     stage = make()
     stage.slot.open()
     if not is_savepoint:

@@ -103,7 +103,7 @@ def test_small_state_needs_no_file(make: Callable[..., Stage]) -> None:
     assert stage.files() == []
 
 
-def test_it_is_written_when_the_last_snapshot_of_the_last_chain_is(
+def test_the_file_is_complete_with_the_last_snapshot_of_the_last_chain(
     make: Callable[..., Stage],
 ) -> None:
     stage = make(chains=2)
@@ -128,7 +128,7 @@ def test_a_slot_without_state_is_written_once_all_chains_are_aligned(
     assert stage.checkpoint.finish().parts == {}
 
 
-def test_it_knows_how_long_things_took(make: Callable[..., Stage]) -> None:
+def test_durations_are_measured(make: Callable[..., Stage]) -> None:
     stage = make(chains=2)
     stage.clock.advance(100)
     (first,) = stage.take("a")
@@ -154,7 +154,7 @@ def test_a_snapshot_that_fails_leaves_no_file(make: Callable[..., Stage]) -> Non
 
 
 @pytest.mark.parametrize("when", ["before", "between", "after"])
-def test_what_is_given_up_leaves_no_file(make: Callable[..., Stage], when: str) -> None:
+def test_an_aborted_checkpoint_leaves_no_file(make: Callable[..., Stage], when: str) -> None:
     stage = make()
     if when == "before":
         stage.checkpoint.give_up()
@@ -206,7 +206,7 @@ def test_each_shared_file_is_another_one(make: Callable[..., Stage]) -> None:
     assert stage.files() == []
 
 
-def test_what_is_given_up_begins_no_shared_file(make: Callable[..., Stage]) -> None:
+def test_an_aborted_checkpoint_begins_no_shared_file(make: Callable[..., Stage]) -> None:
     stage = make()
     stage.checkpoint.give_up()
     with pytest.raises(CancelledError):

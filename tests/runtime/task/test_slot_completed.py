@@ -75,7 +75,7 @@ def test_all_know_it_before_any_takes_a_snapshot(noting: Noting) -> None:
     noting.stage.slot.close()
 
 
-def test_it_is_told_once_and_never_of_an_older_one(noting: Noting) -> None:
+def test_operators_are_notified_once_and_never_of_an_older_checkpoint(noting: Noting) -> None:
     stage = noting.stage
     stage.slot.command(CheckpointCompleted(3))
     stage.work()
@@ -96,7 +96,7 @@ def test_it_is_told_once_and_never_of_an_older_one(noting: Noting) -> None:
     stage.slot.close()
 
 
-def test_nothing_is_complete_while_no_barrier_says_so(noting: Noting) -> None:
+def test_no_checkpoint_is_complete_before_a_barrier_or_command_says_so(noting: Noting) -> None:
     noting.stage.checkpoint(8)
     assert noting.completed() == []
     noting.stage.slot.close()

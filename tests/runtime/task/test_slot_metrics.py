@@ -100,7 +100,7 @@ def test_a_slot_tells_of_its_operators_as_they_were_when_it_had_time(tmp_path: A
     assert stage.slot.metrics().operators["spend"].states["sums"] == {"entries": 2}
 
 
-def test_nothing_is_read_that_nobody_has_asked_for(tmp_path: Any) -> None:
+def test_metrics_are_read_only_on_request(tmp_path: Any) -> None:
     asked: list[int] = []
 
     class Listening(HashMapStateBackend):
@@ -116,7 +116,7 @@ def test_nothing_is_read_that_nobody_has_asked_for(tmp_path: Any) -> None:
     assert work(stage).backend == {"cache_bytes": 7.0}
     stage.orders(*ORDERS)
     stage.work()
-    assert len(asked) == 2, "once for each time that somebody asked"
+    assert len(asked) == 2, "once for each request"
     thread = threading.Thread(target=stage.slot.metrics)
     thread.start()
     thread.join()

@@ -86,7 +86,7 @@ def test_losers_are_dropped_and_those_that_still_push_are_told(scene: Scene) -> 
     assert scene.staging.backlog_bytes("s") == 0
 
 
-def test_what_was_left_of_earlier_batches_goes_with_them(scene: Scene) -> None:
+def test_pushes_of_earlier_batches_are_dropped(scene: Scene) -> None:
     scene.push(3, 0, 1, 1)
     scene.push(5, 0, 2, 2)
     scene.staging.admit("s", 1, batch=4, winners=[])
@@ -209,7 +209,7 @@ def test_room_is_awaited(scene: Scene) -> None:
         assert waiting.result(5)
 
 
-def test_closing_frees_those_who_wait_and_refuses_the_rest(scene: Scene) -> None:
+def test_closing_wakes_waiting_callers_and_refuses_new_ones(scene: Scene) -> None:
     scene.push(0, 0, 1, 1)
     push = scene.staging.open(PushKey("t", "z", 0, 0, 1))
     with ThreadPoolExecutor(1) as pool:

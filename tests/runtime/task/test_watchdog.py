@@ -21,7 +21,7 @@ from support.waiting import wait_until
 
 
 class Held:
-    """A call of somebody's code, which returns when it may."""
+    """A call of user code, which returns when the test lets it."""
 
     def __init__(self) -> None:
         self.is_in = threading.Event()
@@ -127,7 +127,7 @@ def test_a_slot_names_operator_and_method_of_a_function_that_hangs(
 
 
 @pytest.mark.parametrize("then", ["it goes on", "it ends"])
-def test_nothing_is_kept_of_a_call_that_was_seen(
+def test_a_finished_call_is_forgotten(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     """It may have had a whole batch."""

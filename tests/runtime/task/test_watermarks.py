@@ -35,7 +35,7 @@ def test_an_idle_channel_is_not_waited_for_until_it_is_active_again() -> None:
     assert merge.advance(1, 15) == 15
 
 
-def test_what_an_idle_channel_had_got_to_counts_when_it_is_back() -> None:
+def test_the_watermark_of_an_idle_channel_counts_again_when_it_is_active() -> None:
     merge = WatermarkMerge(2)
     merge.advance(0, 10)
     merge.advance(1, 10)

@@ -80,7 +80,7 @@ def test_others_refer_to_what_is_completed(
     assert job.completed() == ()
 
 
-def test_what_a_completed_checkpoint_has_let_go_of_is_refused(job: JobStorage) -> None:
+def test_a_file_released_by_a_completed_checkpoint_is_refused(job: JobStorage) -> None:
     """Cleaning beside the owner may have deleted it."""
     owner = job.take_over()
     commit(owner, 4, 3)
@@ -91,7 +91,7 @@ def test_what_a_completed_checkpoint_has_let_go_of_is_refused(job: JobStorage) -
     commit(owner, 6, 7, shared(6))
 
 
-def test_what_a_search_has_not_spared_is_refused(job: JobStorage) -> None:
+def test_a_file_that_a_search_could_delete_is_refused(job: JobStorage) -> None:
     owner = job.take_over()
     commit(owner, 4, 2)
     owner.release_orphans(in_flight=range(3, _ABOVE_ALL))
@@ -105,7 +105,7 @@ def test_what_a_search_has_not_spared_is_refused(job: JobStorage) -> None:
             call()
 
 
-def test_what_an_earlier_attempt_has_begun_is_nobody_s(job: JobStorage) -> None:
+def test_files_begun_by_an_earlier_attempt_are_orphans(job: JobStorage) -> None:
     commit(job.take_over(), 4, 2, shared(4))
     owner = job.take_over()
     leave(job, shared(2), shared(3), shared(4))
@@ -136,7 +136,7 @@ def test_retention_deletes_what_was_let_go_of(job: JobStorage) -> None:
     assert there(job) == set()
 
 
-def test_who_cleans_beside_a_run_spares_what_is_open(job: JobStorage) -> None:
+def test_cleaning_beside_a_run_keeps_open_files(job: JobStorage) -> None:
     owner = job.take_over()
     commit(owner, 5, 6)
     commit(owner, 8, 6)
@@ -155,7 +155,7 @@ def test_without_a_completed_checkpoint_everything_may_be_open(job: JobStorage) 
     commit(owner, 6, 7, shared(3))
 
 
-def test_what_the_newest_says_counts_at_the_moment_when_it_is_the_newest(job: JobStorage) -> None:
+def test_the_newest_checkpoint_at_that_moment_decides_what_is_kept(job: JobStorage) -> None:
     """The one that was the newest before had let go of nothing yet, or is gone."""
     owner = job.take_over()
     commit(owner, 5, 3)

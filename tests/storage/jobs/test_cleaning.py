@@ -131,7 +131,7 @@ def test_unfinished_writes_go_by_the_number_of_their_target(tmp_path: Path) -> N
         writer.abort()
 
 
-def test_what_is_needed_must_be_known(job: JobStorage) -> None:
+def test_unreadable_metadata_stops_the_cleaning(job: JobStorage) -> None:
     owner = job.take_over()
     commit(owner, job, 1)
     commit(owner, job, 2)
@@ -170,7 +170,7 @@ def meeting(job: JobStorage, hook: Callable[[Call], None]) -> JobStorage:
     return WatchedStorage(job.storage, before=hook).job(job.job_id)
 
 
-def test_what_is_committed_while_the_folder_is_listed_is_spared(job: JobStorage) -> None:
+def test_checkpoints_committed_during_the_listing_are_kept(job: JobStorage) -> None:
     owner = job.take_over()
     commit(owner, job, 5)
     leave(job, own(4))
@@ -184,7 +184,7 @@ def test_what_is_committed_while_the_folder_is_listed_is_spared(job: JobStorage)
     assert {stored.name for stored in find_leftovers(seen).unneeded} <= {own(4)}
 
 
-def test_what_is_deleted_before_it_could_be_read_is_looked_for_again(job: JobStorage) -> None:
+def test_a_checkpoint_deleted_before_its_read_causes_another_listing(job: JobStorage) -> None:
     """A checkpoint that borrowed from it may have been missed."""
     owner = job.take_over()
     commit(owner, job, 5)
@@ -210,7 +210,7 @@ def test_what_is_deleted_before_it_could_be_read_is_looked_for_again(job: JobSto
         find_leftovers(meeting(job, always))
 
 
-def test_who_takes_over_meanwhile_begins_another_history(job: JobStorage) -> None:
+def test_a_take_over_during_cleaning_begins_another_history(job: JobStorage) -> None:
     """It goes back to 5, and a later owner uses 6 again: what was seen of 7 and 8 says nothing."""
     owner = job.take_over()
     for number in (5, 6, 7, 8):
@@ -234,7 +234,7 @@ def test_who_takes_over_meanwhile_begins_another_history(job: JobStorage) -> Non
         find_leftovers(meeting(job, always))
 
 
-def test_what_is_written_by_who_opens_a_job_again_is_spared(job: JobStorage) -> None:
+def test_files_of_a_reopened_job_are_kept(job: JobStorage) -> None:
     """Cleaning sees its claim from the start, and reads the result before it has begun."""
     older = job.take_over()
     commit(older, job, 5)
@@ -253,7 +253,7 @@ def test_what_is_written_by_who_opens_a_job_again_is_spared(job: JobStorage) -> 
     assert {stored.name for stored in found.unneeded} == {own(4)}
 
 
-def test_numbers_of_who_begins_meanwhile_may_be_lower_than_what_was_completed(
+def test_a_new_owner_may_use_lower_numbers_than_were_completed(
     job: JobStorage,
 ) -> None:
     """The older owner commits 9 when the newer one has listed up to 5, and will go on with 6."""
@@ -326,7 +326,7 @@ class Piecemeal(JobManagerCheckpointStorage):
 
 
 @pytest.mark.parametrize("turns", range(1, 1 << 6))
-def test_what_listings_have_missed_is_not_taken_for_what_nobody_needs(turns: int) -> None:
+def test_objects_missed_by_a_listing_are_not_taken_for_unneeded(turns: int) -> None:
     """In some of them a checkpoint is completed, and one deleted that had the same file.
 
     Of the file no other one knows that is there all the time.
@@ -394,7 +394,7 @@ def begin_again(storage: WatchedStorage, pause: Hook) -> JobOwner:
 
 
 @pytest.mark.slow
-def test_who_opens_a_job_again_and_cleaning_agree_in_every_order() -> None:
+def test_reopening_and_cleaning_agree_in_every_order() -> None:
     tried = 0
     for order in orders():
         storage = JobManagerCheckpointStorage()

@@ -111,7 +111,7 @@ def test_no_range_is_negative(offset: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("file", ELSEWHERE[:4])
-def test_who_deletes_deletes_nothing_for_a_crafted_checkpoint(
+def test_a_crafted_checkpoint_makes_an_owner_delete_nothing(
     storage: CheckpointStorage, tmp_path: Path, file: str
 ) -> None:
     job = storage.job("job")
@@ -138,7 +138,7 @@ def test_who_deletes_deletes_nothing_for_a_crafted_checkpoint(
 
 
 @pytest.mark.parametrize("file", [*ELSEWHERE[:4], "owner-00000000000000000001"])
-def test_who_goes_on_with_deleting_deletes_nothing_for_a_crafted_record(
+def test_a_crafted_record_makes_a_resumed_deletion_delete_nothing(
     storage: CheckpointStorage, tmp_path: Path, file: str
 ) -> None:
     job = storage.job("job")

@@ -73,7 +73,7 @@ def test_where_none_is_whole_that_is_said(job: JobStorage) -> None:
         job.latest()
 
 
-def test_what_is_lost_is_told_in_few_words(job: JobStorage) -> None:
+def test_missing_files_are_reported_briefly(job: JobStorage) -> None:
     assert missing_files(job.load(4), file_sizes(job)) == ""
     damage(job, 4, "short")
     (handle,) = job.load(4).handles()

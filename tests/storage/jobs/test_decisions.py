@@ -68,7 +68,7 @@ def test_an_ambiguous_create_is_told_from_a_lost_race() -> None:
     assert decisions.judge_create(b"mine", b"") is Created.TAKEN
 
 
-def test_borrowed_is_what_another_has_written_or_nobody() -> None:
+def test_files_of_other_or_unknown_writers_are_borrowed() -> None:
     writers = {"a": 3, "b": 4, "c": None, "d": 3}
     assert decisions.borrowed(writers, 3) == {"b", "c"}
     assert decisions.borrowed(writers, 5) == set(writers)
@@ -102,7 +102,7 @@ def stored_objects() -> list[StoredObject]:
 
 
 @pytest.mark.parametrize("stored", stored_objects())
-def test_orphans_are_exactly_what_nobody_needs(stored: StoredObject) -> None:
+def test_orphans_are_exactly_the_unneeded_objects(stored: StoredObject) -> None:
     for referenced, completed, in_flight in product((False, True), repeat=3):
         facts = Facts(
             epoch=2,
@@ -124,7 +124,7 @@ def test_orphans_are_exactly_what_nobody_needs(stored: StoredObject) -> None:
         assert decisions.is_orphan(stored, facts) == (not needed)
 
 
-def test_below_the_newest_that_is_completed_nobody_commits() -> None:
+def test_no_commit_is_below_the_newest_completed_checkpoint() -> None:
     for completed in subsets(NUMBERS):
         assert decisions.settled_below(completed, has_ended=False) == max(completed, default=0)
         for begun_from in (None, *range(7)):
@@ -153,7 +153,7 @@ def test_spared_is_what_every_search_has_spared() -> None:
 
 
 @pytest.mark.parametrize("stored", stored_objects())
-def test_without_owning_the_job_only_old_files_that_nobody_refers_to_go(
+def test_without_ownership_only_old_unreferenced_files_are_deleted(
     stored: StoredObject,
 ) -> None:
     for below, referenced in product((0, 6, 7, 8, float("inf")), (False, True)):

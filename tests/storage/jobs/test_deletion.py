@@ -77,7 +77,7 @@ def stage() -> Stage:
     return Stage(4)
 
 
-def test_what_is_released_is_decided_at_once_and_deleted_later(stage: Stage) -> None:
+def test_a_release_is_decided_at_once_and_deleted_later(stage: Stage) -> None:
     assert stage.owner.release(1) == (1, 2, 3)
     assert stage.owner.completed == (4,)
     assert not stage.storage.calls, "to decide asks the storage nothing"
@@ -87,7 +87,7 @@ def test_what_is_released_is_decided_at_once_and_deleted_later(stage: Stage) -> 
     assert not stage.sweeper.owes
 
 
-def test_commit_points_go_first_one_by_one_and_before_each_batch_somebody_looks() -> None:
+def test_commit_points_are_deleted_first_and_ownership_is_checked_before_each_batch() -> None:
     storage = JobManagerCheckpointStorage()
     recorder = Recorder()
     watched = WatchedStorage(storage, before=recorder)
@@ -113,7 +113,7 @@ def test_commit_points_go_first_one_by_one_and_before_each_batch_somebody_looks(
     ]
 
 
-def test_who_was_taken_over_deletes_nothing_more(stage: Stage) -> None:
+def test_a_fenced_owner_deletes_nothing_more(stage: Stage) -> None:
     stage.owner.release(1)
     assert [stage.sweeper.step(2) for _ in range(3)] == [0, 1, 1]
     newer = stage.job.take_over()
@@ -127,7 +127,7 @@ def test_who_was_taken_over_deletes_nothing_more(stage: Stage) -> None:
     assert kept(stage.job) == [point(4), own(4), shared(4)]
 
 
-def test_no_file_goes_before_every_commit_point_is_gone(stage: Stage) -> None:
+def test_no_file_is_deleted_before_every_commit_point(stage: Stage) -> None:
     def refuse(batch: list[str]) -> None:
         if f"{JOB}/{point(2)}" in batch:
             raise Unavailable("cannot delete")
@@ -177,7 +177,7 @@ def test_files_that_a_kept_one_needs_stay_whatever_is_released_later(stage: Stag
     assert kept(stage.job) == sorted([point(5), own(5), shared(5), shared(1), shared(4)])
 
 
-def test_what_is_kept_and_cannot_be_read_keeps_only_what_it_may_need() -> None:
+def test_an_unreadable_retained_checkpoint_keeps_only_files_it_may_need() -> None:
     stage = Stage(4)
     stage.owner = stage.job.take_over()
     stage.sweeper = stage.owner.sweeper

@@ -64,7 +64,7 @@ def restore(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1, 2, 4])
-def test_what_is_restored_and_vanishes_keeps_its_files_in_every_order(late: int) -> None:
+def test_a_restored_checkpoint_that_vanishes_keeps_its_files_in_every_order(late: int) -> None:
     """The restoring owner knows its files, and no other process could read them any more.
 
     What is committed second builds on it as well, and has what the first one has done without.
@@ -100,7 +100,7 @@ def test_what_is_restored_and_vanishes_keeps_its_files_in_every_order(late: int)
     assert outcomes["refused" if late < 2 else "restored"] > 1
 
 
-def test_what_is_restored_is_spared_until_its_owner_ends_the_job(job: JobStorage) -> None:
+def test_a_restored_checkpoint_is_kept_until_its_owner_ends_the_job(job: JobStorage) -> None:
     older = job.take_over()
     commit(older, job, 5)
     commit(older, job, 6)
@@ -121,7 +121,7 @@ def test_what_is_restored_is_spared_until_its_owner_ends_the_job(job: JobStorage
     assert unneeded(job) == {own(5), shared(5), own(6), shared(6)}
 
 
-def test_what_was_restored_is_spared_until_it_is_released(job: JobStorage) -> None:
+def test_a_restored_checkpoint_is_kept_until_it_is_released(job: JobStorage) -> None:
     """Then its owner may be killed before it deletes the files, and the job never start again."""
     older = job.take_over()
     commit(older, job, 4)
@@ -157,7 +157,7 @@ def build_on_what_is_released(storage: WatchedStorage, owner: JobOwner, pause: H
 
 
 @pytest.mark.slow
-def test_what_is_built_on_what_is_released_keeps_its_files_in_every_order() -> None:
+def test_a_checkpoint_built_on_a_released_one_keeps_its_files_in_every_order() -> None:
     outcomes: Counter[str] = Counter()
     for order in orders():
         storage = JobManagerCheckpointStorage()
@@ -188,7 +188,7 @@ def test_a_record_of_what_is_restored_that_cannot_be_read_is_named(job: JobStora
         find_leftovers(job)
 
 
-def test_what_was_deleted_before_it_could_be_held_is_refused(job: JobStorage) -> None:
+def test_a_checkpoint_deleted_before_the_hold_is_refused(job: JobStorage) -> None:
     owner = job.take_over()
     commit(owner, job, 5)
     restored = job.load(5)

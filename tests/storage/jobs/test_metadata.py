@@ -74,7 +74,7 @@ def test_files_and_sizes_cover_every_part() -> None:
     assert PACKED_FILE.state_bytes == 300
 
 
-def test_what_was_begun_early_is_written_by_those_that_begin_early() -> None:
+def test_begun_from_is_recorded_only_by_operators_that_begin_files_early() -> None:
     assert EXAMPLE.begun_from is None
     assert b"begun_from" not in encode_metadata(EXAMPLE)
     operator = EXAMPLE.operators["zähler"]

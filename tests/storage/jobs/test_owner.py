@@ -77,7 +77,7 @@ def exclusive(number: int) -> str:
     return names.exclusive_file(number, "slot", "aa")
 
 
-def test_what_was_committed_before_is_read_only_where_it_is_built_on() -> None:
+def test_earlier_commits_are_read_only_where_a_checkpoint_builds_on_them() -> None:
     storage = Counting()
     first = storage.job("job").take_over()
     for number in (1, 2, 3):
@@ -130,7 +130,7 @@ def test_a_commit_that_is_not_decided_may_be_repeated_though_it_is_built_on_anot
     assert storage.job("job").load(2).files() == {shared(1), shared(2)}
 
 
-def test_who_was_taken_over_is_told_so_and_not_that_a_file_is_gone() -> None:
+def test_a_fenced_owner_is_told_so_and_not_that_a_file_is_missing() -> None:
     storage = JobManagerCheckpointStorage()
     storage.job("job").take_over().commit(checkpoint(1, shared(1)))
 
@@ -166,7 +166,7 @@ def test_a_commit_that_is_not_decided_must_be_decided_first(tmp_path: Path) -> N
     assert owner.orphans() == []
 
 
-def test_nothing_is_deleted_that_a_commit_that_is_not_decided_may_need(tmp_path: Path) -> None:
+def test_files_that_an_undecided_commit_may_need_are_kept(tmp_path: Path) -> None:
     storage = LosesAnswers(str(tmp_path))
     owner = storage.job("job").take_over()
     storage.lossy = False
@@ -242,7 +242,7 @@ def test_an_owner_whose_folder_was_emptied_and_taken_by_another_stops(tmp_path: 
     assert job.completed() == (1,)
 
 
-def test_what_a_killed_process_left_of_a_probe_is_cleared(tmp_path: Path) -> None:
+def test_the_probe_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     left = tmp_path / ".probe.00aa00aa00aa00aa.unfinished"
     foreign = tmp_path / ".probe.notes.unfinished"
     for path in (left, foreign):
@@ -290,7 +290,7 @@ def test_numbers_go_on_above_all_that_was_begun(
         writer.abort()
 
 
-def test_that_unfinished_writes_cannot_be_listed_keeps_nobody_from_taking_over(
+def test_a_take_over_does_not_need_the_list_of_unfinished_writes(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: JobManagerCheckpointStorage, prefix: str) -> Iterator[UnfinishedWrite]:
@@ -303,7 +303,7 @@ def test_that_unfinished_writes_cannot_be_listed_keeps_nobody_from_taking_over(
     assert "so some numbers may be unknown: no permission [job/]" in caplog.text
 
 
-def test_the_right_of_an_earlier_claim_is_gone_when_somebody_came_since() -> None:
+def test_an_earlier_claim_is_fenced_by_a_later_one() -> None:
     job = JobManagerCheckpointStorage().job("job")
     first = job.take_over()
     again = job.resume(1)

@@ -83,7 +83,7 @@ EXPECTED = {
 
 
 @EVERYWHERE
-def test_what_was_written_is_read_from_where_it_is_or_was_copied_to(
+def test_a_savepoint_is_read_in_place_and_from_a_copy(
     storage: CheckpointStorage,
 ) -> None:
     folder = SavepointFolder.begin(storage, "orders")
@@ -111,7 +111,7 @@ def test_what_was_written_is_read_from_where_it_is_or_was_copied_to(
         folder.load()
 
 
-def test_it_may_be_moved_under_any_name(storage: CheckpointStorage, tmp_path: Path) -> None:
+def test_a_savepoint_may_be_moved_under_any_name(storage: CheckpointStorage, tmp_path: Path) -> None:
     folder = SavepointFolder.begin(storage, "orders")
     folder.commit(written(folder))
     moved = tmp_path / "before the upgrade (März) #1?"
@@ -142,7 +142,7 @@ def test_all_names_in_it_are_relative_and_shown_to_other_tools(storage: Checkpoi
     assert (parquet.offset, parquet.length) == (0, len(LARGE)), "nothing is around it"
 
 
-def test_nothing_is_read_that_is_harmed(storage: CheckpointStorage, tmp_path: Path) -> None:
+def test_a_damaged_savepoint_is_not_read(storage: CheckpointStorage, tmp_path: Path) -> None:
     folder = SavepointFolder.begin(storage, "orders")
     metadata = written(folder)
     folder.commit(metadata)
@@ -190,7 +190,7 @@ def test_of_two_in_one_folder_one_wins(storage: CheckpointStorage) -> None:
 
 
 @EVERYWHERE
-def test_nothing_is_left_of_one_that_is_given_up(storage: CheckpointStorage) -> None:
+def test_an_abandoned_savepoint_leaves_no_object(storage: CheckpointStorage) -> None:
     folder = SavepointFolder.begin(storage, "orders")
     kept = SavepointFolder.begin(storage, "orders")
     kept.commit(written(kept))
@@ -207,7 +207,7 @@ def test_nothing_is_left_of_one_that_is_given_up(storage: CheckpointStorage) -> 
         SavepointFolder(storage, "").discard()
 
 
-def test_one_is_deleted_bit_by_bit_and_only_what_belongs_to_it(storage: CheckpointStorage) -> None:
+def test_a_savepoint_is_deleted_in_steps_without_foreign_files(storage: CheckpointStorage) -> None:
     folder = SavepointFolder.begin(storage, "orders")
     metadata = written(folder)
     folder.commit(metadata)
@@ -225,7 +225,7 @@ def test_one_is_deleted_bit_by_bit_and_only_what_belongs_to_it(storage: Checkpoi
     assert left == [f"{folder.folder}/notes-of-ann"]
 
 
-def test_no_savepoint_is_kept_in_memory() -> None:
+def test_a_savepoint_in_memory_is_refused() -> None:
     with pytest.raises(Invalid, match=r"cannot be kept here.*expected a directory for files"):
         SavepointFolder.begin(JobManagerCheckpointStorage(), "orders")
 
@@ -254,7 +254,7 @@ def test_one_folder_is_known_from_whichever_root(tmp_path: Path) -> None:
     assert not SavepointFolder(above, "a/bc").is_alike(same[1])
 
 
-def test_what_somebody_else_has_put_into_a_folder_stays(tmp_path: Path) -> None:
+def test_foreign_files_in_a_savepoint_s_folder_are_kept(tmp_path: Path) -> None:
     """A savepoint that is given up takes just its own files with it."""
     storage = load_storage(str(tmp_path), inline_limit_bytes=0)
     folder = SavepointFolder.begin(storage, "job")

@@ -208,6 +208,6 @@ def test_ten_thousand_checkpoints_in_one_folder(tmp_path: Path) -> None:
     assert newest.checkpoint_id == 10_001
 
 
-def test_files_are_private_to_nobody_but_not_writable_by_others(tmp_path: Path) -> None:
+def test_files_are_readable_but_not_writable_by_others(tmp_path: Path) -> None:
     load_storage(str(tmp_path)).write("x", b"x")
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) & 0o022 == 0

@@ -103,7 +103,7 @@ def test_the_settings_of_a_storage_lead_to_another_root(one: str, two: str, plac
 
 
 @pytest.mark.parametrize(("one", "two"), ELSEWHERE)
-def test_what_is_elsewhere_is_not_told_its_secrets(one: str, two: str, place: Path) -> None:
+def test_settings_are_not_passed_to_another_place(one: str, two: str, place: Path) -> None:
     storage: CheckpointStorage
     is_memory = one.startswith("memory")
     storage = JobManagerCheckpointStorage(one) if is_memory else opened(one.format(tmp=place))

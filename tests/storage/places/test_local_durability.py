@@ -107,7 +107,7 @@ def test_a_write_whose_leftovers_were_removed_is_unavailable(tmp_path: Path) -> 
         writer.abort()
 
 
-def test_what_fsspec_does_not_sync_is_not_called_durable(tmp_path: Path) -> None:
+def test_a_local_directory_behind_fsspec_is_not_called_durable(tmp_path: Path) -> None:
     assert load_storage(str(tmp_path)).capabilities.durable
     other = load_storage("filesystem", url=f"local://{tmp_path}", allow_unsafe_commit=True)
     assert not other.capabilities.durable

@@ -152,7 +152,7 @@ def test_a_missing_bucket_is_told(place: Place) -> None:
     assert "Create bucket no-such-bucket" in said
 
 
-def test_no_permission_to_write_is_told(place: Place, s3_bucket: str) -> None:
+def test_a_missing_permission_to_write_is_reported(place: Place, s3_bucket: str) -> None:
     reader = place(key=READER.key, secret=READER.secret)
     said = told(reader.prepare, Invalid)
     assert "AccessDenied" in said
@@ -161,7 +161,7 @@ def test_no_permission_to_write_is_told(place: Place, s3_bucket: str) -> None:
     assert reader.read("a/file") == b"data"  # a restore needs no more
 
 
-def test_no_permission_to_delete_is_told(place: Place, s3_bucket: str) -> None:
+def test_a_missing_permission_to_delete_is_reported(place: Place, s3_bucket: str) -> None:
     keeper = place(key=KEEPER.key, secret=KEEPER.secret)
     assert "delete" in told(keeper.prepare, Invalid)
     place().write("a/file", b"data")
@@ -171,7 +171,7 @@ def test_no_permission_to_delete_is_told(place: Place, s3_bucket: str) -> None:
     assert place().read("a/file") == b"data"
 
 
-def test_nobody_at_the_endpoint_is_told(place: Place, s3_server: S3Server) -> None:
+def test_an_unreachable_endpoint_is_reported(place: Place, s3_server: S3Server) -> None:
     with S3Proxy(s3_server.port) as proxy:
         gone = proxy.endpoint
     said = told(place(endpoint=gone).prepare, Unavailable)

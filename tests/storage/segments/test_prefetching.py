@@ -62,7 +62,7 @@ class Gauge:
         raise AssertionError(f"{count} calls were to begin, {self.begun} did")
 
 
-def test_answers_come_in_order_whoever_ends_first() -> None:
+def test_answers_are_in_order_whichever_call_ends_first() -> None:
     ends = [threading.Event() for _ in range(4)]
 
     def call(number: int) -> int:
@@ -100,7 +100,7 @@ def test_calls_at_once_are_bounded_by_number_and_by_bytes(
     assert gauge.most == expected
 
 
-def test_what_nobody_has_taken_is_not_followed_by_more() -> None:
+def test_untaken_answers_bound_the_calls_begun() -> None:
     gauge = Gauge()
     gauge.may_end.set()
     answers = in_turn(gauge.tasks(20), at_once=3, limit_bytes=100)
@@ -156,7 +156,7 @@ def test_no_thread_is_begun_without_need(count: int, at_once: int) -> None:
     assert [*in_turn(tasks, at_once=at_once, limit_bytes=9)] == [caller] * count
 
 
-def test_what_holds_nothing_is_called_by_the_caller() -> None:
+def test_tasks_without_data_run_in_the_caller_s_thread() -> None:
     tasks = [Task(threading.current_thread, size) for size in (1, 0, 1)]
     found = [*in_turn(tasks, at_once=4, limit_bytes=9)]
     assert [thread is threading.current_thread() for thread in found] == [False, True, False]
@@ -290,7 +290,7 @@ def test_segments_follow_one_another_without_a_gap(
     assert threads() == []
 
 
-def test_what_is_left_of_a_segment_is_passed_over(job: JobStorage) -> None:
+def test_the_rest_of_an_abandoned_segment_is_skipped(job: JobStorage) -> None:
     with job.segments(1) as writer:
         handles = [writer.add(block(number) + block(number + 1)) for number in (1, 3, 5)]
     every = job.stream_all(handles)

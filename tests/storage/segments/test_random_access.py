@@ -24,7 +24,7 @@ def written(job: JobStorage, data: bytes, compression: str = "") -> Handle:
 
 
 @pytest.mark.parametrize("compression", ["", "lz4"])
-def test_it_is_read_as_any_file(job: JobStorage, compression: str) -> None:
+def test_a_segment_is_read_like_a_file(job: JobStorage, compression: str) -> None:
     chance = random.Random(2)
     with job.open(written(job, DATA, compression)) as file, io.BytesIO(DATA) as model:
         for _ in range(300):
@@ -44,7 +44,7 @@ def test_it_is_read_as_any_file(job: JobStorage, compression: str) -> None:
         assert (file.readable(), file.seekable(), file.writable()) == (True, True, False)
 
 
-def test_what_is_inline_is_a_file_too(tmp_path: Path) -> None:
+def test_an_inline_segment_is_read_like_a_file(tmp_path: Path) -> None:
     job = load_storage(str(tmp_path)).job("job")
     with job.segments(1) as writer:
         handle = writer.add(b"little")

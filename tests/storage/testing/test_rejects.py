@@ -39,7 +39,7 @@ def test_every_clause_says_what_is_owed(clause: str) -> None:
     assert (getattr(CheckpointStorageConformance, clause).__doc__ or "").strip()
 
 
-def test_what_is_not_declared_is_skipped_with_its_reason() -> None:
+def test_undeclared_capabilities_are_skipped_with_their_reason() -> None:
     place = Place(open=JobManagerCheckpointStorage)
     suite = CheckpointStorageConformance()
     with pytest.raises(pytest.skip.Exception, match="keeps no segment files"):

@@ -103,7 +103,7 @@ class Refuses:
 
 
 class RefusesFiles(Refuses):
-    """Commit points of this job are deleted, and their files not, as if who does was killed."""
+    """Deletes commit points of this job and not their files, as if a kill came between."""
 
     def __call__(self, call: Call) -> None:
         if not call.name.endswith("/_metadata"):

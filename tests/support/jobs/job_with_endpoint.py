@@ -93,7 +93,7 @@ class Live:
 
     @property
     def client(self) -> JobClient:
-        """Somebody who calls it."""
+        """A client that calls it."""
         return JobClient(self.found)
 
 

@@ -77,7 +77,7 @@ _LASTS = StateTtlConfig(ttl=timedelta(hours=1))
 
 
 class Users(KeyedProcessFunction):
-    """All that is known of a user, told with each order; windows, and an alarm of who is idle."""
+    """All that is known of a user, told with each order; windows, and an alarm for idle users."""
 
     def open(self, ctx: RuntimeContext) -> None:
         self.total = ctx.get_state(ValueStateDescriptor("total", int, ttl=_LASTS))

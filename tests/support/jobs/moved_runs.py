@@ -39,7 +39,7 @@ _WAIT_S = 60
 
 
 class _TwoClocks(ManualClock):
-    """Time is what the steps say, also while somebody waits for what threads do beside it."""
+    """Time is what the steps say, also while a caller waits for other threads."""
 
     waited_s = 0.0
 

@@ -159,7 +159,7 @@ class _Cluster:
         return self.stage.room
 
     def close(self) -> None:
-        assert not self.stage.run.ended.is_set(), "who waits for the end may want them"
+        assert not self.stage.run.ended.is_set(), "callers that wait for the end may want them"
         self.stage.has_closed_cluster = True
 
 

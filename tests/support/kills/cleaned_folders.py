@@ -1,4 +1,4 @@
-"""A job's folder with checkpoints that share files, and who cleans it."""
+"""A job's folder with checkpoints that share files, and processes that clean it."""
 
 from __future__ import annotations
 

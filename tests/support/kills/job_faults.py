@@ -65,7 +65,7 @@ class Fault:
         return Path(self.flag).exists()
 
     def is_mine(self) -> bool:
-        """Whether it is the caller who shall let it happen: true once."""
+        """Whether the caller is the one to make it happen: true once."""
         try:
             os.close(os.open(self.flag, os.O_CREAT | os.O_EXCL))
         except FileExistsError:

@@ -124,7 +124,7 @@ def own(job: JobStorage, chance: random.Random, say: Say) -> None:
             say(f"unwritten: {error!s}", 0)
             continue
         except Corrupt:
-            owner.check()  # who is fenced may miss files that the new owner has removed
+            owner.check()  # a fenced driver may miss files that the new owner has removed
             raise
         say("committing", metadata.checkpoint_id)
         is_ours = commit(owner, metadata)

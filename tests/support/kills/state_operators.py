@@ -68,7 +68,7 @@ class Player(Protocol):
 
 
 class Story:
-    """The steps of one job, the same for whoever goes through them."""
+    """The steps of one job, the same for every process that does them."""
 
     def __init__(self, number: int) -> None:
         self.number = number

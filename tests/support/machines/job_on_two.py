@@ -1,4 +1,4 @@
-"""A job on two machines, with everything that somebody can look at: see `test_two_machines.py`.
+"""A job on two machines, with everything that can be observed: see `test_two_machines.py`.
 
 `python job_on_two.py ROOT`, alone on a machine. Spark's own encryption is on. The first network is
 the way to the driver, the second one is that of the executors.
@@ -92,7 +92,7 @@ def processes(is_found: Callable[[bytes], bool]) -> list[str]:
 
 
 def secrets_of(run: Any) -> list[bytes]:
-    """All pieces of what nobody may see."""
+    """All pieces of what must not be readable."""
     identity = run._parts.protection.identity
     lines = identity.key.splitlines()[1:-1]
     texts = [run._token.encode(), b"".join(lines)]

@@ -1,4 +1,4 @@
-"""What goes over some ports of this machine, read as somebody on its network would read it."""
+"""What goes over some ports of this machine, read as an eavesdropper on its network would."""
 
 from __future__ import annotations
 

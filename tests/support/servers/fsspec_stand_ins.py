@@ -41,7 +41,7 @@ class FakeFtp:
 
 
 def stand_in_ftp(monkeypatch: pytest.MonkeyPatch) -> type[FakeFtp]:
-    """Whatever server is named; `refusal` is what it says to who logs in, if it is set."""
+    """Whatever server is named; `refusal`, if set, is its answer to a login."""
     monkeypatch.setattr(FakeFtp, "told", ())
     monkeypatch.setattr(FakeFtp, "refusal", "")
     monkeypatch.setattr(fsspec_ftp, "FTP", FakeFtp)

@@ -21,7 +21,7 @@ class HdfsServer:
     """One NameNode and one DataNode, with their data in a folder that goes with them.
 
     `start` begins what does not run, on the same ports and data; `kill` is SIGKILL. `settings` is a
-    folder as HADOOP_CONF_DIR names it. Users are believed who they say they are.
+    folder as HADOOP_CONF_DIR names it. It trusts the user name that a client gives.
     """
 
     def __init__(self, *, permissions: bool = False, config: Mapping[str, str] | None = None):
@@ -118,7 +118,7 @@ class HdfsServer:
         return self._tool(hadoop.DFS_ADMIN, *arguments)
 
     def shell(self, *arguments: str) -> str:
-        """Run `hdfs dfs` as the one who may do everything; what it printed."""
+        """Run `hdfs dfs` as the superuser; returns what it printed."""
         return self._tool(hadoop.SHELL, *arguments)
 
     def state(self) -> dict[str, Any]:

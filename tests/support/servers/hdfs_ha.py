@@ -17,7 +17,7 @@ _NODES = ("first", "second")
 
 
 class HdfsPair:
-    """Two NameNodes with one log of edits in a folder; nobody but the test makes one active."""
+    """Two NameNodes with one log of edits in a folder; only the test makes one active."""
 
     def __enter__(self) -> Self:
         self._held = Ports()

@@ -1,7 +1,7 @@
 """Ports for servers that are started again on the same ones.
 
-A port that the system chooses is free only until it is let go of, and while a killed server is
-down anybody may be given it. So these lie below where the system chooses, in blocks of which this
+A port that the system chooses is reserved only while it is held: while a killed server is down,
+any process may be given it. So these lie below where the system chooses, in blocks of which this
 process holds the one that it uses.
 """
 
@@ -62,7 +62,7 @@ def is_free(port: int) -> bool:
 
 
 def is_answering(port: int) -> bool:
-    """Whether somebody takes a connection there."""
+    """Whether a server accepts a connection there."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=1).close()
     except OSError:

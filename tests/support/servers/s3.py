@@ -28,7 +28,7 @@ _VOLUME_GROWTH = "[master.volume_growth]\ncopy_1 = 1\n"  # else seven volumes fo
 
 @dataclass(frozen=True)
 class Identity:
-    """Somebody whom the server knows."""
+    """A user that the server knows."""
 
     name: str
     key: str
@@ -43,7 +43,7 @@ READER = Identity("reader", "AKIAHOLDFASTREADER", "secret/of+reader", ("Read", "
 KEEPER = Identity("keeper", "AKIAHOLDFASTKEEPER", "secret/of+keeper", ("Read", "List", "Write"))
 """May write everything and delete nothing, by the policy of each bucket."""
 STRANGER = Identity("stranger", "AKIAHOLDFASTSTRANGER", "secret/of+stranger", ())
-"""Whom the server does not know."""
+"""A user that the server does not know."""
 
 PUBLIC_BUCKET = "public-bucket"
 _ACTIONS = tuple(f"{action}:{PUBLIC_BUCKET}" for action in ("Read", "Write", "List"))
@@ -226,7 +226,7 @@ def _told(identity: Identity) -> dict[str, Any]:
 
 
 def _no_deletes(bucket: str, identity: Identity) -> dict[str, Any]:
-    """A bucket's policy that forbids somebody to delete."""
+    """A bucket's policy that forbids a user to delete."""
     statement = {
         "Effect": "Deny",
         "Principal": {"AWS": f"arn:aws:iam::000000000000:user/{identity.name}"},

@@ -1,7 +1,7 @@
 """A server that answers S3's requests as it is told, for what a real server cannot be made to say.
 
 It is told answers, one for each request, in order; a request for which there is none ends the test
-by an answer that nobody expects. What was asked is kept.
+by an unexpected answer. What was asked is kept.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class Answerer:
 
     def end(self) -> None:
         """Check that it was asked for all that it was told, and for no more."""
-        assert self.unexpected == [], "requests that nobody expected"
-        assert self._told == [], "answers that nobody asked for"
+        assert self.unexpected == [], "unexpected requests"
+        assert self._told == [], "answers that were not asked for"
 
     def answer(self, asked: Asked) -> Answer:
         """What it was told to say to this."""
@@ -181,7 +181,7 @@ def answering() -> Iterator[Answerer]:
 
 
 def storage_of(store: Answerer, clock: ManualClock, **options: Any) -> S3CheckpointStorage:
-    """A storage on it, for whom nobody waits if the clock is one that does not."""
+    """A storage on it, whose pauses take no time if the clock does not wait."""
     given = {"key": "AKIDAKIDAKIDAKID", "secret": "a-secret-of-length", **options}
     return S3CheckpointStorage(
         "s3://bucket/root/",

@@ -1,7 +1,7 @@
 """A slot with a changelog that goes on and on: checkpoints, materializations, deaths, rescaling.
 
 Everything is compared with a model after each restore, and what is stored and held in memory is
-written down at each checkpoint, for whoever looks whether it grows (`check_bounded`).
+recorded at each checkpoint, to check that it does not grow (`check_bounded`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Soak:
         return self._clock.monotonic_s() - self._began_s
 
     def _open(self) -> tuple[JobOwner, Slots]:
-        """As whoever goes on with the job: what the dead have left is deleted first."""
+        """As the next driver does: what killed slots have left is deleted first."""
         owner = self._job.take_over()
         if self.deletes:
             begun_from_now = range(owner.next_checkpoint_id, _ABOVE_ALL)

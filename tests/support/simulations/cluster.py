@@ -227,7 +227,7 @@ class SimulatedSlot:
     def receive(self, message: ToSlot) -> bool:
         """What the driver says, in a thread of the network."""
         if isinstance(message, RoomFor):
-            message = msgspec.structs.replace(message, timeout_s=0)  # nobody waits in this world
+            message = msgspec.structs.replace(message, timeout_s=0)  # waiting is impossible here
         if isinstance(message, SourceCommand):
             return obey_source(self.staging, message)
         if isinstance(message, BeginSavepoint):
@@ -342,7 +342,7 @@ class SimulatedSlot:
         except HoldfastError:
             is_wanted = False
         if not is_wanted:
-            self._command(CancelAttempt("nobody wants this slot"))
+            self._command(CancelAttempt("this slot is not wanted any more"))
 
 
 _BEATING = (Life.WAITING, Life.OPENING, Life.RUNNING, Life.DRAINING)
@@ -413,7 +413,7 @@ class SimulatedDeployment:
         """There is no log that had to be quiet."""
 
     def cancel(self) -> None:
-        """Most slots are killed at once; some go on until they learn that nobody wants them."""
+        """Most slots are killed at once; some go on until they learn that they are not wanted."""
         if not self.driver.is_alive:
             return
         self.has_told = True
@@ -449,7 +449,7 @@ class SimulatedCluster:
     def __init__(self, world: World) -> None:
         self._world = world
         self.watch: Callable[[SimulatedSlot], bool] = lambda slot: slot.slot.step()
-        """Has a slot do a step; for who wants to look before and after."""
+        """Has a slot do a step; a test may look before and after."""
         self.deployments: list[SimulatedDeployment] = []
 
     def deploy(self, launch: SlotLaunch, events: EventQueue) -> SimulatedDeployment:
@@ -467,7 +467,7 @@ class SimulatedCluster:
         """There is always enough."""
 
     def close(self) -> None:
-        """Nobody else wants what slots ran on."""
+        """No other job needs the task slots."""
 
     def slots(self) -> list[SimulatedSlot]:
         """All that live."""

@@ -1,4 +1,4 @@
-"""A coordinator of checkpoints with somebody who tells it things, for tests."""
+"""A coordinator of checkpoints and a driver that feeds it events, for tests."""
 
 from collections.abc import Sequence
 from typing import Any

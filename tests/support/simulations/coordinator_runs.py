@@ -1,6 +1,6 @@
 """Whole runs of a coordinator of checkpoints, at random from a seed, watched by a second mind.
 
-`CoordinatorRun` plays slots, sources, storage and people, who answer late, twice, or not at all.
+`CoordinatorRun` plays slots, sources, storage and users, which answer late, twice, or not at all.
 `Watch` knows the rules, keeps books of its own, and fails when a command breaks one.
 """
 
@@ -144,7 +144,7 @@ class Watch:
                 assert number > self.last_notified, "told out of order"
                 self.last_notified, self.storing = number, None
                 book = self.pending.pop(number)
-                assert not book.is_aside, "sinks would commit what nobody restarts from"
+                assert not book.is_aside, "sinks would commit what no restart restores"
                 self.is_finished = book.begun.is_final or book.order is not None
                 self.failures, self.last_end_ms = 0, now_ms
                 self.completed.append(number)
@@ -152,7 +152,7 @@ class Watch:
             case Retain(since):
                 checkpoints = [book for book in self.pending.values() if book.order is None]
                 needed = min(map(self._since, checkpoints), default=self.last_notified)
-                assert since >= needed, "keeps what nobody needs"
+                assert since >= needed, "keeps an unneeded checkpoint"
                 self.retaining.append(since)
             case Abort():
                 self._abort(now_ms, command)
@@ -190,7 +190,7 @@ class Watch:
         self.pending[begin.checkpoint_id] = Book(begin)
 
     def saved(self, number: int) -> None:
-        """A savepoint with which the job goes on is stored: nobody has to be told."""
+        """A savepoint of a continuing job is stored: no slot has to be notified."""
         self.saving.discard(number)
         book = self.pending.pop(number)
         self.is_to_be_cancelled |= book.order == self.suspended_by

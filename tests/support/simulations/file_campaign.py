@@ -2,7 +2,7 @@
 
 The coordinator of the runtime decides, seats stand for slots, and a keeper commits, retains and
 cleans behind a queue, as the driver's does. News come late, in another order, or never; snapshots
-fail, are given up, or are written when nobody wants them any more; slots and drivers die, and go on
+fail, are aborted, or are written when they are no longer wanted; slots and drivers die, and go on
 from a checkpoint, not always the newest, at any parallelism. Beside it in each slot is another
 operator, which begins files between snapshots. After each step every retained checkpoint is whole;
 now and then one is restored beside what is live, and compared with a model.
@@ -194,7 +194,7 @@ class Campaign:
 
     @property
     def next_id(self) -> int:
-        """A number that no checkpoint has had, and for which nobody has begun a file."""
+        """A number that no checkpoint has had, and for which no file was begun."""
         begun = max(self.first_id, max(self.models, default=0) + 1)
         return max(self.owner.next_checkpoint_id, begun + 1)
 
@@ -433,7 +433,7 @@ class Campaign:
         self.tally["dropped"] += len(retain(self.owner, self.config.retained, since=kept))
 
     def _clean(self, first: int) -> None:
-        """Delete what nobody needs, but nothing of the checkpoints from this number on."""
+        """Delete what is not needed, but nothing of the checkpoints from this number on."""
         if not self.rules.spares_under_way:
             first = _ABOVE_ALL
         orphans = self.owner.orphans(in_flight=range(first, _ABOVE_ALL))

@@ -122,7 +122,7 @@ class Seat:
             return str(error)
 
     def unanswered(self) -> list[int]:
-        """The numbers of snapshots of which nobody was told."""
+        """The numbers of snapshots whose outcome was never announced."""
         return [number for number, part in self.parts.items() if not part.is_answered]
 
     def end(self, *, writes: bool) -> None:
@@ -133,7 +133,7 @@ class Seat:
             else:
                 part.future.cancel()
                 part.target.open.set()
-        with suppress(Unavailable):  # nobody needs it, and it may be deleted by now
+        with suppress(Unavailable):  # it is not needed, and may be deleted by now
             self.early.close()
         self.backend.close()
 

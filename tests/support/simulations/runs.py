@@ -120,7 +120,7 @@ class Simulation:
         self.cluster = SimulatedCluster(self.world)
         self.completed: list[tuple[int, int]] = []
         self.gone_on_from: list[tuple[int, int]] = []
-        """Savepoints that drivers began with: by whom, and their numbers."""
+        """Savepoints that drivers restored: the driver's number, and the savepoint's."""
         self.there: dict[int, CheckpointMetadata] = {}
         """Those of them that were not deleted."""
         self.runs: dict[Process, JobRun] = {}
@@ -168,7 +168,7 @@ class Simulation:
             self.world.settle()
             self._check_end()
             is_known = self.job.result() is not None or self.job.latest() is not None
-            _promise("who goes on with the job would begin anew", is_kept=is_known)
+            _promise("the next driver would begin anew", is_kept=is_known)
         return self
 
     @contextmanager
@@ -204,7 +204,7 @@ class Simulation:
                 return
 
     def goes_on(self, run: JobRun | EndedRun) -> bool:
-        """Whether somebody goes on with a job that has ended."""
+        """Whether a job that has ended is started again."""
         del run
         return False
 
@@ -361,7 +361,7 @@ def _promise(what: str, *, is_kept: bool) -> None:
 
 
 def _watch_commits(owner: JobOwner) -> None:
-    """Nobody tries to commit what may lack a file: that the owner refuses it is for mistakes."""
+    """No run commits a checkpoint that may lack a file: the owner's refusal is for mistakes."""
     commit = owner.commit
 
     def watched(metadata: CheckpointMetadata) -> CheckpointMetadata:

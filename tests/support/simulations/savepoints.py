@@ -1,7 +1,7 @@
-"""Simulated jobs of which people take savepoints, with which they stop and cancel them, too.
+"""Simulated jobs with savepoints, which also stop and cancel them.
 
-Whoever has stopped a job goes on from the savepoint. So each row is still seen once, though the
-job has ended on the way; and what a savepoint refers to is in its folder.
+A stopped job is restored from its savepoint. So each row is still seen once, though the job has
+ended on the way; and what a savepoint refers to is in its folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PURPOSES = (
 
 
 class SavedSimulation(Simulation):
-    """One job as in `Simulation`, and those who want savepoints of it."""
+    """One job as in `Simulation`, and users that request savepoints of it."""
 
     def __init__(self, seed: int, **settings: Any) -> None:
         super().__init__(seed, **settings)
@@ -59,7 +59,7 @@ class SavedSimulation(Simulation):
     def _ended_with(self, run: JobRun | EndedRun) -> SavepointOrder | None:
         """The savepoint that has ended a job.
 
-        If its driver was killed before it told anybody, the record of the end says which one.
+        If its driver was killed before it answered, the record of the end says which one.
         """
         if isinstance(run, EndedRun):
             url = run._result.properties.get("savepoint")
@@ -71,11 +71,11 @@ class SavedSimulation(Simulation):
         return None
 
     def restored(self) -> str:
-        """The savepoint, until there is a checkpoint of those who go on from it."""
+        """The savepoint, until the job restored from it has a checkpoint."""
         return self._goes_on_from or super().restored()
 
     def _hesitate(self, point: RestorePoint) -> None:
-        """Who names a savepoint begins with it whatever others have done: so nobody else does."""
+        """A run with a named savepoint restores just that: no other driver may start meanwhile."""
         if self._goes_on_from is None:
             super()._hesitate(point)
 
@@ -91,11 +91,11 @@ class SavedSimulation(Simulation):
         )
         self.orders.append(order)
         self.world.process.at_death.append(partial(self._lose_answer, order))
-        self.world.note(f"somebody wants {folder.folder} to {order.purpose.value}")
+        self.world.note(f"a user requests {folder.folder} to {order.purpose.value}")
         run.order_savepoint(order)
 
     def _lose_answer(self, order: SavepointOrder) -> None:
-        """A driver that is killed tells nobody what became of it, whatever its unwinding says."""
+        """A killed driver answers no order, whatever the unwinding of its stack says."""
         if not order.is_decided:
             self._unanswered.add(order.folder.folder)
 

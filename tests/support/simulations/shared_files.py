@@ -2,7 +2,7 @@
 
 Each snapshot of an operator in a slot writes one file more, and refers to some of those that its
 base has, and drops the others for good. So a file lives for as long as chance wants it to, and one
-that was deleted too early is missed. Whoever restores reads them all.
+that was deleted too early is missed. A restore reads them all.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SharedFiles:
 
 
 class _Part:
-    """The target of one snapshot: who begins to write into it writes the shared file first."""
+    """The target of one snapshot: the shared file is written into it first."""
 
     def __init__(
         self, files: SharedFiles, number: int, target: SnapshotTarget, kept: Mapping[str, Handle]
@@ -145,7 +145,7 @@ class _Joined(Future[StateSnapshot]):
     def _end(self, inner: Future[StateSnapshot]) -> None:
         try:
             self.set_result(self._part.joined(inner.result()))
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
+        except BaseException as error:  # noqa: BLE001 - the waiting caller gets it
             self.set_exception(error)
 
 

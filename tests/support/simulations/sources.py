@@ -85,7 +85,7 @@ class SimulatedSource(Source):
 
     @property
     def _is_held(self) -> bool:
-        """Whether it would have to wait, which nobody can in this world."""
+        """Whether it would have to wait, which is impossible in this world."""
         return self._feed is not None and self._feed.is_held
 
     def _slots(self) -> list[SimulatedSlot]:

@@ -51,7 +51,7 @@ class Action(NamedTuple):
 
 
 class Actor(Protocol):
-    """Somebody in the world who can do something, now and then."""
+    """A participant of the world, which offers actions now and then."""
 
     def actions(self) -> Iterable[Action]:
         """What it could do now."""
@@ -66,7 +66,7 @@ class World:
     def __init__(self, seed: int, *, faults: int | None = None) -> None:
         self.random = random.Random(seed)
         self.clock = ManualClock(1_000_000)
-        self.process = Process("nobody")
+        self.process = Process("no process")
         self.actors: list[Actor] = []
         self.executors: list[SimulatedExecutor] = []
         self.trace: list[str] = []
@@ -155,7 +155,7 @@ class World:
                 return
 
     def wait_ms(self, kind: str, weight: float = 1.0) -> float:
-        """How long somebody who could do something of this kind waits for a turn, on average."""
+        """How long an action of this kind waits for its turn, on average."""
         time_weight = _TIME_WEIGHT * self._pace["time"]
         return mean(_MOMENTS_MS) * time_weight / (weight * self._pace[kind])
 
@@ -264,7 +264,7 @@ def wait_for_all(futures: Iterable[Any], **_: Any) -> tuple[set[Any], set[Any]]:
 
 
 class SimulatedQueue(EventQueue):
-    """The events of an attempt. Whoever waits for one lets the world go on."""
+    """The events of an attempt. Waiting for one lets the world go on."""
 
     def __init__(self) -> None:
         self._world = World.current()

@@ -65,5 +65,5 @@ def share(count: int, name: str) -> int:
 
 
 def turn(number: int) -> str:
-    """Whose turn it is, for what is dealt over the backends by its seed."""
+    """The backend whose turn it is, for tests that are dealt over the backends by seed."""
     return TRIED[number % len(TRIED)]

@@ -84,7 +84,7 @@ class _Kept:
 
 
 def _module_of_pickles(number: int) -> str:
-    """Where the class is under this version; nobody can tell from a test's own modules."""
+    """The module of the class under this version; to pickle it is like any other module."""
     name = f"jobs_with_pickles_{number % _MOVES}"
     if name not in sys.modules:
         module: Any = ModuleType(name)

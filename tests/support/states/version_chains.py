@@ -368,7 +368,7 @@ class VersionChain:
                 wanted = cell.values if cell else type(found)()
                 assert _shown(found) == _shown(wanted), (name, key)
             listed = sorted(map(_number, slot.keyed.keys(name)))
-            if state.ttl_ms is not None:  # others are there until somebody looks
+            if state.ttl_ms is not None:  # others are there until they are read
                 listed = [key for key in listed if key in alive]
             assert listed == [key for key in sorted(slot.keys) if key in alive], name
 

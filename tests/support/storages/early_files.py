@@ -3,7 +3,7 @@
 It stands for one slot, and knows of the job only what a slot would. Pieces of its log are written
 between snapshots, and each snapshot refers to all pieces since the last *base*; a base takes long
 to be written, several checkpoints perhaps, and then takes the place of the pieces before it. What
-is in a file follows from its key, so that whoever reads a checkpoint can tell whether it is right.
+is in a file follows from its key, so that a reader of a checkpoint can tell whether it is right.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class EarlyWriter:
 
     def _give_base_up(self, base: SegmentWriter) -> None:
         if self._chance.random() < 0.5:
-            base.close()  # and nobody will refer to it
+            base.close()  # and no snapshot will refer to it
         else:
             base.abort()
         self._base = None

@@ -37,7 +37,7 @@ class CheckpointPlace:
 
 
 def place_named(name: str, folder: Path, request: pytest.FixtureRequest) -> CheckpointPlace:
-    """A place in one of these that nobody uses; starts its server, unless it runs."""
+    """A fresh place in one of these; starts its server, unless it runs."""
     if name == LOCAL:
         return CheckpointPlace(f"file://{folder / 'checkpoints'}")
     if name == "s3":
@@ -48,5 +48,5 @@ def place_named(name: str, folder: Path, request: pytest.FixtureRequest) -> Chec
 
 
 def turn(number: int) -> str:
-    """Whose turn it is, for what is dealt over the storages by its seed."""
+    """The storage whose turn it is, for tests that are dealt over the storages by seed."""
     return TRIED_STORAGES[number % len(TRIED_STORAGES)]

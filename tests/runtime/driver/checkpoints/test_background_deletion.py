@@ -1,4 +1,4 @@
-"""Deleting in the background: nobody waits for it, it keeps its pace, and it does not give up."""
+"""Deleting in the background: it delays no caller, keeps its pace, and does not give up."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def sweeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Backgrou
         each.close()
 
 
-def test_all_that_is_owed_is_done_by_whomever(sweeping: Callable[..., BackgroundSweeper]) -> None:
+def test_all_due_deletions_are_done(sweeping: Callable[..., BackgroundSweeper]) -> None:
     one, other = Chore(2500), Chore(3)
     sweeper = sweeping(one, other)
     assert sweeper.owes
@@ -85,7 +85,7 @@ def test_all_that_is_owed_is_done_by_whomever(sweeping: Callable[..., Background
         SystemClock().sleep_s(0.001)
 
 
-def test_what_fails_is_tried_again_and_told_ever_more_rarely(
+def test_failures_are_retried_and_logged_ever_more_rarely(
     sweeping: Callable[..., BackgroundSweeper],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -101,7 +101,7 @@ def test_what_fails_is_tried_again_and_told_ever_more_rarely(
     assert told == ["a bug", "disk", "a bug", "disk"], "of 15 failures the 1st, 2nd, 4th, and 8th"
 
 
-def test_who_is_fenced_is_silent(
+def test_a_fenced_deletion_ends_without_a_warning(
     sweeping: Callable[..., BackgroundSweeper], caplog: pytest.LogCaptureFixture
 ) -> None:
     chore, other = Chore(5), Chore(5)
@@ -112,7 +112,7 @@ def test_who_is_fenced_is_silent(
     assert caplog.messages == []
 
 
-def test_who_fails_for_ever_keeps_nobody_waiting(
+def test_a_deletion_that_always_fails_does_not_delay_others(
     sweeping: Callable[..., BackgroundSweeper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor do its pauses: what others come to owe meanwhile is done at once."""
@@ -132,7 +132,7 @@ def test_who_fails_for_ever_keeps_nobody_waiting(
     other.objects = 2
     with pytest.raises(Unavailable, match="no answer"):
         sweeper.finish()
-    assert not other.owes, "who waits for all has all that can be done"
+    assert not other.owes, "waiting for all does all that can be done"
     assert len(stuck.steps) == 2
     other.objects = 3
     sweeper.close()
@@ -167,7 +167,7 @@ def test_the_pace_is_kept(most_per_s: float | None, batch: int, seconds: float) 
     sweeper.close()
 
 
-def test_who_waits_for_the_end_learns_what_fails() -> None:
+def test_waiting_for_the_end_raises_the_failure() -> None:
     chore = Chore(5)
     chore.errors = [Unavailable("no answer")]
     sweeper = BackgroundSweeper(chore, most_per_s=None, clock=SystemClock())
@@ -193,7 +193,7 @@ def test_at_the_end_there_is_a_moment_for_what_is_left() -> None:
     chore = Chore(2500)
     chore.errors = [Unavailable("no answer")] * 2
     BackgroundSweeper(chore, most_per_s=None, clock=SystemClock()).close()
-    assert len(chore.steps) == 1, "who does not answer is not waited for"
+    assert len(chore.steps) == 1, "a deletion that does not answer is not waited for"
 
 
 class Kept:
@@ -250,7 +250,7 @@ def test_a_slow_delete_delays_no_commit() -> None:
     kept.keeper.close()
 
 
-def test_what_a_crash_leaves_is_found_by_the_next_owner() -> None:
+def test_objects_left_by_a_crash_are_deleted_by_the_next_owner() -> None:
     kept = Kept()
     refused = 0
 

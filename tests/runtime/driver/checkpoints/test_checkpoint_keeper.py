@@ -128,7 +128,7 @@ def test_a_commit_is_tried_until_it_is_decided(stage: Stage, is_late: bool) -> N
     assert stage.job.completed() == (4,)
 
 
-def test_what_keeps_a_commit_waiting_is_told_ever_more_rarely(
+def test_a_delayed_commit_is_reported_ever_more_rarely(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -175,7 +175,7 @@ def test_old_checkpoints_are_deleted_when_it_is_said_and_but_for_those_that_are_
 
 
 def test_old_checkpoints_are_deleted_at_last_when_an_attempt_is_over(stage: Stage) -> None:
-    """Of one that was stored too late nobody says that there is one more; of others, nothing."""
+    """A checkpoint stored too late is not announced as one more; others are not affected."""
     for number in (1, 2):
         stage.store(number)
     stage.keeper.clean()
@@ -201,7 +201,7 @@ def test_a_checkpoint_counts_although_older_ones_cannot_be_deleted(stage: Stage)
     assert stage.job.completed() == (3,)
 
 
-def test_who_was_taken_over_may_not_commit(stage: Stage) -> None:
+def test_a_fenced_keeper_cannot_commit(stage: Stage) -> None:
     newer = stage.job.take_over()
     told = stage.store(4)
     assert isinstance(told, StoreFailed)
@@ -220,7 +220,7 @@ def test_a_number_that_is_taken_fails_this_checkpoint_only(stage: Stage) -> None
     assert isinstance(stage.store(5), CheckpointStored)
 
 
-def test_an_error_that_nobody_thought_of_is_told(
+def test_an_unexpected_error_is_reported(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def commit(_: object) -> None:
@@ -303,14 +303,14 @@ def test_an_end_that_cannot_be_recorded_is_given_up_in_time(stage: Stage) -> Non
     assert stage.keeper.has_checkpoints
 
 
-def test_who_was_taken_over_may_not_record_an_end(stage: Stage) -> None:
+def test_a_fenced_keeper_cannot_record_the_end(stage: Stage) -> None:
     stage.job.take_over()
     with pytest.raises(Fenced):
         stage.keeper.end(FINISHED)
     assert stage.job.result() is None
 
 
-def test_what_was_decided_last_is_known(stage: Stage) -> None:
+def test_the_last_decision_is_known(stage: Stage) -> None:
     assert stage.keeper.decided is None
     told = stage.store(4)
     assert stage.keeper.decided == told
@@ -386,7 +386,7 @@ def log(number: int) -> str:
     return names.shared_file(number, "source", "cc")
 
 
-def test_what_attempts_that_are_over_have_left_is_deleted(folder: Folder) -> None:
+def test_files_of_ended_attempts_are_deleted(folder: Folder) -> None:
     folder.leave(slot(1), slot(2), log(2), slot(3), log(3))
     folder.store(2, slot(2), log(2))
     unfinished = folder.storage.writer(f"job/{slot(3, 'unfinished')}")
@@ -400,7 +400,7 @@ def test_what_attempts_that_are_over_have_left_is_deleted(folder: Folder) -> Non
     assert folder.job.completed() == (2,)
 
 
-def test_what_the_next_attempt_writes_is_spared(folder: Folder) -> None:
+def test_files_of_the_next_attempt_are_kept(folder: Folder) -> None:
     """Cleaning may be late: slots of the next attempt write already."""
     folder.keeper.skip_to(4)
     folder.leave(slot(3), slot(4), log(5), slot(7))
@@ -411,7 +411,7 @@ def test_what_the_next_attempt_writes_is_spared(folder: Folder) -> None:
     assert folder.files() == [slot(4), slot(6), slot(7), log(5)]
 
 
-def test_what_an_earlier_driver_left_is_deleted_and_not_what_is_retained(folder: Folder) -> None:
+def test_files_of_an_earlier_driver_are_deleted_except_retained_ones(folder: Folder) -> None:
     folder.leave(log(1), slot(2), log(2), slot(3), log(3))
     folder.store(1, log(1))
     folder.store(2, slot(2), log(1))
@@ -424,7 +424,7 @@ def test_what_an_earlier_driver_left_is_deleted_and_not_what_is_retained(folder:
     assert folder.job.completed() == (2,)
 
 
-def test_what_it_left_is_deleted_also_if_only_shared_files_tell_of_it(folder: Folder) -> None:
+def test_leftovers_are_deleted_if_only_shared_files_show_them(folder: Folder) -> None:
     """It was killed while it wrote 2 to 4, and had small parts inline: the next one begins at 5."""
     folder.leave(log(1), log(2), log(3), log(4))
     folder.store(1, log(1))
@@ -435,7 +435,7 @@ def test_what_it_left_is_deleted_also_if_only_shared_files_tell_of_it(folder: Fo
     assert folder.files() == [log(1)]
 
 
-def test_what_aborted_checkpoints_left_is_deleted_while_the_job_runs(folder: Folder) -> None:
+def test_files_of_aborted_checkpoints_are_deleted_while_the_job_runs(folder: Folder) -> None:
     """But nothing that may still be written or referred to, and not after every checkpoint."""
     folder.keeper.clean()
     folder.keeper.finish_deleting()
@@ -465,7 +465,7 @@ def test_what_aborted_checkpoints_left_is_deleted_while_the_job_runs(folder: Fol
     assert folder.storage.listings == listings + 2
 
 
-def test_what_cannot_be_cleaned_is_no_failure(
+def test_a_failed_cleaning_does_not_fail_the_job(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.storage.error = Unavailable("no answer")
@@ -486,7 +486,7 @@ def test_what_cannot_be_cleaned_is_no_failure(
     assert folder.files() == []
 
 
-def test_who_was_taken_over_cleans_nothing(
+def test_a_fenced_keeper_deletes_nothing(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.leave(slot(0))

@@ -72,9 +72,9 @@ def stage() -> Iterator[Stage]:
     stage.keeper.close()
 
 
-def test_what_is_begun_stays_over_several_checkpoints(stage: Stage) -> None:
+def test_files_begun_early_are_kept_over_several_checkpoints(stage: Stage) -> None:
     stage.store(1, begun_from=2)
-    stage.leave(2, 3)  # 3 is begun, of 2 nobody will hear any more
+    stage.leave(2, 3)  # 3 is begun, 2 is forgotten
     for number in (3, 4, 6, 7):  # and 5 is given up
         stage.store(number, begun_from=3)
     assert stage.left() == [3]
@@ -84,8 +84,8 @@ def test_what_is_begun_stays_over_several_checkpoints(stage: Stage) -> None:
     assert stage.job.load(9).files() == {early(3)}
 
 
-def test_what_is_left_where_no_checkpoint_was_given_up_is_deleted(stage: Stage) -> None:
-    """A base takes the place of what was logged since the last checkpoint, and nobody says so."""
+def test_files_left_without_an_aborted_checkpoint_are_deleted(stage: Stage) -> None:
+    """A base replaces what was logged since the last checkpoint, without an announcement."""
     stage.store(1, begun_from=2)
     stage.leave(2)
     stage.store(2, begun_from=3)
@@ -96,7 +96,7 @@ def test_what_is_left_where_no_checkpoint_was_given_up_is_deleted(stage: Stage) 
     assert stage.left() == [3]
 
 
-def test_who_begins_none_any_more_leaves_none(stage: Stage) -> None:
+def test_a_job_that_stops_beginning_files_early_leaves_none(stage: Stage) -> None:
     stage.store(1, begun_from=2)
     stage.leave(1, 2)
     stage.store(2, begun_from=None)
@@ -106,7 +106,7 @@ def test_who_begins_none_any_more_leaves_none(stage: Stage) -> None:
     assert stage.left() == []
 
 
-def test_what_is_begun_when_an_attempt_ends_is_nobody_s(stage: Stage) -> None:
+def test_files_begun_when_an_attempt_ends_are_orphans(stage: Stage) -> None:
     stage.store(1, begun_from=2)
     stage.leave(2, 3, 4)
     stage.store(3, begun_from=2)  # 4 would have been the next

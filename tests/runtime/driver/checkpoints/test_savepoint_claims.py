@@ -29,7 +29,7 @@ def savepoint(url: str) -> SavepointFolder:
 @pytest.mark.parametrize("place", ["storage/savepoints", "elsewhere"])
 @pytest.mark.parametrize("spelling", ["{path}", "file://{path}", "{path}/_metadata", "{link}"])
 @pytest.mark.parametrize("is_aware", [True, False])
-def test_what_is_restored_is_not_deleted_as_what_an_ended_run_still_owed(
+def test_a_restored_savepoint_is_not_deleted_as_a_leftover_claim(
     tmp_path: Path, place: str, spelling: str, *, is_aware: bool
 ) -> None:
     folder = savepoint(str(tmp_path / place))
@@ -53,7 +53,7 @@ def test_what_is_restored_is_not_deleted_as_what_an_ended_run_still_owed(
     again.keeper.close()
 
 
-def test_what_is_restored_elsewhere_leaves_it_to_be_deleted(tmp_path: Path) -> None:
+def test_a_leftover_claim_is_deleted_when_another_savepoint_is_restored(tmp_path: Path) -> None:
     claimed, other = savepoint(str(tmp_path / "a")), savepoint(str(tmp_path / "b"))
     other.discard()
     other.commit(
@@ -72,7 +72,7 @@ def test_what_is_restored_elsewhere_leaves_it_to_be_deleted(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("place", ["storage", "storage/savepoints", "elsewhere", "else where"])
-def test_nothing_is_left_of_one_that_was_claimed(tmp_path: Path, place: str) -> None:
+def test_a_claimed_savepoint_is_deleted_whole(tmp_path: Path, place: str) -> None:
     folder = savepoint(str(tmp_path / place))
     run = Run(load_storage(str(tmp_path / "storage")).job("job"), folder.url, "claim")
     run.complete()

@@ -66,7 +66,7 @@ def store_of(run: Run, order: SavepointOrder) -> Store:
     )
 
 
-def test_one_beside_the_job_leaves_no_trace_in_its_folder(storage: CheckpointStorage) -> None:
+def test_a_savepoint_of_a_running_job_leaves_no_trace_in_its_folder(storage: CheckpointStorage) -> None:
     run, order = run_of(storage.job("job")), an_order(storage)
     run.complete()
     assert isinstance(saved(run, order), CheckpointStored)
@@ -97,7 +97,7 @@ def test_a_run_that_was_taken_over_has_no_savepoints_any_more(storage: Checkpoin
     newer.keeper.close()
 
 
-def test_who_comes_after_a_stop_goes_on_from_the_savepoint(storage: CheckpointStorage) -> None:
+def test_a_restart_after_a_stop_restores_the_savepoint(storage: CheckpointStorage) -> None:
     """Also if its driver died before the end was recorded: older checkpoints are too old."""
     job = storage.job("job")
     run, order = run_of(job), an_order(storage, STOP)
@@ -135,7 +135,7 @@ def test_who_comes_after_a_stop_goes_on_from_the_savepoint(storage: CheckpointSt
             find_restore_point(job, restore)
 
 
-def test_who_has_lost_the_job_does_not_stop_it(storage: CheckpointStorage) -> None:
+def test_a_fenced_driver_does_not_stop_the_job(storage: CheckpointStorage) -> None:
     job = storage.job("job")
     run, order = run_of(job), an_order(storage, STOP)
     job.take_over()
@@ -149,10 +149,10 @@ def test_who_has_lost_the_job_does_not_stop_it(storage: CheckpointStorage) -> No
     assert [*storage.list(order.folder.folder)] == []
 
 
-def test_a_savepoint_that_who_took_over_goes_on_from_is_not_deleted(
+def test_a_savepoint_restored_by_the_new_owner_is_not_deleted(
     storage: CheckpointStorage,
 ) -> None:
-    """The look after a commit comes too late to say that nobody has seen it."""
+    """The check after a commit comes too late to say that it was not seen."""
     other: list[RestorePoint | None] = []
 
     def takes_over(call: Call) -> None:
@@ -175,7 +175,7 @@ def test_a_savepoint_that_who_took_over_goes_on_from_is_not_deleted(
     assert "is complete, and it is not known" in str(never_decided(order, answer.reason))
 
 
-def test_nobody_waits_for_savepoints_whose_place_does_not_answer(
+def test_the_next_attempt_does_not_wait_for_unresponsive_savepoints(
     storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attempt that has failed is followed by the next, whatever has become of them."""
@@ -193,7 +193,7 @@ def test_nobody_waits_for_savepoints_whose_place_does_not_answer(
     run.keeper.settle()
     assert not order.is_decided
     assert run.keeper.what_became_of(1) is None
-    order.fail(Unavailable("nobody waits for it"))
+    order.fail(Unavailable("the request has expired"))
     run.keeper.discard(order, 1)
     run.complete()
     is_quick.set()
@@ -235,7 +235,7 @@ def test_a_run_ends_though_a_place_never_answers(
     assert SystemClock().monotonic_s() - began_s < 5
     assert len(hanging) == 2, "of a call that has not returned no other is made"
     is_over.set()
-    for each in (order, stop):  # the commits that come about now are of nobody
+    for each in (order, stop):  # the commits that come about now belong to no request
         wait_until(partial(is_gone, storage, each.folder.folder))
 
 
@@ -243,7 +243,7 @@ def is_gone(storage: CheckpointStorage, folder: str) -> bool:
     return not [*storage.list(folder)]
 
 
-def test_what_fails_is_deleted_and_once_more_when_nobody_writes(
+def test_a_failed_savepoint_is_deleted_again_after_late_writes(
     storage: CheckpointStorage,
 ) -> None:
     run, order = run_of(storage.job("job")), an_order(storage)
@@ -292,7 +292,7 @@ def test_a_savepoint_that_is_claimed_goes_when_newer_checkpoints_are_there(
 
 
 @pytest.mark.parametrize("claim_mode", [None, "no-claim"])
-def test_one_that_is_not_claimed_stays_whatever_happens(
+def test_an_unclaimed_savepoint_is_never_deleted(
     storage: CheckpointStorage, claim_mode: str | None
 ) -> None:
     first, order = run_of(storage.job("first")), an_order(storage)
@@ -307,7 +307,7 @@ def test_one_that_is_not_claimed_stays_whatever_happens(
     assert order.folder.load().kind == "savepoint"
 
 
-def test_what_is_no_savepoint_is_refused_before_anything_is_changed(
+def test_a_path_without_a_savepoint_is_refused_before_any_change(
     storage: CheckpointStorage, tmp_path: Path
 ) -> None:
     job, half = storage.job("job"), an_order(storage)

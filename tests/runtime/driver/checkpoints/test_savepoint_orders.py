@@ -1,4 +1,4 @@
-"""Orders of savepoints: where they go, and who takes them."""
+"""Orders of savepoints: where they go, and which attempt takes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_where_savepoints_go(storage: CheckpointStorage, tmp_path: Path) -> None
         places.order(job, None, "avro", KEEP)
 
 
-def test_orders_that_nobody_takes_fail_at_once(storage: CheckpointStorage) -> None:
+def test_orders_without_a_running_attempt_fail_at_once(storage: CheckpointStorage) -> None:
     orders = SavepointOrders()
     events = EventQueue()
     before, during, after = (an_order(storage) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Savepoints in an attempt: what slots are told of them, and who is answered."""
+"""Savepoints in an attempt: what slots are told, and which requests are answered how."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def told(stage: Stage, *kinds: type) -> list[ToSlot]:
 
 
 @pytest.mark.usefixtures("inline")
-def test_slots_know_where_it_goes_before_barriers_come_and_nobody_commits(
+def test_slots_learn_the_folder_before_the_barrier_and_sinks_do_not_commit(
     storage: CheckpointStorage,
 ) -> None:
     stage, order = Stage(), an_order(storage)
@@ -94,7 +94,7 @@ def test_slots_know_where_it_goes_before_barriers_come_and_nobody_commits(
 
 @pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("purpose", [KEEP, STOP])
-def test_it_is_given_up_if_a_slot_does_not_get_there(
+def test_a_savepoint_is_aborted_if_a_slot_refuses_it(
     storage: CheckpointStorage, purpose: SavepointPurpose
 ) -> None:
     stage, order = Stage(), an_order(storage, purpose)
@@ -115,7 +115,7 @@ def test_it_is_given_up_if_a_slot_does_not_get_there(
 
 
 @pytest.mark.usefixtures("inline")
-def test_no_barrier_is_sent_where_a_slot_may_not_know(storage: CheckpointStorage) -> None:
+def test_no_barrier_is_sent_before_every_slot_knows_the_folder(storage: CheckpointStorage) -> None:
     stage, order = Stage(), an_order(storage)
     stage.slots[1].error, stage.slots[1].fails_at = Unavailable("gone"), BeginSavepoint
 
@@ -244,7 +244,7 @@ def test_after_a_drain_there_is_no_way_on(storage: CheckpointStorage) -> None:
 
 
 @pytest.mark.usefixtures("inline")
-def test_one_that_the_job_may_count_is_not_said_to_be_gone(storage: CheckpointStorage) -> None:
+def test_a_savepoint_that_may_be_recorded_is_not_reported_as_deleted(storage: CheckpointStorage) -> None:
     stage, order = Stage(), an_order(storage, STOP)
     stage.stores_at_once = False
 
@@ -261,7 +261,7 @@ def test_one_that_the_job_may_count_is_not_said_to_be_gone(storage: CheckpointSt
 
 
 @pytest.mark.usefixtures("inline")
-def test_no_savepoint_is_begun_of_a_job_that_does_not_run(storage: CheckpointStorage) -> None:
+def test_a_job_that_does_not_run_begins_no_savepoint(storage: CheckpointStorage) -> None:
     stage = Stage()
     early, late, second = an_order(storage), an_order(storage), an_order(storage, STOP)
 

@@ -84,7 +84,7 @@ def slots(*, host_of_2: str = "north") -> LostSlots:
         (WORKER_LOST, Loss(1, "2", "worker lost: 127.0.0.2:35693 got disassociated")),
     ],
 )
-def test_what_spark_says_is_understood(error: str | None, loss: Loss | None) -> None:
+def test_errors_of_spark_are_classified(error: str | None, loss: Loss | None) -> None:
     assert loss_in(error) == loss
 
 
@@ -148,7 +148,7 @@ def test_an_executor_that_is_lost_for_want_of_memory_is_one_that_was_killed(
 
 @pytest.mark.parametrize("error", [KILLED, CRASHED, EXECUTOR_KILLED, WORKER_LOST, IN_A_POD])
 @pytest.mark.parametrize("before", ["", "x" * 300 + "\n\tat a.b(1)\n", "x" * 9000 + "\n"])
-def test_what_is_gone_is_read_out_of_long_errors_too(error: str, before: str) -> None:
+def test_long_errors_are_classified_after_shortening(error: str, before: str) -> None:
     cut = shortened(f"{before}{error}\n{'y' * 9000}", 400)
     assert loss_in(cut) == loss_in(error)
     assert len(cut) < 1_500
@@ -158,7 +158,7 @@ def killed(lost: LostSlots) -> str:
     return lost.outcome(Loss(1), silent=[1]).reason
 
 
-def test_what_a_slot_had_of_memory_is_told() -> None:
+def test_the_memory_of_a_lost_slot_is_reported() -> None:
     lost = slots()
     lost.lives(1, MemoryFacts(used_bytes=2_000 * 1024 * 1024))
     assert killed(lost) == (
@@ -167,7 +167,7 @@ def test_what_a_slot_had_of_memory_is_told() -> None:
 
 
 @pytest.mark.parametrize(("host", "is_known"), [("north", True), ("south", False)])
-def test_that_the_kernel_killed_it_is_seen_by_who_is_beside_it(
+def test_a_slot_on_the_same_host_sees_the_kernel_s_kill(
     host: str,
     is_known: bool,  # noqa: FBT001
 ) -> None:
@@ -185,7 +185,7 @@ def test_a_slot_that_failed_before_it_was_known_says_nothing_of_others() -> None
 
 
 class _TellsMeanwhile(ProcessIdentity, frozen=True, kw_only=True):
-    """Who asks where it is has a slot fail at that moment, as one does by another thread."""
+    """Looking the slot up makes it fail at that moment, as if by another thread."""
 
     tell: Callable[[], None]
 
@@ -223,7 +223,7 @@ def test_the_driver_sees_it_where_it_is_beside_the_slot(monkeypatch: pytest.Monk
         assert ("for want of memory" in killed(lost)) is is_known
 
 
-def test_nobody_is_named_whom_nobody_knows() -> None:
+def test_unknown_slots_are_not_named() -> None:
     assert LostSlots().outcome(Loss(None), []).reason == (
         "the process of a slot was killed, or has died"
     )
@@ -260,7 +260,7 @@ def test_the_message_names_a_process_that_was_killed() -> None:
     assert outcome.kind is FailureKind.SLOT_KILLED
 
 
-def test_one_slot_that_was_killed_is_one_though_spark_then_kills_the_others() -> None:
+def test_one_killed_slot_is_told_apart_from_those_that_spark_removes() -> None:
     stage = Stage()
     for slot in stage.slots:
         slot.error, slot.fails_at = Unavailable("gone"), CancelAttempt
@@ -272,11 +272,11 @@ def test_one_slot_that_was_killed_is_one_though_spark_then_kills_the_others() ->
 @pytest.mark.parametrize(
     "symptom", [LOST_PEER, SlotLost(1, "no answer"), SourceFailed("a", "a push broke off", "")]
 )
-def test_who_misses_a_slot_is_not_blamed_for_its_death(symptom: AttemptEvent) -> None:
+def test_a_slot_that_lost_its_peer_is_not_blamed_for_the_death(symptom: AttemptEvent) -> None:
     assert "was killed" in failure(Stage(), symptom, DIED).reason
 
 
-def test_who_misses_a_slot_is_not_blamed_for_the_failure_of_that_one() -> None:
+def test_a_slot_that_lost_its_peer_is_not_blamed_for_the_failure() -> None:
     failed = Failed(slot=1, uid="sum", summary="no", traceback="line 1", is_fatal=False)
     outcome = failure(Stage(), LOST_PEER, failed)
     assert outcome == Unsuccessful("operator 'sum' failed: no", "line 1", uid="sum")

@@ -47,7 +47,7 @@ def test_the_same_failure_at_the_same_position_is_final_at_last(outcome: Unsucce
     assert list(counts(None, *[(outcome, at(a=7))] * 20)) == list(range(1, 21))
 
 
-def test_what_may_pass_is_final_once_it_has_gone_on_for_long() -> None:
+def test_a_transient_failure_is_final_after_long_repetition() -> None:
     repeats = RepeatedFailures(3, ran_well_s=3600)
     told = [repeats.failed(BROKEN, at(a=7), now_s=at_s) for at_s in (100, 101, 102, 3699, 3700)]
     assert [repeat.count for repeat in told] == [1, 2, 3, 4, 5]
@@ -59,7 +59,7 @@ def test_what_may_pass_is_final_once_it_has_gone_on_for_long() -> None:
     assert not [few.failed(BROKEN, {}, now_s=at_s).is_final for at_s in (0, 9999)][-1]
 
 
-def test_what_may_pass_is_the_same_whatever_its_ports_and_ids_are() -> None:
+def test_failures_that_differ_in_ports_and_ids_are_the_same() -> None:
     repeats = RepeatedFailures(3)
     for number, run in enumerate(("0f3a-11 at 10.0.0.1:99", "9c00-12 at 10.0.0.2:77"), start=1):
         broken = Unsuccessful(f"query {run} is refused")
@@ -105,7 +105,7 @@ def test_slots_that_die_while_any_source_goes_on_die_of_something_else() -> None
     assert list(counts(3, *failures)) == [1, 1, 1]
 
 
-def test_it_says_how_often_and_what_to_do() -> None:
+def test_a_repeated_failure_gives_its_count_and_advice() -> None:
     repeats = RepeatedFailures(3)
     told = [repeats.failed(KILLED, {}).told for _ in range(3)]
     assert told[0] == ""
@@ -209,7 +209,7 @@ def test_a_strategy_that_says_how_often_has_its_say() -> None:
         (ExponentialDelayRestart(max_same_failures=None), None),
     ],
 )
-def test_what_a_strategy_says_by_default(strategy: RestartStrategy, limit: int | None) -> None:
+def test_each_strategy_has_its_default_limit_of_same_failures(strategy: RestartStrategy, limit: int | None) -> None:
     assert strategy.max_same_failures == limit
 
 

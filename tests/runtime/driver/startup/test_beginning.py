@@ -89,7 +89,7 @@ def test_a_job_that_has_left_checkpoints_does_not_begin_anew(job: JobStorage) ->
     older.check()
 
 
-def test_what_does_not_fit_does_not_fence_who_works(job: JobStorage) -> None:
+def test_a_checkpoint_that_does_not_fit_fences_no_driver(job: JobStorage) -> None:
     older = job.take_over()
     commit(older, 1)
 
@@ -101,7 +101,7 @@ def test_what_does_not_fit_does_not_fence_who_works(job: JobStorage) -> None:
     older.check()
 
 
-def test_what_is_completed_during_the_take_over_is_what_is_restored(job: JobStorage) -> None:
+def test_a_checkpoint_completed_during_the_take_over_is_restored(job: JobStorage) -> None:
     older = job.take_over()
     commit(older, 1)
     seen = []
@@ -132,7 +132,7 @@ def test_checkpoints_that_an_ended_job_did_not_get_to_delete_are_deleted(job: Jo
     ended = older.end(result())
 
     def check(_point: RestorePoint) -> None:
-        pytest.fail("nobody restores it")
+        pytest.fail("it is not to be restored")
 
     assert begin(job, LATEST, check) == ended
     assert (job.completed(), job.result()) == ((), ended)
@@ -220,7 +220,7 @@ def test_damaged_checkpoints_do_not_keep_an_older_one_from_being_restored() -> N
     assert job.completed() == (4, 5, 8)
 
 
-def test_who_was_taken_over_makes_nothing_void(job: JobStorage) -> None:
+def test_a_fenced_owner_voids_no_checkpoint(job: JobStorage) -> None:
     older = job.take_over()
     for number in (5, 6):
         commit(older, number)

@@ -8,7 +8,7 @@ from holdfast.runtime.driver.startup.start_notes import storage_warnings
 from holdfast.storage import FileSystemCheckpointStorage, load_storage
 
 
-def test_nothing_is_missing_on_a_disk(tmp_path: Path) -> None:
+def test_a_local_directory_has_no_warnings(tmp_path: Path) -> None:
     storage = load_storage(str(tmp_path))
     assert storage_warnings(storage.url, storage.capabilities) == ()
 

@@ -39,7 +39,7 @@ def largest_file(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_names_say_who_wrote_when_and_are_hidden_until_then(tmp_path: Path) -> None:
+def test_names_contain_writer_and_checkpoint_and_are_hidden_until_the_commit(tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path), entropy=SeededEntropy(1))
     token = SeededEntropy(1).token()
     writer = sink.open_writer(context(uid="où/t", attempt="0.1"))
@@ -203,7 +203,7 @@ def test_cleaning_removes_what_older_attempts_left(tmp_path: Path) -> None:
     sink.clean([], context(attempt="9", uid="no such sink"))
 
 
-def test_what_was_prepared_elsewhere_is_committed_and_cleaned_there(tmp_path: Path) -> None:
+def test_committables_of_another_folder_are_committed_and_cleaned_there(tmp_path: Path) -> None:
     before = FileSink(str(tmp_path / "before"))
     (left,) = prepared(before, attempt="1")
     (listed,) = prepared(before, attempt="1")
@@ -279,7 +279,7 @@ def test_names_in_a_hidden_folder_tell_their_age() -> None:
     assert age_of("00003-00000-token.unfinished") is None
 
 
-def test_files_of_others_in_a_hidden_folder_stay_and_are_in_nobodys_way(tmp_path: Path) -> None:
+def test_foreign_files_in_a_hidden_folder_are_kept_and_ignored(tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path))
     (left,) = prepared(sink, attempt="1")
     folder = os.fsencode(tmp_path / left.hidden).rpartition(b"/")[0]

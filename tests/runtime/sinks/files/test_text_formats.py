@@ -191,12 +191,12 @@ def test_null_and_empty_text_differ() -> None:
         (pa.dense_union([pa.field("a", pa.int8())]), "dense_union<a: int8=0>"),
     ],
 )
-def test_what_json_cannot_hold_is_named(kind: pa.DataType, misfit: str) -> None:
+def test_types_that_json_lacks_are_named(kind: pa.DataType, misfit: str) -> None:
     assert misfit_of_json(kind) == misfit
 
 
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.int8()), pa.struct({"a": pa.int8()}), pa.binary(), pa.duration("s")]
 )
-def test_what_csv_cannot_hold_is_named(kind: pa.DataType) -> None:
+def test_types_that_csv_lacks_are_named(kind: pa.DataType) -> None:
     assert misfit_of_csv(kind) == str(kind)

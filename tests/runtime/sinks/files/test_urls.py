@@ -1,4 +1,4 @@
-"""A file sink goes to the server that its URL names, as whom it says, and shows no password."""
+"""A file sink uses the server and the user of its URL, and shows no password."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_that_a_password_travels_is_said_once(
 @pytest.mark.slow
 @pytest.mark.usefixtures("hdfs_server")
 def test_files_go_to_the_hdfs_of_the_url(hdfs_url: str) -> None:
-    """And not to that of the configuration of whoever runs it, if it has one."""
+    """And not to that of the process's configuration, if it has one."""
     sink = FileSink(f"{hdfs_url}/out")
     sink.check(SCHEMA)
     committables = prepared(sink, 3)

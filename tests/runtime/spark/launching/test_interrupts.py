@@ -91,7 +91,7 @@ def test_a_signal_ends_a_job_by_one_line(kind: signal.Signals, moment: str, tmp_
     )
 
 
-def test_what_is_abandoned_before_it_is_made_is_stopped_when_it_comes() -> None:
+def test_an_abandoned_call_is_undone_when_it_returns() -> None:
     go, stopped = threading.Event(), threading.Event()
     work = Work(go.wait, lambda _: stopped.set()).begin()
     work.give_up()
@@ -112,7 +112,7 @@ def test_a_signal_while_the_work_begins_is_told_too(
     assert len(caplog.messages) == 2
 
 
-def test_what_is_raised_is_raised_where_it_is_waited_for() -> None:
+def test_an_error_is_raised_to_the_waiting_caller() -> None:
     def fails() -> None:
         raise ZeroDivisionError
 

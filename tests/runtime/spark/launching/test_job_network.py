@@ -58,7 +58,7 @@ def test_any_address_beyond_loopback_is_encrypted(config: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("master", ["spark://h:7077", "yarn", "k8s://h", "local-cluster[2,1,512]"])
-def test_slots_of_a_cluster_are_encrypted_unless_somebody_says_otherwise(master: str) -> None:
+def test_slots_of_a_cluster_are_encrypted_by_default(master: str) -> None:
     assert is_encrypted(master, CLUSTER)
     assert is_encrypted(master, {"spark.driver.host": "127.0.0.1"}), "executors may be elsewhere"
     network = job_network(NetworkConfig(ssl=False), master, CLUSTER, HASHMAP)
@@ -70,7 +70,7 @@ def test_slots_of_a_cluster_are_encrypted_unless_somebody_says_otherwise(master:
 
 @pytest.mark.parametrize("setting", ENCRYPTED)
 @pytest.mark.parametrize("master", ["local[2]", "yarn"])
-def test_what_spark_is_told_to_encrypt_is_encrypted_here_too(setting: str, master: str) -> None:
+def test_spark_s_encryption_settings_apply_to_slots_too(setting: str, master: str) -> None:
     assert is_encrypted(master, CLUSTER | {setting: "True"})
     assert is_encrypted("local[2]", {setting: "false"}) is False
     with pytest.raises(Invalid, match=f"since the session has {setting}=true"):
@@ -89,7 +89,7 @@ def test_what_spark_is_told_to_encrypt_is_encrypted_here_too(setting: str, maste
         ),
     ],
 )
-def test_what_lies_unencrypted_on_disks_is_named_where_spark_encrypts_its_own(
+def test_unencrypted_local_files_are_named_where_spark_encrypts_its_own(
     backend: StateBackend, kept: list[str]
 ) -> None:
     told = job_network(NetworkConfig(), "yarn", {}, backend).notes
@@ -141,12 +141,12 @@ print(subprocess.run([sys.executable, "-c", forked], capture_output=True, text=T
 
 @pytest.mark.parametrize("wrong", ["", "[::1]", "a b", "http://h", "h/x", "u@h", 7])
 @pytest.mark.parametrize("name", ["driver_host", "driver_bind_address", "slot_host"])
-def test_what_is_no_address_is_refused(name: str, wrong: object) -> None:
+def test_text_that_is_not_an_address_is_refused(name: str, wrong: object) -> None:
     with pytest.raises(Invalid, match=f"{name} is no address"):
         NetworkConfig(**{name: wrong})  # type: ignore[arg-type]
 
 
-def test_what_is_no_switch_or_port_is_refused() -> None:
+def test_text_that_is_not_a_switch_or_port_is_refused() -> None:
     with pytest.raises(Invalid, match="ssl is not one of the choices"):
         NetworkConfig(ssl="yes")
     with pytest.raises(Invalid, match="slot_port is no port"):

@@ -70,7 +70,7 @@ def test_a_job_of_the_users_that_fails_while_an_attempt_ends_is_logged(
     assert "ValueError: told again" in heard.read_text()
 
 
-def test_what_schedulers_say_of_stages_and_runs_of_ours_is_not_logged(
+def test_spark_s_log_of_our_stages_and_runs_is_suppressed(
     spark: SparkSession, heard: Path
 ) -> None:
     failing(spark, "of ours", tag="holdfast-stages")

@@ -63,7 +63,7 @@ def test_after_an_error_it_waits_until_nothing_runs() -> None:
     assert context.calls == [f"add {TAG}", f"remove {TAG}", f"cancel {TAG}"]
 
 
-def test_it_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_wait_for_running_tasks_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     with caplog.at_level(logging.WARNING):
         fail_in(Context(*[1] * 10_000), clock)
@@ -71,7 +71,7 @@ def test_it_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     assert clock.monotonic_s() < 100
 
 
-def test_what_ends_well_is_not_waited_for() -> None:
+def test_a_successful_job_is_not_waited_for() -> None:
     context = Context(5)
     with TaggedJobs(context, TAG):  # type: ignore[arg-type]
         pass

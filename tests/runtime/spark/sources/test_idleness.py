@@ -16,7 +16,7 @@ def test_silence_makes_it_idle_once() -> None:
     assert not idleness.may_be
 
 
-def test_who_gives_no_time_is_never_idle() -> None:
+def test_a_source_without_an_idle_timeout_is_never_idle() -> None:
     idleness = Idleness(None, now_s=0)
     assert not idleness.is_due(1e9)
     assert not idleness.may_be

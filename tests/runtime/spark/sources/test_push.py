@@ -60,7 +60,7 @@ def test_a_slot_that_is_gone_is_told_and_no_failure_of_the_task() -> None:
         counted([told])
 
 
-def test_a_slot_of_another_attempt_is_none() -> None:
+def test_a_slot_of_another_attempt_counts_as_gone() -> None:
     slot = Slot(credentials=ZOMBIE)
     with slot.server:
         told = answer(slot.server.address)
@@ -77,7 +77,7 @@ def test_a_slot_that_can_be_reached_after_all_is_worth_another_attempt(
         answer(slot.server.address)
 
 
-def test_what_a_task_answers_has_the_columns_that_spark_is_told_of() -> None:
+def test_a_task_answers_with_the_declared_columns() -> None:
     types = {"int": pa.int32(), "long": pa.int64(), "boolean": pa.bool_(), "string": pa.string()}
     named = dict(column.split() for column in pushing.PUSHED_SCHEMA.split(", "))
     assert tuple(named) == Pushed._fields

@@ -51,7 +51,7 @@ def test_the_position_is_that_after_the_batch_and_no_later_one(tmp_path: Path) -
     assert entries(position_files(tmp_path, 3)) == ["0", "1", "2", "3"]
 
 
-def test_what_compactions_have_taken_up_is_left_out(tmp_path: Path) -> None:
+def test_compacted_files_are_left_out(tmp_path: Path) -> None:
     make_log(tmp_path, batches=31, compactions=(9, 19, 29))
     assert set(entries(position_files(tmp_path, 30))) == {
         *map(str, range(20, 29)),
@@ -102,7 +102,7 @@ def test_the_first_batch_has_none_before_it(tmp_path: Path) -> None:
     assert found == ["metadata", "offsets/0", "commits/0", "sources/0/0"]
 
 
-def test_what_is_being_written_is_left_out_and_other_sources_are_not(tmp_path: Path) -> None:
+def test_unfinished_files_are_left_out_and_all_sources_are_included(tmp_path: Path) -> None:
     make_log(tmp_path, batches=1)
     write_files(
         tmp_path, {"sources/1/0": b"v1", "sources/1/1.uuid.tmp": b"", "sources/1/.0.crc": b""}

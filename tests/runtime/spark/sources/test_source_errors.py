@@ -51,7 +51,7 @@ SCALA = "[FAILED_EXECUTE_UDF] User defined function failed. SQLSTATE: 39000\n\ta
         ),
     ],
 )
-def test_what_code_or_data_do_wrong_is_told_and_the_same_each_time(
+def test_errors_of_code_or_data_are_faults_with_a_stable_name(
     text: str, fault: str, summary: str
 ) -> None:
     trouble = trouble_in(Exception(text))
@@ -73,7 +73,7 @@ def test_what_code_or_data_do_wrong_is_told_and_the_same_each_time(
         "the session is closed",
     ],
 )
-def test_what_may_pass_is_no_fault(text: str) -> None:
+def test_transient_errors_are_not_faults(text: str) -> None:
     assert trouble_in(Exception(text)).fault == ""
 
 
@@ -83,7 +83,7 @@ def test_the_object_of_a_call_is_not_what_is_told() -> None:
     )
 
 
-def test_what_cannot_be_planned_is_a_fault_unless_a_catalog_is_down() -> None:
+def test_planning_errors_are_faults_unless_a_catalog_is_down() -> None:
     missing = "[PATH_NOT_FOUND] Path does not exist: file:/in. SQLSTATE: 42K03"
     trouble = trouble_in(AnalysisException(missing))
     assert (trouble.summary, bool(trouble.fault)) == (missing, True)

@@ -163,7 +163,7 @@ def test_where_it_begins_is_settled_once(
     assert again == first
     restored = attempt(3, plan(), restored=snapshots[0])
     assert restored == first
-    assert attempt(4, plan()) != first, "who begins afresh has another query"
+    assert attempt(4, plan()) != first, "a fresh start has another query"
 
 
 @pytest.mark.parametrize(("files", "is_bounded"), [(0, False), (2, False), (2, True)])
@@ -187,7 +187,7 @@ def test_a_query_that_others_stop_has_failed(
     assert not stopping[0].is_alive()
 
 
-def test_one_that_has_read_all_has_ended(
+def test_a_bounded_query_that_has_read_all_has_ended(
     spark: SparkSession, tmp_path: Path, job: JobStorage
 ) -> None:
     stage = Stage(job)
@@ -221,7 +221,7 @@ def test_whether_a_query_has_seen_all(
     assert has_seen_all(query) is (stopped_in is None)
 
 
-def test_one_batch_is_all_of_a_source_that_cannot_end_by_itself(
+def test_a_source_that_cannot_end_by_itself_is_read_in_one_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     writer = read_rate(spark).writeStream.foreachBatch(lambda *_: None).trigger(availableNow=True)
@@ -233,7 +233,7 @@ def test_one_batch_is_all_of_a_source_that_cannot_end_by_itself(
 def test_a_source_that_is_held_back_is_not_idle(
     spark: SparkSession, tmp_path: Path, job: JobStorage
 ) -> None:
-    """Idle is who is asked and has nothing, not who may not say it."""
+    """A source is idle when it was polled and had nothing, not when it could not be polled."""
     watermark = SourceWatermark("a", 0, idle_after_ms=50)
     silent = read_files(spark, make_files(tmp_path / "silent", []))
     stage = Stage(job)
@@ -373,7 +373,7 @@ def test_splits_of_files_are_told_by_what_the_files_are(
 def test_files_are_divided_once_where_cores_come_and_go(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark makes splits smaller for more cores: who has lost an executor must not notice."""
+    """Spark makes splits smaller for more cores: losing an executor must change no split."""
     folder = str(tmp_path / "in")
     spark.range(0, 900, 1, 9).write.parquet(folder)
     monkeypatch.setattr(spark.sparkContext, "master", "spark://somewhere")
@@ -427,7 +427,7 @@ def test_splits_that_cannot_be_told_are_kept_for_the_run(spark: SparkSession) ->
 
 
 @pytest.mark.parametrize("shape", ["coalesce", "groupBy", "join", "limit"])
-def test_what_else_is_kept(spark: SparkSession, shape: str) -> None:
+def test_other_plans_with_stable_splits_keep_their_splits(spark: SparkSession, shape: str) -> None:
     numbers = spark.range(0, 100, 1, 4)
     frames = {
         "coalesce": numbers.coalesce(2),

@@ -68,7 +68,7 @@ def work_of(folder: Path, do: Callable[[int, Path, Callable[[str], None]], None]
                     if (folder / file).exists():
                         return
                     moment.wait(0.01)
-                raise AssertionError(f"nobody has made {file}")
+                raise AssertionError(f"no task has made {file}")
 
             (folder / f"begun-{task.piece}").touch()
             do(task.piece, folder, wait_for)
@@ -77,7 +77,7 @@ def work_of(folder: Path, do: Callable[[int, Path, Callable[[str], None]], None]
     return Doing()
 
 
-def test_what_is_done_is_told_while_others_are_still_done(
+def test_finished_pieces_are_reported_while_others_run(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     def do(piece: int, _: Path, wait_for: Callable[[str], None]) -> None:
@@ -113,7 +113,7 @@ def test_after_one_that_fails_no_others_are_begun(tmp_path: Path, spark: SparkSe
     assert spark.range(3).count() == 3, "the session lives on"
 
 
-def test_one_that_is_given_up_ends_its_job(tmp_path: Path, spark: SparkSession) -> None:
+def test_an_abandoned_conversion_ends_its_spark_job(tmp_path: Path, spark: SparkSession) -> None:
     def do(piece: int, _: Path, wait_for: Callable[[str], None]) -> None:
         if piece:
             wait_for("never")

@@ -43,7 +43,7 @@ def test_times_of_last_use_are_not_left_out() -> None:
         last_used_of(there, None, has_ttl=False, state="s")
 
 
-def test_what_was_read_is_known_to_be_messagepack() -> None:
+def test_columns_read_from_state_are_known_to_be_messagepack() -> None:
     read = frame("value", metadata={ENCODING: "msgpack"})
     assert is_packed(read, "value", said=None, values=ANY, state="s") is True
     assert is_packed(read, "value", said=False, values=ANY, state="s") is False

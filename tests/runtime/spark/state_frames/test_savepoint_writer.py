@@ -302,7 +302,7 @@ def test_a_checkpoint_of_a_job_becomes_a_savepoint(
     assert values(path, "spend-2", "total") == stored
 
 
-def test_what_does_not_fit_leaves_nothing(
+def test_rows_that_do_not_fit_leave_no_savepoint(
     spark: SparkSession, totals: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = tmp_path / "savepoints"
@@ -323,7 +323,7 @@ def test_what_does_not_fit_leaves_nothing(
     assert "still run" not in caplog.text
 
 
-def test_what_cannot_be_is_refused_at_once(
+def test_invalid_columns_are_refused_at_once(
     spark: SparkSession, totals: Any, bootstrapped: str, tmp_path: Path
 ) -> None:
     writer = SavepointWriter.new(spark)

@@ -55,7 +55,7 @@ def columns(key_type: Any, key: Any, folder: Any) -> KeyedColumns:
         ([Not(EqualTo(KEY, "a")), StringStartsWith(KEY, "a"), IsNotNull(KEY)], {}),
     ],
 )
-def test_what_must_be_equal(filters: list[Any], found: Any) -> None:
+def test_equalities_are_found_in_filters(filters: list[Any], found: Any) -> None:
     assert equalities(filters) == found
 
 
@@ -94,7 +94,7 @@ def test_keys_that_are_wanted(tmp_path: Any) -> None:
     "equal",
     [{}, {KEY: [1]}, {KEY: ["a", None]}, {("value",): ["a"]}, {KEY: ["x"] * 10_001}],
 )
-def test_what_says_nothing_of_keys(equal: Any, tmp_path: Any) -> None:
+def test_filters_without_keys_select_key_groups_only(equal: Any, tmp_path: Any) -> None:
     chosen = select(columns(str, "a", tmp_path), equal, (2, None))
     assert chosen.keys is None
     assert chosen.of([(0, 1), (1, 4), (5, 9)]) == [(2, 4), (5, 9)]
@@ -112,7 +112,7 @@ def test_parts_of_a_key(tmp_path: Any) -> None:
     assert select(state, many, (None, None)).keys is None
 
 
-def test_nothing_is_chosen() -> None:
+def test_a_selection_beyond_the_parts_is_empty() -> None:
     assert Selection().of([(0, 3)]) == [(0, 3)]
     assert Selection(first=4).of([(0, 3)]) == []
     assert Selection(last=1).of([(0, 3), (4, 5)]) == [(0, 1)]
@@ -167,6 +167,6 @@ def test_key_groups_as_text(tmp_path: Any) -> None:
         ({"keyGroups": "0-64"}, "from 0 to 63"),
     ],
 )
-def test_what_cannot_be_asked_for(options: Any, told: str, tmp_path: Any) -> None:
+def test_invalid_selections_are_refused(options: Any, told: str, tmp_path: Any) -> None:
     with pytest.raises(Invalid, match=told):
         asked_for(columns(int, 1, tmp_path), options)

@@ -296,7 +296,7 @@ def test_values_of_parts_are_columns_of_parts(spark: SparkSession, tmp_path: Pat
         ({"state": "total", "path": "/nowhere"}, "there is no savepoint"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_wrong_options_are_named(
     spark: SparkSession, savepoint: str, options: Any, told: str
 ) -> None:
     named = {"path": savepoint, "operator": "spend", **options}

@@ -89,7 +89,7 @@ def test_a_url_that_cannot_be_read_is_not_shown_either() -> None:
     assert "etive" not in "".join(format_exception(caught.value))
 
 
-def test_what_is_no_url_by_itself_is_an_error_of_the_house() -> None:
+def test_an_unreadable_url_raises_a_holdfast_error() -> None:
     with pytest.raises(Invalid, match=r"a URL cannot be read \[generic://x\]"):
         unsafe("generic://x")
 

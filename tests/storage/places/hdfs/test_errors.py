@@ -155,7 +155,7 @@ def test_an_error_is_known_by_its_class_and_told_in_one_line(
         assert foreign not in text
 
 
-def test_what_the_server_said_is_shown_as_it_said_it() -> None:
+def test_the_server_s_text_is_shown_unescaped() -> None:
     said = read_error(
         rpc("x.AccessControlException", 'Permission denied: inode=\\"/\\u{fc}\\": \\\\ \\\'')
     )

@@ -187,7 +187,7 @@ def test_a_full_place_is_told(hdfs_server: HdfsServer, hdfs_url: str) -> None:
     assert list(storage.unfinished("")) == []
 
 
-def test_what_a_killed_name_node_has_confirmed_is_there(
+def test_confirmed_writes_survive_a_killed_name_node(
     hdfs_server: HdfsServer, hdfs_url: str
 ) -> None:
     storage = load_storage(hdfs_url)

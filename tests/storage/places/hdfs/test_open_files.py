@@ -34,7 +34,7 @@ def test_a_file_is_kept_for_a_while(files: OpenFiles, clock: ManualClock) -> Non
     assert files.get("/never") is None
 
 
-def test_what_is_used_is_not_kept_longer(files: OpenFiles, clock: ManualClock) -> None:
+def test_use_does_not_extend_how_long_a_file_is_kept(files: OpenFiles, clock: ManualClock) -> None:
     files.keep("/a", file("first"))
     for _ in range(3):
         clock.advance(2_000)
@@ -42,7 +42,7 @@ def test_what_is_used_is_not_kept_longer(files: OpenFiles, clock: ManualClock) -
     assert files.get("/a") is None
 
 
-def test_one_that_was_opened_again_has_its_place(files: OpenFiles) -> None:
+def test_a_reopened_file_replaces_the_kept_one(files: OpenFiles) -> None:
     files.keep("/a", file("first"))
     files.keep("/a", file("second"))
     assert files.get("/a") == file("second")

@@ -65,7 +65,7 @@ def storage(hdfs_url: str) -> HdfsCheckpointStorage:
     return HdfsCheckpointStorage(hdfs_url)
 
 
-def test_what_is_confirmed_is_on_a_disk(
+def test_confirmed_writes_are_synced_to_a_disk(
     storage: HdfsCheckpointStorage, hdfs_server: HdfsServer
 ) -> None:
     """The data node counts how often it had the system bring a file to its disk."""
@@ -277,7 +277,7 @@ def test_an_hdfs_that_moves_onto_what_is_there_is_refused(
     assert files_below(raw(hdfs_server), storage.url) == []
 
 
-def test_folders_come_and_go_under_those_who_use_them(storage: HdfsCheckpointStorage) -> None:
+def test_folders_are_created_and_removed_beside_concurrent_writers(storage: HdfsCheckpointStorage) -> None:
     """The folder goes with its last object; a writer in it at that moment does not fail."""
     failures: list[BaseException] = []
 
@@ -407,7 +407,7 @@ def test_the_ranges_of_an_object_open_it_once(storage: HdfsCheckpointStorage) ->
     assert calls == ["read"]
 
 
-def test_what_was_opened_does_not_outlive_its_object(storage: HdfsCheckpointStorage) -> None:
+def test_a_kept_open_file_does_not_outlive_its_object(storage: HdfsCheckpointStorage) -> None:
     for content in (b"first", b"second"):
         storage.write("job/object", content)
         assert storage.read_range("job/object", 0, 100) == content

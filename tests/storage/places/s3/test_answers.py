@@ -58,7 +58,7 @@ class TestWriting:
         assert (asked.method, asked.path, asked.body) == ("PUT", "/bucket/root/a/b", b"content")
         assert "if-none-match" not in asked.headers
 
-    def test_one_of_a_whole_part_does_too(
+    def test_an_object_of_exactly_one_part_takes_one_request(
         self, store: Answerer, storage: S3CheckpointStorage
     ) -> None:
         store.tell(OK)
@@ -96,7 +96,7 @@ class TestWriting:
             writer.write(bytes(9 * MIB))
         assert store.whats[3:] == ["POST uploadId", "POST uploadId", "GET"]
 
-    def test_it_is_known_too_where_only_one_request_is_made_at_once(
+    def test_a_repeated_completion_is_recognised_with_one_connection_too(
         self, store: Answerer, clock: ManualClock
     ) -> None:
         storage = storage_of(store, clock, max_concurrency=1, max_connections=1)
@@ -213,7 +213,7 @@ class TestCreating:
         store.tell(REFUSED, ABSENT, OK)
         assert storage.create("a", b"mine") is None
 
-    def test_one_that_comes_and_goes_is_unavailable(
+    def test_an_object_that_comes_and_goes_is_unavailable(
         self, store: Answerer, storage: S3CheckpointStorage
     ) -> None:
         proven(store)
@@ -229,7 +229,7 @@ class TestCreating:
         with pytest.raises(Invalid, match="a name that is a folder of others"):
             storage.create("a", b"mine")
 
-    def test_it_is_proven_once_for_a_process_and_place(
+    def test_conditional_creates_are_probed_once_per_process_and_place(
         self, store: Answerer, clock: ManualClock
     ) -> None:
         proven(store)
@@ -255,7 +255,7 @@ class TestProving:
         assert caught.value.where == "s3://bucket/root"
         assert store.whats == ["PUT", "PUT", "GET", "DELETE"]
 
-    def test_one_that_says_that_it_knows_none_is_refused(
+    def test_a_store_without_conditional_creates_is_refused(
         self, store: Answerer, storage: S3CheckpointStorage
     ) -> None:
         store.tell(error("NotImplemented", 501), Answer(204))
@@ -310,7 +310,7 @@ class TestProving:
             ),
         ],
     )
-    def test_what_is_not_permitted_is_told(
+    def test_missing_permissions_of_the_probe_are_reported(
         self, store: Answerer, storage: S3CheckpointStorage, told: list[Told], message: str
     ) -> None:
         probes: list[Asked] = []
@@ -334,7 +334,7 @@ class TestProving:
             storage.prepare()
 
     @pytest.mark.parametrize("is_unsafe", [False, True])
-    def test_nobody_is_asked_again_to_delete_where_nobody_answered(
+    def test_no_probe_is_deleted_where_the_store_did_not_answer(
         self, store: Answerer, clock: ManualClock, *, is_unsafe: bool
     ) -> None:
         storage = storage_of(store, clock, max_attempts=3, allow_unsafe_commit=is_unsafe)

@@ -42,7 +42,7 @@ class TestErrors:
             (error("QuotaExceeded", 403), Unavailable, "Free space"),
         ],
     )
-    def test_no_is_asked_once_and_told_with_what_to_do(
+    def test_a_refusal_is_not_retried_and_gives_advice(
         self,
         store: Answerer,
         storage: S3CheckpointStorage,
@@ -87,7 +87,7 @@ class TestErrors:
         assert 40 < clock.monotonic_s() <= 90
         store._told.clear()
 
-    def test_nobody_at_the_endpoint_is_unavailable_and_names_it(self, clock: ManualClock) -> None:
+    def test_an_unreachable_endpoint_is_unavailable_and_named(self, clock: ManualClock) -> None:
         storage = S3CheckpointStorage(
             "s3://bucket/root", endpoint="http://127.0.0.1:9", anon=True, clock=clock
         )
@@ -144,7 +144,7 @@ class TestErrors:
         signature = store.asked[0].headers["authorization"].rpartition("=")[2]
         assert signature not in caplog.text
 
-    def test_what_a_library_raises_is_one_of_the_house(
+    def test_errors_of_the_library_become_holdfast_errors(
         self, storage: S3CheckpointStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def broken(*_: object, **__: object) -> None:

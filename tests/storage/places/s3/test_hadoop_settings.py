@@ -96,7 +96,7 @@ GIVEN = {"key": "AKID", "secret": "topsecret"}
         ),
     ],
 )
-def test_what_is_set_becomes_options(conf: dict[str, str], options: dict[str, Any]) -> None:
+def test_hadoop_settings_become_options(conf: dict[str, str], options: dict[str, Any]) -> None:
     assert s3a_options(conf) == options
     assert s3a_options({f"spark.hadoop.{name}": value for name, value in conf.items()}) == options
     if "AKID" not in conf.values():
@@ -186,7 +186,7 @@ def test_providers_are_known_by_their_class(conf: dict[str, str], options: dict[
     S3CheckpointStorage("s3a://bucket/x", **found)
 
 
-def test_what_is_set_for_the_bucket_counts_more() -> None:
+def test_settings_of_the_bucket_take_precedence() -> None:
     conf = {
         "fs.s3a.bucket.mine.endpoint": "http://mine:1",
         "spark.hadoop.fs.s3a.endpoint": "http://all:1",
@@ -258,7 +258,7 @@ def test_what_is_set_for_the_bucket_counts_more() -> None:
         ({**KEYS, **provider(f"{HADOOP}.TemporaryAWSCredentialsProvider")}, "session.token"),
     ],
 )
-def test_what_is_not_understood_is_refused_by_name(conf: dict[str, str], message: str) -> None:
+def test_an_unknown_setting_is_refused_by_name(conf: dict[str, str], message: str) -> None:
     with pytest.raises(Invalid, match=message) as caught:
         s3a_options(conf, "bucket")
     assert "topsecret" not in str(caught.value)

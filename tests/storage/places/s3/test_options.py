@@ -163,7 +163,7 @@ class TestOptions:
             ({"allow_unsafe_commit": "no"}, "option allow_unsafe_commit"),
         ],
     )
-    def test_what_cannot_be_is_refused(self, options: dict[str, Any], message: str) -> None:
+    def test_an_invalid_option_is_refused(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises(Invalid, match=message) as caught:
             load_storage("s3://bucket/x", **options)
         assert "topsecret" not in str(caught.value)
@@ -183,7 +183,7 @@ class TestOptions:
     ) -> None:
         assert options_of(load_storage("s3://bucket", **options)).endpoint_url == endpoint_url
 
-    def test_what_is_said_of_objects_goes_with_those_that_are_written(
+    def test_options_of_objects_are_sent_with_writes(
         self, store: Answerer
     ) -> None:
         storage = load_storage(
@@ -223,7 +223,7 @@ class TestConnections:
             ({"endpoint": "https://s3.eu-west-1.amazonaws.com", "sign_payload": True}, None, True),
         ],
     )
-    def test_they_suit_the_endpoint(
+    def test_client_defaults_depend_on_the_endpoint(
         self, options: dict[str, Any], style: str | None, is_signed: object
     ) -> None:
         given: Any = {"region": "eu-west-1", **KEYS, **options}
@@ -277,7 +277,7 @@ class TestConnections:
         with pytest.raises(Invalid, match=r"cannot connect \[s3://bucket/x\].*nobody"):
             storage.read("a")
 
-    def test_nobody_who_finds_credentials_is_invalid(self) -> None:
+    def test_missing_credentials_are_invalid(self) -> None:
         storage = load_storage(
             "s3://bucket/x", provider="environment", endpoint="http://127.0.0.1:9"
         )
@@ -288,7 +288,7 @@ class TestConnections:
 class TestProviders:
     @pytest.fixture
     def told(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """Everybody knows of some."""
+        """Finds some everywhere."""
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the-secret-of-the-environment")
         (tmp_path / "credentials").write_text(
@@ -378,7 +378,7 @@ class TestProviders:
         assert "Credential=AKIAINSTANCE/" in store.asked[-1].headers["authorization"]
 
     @pytest.mark.usefixtures("told")
-    def test_what_a_provider_finds_does_not_travel(self, store: Answerer) -> None:
+    def test_credentials_found_by_a_provider_are_not_pickled(self, store: Answerer) -> None:
         storage = load_storage("s3://bucket/x", endpoint=store.endpoint)
         store.tell(OK, OK)
         storage.write("a", b"x")
@@ -390,7 +390,7 @@ class TestProviders:
 
 
 class TestSecrets:
-    def test_keys_given_as_text_travel_and_are_shown_to_nobody(self) -> None:
+    def test_keys_given_as_text_are_pickled_and_never_shown(self) -> None:
         storage = load_storage("s3://bucket/x", **KEYS, session_token="the-token-of-a-session")
         copy = pickle.loads(pickle.dumps(storage))
         options = options_of(copy)
@@ -432,7 +432,7 @@ class TestSecrets:
             "Signature:\nHIDDEN",
         ],
     )
-    def test_what_looks_like_a_secret_is_masked(self, text: str) -> None:
+    def test_text_that_looks_like_a_secret_is_masked(self, text: str) -> None:
         assert "HIDDEN" not in scrubbed(text)
         assert "***" in scrubbed(text)
 

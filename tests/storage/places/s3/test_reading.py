@@ -80,7 +80,7 @@ class TestReading:
         store.tell(*[serve] * 6)
         assert storage.read_range("a", 0, 12 * MIB) == new
 
-    def test_one_that_gets_shorter_on_the_way_is_not_mixed(
+    def test_versions_of_a_shrinking_object_are_not_mixed(
         self, store: Answerer, clock: ManualClock
     ) -> None:
         storage = storage_of(store, clock, part_size_bytes=5 * MIB, max_concurrency=1)
@@ -96,7 +96,7 @@ class TestReading:
         )
         assert storage.read_range("a", 0, 12 * MIB) == short
 
-    def test_one_that_never_stays_is_unavailable(self, store: Answerer, clock: ManualClock) -> None:
+    def test_an_object_that_keeps_changing_is_unavailable(self, store: Answerer, clock: ManualClock) -> None:
         storage = storage_of(store, clock, part_size_bytes=5 * MIB, max_concurrency=1)
         data = bytes(10 * MIB)
         for number in range(10):
@@ -146,13 +146,13 @@ class TestListing:
         store.tell(Answer(200, whole.body[:-30]), whole)
         assert [info.name for info in storage.list("")] == ["a", "b"]
 
-    def test_what_no_name_begins_with_is_not_asked_for(self, storage: S3CheckpointStorage) -> None:
+    def test_impossible_prefixes_cost_no_request(self, storage: S3CheckpointStorage) -> None:
         assert [*storage.list("../"), *storage.list("a b")] == []
         assert [*storage.unfinished("a//")] == []
 
 
 class TestDeleting:
-    def test_one_object_costs_one_plain_request(
+    def test_deleting_one_object_costs_one_plain_request(
         self, store: Answerer, storage: S3CheckpointStorage
     ) -> None:
         store.tell(Answer(204), ABSENT)
@@ -167,7 +167,7 @@ class TestDeleting:
         assert [asked.body.count(b"<Key>") for asked in store.asked] == [1000, 1000, 0]
         assert "content-md5" in store.asked[0].headers
 
-    def test_those_in_trouble_alone_are_tried_again(
+    def test_only_failed_keys_are_deleted_again(
         self, store: Answerer, storage: S3CheckpointStorage
     ) -> None:
         store.tell(refused_keys("SlowDown", "b", "c"), refused_keys("InternalError", "c"))
@@ -175,7 +175,7 @@ class TestDeleting:
         storage.delete(["a", "b", "c"])
         assert [asked.body.count(b"<Key>") for asked in store.asked] == [3, 2, 1]
 
-    def test_one_that_is_refused_is_told_after_all_others_are_gone(
+    def test_a_refused_key_is_reported_after_all_others_are_deleted(
         self, store: Answerer, storage: S3CheckpointStorage
     ) -> None:
         done = xml("<DeleteResult></DeleteResult>")

@@ -154,7 +154,7 @@ def test_a_part_that_fails_is_told_at_the_next_call(requests: Requests) -> None:
     assert requests.completed == []
 
 
-def test_one_that_fails_at_the_end_aborts_the_block(requests: Requests) -> None:
+def test_a_part_that_fails_at_the_end_aborts_the_upload(requests: Requests) -> None:
     requests.failing = {3}
     with pytest.raises(Unavailable, match="no"), writer_to(requests) as writer:
         writer.write(bytes(25))

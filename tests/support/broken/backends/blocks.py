@@ -14,7 +14,7 @@ from support.broken.backends.register import FrozenThrough, Values, WithFrozen, 
 
 
 class _WithBlocks(WithFrozen):
-    """A store that changes the blocks of a table before anybody reads them."""
+    """A store that changes the blocks of a table before they are read."""
 
     def changed(self, blocks: list[Block], spec: TableSpec) -> list[Block]:
         raise NotImplementedError

@@ -62,7 +62,7 @@ class AllowsPickles(Altered):
     says="a Visit of a later version: expected",
 )
 class WritesOnlyWhatWasPut(Keyed):
-    """Nobody has put anything since the restore: so it takes that for its snapshot, too."""
+    """Returns the restored snapshot as its own while nothing was written since the restore."""
 
     def __init__(self, make_store: Callable[[], TableStore], opening: Opening) -> None:
         super().__init__(make_store, opening)
@@ -121,7 +121,7 @@ class LetsErrorsOut(Altered):
 
 
 class FileStore(Store):
-    """A store that keeps a file, which nobody reads."""
+    """A store that keeps an unused file."""
 
     def __init__(self, max_parallelism: int, folder: Path) -> None:
         super().__init__(max_parallelism)

@@ -74,7 +74,7 @@ class UnloadsInPlace(Maps):
 
 @breaks("loading_and_unloading_take_turns", says="lists loaded in turns")
 class UnloadsWhenRead(Lists):
-    """Gathers what it is to unload, until somebody reads."""
+    """Collects what it is to unload, until the next read."""
 
     def __init__(self, spec: Any) -> None:
         super().__init__(spec)
