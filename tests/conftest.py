@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Download what servers need before any test's time runs; tests that need it report failures."""
+    """Download what servers need before any test begins; tests that need it report failures."""
     if any("hdfs_server" in getattr(item, "fixturenames", ()) for item in session.items):
         with suppress(ServerFailed):
             hdfs_jars()

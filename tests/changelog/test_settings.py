@@ -158,7 +158,9 @@ def test_an_unknown_name_is_told_those_that_are_near(name: str, told: str) -> No
         (f"{DFS}download.local-cache.idle-timeout-ms", "10 min", "state.changelog.local-copies"),
     ],
 )
-def test_an_option_of_flink_without_meaning_here_is_refused_with_advice(name: str, text: str, told: str) -> None:
+def test_an_option_of_flink_without_meaning_here_is_refused_with_advice(
+    name: str, text: str, told: str
+) -> None:
     with pytest.raises(Invalid, match=told):
         changelog_options({**ON, name: text})
 

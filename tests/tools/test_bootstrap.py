@@ -147,9 +147,7 @@ def test_the_command_keeps_the_environment_from_changing(house: House, tmp_path:
     assert can_lock(house, fcntl.LOCK_EX)
 
 
-def test_children_of_a_killed_set_up_still_hold_the_lock(
-    house: House, tmp_path: Path
-) -> None:
+def test_children_of_a_killed_set_up_still_hold_the_lock(house: House, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     run = "lambda: call(['cat', house.root / 'gate'])"
     child = in_child(house, f"set_up(house, lambda: [Step('only', 'k', '', {run}, lambda: True)])")

@@ -84,7 +84,9 @@ def test_an_axis_goes_over_the_highest_value_in_few_steps(highest: float) -> Non
     assert len(found) <= 6
 
 
-def test_no_picture_is_drawn_without_readings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_picture_is_drawn_without_readings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = written([], tmp_path / "changelog-soak-none.csv")
     assert plot_soak.main([str(source), str(tmp_path / "picture.svg")]) == 1
     assert "no readings in none" in capsys.readouterr().err

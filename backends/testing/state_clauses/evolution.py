@@ -157,7 +157,7 @@ class EvolutionClauses:
                 state.set_current_key(1)
                 same(value.value(), expected, f"state {descriptor.name!r} after it was renamed")
 
-    def test_what_cannot_be_read_is_refused(self, place: Place) -> None:
+    def test_an_unreadable_declaration_is_refused(self, place: Place) -> None:
         """Another kind, type, namespace or map key: Invalid, and the state is still there."""
         job = memory()
         with keyed(opened(place)) as state:

@@ -56,7 +56,7 @@ class FileClauses:
             same(content(state), expected, "state after its neighbour was closed")
             require(count() > 0, "files of a store that is open must stay")
 
-    def test_a_dead_process_is_in_nobodys_way(self, place: Place) -> None:
+    def test_files_of_a_dead_process_do_not_disturb_a_new_one(self, place: Place) -> None:
         """Files of a killed process are not read, and do not disturb another open store."""
         backend = opened(place, "keeps_files")
         _open_and_die(backend)

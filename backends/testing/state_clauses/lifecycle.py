@@ -101,7 +101,7 @@ class LifecycleClauses:
             for state in every.values():
                 state.close()
 
-    def test_what_was_closed_is_gone(self, place: Place) -> None:
+    def test_a_reopened_store_begins_empty(self, place: Place) -> None:
         """The same operator, opened again, begins empty: only a snapshot brings state back."""
         backend = opened(place)
         for _ in range(2):
@@ -147,7 +147,7 @@ class LifecycleClauses:
             with owed(Invalid, "use after another thread has closed"):
                 total.get_many([1])
 
-    def test_closing_gives_up_what_is_on_its_way(self, place: Place) -> None:
+    def test_closing_cancels_running_snapshots(self, place: Place) -> None:
         """Snapshots that are written or wait; then nothing is touched any more."""
         with Gate(memory()) as gate:
             state = keyed(opened(place))
@@ -174,7 +174,7 @@ class LifecycleClauses:
             churn(state, _KEYS, 50)
             require(content(state), "state after others were closed")
 
-    def test_settings_that_cannot_be_are_refused(self, place: Place) -> None:
+    def test_invalid_settings_are_refused(self, place: Place) -> None:
         """Key groups past the max parallelism, a type that no key can have."""
         settings: dict[str, dict[str, Any]] = {
             "key groups past the max parallelism": {"key_groups": KeyGroupRange(0, 128)},
@@ -185,7 +185,7 @@ class LifecycleClauses:
             with owed(Invalid, f"opening with {what}"):
                 keyed(opened(place), **options).close()
 
-    def test_only_errors_of_the_house_get_out(self, place: Place) -> None:
+    def test_only_holdfast_errors_are_raised(self, place: Place) -> None:
         """Whatever fails below, opening raises Unavailable or Invalid, and names the place."""
         if place.unusable is None:
             pytest.skip("the place offers no backend that cannot work")

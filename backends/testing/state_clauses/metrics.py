@@ -69,7 +69,7 @@ class MetricsClauses:
         with keyed(opened(place), snapshot, job=job) as state:
             same(content(state), before, "state of a snapshot after metrics")
 
-    def test_metrics_are_the_owners(self, place: Place) -> None:
+    def test_a_closed_backend_has_no_metrics(self, place: Place) -> None:
         """Of keyed state that is closed there are none: Invalid, and nothing worse."""
         state = keyed(opened(place), key_type=int)
         churn(state, _KEYS, 100)

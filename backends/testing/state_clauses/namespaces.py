@@ -31,7 +31,7 @@ _MEANS = AggregatingStateDescriptor("means", Mean(), tuple[int, int])
 class NamespaceClauses:
     """Clauses about reducing and aggregating state, and about namespaces."""
 
-    def test_what_is_added_is_reduced(self, place: Place) -> None:
+    def test_added_values_are_reduced(self, place: Place) -> None:
         """Value by value, with what is there; nothing added is None, and so it is cleared."""
         with keyed(opened(place)) as state:
             largest = state.get_state(ReducingStateDescriptor("largest", max, int))

@@ -95,7 +95,7 @@ class RestoreClauses:
         with keyed(opened(place), snapshot, job=job) as state:
             same(content(state), expected, "a third, later")
 
-    def test_state_that_nobody_asks_for_is_kept(self, place: Place) -> None:
+    def test_undeclared_state_is_kept(self, place: Place) -> None:
         """From snapshot to snapshot, also when the files that it was in are gone."""
         with files() as (job, _):
             with keyed(opened(place)) as state:
@@ -120,7 +120,7 @@ class RestoreClauses:
                     same(content(state), expected, "state that was carried on")
                     same([timer[:2] for timer in timers_of(state)], [(5, 1)], "and timers")
 
-    def test_state_may_be_asked_for_late(self, place: Place) -> None:
+    def test_state_may_be_declared_late(self, place: Place) -> None:
         """After other state was written, and after a snapshot: it is what it was."""
         job = memory()
         with keyed(opened(place)) as state:
@@ -184,7 +184,7 @@ class ExchangeClauses:
         for form in _MOVING:
             _move(opened(place), load_backend(_NEUTRAL), form)
 
-    def test_it_reads_snapshots_of_another_backend(self, place: Place) -> None:
+    def test_the_backend_reads_snapshots_of_another_one(self, place: Place) -> None:
         """State and timers come from another backend as they are."""
         for form in _MOVING:
             _move(load_backend(_NEUTRAL), opened(place), form)

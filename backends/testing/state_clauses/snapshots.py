@@ -79,7 +79,7 @@ class SnapshotClauses:
                 if number % 5 == 0:
                     same(content(state), content(plain), f"state after {number + 1} snapshots")
 
-    def test_a_snapshot_can_be_given_up(self, place: Place) -> None:
+    def test_a_snapshot_can_be_cancelled(self, place: Place) -> None:
         """While it is written or waits; nothing is left of it, and others are not touched."""
         job = memory()
         with keyed(opened(place)) as state, Gate(job) as gate:
@@ -129,7 +129,7 @@ class SnapshotClauses:
         with keyed(opened(place), snapshot, job=job) as state:
             same(content(state), expected, "the snapshot after the one that failed")
 
-    def test_nothing_can_be_in_a_snapshot(self, place: Place) -> None:
+    def test_an_empty_snapshot_is_restored(self, place: Place) -> None:
         """No state, or state without a key: it restores to nothing, and goes on from there."""
         job = memory()
         with keyed(opened(place)) as state:

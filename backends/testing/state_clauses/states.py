@@ -96,7 +96,7 @@ class StateClauses:
             expected = {number + 1000: number for number in range(500)}
             same(dict(prices.items()), expected, "the map after it was changed")
 
-    def test_what_does_not_fit_changes_nothing(self, place: Place) -> None:
+    def test_a_value_that_does_not_fit_changes_nothing(self, place: Place) -> None:
         """A wrong value, element, entry or key is Invalid, and the state as it was."""
         with keyed(opened(place)) as state:
             value = state.get_state(ValueStateDescriptor("v", int))
@@ -127,7 +127,7 @@ class StateClauses:
             same(found, (5, [5], {"a": 5}), "state after what did not fit")
             same(list(state.keys("v")), [1], "keys after what did not fit")
 
-    def test_what_is_handed_out_or_in_is_not_the_state(self, place: Place) -> None:
+    def test_changing_a_passed_or_returned_object_does_not_change_state(self, place: Place) -> None:
         """Changing an object that was stored, or that was read, changes no state."""
         with keyed(opened(place)) as state:
             value = state.get_state(ValueStateDescriptor("v", Item))

@@ -93,7 +93,7 @@ class TimeToLiveClauses:
             found = (value.value(), seen.get(), entries.get("a"), entries.contains("a"))
             same(found, (None, [], None, False), "what was read just before its time")
 
-    def test_the_expired_may_be_shown(self, place: Place) -> None:
+    def test_an_expired_value_may_be_returned_once(self, place: Place) -> None:
         """Where the visibility says so, until the reading that finds it has removed it."""
         clock = ManualClock(_START_MS)
         shown = _config(visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
@@ -134,7 +134,7 @@ class TimeToLiveClauses:
             same((seen.get(), entries.is_empty()), ([], True), "when all are past their time")
             same((list(state.keys("l")), list(state.keys("m"))), ([], []), "their keys")
 
-    def test_the_expired_is_not_added_to(self, place: Place) -> None:
+    def test_nothing_is_added_to_an_expired_value(self, place: Place) -> None:
         """A sum begins anew when its time has passed; a merge leaves out what is past it."""
         clock = ManualClock(_START_MS)
         summed = ReducingStateDescriptor("s", operator.add, int, ttl=_config())
@@ -170,7 +170,7 @@ class TimeToLiveClauses:
                 state.set_current_key(1)
                 same(value.value(), 1, f"a value for ever, from {start_ms} on")
 
-    def test_accesses_clean_up_what_nobody_reads(self, place: Place) -> None:
+    def test_accesses_clean_up_expired_entries_that_are_not_read(self, place: Place) -> None:
         """With each access to a state some entries of it are looked at, round and round."""
         clock = ManualClock(_START_MS)
         config = _config(cleanup_entries=5)
@@ -193,7 +193,7 @@ class TimeToLiveClauses:
             left = [list(state.keys(name)) for name in "vlm"]
             same(left, [[-1], [], []], "keys after a hundred accesses to other keys")
 
-    def test_a_clean_up_keeps_what_lives(self, place: Place) -> None:
+    def test_a_clean_up_keeps_live_entries(self, place: Place) -> None:
         """However often it comes by; of a list or map it takes just what is past its time."""
         clock = ManualClock(_START_MS)
         config = _config(cleanup_entries=50)
@@ -216,7 +216,7 @@ class TimeToLiveClauses:
                 found = (seen.get(), dict(entries.items()))
                 same(found, ([1], {1: 1}), "what a clean-up left, seen by an earlier clock")
 
-    def test_snapshots_leave_out_the_expired(self, place: Place) -> None:
+    def test_snapshots_leave_out_expired_entries(self, place: Place) -> None:
         """Neutral ones, where the configuration says so; without time to live all is shown."""
         job = memory()
         for cleans, expected in ((True, [2]), (False, [1, 2])):
@@ -258,7 +258,7 @@ class TimeToLiveClauses:
             clock.advance(600)
             same(entries.contains("a"), False, "when both are past it")
 
-    def test_time_to_live_may_come_and_go(self, place: Place) -> None:
+    def test_time_to_live_may_be_added_and_removed(self, place: Place) -> None:
         """With a restore: what had none lives anew from there; what had it is there for ever."""
         job, clock = memory(), ManualClock(_START_MS)
         mortal, immortal = _value(), ValueStateDescriptor("v", int)

@@ -40,7 +40,7 @@ class ValueTableClauses:
             values.put("a", 2)
             same((values.get("a"), values.keys()), (2, ["a", "b"]), "put again after removing")
 
-    def test_empty_and_zero_are_there(self, place: Place) -> None:
+    def test_empty_and_zero_values_are_kept(self, place: Place) -> None:
         """What Python takes for false is a value like any other."""
         with tables(place) as scene:
             for number, value in enumerate((0, 0.0, False, "", b"", ())):
@@ -81,7 +81,7 @@ class ValueTableClauses:
             values.remove_many([])
             same(values.content(), {"c": 3}, "after many were removed")
 
-    def test_what_is_set_directly_is_there(self, place: Place) -> None:
+    def test_cells_set_directly_are_read(self, place: Place) -> None:
         """And what is put is read there, if at all: states pass a call by where they may."""
         with tables(place) as scene:
             values = scene.values()
@@ -137,7 +137,7 @@ class ListTableClauses:
             lists.put("b", [1])
             same(lists.get("a"), [7, 8], "what was appended to it")
 
-    def test_an_empty_list_is_none(self, place: Place) -> None:
+    def test_an_empty_list_has_no_address(self, place: Place) -> None:
         """Whichever way it came to be empty; `addresses` does not name it."""
         with tables(place) as scene:
             lists = scene.lists()

@@ -101,7 +101,7 @@ class FreezeClauses:
                 for cells in every:
                     cells.fill("k0", number)
 
-    def test_a_freeze_holds_back_nothing(self, place: Place) -> None:
+    def test_changes_between_freezes_are_not_lost(self, place: Place) -> None:
         """Many rounds of changes, freezing, releasing and settling are like changes alone."""
         with tables(place) as scene:
             frozen_often = (scene.values("v"), scene.lists("l"), scene.maps("m"))
@@ -129,7 +129,7 @@ class FreezeClauses:
                 expected = [cells.content() for cells in plain]
             same([cells.content() for cells in frozen_often], expected, "tables frozen often")
 
-    def test_another_thread_reads_what_is_frozen(self, place: Place) -> None:
+    def test_another_thread_reads_frozen_tables(self, place: Place) -> None:
         """While the owner goes on with the same keys; neither notices the other."""
         with tables(place) as scene:
             every: tuple[Cells, ...] = (scene.values(), scene.lists(), scene.maps())

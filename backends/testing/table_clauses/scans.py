@@ -55,7 +55,7 @@ class ScanClauses:
             for cells in _filled(scene, "walked", [NO_NAMESPACE], keys=_many_keys()):
                 _walk_and_change(cells)
 
-    def test_a_sweep_answers_at_most_so_many(self, place: Place) -> None:
+    def test_a_sweep_returns_at_most_its_limit(self, place: Place) -> None:
         """Each call answers a handful at most: it is paid with every access to state."""
         with tables(place) as scene:
             for cells in _filled(scene, "swept", [NO_NAMESPACE], keys=_many_keys()):
@@ -69,7 +69,7 @@ class ScanClauses:
             for _ in range(3):
                 same(list(empty.table.sweep(_LIMIT)), [], "a sweep of an empty table")
 
-    def test_sweeps_go_round(self, place: Place) -> None:
+    def test_sweeps_reach_every_address(self, place: Place) -> None:
         """What stays comes up in every round, whatever comes and goes: else it lives for ever.
 
         A round of n addresses takes at most n / limit calls, and two that begin and end it.
@@ -92,7 +92,7 @@ class ScanClauses:
                         f"round {round_number}",
                     )
 
-    def test_a_dropped_table_was_never_there(self, place: Place) -> None:
+    def test_a_dropped_table_opens_empty(self, place: Place) -> None:
         """One of the same name, of any kind and types, begins empty; other tables stay."""
         with tables(place) as scene:
             _filled(scene, "kept", [NO_NAMESPACE])

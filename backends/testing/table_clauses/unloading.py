@@ -105,7 +105,7 @@ class UnloadClauses:
                 expected = sorted(owner for owner in expected if owner[1] != "a\0")
                 same(found, expected, f"namespaces of {kind} after one was unloaded")
 
-    def test_what_is_absent_may_be_unloaded(self, place: Place) -> None:
+    def test_absent_rows_may_be_unloaded(self, place: Place) -> None:
         """From an empty table, and twice: nothing comes of it."""
         with tables(place) as scene, tables(place) as other:
             for kind, kept in (("values", 1), ("lists", [1]), ("maps", [("m", 1)])):
@@ -126,7 +126,7 @@ class UnloadClauses:
             _unload(maps, _naming(lacking, entries=True))
             same(maps.content(), {"d": [("m", 1)]}, "a map that lacks the unloaded entries")
 
-    def test_what_is_frozen_stays_when_unloaded(self, place: Place) -> None:
+    def test_unloading_does_not_change_frozen_tables(self, place: Place) -> None:
         """Whole addresses and entries: they go for the owner only."""
         with tables(place) as scene, tables(place) as other:
             entries, gone_entries = scene.maps("entries"), other.maps("entries")

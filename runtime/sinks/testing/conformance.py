@@ -187,7 +187,7 @@ class SinkConformance:
         assert stage.seen() == list(range(last.position))
         assert stage.hidden() == []
 
-    def test_a_commit_may_be_repeated_by_anybody(self, stage: Stage) -> None:
+    def test_a_commit_may_be_repeated_by_any_process(self, stage: Stage) -> None:
         attempt = stage.attempt(2).open()
         attempt.feed(6)
         begun = attempt.begin()

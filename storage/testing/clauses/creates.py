@@ -36,7 +36,7 @@ _WAIT_S = 60
 class CreateClauses:
     """What `create` owes."""
 
-    def test_create_makes_what_is_not_there(self, place: Place) -> None:
+    def test_create_makes_an_absent_object(self, place: Place) -> None:
         """None is the answer of the call that created the object, and only of that one."""
         storage = opened(place)
         data = pattern(5000)
@@ -44,7 +44,7 @@ class CreateClauses:
         reads(storage, "folder/object", data, "what was created")
         same(storage.create("folder/object", data), data, "the answer of the second create")
 
-    def test_create_keeps_what_is_there(self, place: Place) -> None:
+    def test_create_keeps_an_existing_object(self, place: Place) -> None:
         """The answer is the existing content, by any writer, and nothing has changed."""
         storage = opened(place)
         storage.create("created", b"created before")

@@ -26,7 +26,7 @@ __all__ = ["DeleteClauses", "UnfinishedClauses"]
 class DeleteClauses:
     """What `delete` owes."""
 
-    def test_delete_removes_what_is_named(self, place: Place) -> None:
+    def test_delete_removes_the_named_objects(self, place: Place) -> None:
         """The object is gone for every reader, also one that was opened before; no other is."""
         storage, other = opened(place), place.open()
         names = ["object", "object-2", "objec", "folder/object", "folder/object-2"]
@@ -53,7 +53,7 @@ class DeleteClauses:
         storage.delete(iter(()))
         same(names_in(storage), ["kept/object"], "left after deleting nothing")
 
-    def test_delete_of_what_is_absent_is_fine(self, place: Place) -> None:
+    def test_deleting_an_absent_object_is_not_an_error(self, place: Place) -> None:
         """It was deleted before, never there, or only looks like a folder: no error, no harm."""
         storage = opened(place)
         storage.delete(["never", "folder/never"])

@@ -117,7 +117,7 @@ class ReappearanceClauses:
             require(2 in completed, f"the newest must stay in {order}: {completed}")
             is_whole(job, completed, f"after {order}")
 
-    def test_a_number_that_was_void_before_is_used(self, place: Place) -> None:
+    def test_the_number_of_a_deleted_void_commit_is_used_again(self, place: Place) -> None:
         """A late commit of an older owner goes as an orphan, and then its number is this owner's.
 
         Those that this owner has deleted are not used again.

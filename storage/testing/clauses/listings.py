@@ -66,7 +66,7 @@ class ListClauses:
             expected = [name for name in _NAMES if name.startswith(prefix)]
             same(names_in(storage, prefix), expected, f"the listing of prefix {prefix!r}")
 
-    def test_no_name_begins_with_an_illegal_prefix(self, place: Place) -> None:
+    def test_an_illegal_prefix_lists_nothing(self, place: Place) -> None:
         """Nothing is listed then, above all nothing outside of the root."""
         storage = opened(place)
         for name in ("a/b", "a/c/d", "b"):

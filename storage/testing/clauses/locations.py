@@ -84,7 +84,7 @@ class LocationClauses:
         back = led.at(storage.url)
         same(None if back is None else back.identity, storage.identity, "where it leads back to")
 
-    def test_what_is_elsewhere_is_left_to_others(self, place: Place) -> None:
+    def test_another_place_is_not_opened(self, place: Place) -> None:
         """Nothing is known of it, so None is answered; nothing is asked, and nothing raised.
 
         Otherwise keys would be sent to a foreign server, or a job would take a checkpoint of

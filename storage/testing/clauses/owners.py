@@ -188,7 +188,7 @@ class OwnerClauses:
             same(held, epochs[-1:], "epochs that could commit")
             same(job.completed(), tuple(held), "completed")
 
-    def test_what_processes_commit_stays(self, place: Place) -> None:
+    def test_commits_of_several_processes_are_kept(self, place: Place) -> None:
         """Processes take the job from each other: every commit that was acknowledged is there.
 
         And each was committed by the owner that acknowledged it.

@@ -135,7 +135,9 @@ class RetentionClauses:
             same(job.completed(), (2,), f"completed in the end, after {order}")
             has_only(job, [job.load(2)], f"in the end, after {order}")
 
-    def test_what_is_released_goes_beside_commits_in_every_order(self, place: Place) -> None:
+    def test_released_checkpoints_are_deleted_beside_commits_in_every_order(
+        self, place: Place
+    ) -> None:
         """One thread commits, another one deletes what was released before, and looks for orphans.
 
         All completed checkpoints are whole, and nothing else is left.
@@ -161,7 +163,7 @@ class RetentionClauses:
             is_whole(place.open().job(job.job_id), (2, 4), what)
             has_only(job, [second, job.load(4)], what)
 
-    def test_orphans_spare_what_may_be_needed(self, place: Place) -> None:
+    def test_files_that_may_be_needed_are_not_orphans(self, place: Place) -> None:
         """Leftovers of dead attempts are found, unfinished writes among them.
 
         Files in flight, the owner's own records, and foreign names are spared.

@@ -35,7 +35,7 @@ class _GivenUp(Exception):
 class SegmentClauses:
     """What `SegmentWriter` and the readers owe on this storage."""
 
-    def test_segments_come_back(self, place: Place) -> None:
+    def test_segments_are_read_back(self, place: Place) -> None:
         """Added or streamed, packed or not, of every size: read, read_all and stream agree."""
         job = opened(place).job("job")
         sizes = (0, 1, 127, 128, 5000, 70_000, 1_100_000)
@@ -55,7 +55,7 @@ class SegmentClauses:
                 handles += [_streamed(writer, buffer) for _, buffer, _ in buffers()]
             _comes_back(job, handles, [meaning for _, _, meaning in buffers()] * 2)
 
-    def test_a_long_segment_comes_back(self, place: Place) -> None:
+    def test_a_long_segment_is_read_back(self, place: Place) -> None:
         """Longer than what is checked at once, in pieces that end anywhere."""
         job = opened(place, "keeps_segment_files").job("job")
         data = pattern(2 * CHECKED_BLOCK_BYTES + 12_345, "long")

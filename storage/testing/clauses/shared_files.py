@@ -35,7 +35,7 @@ __all__ = ["SharedFileClauses"]
 class SharedFileClauses:
     """What `JobOwner` owes on this storage to checkpoints that refer to the files of others."""
 
-    def test_what_is_built_on_is_kept(self, place: Place) -> None:
+    def test_a_checkpoint_that_others_build_on_is_kept(self, place: Place) -> None:
         """Retention keeps a checkpoint that others in flight build on, and those after it.
 
         So nothing is deleted that these will refer to. Once they are completed, it goes.
@@ -58,7 +58,7 @@ class SharedFileClauses:
         has_only(job, [fourth], "after those that it built on are gone")
         same(retain(owner, 2, since=5), (), "deleted, where `since` is above all")
 
-    def test_a_shared_file_goes_with_the_last_that_needs_it(self, place: Place) -> None:
+    def test_a_shared_file_is_deleted_with_its_last_checkpoint(self, place: Place) -> None:
         """In whatever order those that refer to it are deleted."""
         storage = opened(place, "keeps_segment_files")
         for number, deleted in enumerate([(1, 2, 3), (1, 3, 2), (2, 1, 3), (3, 1, 2), (3, 2, 1)]):
@@ -74,7 +74,7 @@ class SharedFileClauses:
                 is_whole(place.open().job(job.job_id), kept, what)
                 has_only(job, kept.values(), what)
 
-    def test_a_commit_refers_to_what_is_kept(self, place: Place) -> None:
+    def test_a_commit_may_refer_to_retained_files_only(self, place: Place) -> None:
         """A borrowed file must belong to a completed checkpoint that still exists.
 
         Whatever another owner has committed counts as well; the error names file and checkpoint.

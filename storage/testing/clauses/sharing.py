@@ -132,7 +132,7 @@ class SharingClauses:
         same(found, [""] * other_processes.COUNT, "what went wrong in processes side by side")
         _has_all_that_was_mixed(storage, other_processes.COUNT)
 
-    def test_only_errors_of_the_house_get_out(self, place: Place) -> None:
+    def test_only_holdfast_errors_are_raised(self, place: Place) -> None:
         """Whatever fails below, the caller gets one of `holdfast.storage.errors`.
 
         They say what to do, and name the place to do it at.

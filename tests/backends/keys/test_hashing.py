@@ -131,7 +131,9 @@ def test_equal_keys_have_equal_hashes(kind: KeyType, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 @given(keys=st.lists(st.none() | st.text(max_size=20), max_size=20))
-def test_strings_of_every_arrow_layout_have_one_hash(kind: pa.DataType, keys: list[str | None]) -> None:
+def test_strings_of_every_arrow_layout_have_one_hash(
+    kind: pa.DataType, keys: list[str | None]
+) -> None:
     codec = key_codec_for(str | None)
     column = pa.array(keys, kind)
     expected = list(map(codec.hash, keys))
@@ -159,7 +161,9 @@ def test_a_dictionary_column_hashes_like_a_plain_one() -> None:
     st.sampled_from([(0, 4), (0, 15), (10, 20), (0, 16), (15, 40)]),
     st.integers(0, 2**32),
 )
-def test_values_of_every_length_hash_like_single_ones(rows: int, lengths: tuple[int, int], seed: int) -> None:
+def test_values_of_every_length_hash_like_single_ones(
+    rows: int, lengths: tuple[int, int], seed: int
+) -> None:
     """The short way, the long way and both in one block, over several blocks."""
     chance = np.random.default_rng(seed)
     sizes = chance.integers(lengths[0], lengths[1] + 1, rows)

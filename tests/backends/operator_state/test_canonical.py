@@ -82,7 +82,9 @@ def test_redistribution_is_the_same_for_every_form(job: JobStorage, parallelism:
 
 
 @pytest.mark.parametrize("parallelism", [2, 3])
-def test_undeclared_state_is_carried_into_later_snapshots(job: JobStorage, parallelism: int) -> None:
+def test_undeclared_state_is_carried_into_later_snapshots(
+    job: JobStorage, parallelism: int
+) -> None:
     parts = written(job, 3, CANONICAL, 1)
     expected = content(job, parts, 4)
     carried = []

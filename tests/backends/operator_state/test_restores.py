@@ -191,7 +191,9 @@ def test_pickles_are_read_only_where_that_is_allowed(job: JobStorage) -> None:
         ({"storage": None}, r"'op'.*without a storage.*Pass storage="),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(job: JobStorage, options: dict[str, Any], message: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(
+    job: JobStorage, options: dict[str, Any], message: str
+) -> None:
     snapshots = evolved(job)
     with pytest.raises(Invalid, match=message):
         opened(*snapshots, job=job, **{"parallelism": 2, **options})
@@ -227,7 +229,9 @@ def test_the_snapshots_of_all_slots_are_needed(job: JobStorage) -> None:
         (lambda it: msgspec.structs.replace(it, slot=None), "does not say of which slot"),
     ],
 )
-def test_a_snapshot_of_an_unknown_kind_is_refused(job: JobStorage, change: Any, message: str) -> None:
+def test_a_snapshot_of_an_unknown_kind_is_refused(
+    job: JobStorage, change: Any, message: str
+) -> None:
     with opened() as backend:
         backend.get_list_state(LIST).add("a")
         snapshot = backend.snapshot(1, job).result(30)

@@ -172,7 +172,9 @@ TTL = StateTtlConfig(ttl=timedelta(seconds=1))
         ("get_broadcast_state", MapStateDescriptor("s", list[int]), "not supported|key"),
     ],
 )
-def test_descriptors_that_cannot_be_honoured_are_refused(method: str, descriptor: Any, message: str) -> None:
+def test_descriptors_that_cannot_be_honoured_are_refused(
+    method: str, descriptor: Any, message: str
+) -> None:
     with opened() as backend, pytest.raises(Invalid, match=message):
         getattr(backend, method)(descriptor)
 

@@ -145,7 +145,9 @@ def test_a_full_disk_is_reported_when_a_store_opens(small_disk: Small) -> None:
         pass
 
 
-def test_a_full_disk_is_reported_when_state_is_written(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
+def test_a_full_disk_is_reported_when_state_is_written(
+    small: Small, job: JobStorage, whole: StateSnapshot
+) -> None:
     with opened(rocksdb_in(small.path), whole, job=job) as state:
         values, some = state.get_state(VALUE), list(range(20))
         before = values.get_many(some)
@@ -160,7 +162,9 @@ def test_a_full_disk_is_reported_when_state_is_written(small: Small, job: JobSto
     assert SystemClock().monotonic_s() - began_s < _SOON_S
 
 
-def test_a_full_disk_is_reported_by_a_snapshot(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
+def test_a_full_disk_is_reported_by_a_snapshot(
+    small: Small, job: JobStorage, whole: StateSnapshot
+) -> None:
     with opened(rocksdb_in(small.path), whole, job=job) as state:
         fill(state, range(500), size_bytes=1_000)
         expected = content(state)
@@ -170,7 +174,9 @@ def test_a_full_disk_is_reported_by_a_snapshot(small: Small, job: JobStorage, wh
         assert list(small.path.glob("*/snapshot-*")) == []
 
 
-def test_a_full_disk_is_reported_by_a_restore(small: Small, job: JobStorage, whole: StateSnapshot) -> None:
+def test_a_full_disk_is_reported_by_a_restore(
+    small: Small, job: JobStorage, whole: StateSnapshot
+) -> None:
     backend = rocksdb_in(small.path)
     with (
         small.full(),
@@ -216,7 +222,9 @@ def _limit_that_spares(files: int) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to count open files")
-def test_a_limit_of_open_files_is_reported(place: Path, job: JobStorage, whole: StateSnapshot) -> None:
+def test_a_limit_of_open_files_is_reported(
+    place: Path, job: JobStorage, whole: StateSnapshot
+) -> None:
     backend = rocksdb_in(place)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     said = []

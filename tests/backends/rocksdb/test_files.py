@@ -380,7 +380,9 @@ def test_undeclared_state_survives_many_restarts(
         assert content(state) == expected
 
 
-def test_files_and_entries_are_restored_together(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
+def test_files_and_entries_are_restored_together(
+    rocksdb: RocksDBStateBackend, job: JobStorage
+) -> None:
     """Some slots wrote files, and others entries; both are restored, declared or not."""
     with opened(rocksdb) as state:
         fill(state)
@@ -437,7 +439,9 @@ def test_any_number_of_key_groups_is_restored(
         assert sorted(found) == keys
 
 
-def test_time_to_live_continues_after_a_restore_from_files(rocksdb: RocksDBStateBackend, job: JobStorage) -> None:
+def test_time_to_live_continues_after_a_restore_from_files(
+    rocksdb: RocksDBStateBackend, job: JobStorage
+) -> None:
     clock = ManualClock(1_000_000)
     brief = replace(VALUE, ttl=StateTtlConfig(ttl=timedelta(seconds=10)))
 

@@ -76,7 +76,9 @@ def all_of(state: KeyedStateBackend) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("after", BACKENDS)
 @pytest.mark.parametrize("before", BACKENDS)
-def test_restored_timers_follow_the_option_of_where_timers_are(before: str, after: str, job: JobStorage) -> None:
+def test_restored_timers_follow_the_option_of_where_timers_are(
+    before: str, after: str, job: JobStorage
+) -> None:
     snapshot = written(named(before), job, ALL)
     with opened(named(after), job, [snapshot]) as state:
         carried = state.snapshot(2, job).result(30)  # they are not declared yet

@@ -141,7 +141,9 @@ def test_state_is_for_this_user_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", ["folder", "file", "link"])
-def test_a_foreign_folder_with_the_name_of_a_lasting_directory_is_kept(tmp_path: Path, there: str) -> None:
+def test_a_foreign_folder_with_the_name_of_a_lasting_directory_is_kept(
+    tmp_path: Path, there: str
+) -> None:
     base, elsewhere = tmp_path / "base", tmp_path / "elsewhere"
     path = base / f"holdfast-copies-{os.getuid()}"
     for folder in (base, elsewhere):
@@ -236,9 +238,7 @@ def test_a_directory_that_cannot_be_made_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_removal_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_removal_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = WorkingDirectory([str(tmp_path)])
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "rmtree", lambda *_, **__: None)

@@ -28,7 +28,9 @@ def test_logs_of_version_1_are_read(tmp_path: Path, backend: StateBackend, name:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden_logs_are_carried_into_later_snapshots(tmp_path: Path, backend: StateBackend, name: str) -> None:
+def test_golden_logs_are_carried_into_later_snapshots(
+    tmp_path: Path, backend: StateBackend, name: str
+) -> None:
     job, snapshot = stored(name, tmp_path)
     case = golden_entries.CASES[name]
     with opened(case, backend, job, ManualClock(NOW_MS), snapshot) as state:

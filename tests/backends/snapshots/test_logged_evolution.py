@@ -199,7 +199,9 @@ def test_changes_are_read_under_a_new_name(
     check_read(backend, job, snapshot, asked, expected)
 
 
-def test_changes_under_both_names_are_replayed_in_order(backend: StateBackend, job: JobStorage) -> None:
+def test_changes_under_both_names_are_replayed_in_order(
+    backend: StateBackend, job: JobStorage
+) -> None:
     """Those of the old name first, whatever their order in the snapshot."""
     old = ValueStateDescriptor("old", int)
     base = snapshot_of(backend, job, old, lambda one, key: one.update(key), lambda _: None)

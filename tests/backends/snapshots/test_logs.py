@@ -161,7 +161,9 @@ def test_a_gap_between_pieces_is_corrupt(
         pending_of(snapshot, job)
 
 
-def test_pieces_that_contradict_their_description_are_corrupt(job: JobStorage, base: StateSnapshot) -> None:
+def test_pieces_that_contradict_their_description_are_corrupt(
+    job: JobStorage, base: StateSnapshot
+) -> None:
     """A piece that is longer, shorter or another one than its attributes say."""
     snapshot = logged(job, 2, base, [a_log()], sets=10)
 

@@ -236,7 +236,9 @@ def test_a_snapshot_can_be_cancelled_while_it_is_written(job: JobStorage) -> Non
         assert content(restored) == expected
 
 
-def test_a_writer_sees_a_result_that_arrives_as_it_begins_to_wait(patient: ThreadPoolExecutor) -> None:
+def test_a_writer_sees_a_result_that_arrives_as_it_begins_to_wait(
+    patient: ThreadPoolExecutor,
+) -> None:
     for _ in range(200):
         other: Future[str] = Future()
         waiting = patient.submit(SnapshotFuture().wait_for, other)

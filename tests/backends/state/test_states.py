@@ -114,7 +114,9 @@ def test_reducing_and_aggregating_states_merge_values(backend: KeyedStateBackend
     assert (largest.get(), mean.get()) == (9, 6.0)
 
 
-def test_changing_a_passed_or_returned_object_does_not_change_state(backend: KeyedStateBackend) -> None:
+def test_changing_a_passed_or_returned_object_does_not_change_state(
+    backend: KeyedStateBackend,
+) -> None:
     state = backend.get_state(ValueStateDescriptor("account", Account))
     backend.set_current_key(1)
     given = Account("ann", [1])

@@ -47,4 +47,4 @@ def test_undeclared_capabilities_are_skipped_with_their_reason() -> None:
     with pytest.raises(pytest.skip.Exception, match="keeps files while a store is open"):
         suite.test_no_file_is_left_after_close(place)
     with pytest.raises(pytest.skip.Exception, match="offers no backend that cannot work"):
-        suite.test_only_errors_of_the_house_get_out(place)
+        suite.test_only_holdfast_errors_are_raised(place)

@@ -51,7 +51,9 @@ def test_a_backend_behaves_like_a_dict_that_survives_restores_in_many_runs(
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
-def test_a_backend_behaves_like_a_dict_that_survives_restores_all_night(backend: StateBackend) -> None:
+def test_a_backend_behaves_like_a_dict_that_survives_restores_all_night(
+    backend: StateBackend,
+) -> None:
     soaking = settings(
         USUAL,
         max_examples=1000,

@@ -44,7 +44,9 @@ def test_registered_plugins_are_listed_with_their_capabilities() -> None:
     assert "not shared between processes" in table.stdout
 
 
-def test_a_plugin_that_cannot_be_loaded_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_that_cannot_be_loaded_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "broken_plugin.py").write_text(
         "class Needs:\n    def __init__(self): raise RuntimeError('no licence')\n"
     )

@@ -136,7 +136,9 @@ def test_a_call_that_takes_long_is_waited_for(live: Live, monkeypatch: pytest.Mo
     assert ended == ["cancelled"]
 
 
-def test_connections_beyond_the_limit_are_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_beyond_the_limit_are_refused(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(handler_module, "_REQUEST_WITHIN_S", 600.0)  # the crowd does not give up
     found, crowd, told = live.found, list[socket.socket](), ""
     try:

@@ -273,9 +273,7 @@ def test_a_run_that_was_taken_over_ends_before_its_next_attempt() -> None:
         (Corrupt("a bad position"), 1),
     ],
 )
-def test_a_failed_restore_is_retried_if_that_may_help(
-    error: Exception, attempts: int
-) -> None:
+def test_a_failed_restore_is_retried_if_that_may_help(error: Exception, attempts: int) -> None:
     stage = Stage([], opening_error=error)
     stage.run.run()
     assert (stage.run.status, stage.run.attempts) == (JobStatus.FAILED, attempts)

@@ -115,7 +115,7 @@ BROKEN: list[tuple[type[FileSink], Clause]] = [
     ),
     (CommitsAtOnce, SinkConformance.test_rows_of_an_aborted_checkpoint_come_with_the_next),
     (CommitsAtOnce, any_interleaving),
-    (CommitsOnce, SinkConformance.test_a_commit_may_be_repeated_by_anybody),
+    (CommitsOnce, SinkConformance.test_a_commit_may_be_repeated_by_any_process),
     (CommitsOnce, SinkConformance.test_an_old_attempt_that_commits_late_changes_nothing),
     (CommitsOnce, a_crash(crash_between_notifications)),
     (

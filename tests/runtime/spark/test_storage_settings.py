@@ -61,7 +61,9 @@ def test_s3_s_settings_come_from_the_session(session: SparkSession, scheme: str)
     assert without._options.secret is None
 
 
-def test_the_session_s_storage_settings_travel_with_tasks_and_are_not_shown(session: SparkSession) -> None:
+def test_the_session_s_storage_settings_travel_with_tasks_and_are_not_shown(
+    session: SparkSession,
+) -> None:
     """Slots open the place of a savepoint by it: over the network comes only its name."""
     opens = SessionStorages.of(session)
     copy = pickle.loads(pickle.dumps(opens))

@@ -111,7 +111,9 @@ def test_a_savepoint_is_read_in_place_and_from_a_copy(
         folder.load()
 
 
-def test_a_savepoint_may_be_moved_under_any_name(storage: CheckpointStorage, tmp_path: Path) -> None:
+def test_a_savepoint_may_be_moved_under_any_name(
+    storage: CheckpointStorage, tmp_path: Path
+) -> None:
     folder = SavepointFolder.begin(storage, "orders")
     folder.commit(written(folder))
     moved = tmp_path / "before the upgrade (März) #1?"

@@ -47,4 +47,4 @@ def test_undeclared_capabilities_are_skipped_with_their_reason() -> None:
     with pytest.raises(pytest.skip.Exception, match="does not declare that processes share it"):
         suite.test_another_process_sees_every_write(place)
     with pytest.raises(pytest.skip.Exception, match="offers no storage that cannot work"):
-        suite.test_only_errors_of_the_house_get_out(place)
+        suite.test_only_holdfast_errors_are_raised(place)

@@ -220,9 +220,7 @@ def test_a_number_that_is_taken_fails_this_checkpoint_only(stage: Stage) -> None
     assert isinstance(stage.store(5), CheckpointStored)
 
 
-def test_an_unexpected_error_is_reported(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unexpected_error_is_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def commit(_: object) -> None:
         raise TypeError("a bug")
 
@@ -486,9 +484,7 @@ def test_a_failed_cleaning_does_not_fail_the_job(
     assert folder.files() == []
 
 
-def test_a_fenced_keeper_deletes_nothing(
-    folder: Folder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fenced_keeper_deletes_nothing(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     folder.leave(slot(0))
     folder.job.take_over()
     folder.keeper.clean()

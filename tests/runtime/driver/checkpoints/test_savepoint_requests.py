@@ -244,7 +244,9 @@ def test_after_a_drain_there_is_no_way_on(storage: CheckpointStorage) -> None:
 
 
 @pytest.mark.usefixtures("inline")
-def test_a_savepoint_that_may_be_recorded_is_not_reported_as_deleted(storage: CheckpointStorage) -> None:
+def test_a_savepoint_that_may_be_recorded_is_not_reported_as_deleted(
+    storage: CheckpointStorage,
+) -> None:
     stage, order = Stage(), an_order(storage, STOP)
     stage.stores_at_once = False
 

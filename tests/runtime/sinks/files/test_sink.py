@@ -39,7 +39,9 @@ def largest_file(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_names_contain_writer_and_checkpoint_and_are_hidden_until_the_commit(tmp_path: Path) -> None:
+def test_names_contain_writer_and_checkpoint_and_are_hidden_until_the_commit(
+    tmp_path: Path,
+) -> None:
     sink = FileSink(str(tmp_path), entropy=SeededEntropy(1))
     token = SeededEntropy(1).token()
     writer = sink.open_writer(context(uid="où/t", attempt="0.1"))

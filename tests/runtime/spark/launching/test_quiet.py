@@ -70,9 +70,7 @@ def test_a_job_of_the_users_that_fails_while_an_attempt_ends_is_logged(
     assert "ValueError: told again" in heard.read_text()
 
 
-def test_spark_s_log_of_our_stages_and_runs_is_suppressed(
-    spark: SparkSession, heard: Path
-) -> None:
+def test_spark_s_log_of_our_stages_and_runs_is_suppressed(spark: SparkSession, heard: Path) -> None:
     failing(spark, "of ours", tag="holdfast-stages")
     jvm: Any = spark._jvm
     (job,) = spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag("holdfast-stages")

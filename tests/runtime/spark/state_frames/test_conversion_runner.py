@@ -77,9 +77,7 @@ def work_of(folder: Path, do: Callable[[int, Path, Callable[[str], None]], None]
     return Doing()
 
 
-def test_finished_pieces_are_reported_while_others_run(
-    tmp_path: Path, spark: SparkSession
-) -> None:
+def test_finished_pieces_are_reported_while_others_run(tmp_path: Path, spark: SparkSession) -> None:
     def do(piece: int, _: Path, wait_for: Callable[[str], None]) -> None:
         if piece:
             wait_for("told-0")

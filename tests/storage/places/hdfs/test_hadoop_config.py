@@ -85,7 +85,9 @@ def test_a_viewfs_url_without_cluster_takes_the_default_one() -> None:
         ("viewfs://view/data", MOUNTS, "over several mounts .*found a mount at /data/hot"),
     ],
 )
-def test_a_url_without_a_reachable_name_node_is_refused(url: str, config: dict[str, str], says: str) -> None:
+def test_a_url_without_a_reachable_name_node_is_refused(
+    url: str, config: dict[str, str], says: str
+) -> None:
     with pytest.raises(Invalid, match=says) as caught:
         place_of(url, config)
     assert "secret" not in str(caught.value)

@@ -277,7 +277,9 @@ def test_an_hdfs_that_moves_onto_what_is_there_is_refused(
     assert files_below(raw(hdfs_server), storage.url) == []
 
 
-def test_folders_are_created_and_removed_beside_concurrent_writers(storage: HdfsCheckpointStorage) -> None:
+def test_folders_are_created_and_removed_beside_concurrent_writers(
+    storage: HdfsCheckpointStorage,
+) -> None:
     """The folder goes with its last object; a writer in it at that moment does not fail."""
     failures: list[BaseException] = []
 

@@ -183,9 +183,7 @@ class TestOptions:
     ) -> None:
         assert options_of(load_storage("s3://bucket", **options)).endpoint_url == endpoint_url
 
-    def test_options_of_objects_are_sent_with_writes(
-        self, store: Answerer
-    ) -> None:
+    def test_options_of_objects_are_sent_with_writes(self, store: Answerer) -> None:
         storage = load_storage(
             "s3://bucket/x",
             endpoint=store.endpoint,

@@ -96,7 +96,9 @@ class TestReading:
         )
         assert storage.read_range("a", 0, 12 * MIB) == short
 
-    def test_an_object_that_keeps_changing_is_unavailable(self, store: Answerer, clock: ManualClock) -> None:
+    def test_an_object_that_keeps_changing_is_unavailable(
+        self, store: Answerer, clock: ManualClock
+    ) -> None:
         storage = storage_of(store, clock, part_size_bytes=5 * MIB, max_concurrency=1)
         data = bytes(10 * MIB)
         for number in range(10):

@@ -78,7 +78,7 @@ class WritesListsBackwards(_WithBlocks):
 
 
 @breaks("expired_rows_can_be_left_out", says="stamps of rows that are kept from")
-@breaks("snapshots_leave_out_the_expired", says="keys after the restore")
+@breaks("snapshots_leave_out_expired_entries", says="keys after the restore")
 class LeavesNothingOut(WithFrozen):
     class Frozen(FrozenThrough):
         def blocks(self, spec: TableSpec, keep_from_ms: int | None) -> Iterator[Block]:
@@ -93,7 +93,7 @@ class WritesNoTimers(_WithBlocks):
 
 @breaks("a_loaded_table_is_the_one_written", says="keys of type int, loaded")
 @breaks("time_goes_on_over_a_restore", says="just before their time")
-@breaks("time_to_live_may_come_and_go", says="a value that is mortal since the restore")
+@breaks("time_to_live_may_be_added_and_removed", says="a value that is mortal since the restore")
 class LoadsAllAsOld(Values):
     def load(self, block: Block) -> None:
         if block.stamps is not None:

@@ -45,7 +45,9 @@ class TakesWhateverComes(WithForm):
         return replace(form, encode=lambda value: value, encode_many=list)
 
 
-@breaks("what_does_not_fit_changes_nothing", says="update of True: Invalid is owed, but nothing")
+@breaks(
+    "a_value_that_does_not_fit_changes_nothing", says="update of True: Invalid is owed, but nothing"
+)
 class TakesTruthForNumbers(WithForm):
     def altered(self, form: CellForm, spec: TableSpec) -> CellForm:
         return _encoded(form, lambda value: int(value) if type(value) is bool else value)
@@ -89,7 +91,7 @@ class ReadsStampsTooLate(WithForm):
         return replace(form, unstamp=unstamp)
 
 
-@breaks("the_expired_is_not_added_to", says="a sum after its time had passed")
+@breaks("nothing_is_added_to_an_expired_value", says="a sum after its time had passed")
 class StampsAhead(WithForm):
     def altered(self, form: CellForm, spec: TableSpec) -> CellForm:
         return replace(form, stamp=lambda stamp, cell: form.stamp(stamp + 500, cell))
@@ -104,7 +106,10 @@ class HasNoNull(WithForm):
         return replace(form, encode=encode, encode_many=lambda values: list(map(encode, values)))
 
 
-@breaks("what_is_handed_out_or_in_is_not_the_state", says="a value that was changed outside")
+@breaks(
+    "changing_a_passed_or_returned_object_does_not_change_state",
+    says="a value that was changed outside",
+)
 class KeepsWhatItIsGiven(WithForm):
     def altered(self, form: CellForm, spec: TableSpec) -> CellForm:
         codec = spec.values

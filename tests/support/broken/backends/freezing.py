@@ -14,7 +14,7 @@ from support.broken.backends.register import FrozenThrough, Store, Values, WithF
 
 
 @breaks("frozen_values_do_not_change", says="values in frozen tables")
-@breaks("another_thread_reads_what_is_frozen", says="what another thread read")
+@breaks("another_thread_reads_frozen_tables", says="what another thread read")
 @breaks("many_snapshots_may_be_under_way", says="state at barrier 0")
 class FreezesWhenItIsRead(WithFrozen):
     class Frozen(FrozenThrough):
@@ -69,7 +69,7 @@ class HasOneMoment(WithFrozen):
                 self.store.held = None
 
 
-@breaks("a_freeze_holds_back_nothing", says="tables frozen often")
+@breaks("changes_between_freezes_are_not_lost", says="tables frozen often")
 @breaks("state_goes_on_over_many_snapshots", says="state after")
 class SettlesForTheNewest(Store):
     def settle(self, stop: Callable[[], bool]) -> None:
@@ -132,7 +132,7 @@ class ForgetsWhatNobodyRead(WithFrozen):
 
 
 @breaks("an_empty_table_has_no_rows", says="nothing to read")
-@breaks("nothing_can_be_in_a_snapshot", says="nothing to read")
+@breaks("an_empty_snapshot_is_restored", says="nothing to read")
 class CannotReadNothing(WithFrozen):
     class Frozen(FrozenThrough):
         def blocks(self, spec: TableSpec, keep_from_ms: int | None) -> Iterator[Block]:

@@ -78,7 +78,7 @@ class WritesOnlyWhatWasPut(Keyed):
         return future
 
 
-@breaks("settings_that_cannot_be_are_refused", says="past the max parallelism: Invalid is owed")
+@breaks("invalid_settings_are_refused", says="past the max parallelism: Invalid is owed")
 class CutsKeyGroups(Altered):
     def open(self, **options: Any) -> KeyedStateBackend:
         there = KeyGroupRange(0, max(options["max_parallelism"] - 1, 0))
@@ -99,7 +99,7 @@ class TakesEveryThread(Keyed):
             super().check_thread()
 
 
-@breaks("closing_gives_up_what_is_on_its_way", says="snapshots must be given up")
+@breaks("closing_cancels_running_snapshots", says="snapshots must be given up")
 class LeavesSnapshotsAlone(Keyed):
     def _release(self) -> None:
         self.store.close()
@@ -113,7 +113,7 @@ class WantsToBeUsed(Store):
         super().close()
 
 
-@breaks("only_errors_of_the_house_get_out", says="Unavailable or Invalid is owed, raised was")
+@breaks("only_holdfast_errors_are_raised", says="Unavailable or Invalid is owed, raised was")
 class LetsErrorsOut(Altered):
     def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
         Path(self.folder).mkdir(exist_ok=True)
@@ -177,7 +177,7 @@ class TakesTheFilesOfOthers(WithFiles):
         return _Sweeping(max_parallelism, folder)
 
 
-@breaks("a_dead_process_is_in_nobodys_way", says="is in use")
+@breaks("files_of_a_dead_process_do_not_disturb_a_new_one", says="is in use")
 class StopsAtALockedPlace(WithFiles):
     def open_store(self, uid: str, key_groups: KeyGroupRange, max_parallelism: int) -> TableStore:
         folder = Path(self.folder) / uid

@@ -28,7 +28,7 @@ class DropsNone(Lists):
         super().extend(address, [cell for cell in cells if cell is not None])
 
 
-@breaks("an_empty_list_is_none", says="what has a list, when all are empty")
+@breaks("an_empty_list_has_no_address", says="what has a list, when all are empty")
 class KeepsEmptyLists(Lists):
     def put(self, address: Any, cells: Sequence[Any]) -> None:
         self.entries.put(address, list(cells))
@@ -71,7 +71,7 @@ class LoadsTheLastPiece(Lists):
         super().load(block)
 
 
-@breaks("it_reads_snapshots_of_another_backend", says="state from another backend")
+@breaks("the_backend_reads_snapshots_of_another_one", says="state from another backend")
 @breaks("snapshots_come_from_several_backends", says="state of key groups")
 class LoadsBackwards(Lists):
     def load(self, block: Block) -> None:
@@ -87,7 +87,7 @@ class HasOneStampForAll(Lists):
         return [(found[-1][0], cell) for _, cell in found]
 
 
-@breaks("a_clean_up_keeps_what_lives", says="what a clean-up left")
+@breaks("a_clean_up_keeps_live_entries", says="what a clean-up left")
 class DropsWhatGetsShorter(Lists):
     def put(self, address: Any, cells: Sequence[Any]) -> None:
         super().put(address, [] if len(cells) < len(self.get(address)) else cells)

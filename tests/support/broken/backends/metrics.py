@@ -25,7 +25,9 @@ class CountsByTakingOut(Store):
         return StateMetrics(states=counts)
 
 
-@breaks("metrics_are_the_owners", says="metrics, after close: Invalid is owed, but nothing")
+@breaks(
+    "a_closed_backend_has_no_metrics", says="metrics, after close: Invalid is owed, but nothing"
+)
 class TellsAfterItsEnd(Keyed):
     def metrics(self) -> StateMetrics:
         return self.store.metrics()

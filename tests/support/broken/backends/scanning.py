@@ -37,14 +37,16 @@ class CountsItsSteps(Values):
             yield from found
 
 
-@breaks("a_sweep_answers_at_most_so_many", says="a sweep of 1 answered")
+@breaks("a_sweep_returns_at_most_its_limit", says="a sweep of 1 answered")
 class SweepsAll(Maps):
     def sweep(self, limit: int) -> Iterable[Any]:
         return self.entries.addresses()
 
 
-@breaks("sweeps_go_round", says="addresses that sweeps of a value table left out in round 0")
-@breaks("accesses_clean_up_what_nobody_reads", says="keys after a hundred accesses")
+@breaks(
+    "sweeps_reach_every_address", says="addresses that sweeps of a value table left out in round 0"
+)
+@breaks("accesses_clean_up_expired_entries_that_are_not_read", says="keys after a hundred accesses")
 class NeverSweeps(Values):
     def sweep(self, limit: int) -> Iterable[Any]:
         return ()
@@ -80,7 +82,7 @@ class KnowsNoCase(Store):
         return self._tables.setdefault(spec.name.lower(), self.kinds[spec.kind](spec))
 
 
-@breaks("a_dropped_table_was_never_there", says="a table of a name that was dropped")
+@breaks("a_dropped_table_opens_empty", says="a table of a name that was dropped")
 class DropsNothing(Store):
     def drop_table(self, spec: TableSpec) -> None:
         pass
@@ -104,7 +106,7 @@ class SharesItsTables(Store):
         self._tables = _kept
 
 
-@breaks("what_was_closed_is_gone", says="an operator that was opened again")
+@breaks("a_reopened_store_begins_empty", says="an operator that was opened again")
 class KeepsItsTables(SharesItsTables):
     def close(self) -> None:
         pass

@@ -107,7 +107,7 @@ class HasOneService(Keyed):
         return super().timers("all", namespace_type=namespace_type)
 
 
-@breaks("a_snapshot_can_be_given_up", says="a snapshot that is written can be given up")
+@breaks("a_snapshot_can_be_cancelled", says="a snapshot that is written can be given up")
 class CannotCancel(Keyed):
     def snapshot(
         self, checkpoint_id: int, target: SnapshotTarget, **options: Any
@@ -147,7 +147,7 @@ class WantsToKnowCheckpoints(Keyed):
             raise Invalid("an unknown checkpoint was aborted")
 
 
-@breaks("state_that_nobody_asks_for_is_kept", says="state that was carried on")
+@breaks("undeclared_state_is_kept", says="state that was carried on")
 class WritesWhatWasAskedFor(Keyed):
     def snapshot(
         self, checkpoint_id: int, target: SnapshotTarget, **options: Any
@@ -159,7 +159,7 @@ class WritesWhatWasAskedFor(Keyed):
             self._undeclared = undeclared
 
 
-@breaks("state_may_be_asked_for_late", says="state that was asked for bit by bit")
+@breaks("state_may_be_declared_late", says="state that was asked for bit by bit")
 class ForgetsWhatItHasWritten(Keyed):
     def snapshot(
         self, checkpoint_id: int, target: SnapshotTarget, **options: Any
@@ -176,7 +176,8 @@ class KnowsNoAliases(Keyed):
 
 
 @breaks(
-    "what_cannot_be_read_is_refused", says="a restore as .*Invalid is owed, but nothing was raised"
+    "an_unreadable_declaration_is_refused",
+    says="a restore as .*Invalid is owed, but nothing was raised",
 )
 class BeginsAnewIfItMust(Keyed):
     def get_state(self, descriptor: StateDescriptor, *, namespace_type: Any = None) -> Any:

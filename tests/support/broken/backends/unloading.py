@@ -54,14 +54,14 @@ class UnloadsEveryNamespace(Values):
                 self.remove(address)
 
 
-@breaks("what_is_absent_may_be_unloaded", says="lists that were unloaded from an empty table")
+@breaks("absent_rows_may_be_unloaded", says="lists that were unloaded from an empty table")
 class UnloadsToEmptyLists(Lists):
     def unload(self, block: Block) -> None:
         for address in rows_of(self.spec, block).addresses:
             self.entries.put(address, [])
 
 
-@breaks("what_is_frozen_stays_when_unloaded", says="frozen entries, one unloaded since")
+@breaks("unloading_does_not_change_frozen_tables", says="frozen entries, one unloaded since")
 class UnloadsInPlace(Maps):
     def unload(self, block: Block) -> None:
         if block.map_keys is None:

@@ -11,7 +11,7 @@ from support.broken.backends.register import Values, breaks
 
 
 @breaks("a_cell_is_read_back", says="what was put")
-@breaks("what_is_added_is_reduced", says="what values were added to")
+@breaks("added_values_are_reduced", says="what values were added to")
 @breaks("reading_renews_where_it_should", says="what is read again and again")
 class KeepsTheFirst(Values):
     def put(self, address: Any, cell: Any) -> None:
@@ -20,7 +20,7 @@ class KeepsTheFirst(Values):
 
 
 @breaks("a_removed_cell_is_gone", says="after removing one")
-@breaks("the_expired_may_be_shown", says="what is past its time")
+@breaks("an_expired_value_may_be_returned_once", says="what is past its time")
 class RemovesNothing(Values):
     def remove(self, address: Any) -> None:
         pass
@@ -35,7 +35,7 @@ class ClearsToZero(Values):
         self.put(address, 0)
 
 
-@breaks("empty_and_zero_are_there", says="an empty value")
+@breaks("empty_and_zero_values_are_kept", says="an empty value")
 class TakesEmptyForAbsent(Values):
     def get(self, address: Any) -> Any:
         return super().get(address) or None
@@ -86,7 +86,7 @@ class RemovesTheFirstOfMany(Values):
         super().remove_many(addresses[:1])
 
 
-@breaks("what_is_set_directly_is_there", says="what was set directly")
+@breaks("cells_set_directly_are_read", says="what was set directly")
 class OffersAnotherDict(Values):
     def __init__(self, spec: TableSpec) -> None:
         super().__init__(spec)

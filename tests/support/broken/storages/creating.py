@@ -14,14 +14,14 @@ def _pause() -> None:
     SystemClock().sleep_s(0.01)  # long enough for others to come between, also on a busy machine
 
 
-@breaks("create_makes_what_is_not_there", says="the answer of the first create")
+@breaks("create_makes_an_absent_object", says="the answer of the first create")
 class AnswersWithItsOwn(Local):
     def create(self, name: str, data: Buffer) -> bytes | None:
         super().create(name, data)
         return self.read(name)
 
 
-@breaks("create_keeps_what_is_there", says="after creating it again")
+@breaks("create_keeps_an_existing_object", says="after creating it again")
 class CreatesOverWhatIsThere(Local):
     def create(self, name: str, data: Buffer) -> bytes | None:
         existing = super().create(name, data)
@@ -91,7 +91,7 @@ class TakesEqualForItsOwn(Local):
 
 
 @breaks("one_of_several_processes_creates", says="processes that created")
-@breaks("what_processes_commit_stays", says="acknowledged")
+@breaks("commits_of_several_processes_are_kept", says="acknowledged")
 class LocksItsProcess(LooksThenWrites):
     def create(self, name: str, data: Buffer) -> bytes | None:
         with _lock:

@@ -27,13 +27,13 @@ class DeletesMore(Local):
         return [info.name for info in self.list(prefix)]
 
 
-@breaks("delete_removes_what_is_named", says="what was not deleted")
+@breaks("delete_removes_the_named_objects", says="what was not deleted")
 class DeletesByPrefix(DeletesMore):
     def also(self, name: str) -> list[str]:
         return self.names(name)
 
 
-@breaks("delete_of_what_is_absent_is_fine", says="after deleting folder")
+@breaks("deleting_an_absent_object_is_not_an_error", says="after deleting folder")
 class DeletesFolders(DeletesMore):
     def also(self, name: str) -> list[str]:
         return self.names(f"{name}/")
@@ -46,8 +46,8 @@ class DeletesTheWholeFolder(DeletesMore):
         return self.names(f"{name.rpartition('/')[0]}/")
 
 
-@breaks("what_is_built_on_is_kept", says="is not whole")
-@breaks("a_shared_file_goes_with_the_last_that_needs_it", says="is not whole")
+@breaks("a_checkpoint_that_others_build_on_is_kept", says="is not whole")
+@breaks("a_shared_file_is_deleted_with_its_last_checkpoint", says="is not whole")
 class DeletesByNumber(DeletesMore):
     def also(self, name: str) -> list[str]:
         number = re.search(r"\d{20}", name)
@@ -119,7 +119,7 @@ class MistakesWhoWrites(Local):
 
 
 @breaks("unfinished_writes_can_be_deleted", says="unfinished writes after they were deleted")
-@breaks("orphans_spare_what_may_be_needed", says="the unfinished write must be removed")
+@breaks("files_that_may_be_needed_are_not_orphans", says="the unfinished write must be removed")
 class DeletesOnlyObjects(Local):
     def delete(self, names: Iterable[str]) -> None:
         super().delete(name for name in names if not name.rpartition("/")[2].startswith("."))

@@ -8,7 +8,7 @@ from holdfast.storage import Buffer, Invalid, JobStorage, NotFound, ObjectInfo
 from support.broken.storages.register import Gathering, Local, WithWriter, breaks
 
 
-@breaks("segments_come_back", says="was changed after it was written|is truncated")
+@breaks("segments_are_read_back", says="was changed after it was written|is truncated")
 class ReadsWholeSectors(Local):
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
         return super().read_range(name, offset - offset % 512, length)
@@ -30,7 +30,9 @@ class WritesAnIndex(WithWriter):
 
 @breaks("a_committed_checkpoint_is_completed", says="the completed checkpoints")
 @breaks("an_ambiguous_take_over_is_repeated", says="completed after prepare")
-@breaks("a_commit_refers_to_what_is_kept", says="completed after commits that were refused")
+@breaks(
+    "a_commit_may_refer_to_retained_files_only", says="completed after commits that were refused"
+)
 class HidesUnderscores(Local):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return (info for info in super().list(prefix) if "/_" not in info.name)
@@ -162,7 +164,7 @@ class DeletesCommitPointsLate(Local):
 
 @breaks("retention_and_a_take_over_agree_in_every_order", says="is not whole")
 @breaks("a_commit_and_another_s_cleaning_agree_in_every_order", says="and no other")
-@breaks("what_is_released_goes_beside_commits_in_every_order", says="completed after")
+@breaks("released_checkpoints_are_deleted_beside_commits_in_every_order", says="completed after")
 class KeepsCommitPoints(Local):
     def delete(self, names: Iterable[str]) -> None:
         super().delete(name for name in names if not name.endswith("/_metadata"))
@@ -229,7 +231,7 @@ class DeletesTheWrongPoint(Local):
         super().delete(dict.fromkeys([*given, *more]))
 
 
-@breaks("a_number_that_was_void_before_is_used", says="has no completed checkpoint 2")
+@breaks("the_number_of_a_deleted_void_commit_is_used_again", says="has no completed checkpoint 2")
 class SaysAllIsVoid(Local):
     def create(self, name: str, data: Buffer) -> bytes | None:
         if ".start-" in name:

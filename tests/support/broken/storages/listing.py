@@ -37,7 +37,7 @@ class ListsFolders(Local):
         return super().list(prefix and f"{prefix.rstrip('/')}/")
 
 
-@breaks("no_name_begins_with_an_illegal_prefix", says="the listing of prefix '/'")
+@breaks("an_illegal_prefix_lists_nothing", says="the listing of prefix '/'")
 class ForgivesPrefixes(Local):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return super().list(prefix.lstrip("/"))

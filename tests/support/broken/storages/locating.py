@@ -44,7 +44,7 @@ class OpensAnotherAnew(Local):
             return None
 
 
-@breaks("what_is_elsewhere_is_left_to_others", says="a storage of 'no-such-kind://host/path'")
+@breaks("another_place_is_not_opened", says="a storage of 'no-such-kind://host/path'")
 class LeadsAnywhere(Local):
     def at(self, url: str) -> Local | None:
         if "://" not in url or url.startswith("file:"):

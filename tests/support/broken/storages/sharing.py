@@ -107,7 +107,7 @@ class HasOneScratch(WithWriter):
                 super().commit()
 
 
-@breaks("only_errors_of_the_house_get_out", says="HoldfastError is owed, but")
+@breaks("only_holdfast_errors_are_raised", says="HoldfastError is owed, but")
 class LetsErrorsOut(Local):
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
         try:

@@ -53,7 +53,7 @@ class _Stops(Through):
 
 
 @breaks("a_large_object_is_whole", says="its listed size")
-@breaks("a_long_segment_comes_back", says="is truncated")
+@breaks("a_long_segment_is_read_back", says="is truncated")
 class StopsAt12MiB(WithWriter):
     class Writer(_Stops):
         limit = 12 * _MIB
