@@ -21,7 +21,7 @@ from holdfast.runtime.network import (
     Protection,
     SlotClient,
     SlotServer,
-    make_identity,
+    make_certificate,
 )
 from holdfast.runtime.protocol.pushes import PushKey, Winner
 from holdfast.runtime.task.channel import Bell, Channel
@@ -38,7 +38,7 @@ def run(scale: Scale) -> Iterator[Result]:
     batch_rows, batches = scale.pick(250_000, 100), scale.pick(64, 2)
     ratios, answers = [], set()
     rates: dict[str, list[float]] = {"clear": [], "tls": []}
-    ways = {"clear": LOOPBACK_ONLY, "tls": Protection(make_identity())}
+    ways = {"clear": LOOPBACK_ONLY, "tls": Protection(make_certificate())}
     for _ in range(scale.repetitions):
         for way, protection in ways.items():
             took_s, answer = _push(protection, batch_rows, batches)

@@ -49,7 +49,7 @@ from holdfast.backends.snapshots.snapshotter import (
     Snapshotter,
 )
 from holdfast.backends.snapshots.workers import SnapshotWorker
-from holdfast.changelog.materialization import Schedule
+from holdfast.changelog.materialization_schedule import MaterializationSchedule
 from holdfast.changelog.operator_log import LogWriter, OperatorLog
 from holdfast.changelog.recording.store import LoggedStore
 from holdfast.changelog.writing.target import LoggedOperator, LogTarget, SharedFiles
@@ -118,7 +118,8 @@ class ChangelogSnapshots(Snapshots):
         self._worker = SnapshotWorker(f"{what.uid}, logs")
         self._log = OperatorLog(store, what.token)
         now_s = clock.monotonic_s()
-        self._schedule = Schedule(what.options, f"{what.uid}/{what.key_groups}", now_s)
+        name = f"{what.uid}/{what.key_groups}"
+        self._schedule = MaterializationSchedule(what.options, name, now_s)
         self._base = None if is_restored else self._empty_base()
         """None after a restore, until a snapshot has all restored state."""
         self._next_number = 1 if target is None else target.first_checkpoint_id

@@ -57,9 +57,9 @@ from holdfast.runtime.driver.outcomes import (
     Outcome,
     Succeeded,
     Unsuccessful,
-    failure_in,
+    classify_slot_failure,
+    classify_source_failure,
     first_line_of,
-    source_failure_in,
 )
 from holdfast.runtime.driver.slot_deadlines import SlotDeadlines
 from holdfast.runtime.driver.source_feed import Feed, SlotLink
@@ -300,7 +300,7 @@ class Attempt:
     def _source_has_failed(self, event: SourceFailed) -> None:
         if self._phase is AttemptPhase.FINISHING:
             return  # its rows are in the last checkpoint; the slots that it called had ended
-        self._outcome = self._outcome or source_failure_in(event)
+        self._outcome = self._outcome or classify_source_failure(event)
         self._is_symptom = True
 
     def _begin_savepoint(self, order: SavepointOrder) -> None:
@@ -428,7 +428,7 @@ class Attempt:
 
     def _slot_has_failed(self, event: Failed) -> None:
         if not self._is_all_committed(event.summary):
-            self._outcome = self._outcome or failure_in(event)
+            self._outcome = self._outcome or classify_slot_failure(event)
             self._is_symptom = event.uid is None
 
     def _tell_all(self, message: ToSlot) -> bool:
@@ -469,7 +469,7 @@ class Attempt:
         loss = loss_in(outcome.details)
         while (event := self._events.next(0)) is not None:
             if isinstance(event, Failed) and event.uid is not None:
-                return failure_in(event)
+                return classify_slot_failure(event)
             if isinstance(event, SlotsEnded):
                 loss = loss or loss_in(event.error)
         return outcome if loss is None else self._lost.outcome(loss, self._silent)

@@ -15,9 +15,9 @@ __all__ = [
     "Outcome",
     "Succeeded",
     "Unsuccessful",
-    "failure_in",
+    "classify_slot_failure",
+    "classify_source_failure",
     "first_line_of",
-    "source_failure_in",
 ]
 
 
@@ -72,7 +72,7 @@ class Unsuccessful:
 Outcome = Succeeded | Cancelled | Unsuccessful
 
 
-def failure_in(event: Failed) -> Unsuccessful:
+def classify_slot_failure(event: Failed) -> Unsuccessful:
     """The outcome for a failure that a slot has reported."""
     where = f"operator {event.uid!r}" if event.uid else f"slot {event.slot}"
     prefix = "" if event.uid and event.uid in event.summary else f"{where} failed: "
@@ -81,7 +81,7 @@ def failure_in(event: Failed) -> Unsuccessful:
     return Unsuccessful(reason, event.traceback, event.is_fatal, event.uid, kind)
 
 
-def source_failure_in(event: SourceFailed) -> Unsuccessful:
+def classify_source_failure(event: SourceFailed) -> Unsuccessful:
     """The outcome for a failure that a source has reported."""
     reason = f"source {event.uid!r} failed: {event.summary}"
     kind = FailureKind.USER_CODE if event.fault else FailureKind.OTHER

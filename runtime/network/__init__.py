@@ -3,16 +3,16 @@
 It imports `task`, whose channels and staging it fills, and all below.
 """
 
-from holdfast.runtime.network.driver_client import DriverClient
-from holdfast.runtime.network.driver_server import DriverServer
-from holdfast.runtime.network.exchange_sender import ExchangeSender
-from holdfast.runtime.network.protection import (
+from holdfast.runtime.network.credentials import (
     LOOPBACK_ONLY,
     Credentials,
     Identity,
     Protection,
-    make_identity,
+    make_certificate,
 )
+from holdfast.runtime.network.driver_client import DriverClient
+from holdfast.runtime.network.driver_server import DriverServer
+from holdfast.runtime.network.exchange_sender import ExchangeSender
 from holdfast.runtime.network.slot_client import PushStream, SlotClient
 from holdfast.runtime.network.slot_server import (
     SlotCommand,
@@ -34,6 +34,6 @@ __all__ = [
     "SlotCommand",
     "SlotServer",
     "SourceCommand",
-    "make_identity",
+    "make_certificate",
     "obey_source",
 ]

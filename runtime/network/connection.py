@@ -10,10 +10,10 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from holdfast.runtime.network.admission import headers_of
+from holdfast.runtime.network.authentication import headers_of
+from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, PULSE, write_element
 from holdfast.runtime.network.flight_errors import from_transport, from_wire, raising_house_errors
-from holdfast.runtime.network.protection import Credentials
 from holdfast.runtime.network.server import ACTION, Opening
 from holdfast.runtime.protocol.elements import Element
 from holdfast.runtime.protocol.messages import ToDriver, ToSlot

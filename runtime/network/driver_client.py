@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from holdfast.runtime.network.connection import Connection
-from holdfast.runtime.network.protection import Credentials
+from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.protocol.messages import Collect, ToDriver
 from holdfast.storage import Clock
 

@@ -8,8 +8,8 @@ from typing import Self
 import msgspec
 
 from holdfast.runtime.api.addresses import Listening
-from holdfast.runtime.network.admission import Admission
-from holdfast.runtime.network.protection import LOOPBACK_ONLY, Protection
+from holdfast.runtime.network.authentication import Authentication
+from holdfast.runtime.network.credentials import LOOPBACK_ONLY, Protection
 from holdfast.runtime.network.server import Server
 from holdfast.runtime.protocol.messages import ToDriver
 from holdfast.storage import Fenced
@@ -31,8 +31,10 @@ class DriverServer:
         self, listening: Listening, token: str, protection: Protection = LOOPBACK_ONLY
     ) -> None:
         self._serving: tuple[int, Callable[[ToDriver], bool]] | None = None
-        admission = Admission(token, self._attempt)
-        self._server = Server(listening, protection, admission=admission, answer=self._answer)
+        authentication = Authentication(token, self._attempt)
+        self._server = Server(
+            listening, protection, authentication=authentication, answer=self._answer
+        )
 
     @property
     def address(self) -> str:

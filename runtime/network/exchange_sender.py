@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from holdfast.runtime.columns.types import detached
 from holdfast.runtime.network.connection import Connection, Stream
+from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import PULSE_S
-from holdfast.runtime.network.protection import Credentials
 from holdfast.runtime.protocol.elements import Element, size_bytes
 from holdfast.runtime.protocol.messages import Exchange
 from holdfast.runtime.task.channel import Bell, Closed

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyarrow import flight
 
 from holdfast.runtime.api.addresses import Listening, in_url
-from holdfast.runtime.network.admission import Admission, Guest
+from holdfast.runtime.network.authentication import AuthenticatedCall, Authentication
+from holdfast.runtime.network.credentials import Protection
 from holdfast.runtime.network.flight_errors import raising_wire_errors
-from holdfast.runtime.network.protection import Protection
 from holdfast.runtime.protocol.messages import Exchange, Push
 from holdfast.storage import Unavailable
 
@@ -39,20 +39,22 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]
         self,
         location: str,
         protection: Protection,
-        admission: Admission,
+        authentication: Authentication,
         answer: _Answer,
         streams: Streams | None,
     ) -> None:
         self._answer = answer
         self._streams = streams
         super().__init__(
-            location, middleware={Guest.KEY: admission}, **protection.server_arguments()
+            location,
+            middleware={AuthenticatedCall.KEY: authentication},
+            **protection.server_arguments(),
         )
 
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
-        guest: Guest = context.get_middleware(Guest.KEY)
+        call: AuthenticatedCall = context.get_middleware(AuthenticatedCall.KEY)
         with raising_wire_errors("a message"):
-            answer = self._answer(guest.attempt, action.body.to_pybytes())
+            answer = self._answer(call.attempt, action.body.to_pybytes())
         return iter([msgspec.msgpack.encode(answer)])
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -74,24 +76,26 @@ class Server:
         listening: Listening,
         protection: Protection,
         *,
-        admission: Admission,
+        authentication: Authentication,
         answer: _Answer,
         streams: Streams | None = None,
     ) -> None:
         """Raises `Unavailable` if no port is free there, `Invalid` if it would not be protected."""
         for host in (listening.interface, listening.host):
             protection.check_host(host, where="a server of the job")
-        self._flight = self._open(
+        self._flight = self._listen_at_free_port(
             listening,
             protection.scheme,
-            lambda location: _Flight(location, protection, admission, answer, streams),
+            lambda location: _Flight(location, protection, authentication, answer, streams),
         )
         self.address = f"{protection.scheme}://{in_url(listening.host)}:{self._flight.port}"
         """Where clients find this server."""
-        admission.serve(self.address)
+        authentication.serve(self.address)
 
     @staticmethod
-    def _open(listening: Listening, scheme: str, open_at: Callable[[str], _Flight]) -> _Flight:
+    def _listen_at_free_port(
+        listening: Listening, scheme: str, open_at: Callable[[str], _Flight]
+    ) -> _Flight:
         """Open the first free port. Flight never shares one with another process."""
         refusal: Exception | None = None
         for port in listening.ports:

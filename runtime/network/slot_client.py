@@ -9,8 +9,8 @@ from typing import Self
 import pyarrow as pa
 
 from holdfast.runtime.network.connection import Connection, Stream
+from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import PULSE_S
-from holdfast.runtime.network.protection import Credentials
 from holdfast.runtime.protocol.messages import Push, RoomFor, ToSlot
 from holdfast.runtime.protocol.pushes import PushKey
 from holdfast.storage import Clock, HoldfastError

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyarrow import flight
 
 from holdfast.runtime.api.addresses import Listening
-from holdfast.runtime.network.admission import Admission
+from holdfast.runtime.network.authentication import Authentication
+from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, check_schema, read_element
-from holdfast.runtime.network.protection import Credentials
 from holdfast.runtime.network.server import Opening, Server
 from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.protocol.messages import (
@@ -100,11 +100,11 @@ class SlotServer:
         self._claimed: set[tuple[str, int]] = set()
         self._open: set[tuple[str, int]] = set()
         self._is_closing = False
-        admission = Admission(credentials.token, lambda: credentials.attempt)
+        authentication = Authentication(credentials.token, lambda: credentials.attempt)
         self._server = Server(
             listening,
             credentials.protection,
-            admission=admission,
+            authentication=authentication,
             answer=self._answer,
             streams=self,
         )

@@ -17,7 +17,7 @@ from holdfast.runtime.operators.contexts import RowContext, TimeKeeper, Timers, 
 from holdfast.runtime.operators.function_operator import FunctionOperator
 from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
 from holdfast.runtime.operators.results import RowResults
-from holdfast.runtime.operators.row_loop import RowLoop, TimerLoop
+from holdfast.runtime.operators.row_and_timer_loops import RowLoop, TimerLoop
 from holdfast.runtime.operators.user_code import UserCode, UserFunctionSpec
 from holdfast.runtime.protocol.operator import Operator, OperatorContext
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.runtime.columns.rows import RowReader
 from holdfast.runtime.operators.results import RowResults, moments_of
-from holdfast.runtime.operators.row_loop import MOST_RESULTS
+from holdfast.runtime.operators.row_and_timer_loops import MOST_RESULTS
 from holdfast.runtime.operators.user_code import (
     NO_ROWS,
     USER_ERRORS,

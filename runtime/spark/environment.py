@@ -29,13 +29,13 @@ from holdfast.runtime.driver.job_log import speak
 from holdfast.runtime.driver.restoring import check_fit
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
-from holdfast.runtime.driver.startup.beginning import Beginning, begin
 from holdfast.runtime.driver.startup.commit_checks import check_commits
 from holdfast.runtime.driver.startup.start_notes import (
     StartNotes,
     checkpointing_note,
     storage_warnings,
 )
+from holdfast.runtime.driver.startup.take_over import Beginning, begin
 from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.options.arguments import (
     CodeArguments,

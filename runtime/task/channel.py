@@ -1,7 +1,8 @@
 """The queue between a producer and the slot's loop, bounded in bytes, and the bell of the loop.
 
-The loop of a slot is one thread with many channels. It takes elements while there are any, and then
-waits at the slot's bell, which every producer rings.
+The bound is where backpressure begins: a chain whose output has no room reads no input. The loop of
+a slot is one thread with many channels. It takes elements while there are any, and then waits at
+the slot's bell, which every producer rings.
 
 Batches that wait are joined for functions over batches: state is touched once for each key of a
 batch, so long ones are cheap. A sum of 100 thousand keys is three times as fast by that. Admitted

@@ -57,7 +57,6 @@ from itertools import islice
 from holdfast.storage import names
 from holdfast.storage.errors import HoldfastError, NotFound, Unavailable
 from holdfast.storage.interface import ObjectStorage
-from holdfast.storage.jobs.claiming import claimed_epochs
 from holdfast.storage.jobs.decisions import (
     Facts,
     StoredObject,
@@ -70,6 +69,7 @@ from holdfast.storage.jobs.deletion import BATCH_OBJECTS, KnownFiles
 from holdfast.storage.jobs.job import JobStorage, job_in
 from holdfast.storage.jobs.owner import JobOwner
 from holdfast.storage.jobs.owner_records import Start
+from holdfast.storage.jobs.ownership import claimed_epochs
 
 __all__ = [
     "Found",

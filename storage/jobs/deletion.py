@@ -27,10 +27,10 @@ from typing import Any, TypeVar
 
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, Fenced, Invalid, NotFound
-from holdfast.storage.jobs.claiming import Right
 from holdfast.storage.jobs.decisions import Facts, StoredObject, among, is_orphan
 from holdfast.storage.jobs.folder import JobFolder
 from holdfast.storage.jobs.metadata import CheckpointMetadata
+from holdfast.storage.jobs.ownership import Ownership
 
 __all__ = ["BATCH_OBJECTS", "KnownFiles", "Search", "Sweeper"]
 
@@ -133,8 +133,8 @@ class Sweeper:
       rarely.
     """
 
-    def __init__(self, right: Right, files: KnownFiles) -> None:
-        self._right = right
+    def __init__(self, ownership: Ownership, files: KnownFiles) -> None:
+        self._ownership = ownership
         self._files = files
         self._lock = threading.Lock()
         self._stepping = threading.Lock()
@@ -229,12 +229,12 @@ class Sweeper:
         referenced = self._files.of_all(wanted.completed)
         referenced |= self._files.of_known()
         facts = Facts(
-            epoch=self._right.epoch,
+            epoch=self._ownership.epoch,
             completed=wanted.completed,
             referenced=referenced,
             in_flight=wanted.in_flight,
         )
-        found = self._right.job.stored_objects()
+        found = self._ownership.job.stored_objects()
         return (stored for stored in found if is_orphan(stored, facts))
 
     def _step(self, most: int) -> int:
@@ -258,7 +258,7 @@ class Sweeper:
         if owed:
             return self._delete(self._names, owed, str)
         if wanted is not None:
-            self._right.check()
+            self._ownership.check()
             self.delete(stored.name for stored in self.orphans(wanted))
             with self._lock:
                 if self._search is wanted:
@@ -284,18 +284,19 @@ class Sweeper:
         Raises:
             Unavailable: the storage did not answer; calling again is safe.
         """
-        job, right = self._right.job, self._right
+        job, ownership = self._ownership.job, self._ownership
         if not job.storage.capabilities.late_creates:
             return
         for each in numbers:
             if any(each[0] in known and each[-1] in known for known in self._void):
                 continue
-            job.storage.create(job.name_of(names.void(right.epoch, right.token, each)), _VOID)
+            record = names.void(ownership.epoch, ownership.token, each)
+            job.storage.create(job.name_of(record), _VOID)
             within = [known for known in self._void if known[0] in each and known[-1] in each]
             self._void = [known for known in self._void if known not in within] + [each]
             with self._lock:
                 for known in within:
-                    self._names[names.void(right.epoch, right.token, known)] = None
+                    self._names[names.void(ownership.epoch, ownership.token, known)] = None
 
     def _delete_points(self, points: list[int], kept: Collection[int]) -> int:
         """Record that these are void, and then delete them.
@@ -323,8 +324,8 @@ class Sweeper:
 
         A newer owner may restore one of these checkpoints.
         """
-        self._right.check()
-        job = self._right.job
+        self._ownership.check()
+        job = self._ownership.job
         try:
             job.storage.delete(f"{job.folder}/{named(each)}" for each in batch)
         except Exception as error:
@@ -348,8 +349,8 @@ class Sweeper:
                 "%s of job %r at %s could not be deleted in %d tries in a row; it blocks all other "
                 "deletions of this job: %s",
                 which,
-                self._right.job.job_id,
-                self._right.job.url,
+                self._ownership.job.job_id,
+                self._ownership.job.url,
                 self._stuck,
                 error,
             )

@@ -20,7 +20,6 @@ import msgspec
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, Invalid, Taken
 from holdfast.storage.interface import ObjectStorage
-from holdfast.storage.jobs.claiming import Right, Survey, claim_epoch, highest_begun, survey
 from holdfast.storage.jobs.decisions import (
     Created,
     Spared,
@@ -33,6 +32,7 @@ from holdfast.storage.jobs.deletion import KnownFiles, Search, Sweeper
 from holdfast.storage.jobs.folder import JobFolder
 from holdfast.storage.jobs.metadata import CheckpointMetadata, encode_metadata
 from holdfast.storage.jobs.owner_records import Held, Start, encode_held, encode_start
+from holdfast.storage.jobs.ownership import Ownership, Survey, claim_epoch, highest_begun, survey
 from holdfast.storage.jobs.result import JobResult, encode_result
 from holdfast.storage.segments.handles import StateSnapshot
 
@@ -51,18 +51,18 @@ class JobOwner:
     reader until its commit point goes or is recorded as void; this owner builds on it no longer.
     """
 
-    def __init__(self, right: Right, start: Start, found: Survey) -> None:
-        self._job = right.job
-        self._right = right
+    def __init__(self, ownership: Ownership, start: Start, found: Survey) -> None:
+        self._job = ownership.job
+        self._ownership = ownership
         self._completed = set(start.accepted)
-        self._known = KnownFiles(right.job)
-        self._highest = highest_begun(right.job, found)
+        self._known = KnownFiles(ownership.job)
+        self._highest = highest_begun(ownership.job, found)
         self._spared = Spared(self._highest + 1)
         self._undecided: bytes | None = None
         """The `_metadata` of a commit whose outcome is unknown."""
         self._result = self._ending = found.result
         """`_ending` may be a result whose write outcome is unknown."""
-        self.sweeper = Sweeper(right, self._known)
+        self.sweeper = Sweeper(ownership, self._known)
         """Deletes what was released. Safe to use from any thread."""
         self._held: int | None = None
 
@@ -84,23 +84,24 @@ class JobOwner:
                 f"{job.folder}/{names.result(epoch, token)}", encode_result(found.result)
             )
         storage.create(f"{job.folder}/{names.start(epoch, token)}", encode_start(start))
-        right = Right(job, epoch, token)
-        right.check()
-        return cls(right, start, found)
+        ownership = Ownership(job, epoch, token)
+        ownership.check()
+        return cls(ownership, start, found)
 
     @classmethod
     def resume(cls, job: JobFolder, epoch: int) -> JobOwner:
         """See `JobStorage.resume`."""
         newest, found = job.newest_start(), survey(job, reopen=False)
         token = newest.owner if newest is not None and newest.epoch == epoch else ""
-        right = Right(job, epoch, token)
-        right.check()  # an empty token matches no owner: this also proves that the owner has begun
-        return cls(right, Start(epoch=epoch, owner=token, accepted=found.accepted), found)
+        ownership = Ownership(job, epoch, token)
+        # An empty token matches no owner: this also proves that the owner has begun.
+        ownership.check()
+        return cls(ownership, Start(epoch=epoch, owner=token, accepted=found.accepted), found)
 
     @property
     def epoch(self) -> int:
         """The number of this claim; a higher one fences it."""
-        return self._right.epoch
+        return self._ownership.epoch
 
     @property
     def completed(self) -> tuple[int, ...]:
@@ -124,7 +125,7 @@ class JobOwner:
             Fenced: a newer owner has claimed the job, or the claim was deleted.
             Unavailable: the storage did not answer.
         """
-        self._right.check()
+        self._ownership.check()
 
     def is_in(self, job: JobFolder) -> bool:
         """Whether a folder is the one that this owner has claimed, by whatever path it is opened.
@@ -132,7 +133,7 @@ class JobOwner:
         Raises:
             Unavailable: the storage did not answer.
         """
-        mine = names.OwnerRecord(self.epoch, self._right.token, "start")
+        mine = names.OwnerRecord(self.epoch, self._ownership.token, "start")
         return job.job_id == self._job.job_id and mine in job.owner_records()
 
     def commit(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
@@ -157,7 +158,7 @@ class JobOwner:
         """
         self._check_own("a checkpoint", metadata.job_id)
         checkpoint_id = metadata.checkpoint_id
-        stamped = msgspec.structs.replace(metadata, epoch=self.epoch, owner=self._right.token)
+        stamped = msgspec.structs.replace(metadata, epoch=self.epoch, owner=self._ownership.token)
         mine = encode_metadata(stamped)
         self._check_may_write(f"checkpoint {checkpoint_id}", mine, None)
         self._check_free(checkpoint_id)
@@ -191,11 +192,11 @@ class JobOwner:
             Unavailable: it is not known whether it was recorded.
         """
         self._check_own("a result", result.job_id)
-        stamped = msgspec.structs.replace(result, epoch=self.epoch, owner=self._right.token)
+        stamped = msgspec.structs.replace(result, epoch=self.epoch, owner=self._ownership.token)
         self._check_may_write(f"the result {result.status!r}", None, stamped)
         self.check()
         self._ending = stamped
-        name = names.result(self.epoch, self._right.token)
+        name = names.result(self.epoch, self._ownership.token)
         self._storage.create(f"{self._job.folder}/{name}", encode_result(stamped))
         self.check()
         self._result = stamped
@@ -308,9 +309,10 @@ class JobOwner:
         number = metadata.checkpoint_id
         self._check_completed(number)
         files = tuple(sorted(metadata.files()))
-        held = Held(epoch=self.epoch, owner=self._right.token, checkpoint_id=number, files=files)
+        token = self._ownership.token
+        held = Held(epoch=self.epoch, owner=token, checkpoint_id=number, files=files)
         mine = encode_held(held)
-        name = f"{self._job.folder}/{names.held(self.epoch, self._right.token)}"
+        name = f"{self._job.folder}/{names.held(self.epoch, token)}"
         if judge_create(mine, self._storage.create(name, mine)) is Created.TAKEN:
             raise Invalid(
                 f"this owner of job {self._job.job_id!r} has restored another checkpoint",
@@ -437,7 +439,7 @@ class JobOwner:
 
     def _release(self, dropped: Collection[int], kept: Collection[int]) -> None:
         if self._held in dropped:  # no checkpoint builds on it any more: its files need no record
-            self.sweeper.delete_first(names.held(self.epoch, self._right.token))
+            self.sweeper.delete_first(names.held(self.epoch, self._ownership.token))
         self._completed.difference_update(dropped)
         self.sweeper.drop(dropped, kept=kept)
 

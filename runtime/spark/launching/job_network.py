@@ -14,7 +14,7 @@ from holdfast.backends import StateBackend
 from holdfast.changelog import ChangelogStateBackend
 from holdfast.runtime.api.addresses import Listening, bare_host, is_loopback
 from holdfast.runtime.api.network_config import NetworkConfig
-from holdfast.runtime.network import Protection, make_identity
+from holdfast.runtime.network import Protection, make_certificate
 from holdfast.storage import Invalid
 
 __all__ = ["JobNetwork", "executor_host", "job_network", "slot_listening"]
@@ -80,7 +80,7 @@ def job_network(
             )
         protection, notes = Protection(is_clear_allowed=True), (*notes, *_warnings(is_open=is_open))
     elif config.ssl is True or is_open or asked:
-        protection = Protection(make_identity())
+        protection = Protection(make_certificate())
     else:
         protection = Protection()
     return JobNetwork(driver, slots, protection, notes)

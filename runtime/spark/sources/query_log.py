@@ -1,10 +1,11 @@
 """The log of a streaming query of Spark: its files are the position of every source it reads.
 
-Spark writes `offsets/n` before batch n runs and `commits/n` after it; what a source must remember
-is below `sources`. To put a query back to just after batch n is to give a new query copies of
-these files. With `commits/n` it goes on with batch n + 1; without, it offers batch n once more.
-What a source has settled before its first batch, such as where "latest" is, is below `sources` too,
-and in `offsets/0` once that batch is planned.
+Offsets of Kafka, names of files: whatever a source counts by is in there. Spark writes `offsets/n`
+before batch n runs and `commits/n` after it; what a source must remember is below `sources`. To put
+a query back to just after batch n is to give a new query copies of these files. With `commits/n` it
+goes on with batch n + 1; without, it offers batch n once more. What a source has settled before its
+first batch, such as where "latest" is, is below `sources` too, and in `offsets/0` once that batch
+is planned.
 """
 
 from __future__ import annotations

@@ -154,6 +154,7 @@ class HdfsWriter(ObjectWriter):
                 raise NoAnswer(f"no answer in {limit_s:g} s")
 
     def _close_if_whole(self) -> bool:
+        """Recover the lease, which closes the file for its writer, if all of it can be read."""
         if not self._size_bytes:
             return False
         hidden = self.hidden

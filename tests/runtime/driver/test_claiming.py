@@ -20,7 +20,7 @@ from holdfast.runtime.driver.claiming import (
     handed_on,
 )
 from holdfast.runtime.driver.restoring import LATEST
-from holdfast.runtime.driver.startup.beginning import Beginning, begin
+from holdfast.runtime.driver.startup.take_over import Beginning, begin
 from holdfast.storage import (
     CheckpointStorage,
     Corrupt,
@@ -93,7 +93,9 @@ def test_the_other_job_is_fenced_before_its_checkpoint_is_restored(
     assert other.job.completed() == (3, 4, 5)
 
 
-def test_a_checkpoint_that_cannot_be_claimed_fences_no_driver(other: Other, job: JobStorage) -> None:
+def test_a_checkpoint_that_cannot_be_claimed_fences_no_driver(
+    other: Other, job: JobStorage
+) -> None:
     def refuse(_: RestorePoint) -> None:
         raise Invalid("it does not fit")
 

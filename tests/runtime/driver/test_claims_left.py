@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.runtime.driver.claiming import claimed_before, claims_as_properties
 from holdfast.runtime.driver.restoring import LATEST
-from holdfast.runtime.driver.startup.beginning import Beginning, begin
+from holdfast.runtime.driver.startup.take_over import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
@@ -176,7 +176,9 @@ def test_an_unreadable_record_of_the_end_does_not_stop_a_reopening(
     assert "what a job that has ended had claimed is not known" in caplog.text
 
 
-def test_a_claim_from_a_job_with_claims_deletes_both_checkpoints(other: Other, job: JobStorage) -> None:
+def test_a_claim_from_a_job_with_claims_deletes_both_checkpoints(
+    other: Other, job: JobStorage
+) -> None:
     """That one cannot any more: it is fenced."""
     middle = Run(JobStorage(job.storage, "middle"), other.path(4), "claim", retained=2)
     middle.complete()

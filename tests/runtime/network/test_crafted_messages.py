@@ -17,7 +17,7 @@ import pytest
 from pyarrow import flight
 
 from holdfast.runtime.network import SlotClient
-from holdfast.runtime.network.admission import headers_of
+from holdfast.runtime.network.authentication import headers_of
 from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, PULSE
 from holdfast.runtime.network.flight_errors import from_wire
 from holdfast.runtime.network.server import ACTION, Opening

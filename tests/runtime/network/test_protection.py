@@ -23,9 +23,9 @@ from holdfast.runtime.network import (
     DriverServer,
     Protection,
     SlotClient,
-    make_identity,
+    make_certificate,
 )
-from holdfast.runtime.network.admission import headers_of
+from holdfast.runtime.network.authentication import headers_of
 from holdfast.runtime.network.server import ACTION
 from holdfast.runtime.protocol.elements import EndOfInput
 from holdfast.runtime.protocol.messages import Finish, Finished, ToDriver
@@ -34,7 +34,7 @@ from holdfast.runtime.task.channel import Bell
 from holdfast.storage import Invalid, Unavailable
 from support.jobs.networked_slots import LOOPBACK, SCHEMA, TRUSTED, Errors, Slot, rows, sender_to
 
-IDENTITY = make_identity()
+IDENTITY = make_certificate()
 TLS = Protection(IDENTITY)
 SECRET = Credentials(token=TRUSTED.token, attempt=3, protection=TLS)
 MARKED = 0x5EC2E75EC2E7  # a value that is looked for among what travels
@@ -131,7 +131,7 @@ def test_a_stranger_gets_no_further_than_the_handshake(
     no_certificate = flight.FlightClient(
         address, tls_root_certs=IDENTITY.certificate, override_hostname="holdfast.invalid"
     )
-    other_job = Protection(make_identity()).client_arguments()
+    other_job = Protection(make_certificate()).client_arguments()
     strangers = [
         no_certificate,
         flight.FlightClient(address, **other_job),
@@ -175,7 +175,7 @@ def test_only_new_versions_of_tls_are_spoken(driver: DriverServer, tmp_path: Pat
 
 def test_a_client_believes_no_server_of_another_job() -> None:
     """An attacker that listens where a server was, with a certificate of the same name."""
-    impostor = Credentials(token=SECRET.token, attempt=3, protection=Protection(make_identity()))
+    impostor = Credentials(token=SECRET.token, attempt=3, protection=Protection(make_certificate()))
     with DriverServer(Listening(LOOPBACK), impostor.token, impostor.protection) as server:
         server.serve(3, lambda _: True)
         is_refused = pytest.raises(Unavailable, match="cannot be reached")
@@ -267,4 +267,4 @@ def test_a_driver_that_cannot_make_certificates_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(Invalid, match="pip install cryptography"):
-        make_identity()
+        make_certificate()

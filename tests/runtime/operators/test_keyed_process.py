@@ -29,7 +29,7 @@ from holdfast.runtime.api.functions import (
     RuntimeContext,
 )
 from holdfast.runtime.operators import key_type_of
-from holdfast.runtime.operators.row_loop import MOST_RESULTS
+from holdfast.runtime.operators.row_and_timer_loops import MOST_RESULTS
 from holdfast.storage import Invalid
 from support.jobs.operator_runs import ORDERS, Row, keyed, opened, running
 

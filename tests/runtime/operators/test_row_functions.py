@@ -19,7 +19,7 @@ from holdfast.runtime.operators import (
     ProcessSpec,
     UserFunctionSpec,
 )
-from holdfast.runtime.operators.row_loop import MOST_RESULTS
+from holdfast.runtime.operators.row_and_timer_loops import MOST_RESULTS
 from holdfast.storage import Invalid, StateSnapshot, load_storage
 from support.jobs.operator_runs import ORDERS, opened, running, snapshots_of
 

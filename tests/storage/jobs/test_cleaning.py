@@ -23,7 +23,6 @@ from holdfast.storage import (
     load_storage,
     names,
 )
-from holdfast.storage.jobs.claiming import claim_epoch
 from holdfast.storage.jobs.cleaning import (
     delete_leftovers,
     delete_orphans,
@@ -36,6 +35,7 @@ from holdfast.storage.jobs.envelope import seal
 from holdfast.storage.jobs.job import job_in
 from holdfast.storage.jobs.metadata import encode_metadata
 from holdfast.storage.jobs.owner_records import Start
+from holdfast.storage.jobs.ownership import claim_epoch
 from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.example_jobs import clear, delete, remove, retain
 from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage

@@ -22,7 +22,7 @@ from holdfast.storage import (
     UnfinishedWrite,
     names,
 )
-from holdfast.storage.jobs.claiming import claim_epoch
+from holdfast.storage.jobs.ownership import claim_epoch
 from holdfast.storage.testing.example_jobs import clear, delete, retain
 from holdfast.storage.testing.watched_storage import Call, WatchedStorage, lose_answer
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from holdfast.runtime.checkpoint import Store, Trigger
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.events import CheckpointStored, EventQueue
-from holdfast.runtime.driver.startup.beginning import Beginning, begin
+from holdfast.runtime.driver.startup.take_over import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,

@@ -24,7 +24,7 @@ from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts
-from holdfast.runtime.driver.startup.beginning import begin
+from holdfast.runtime.driver.startup.take_over import begin
 from holdfast.runtime.planning.job_plan import JobPlan
 from holdfast.storage import (
     CheckpointMetadata,
@@ -382,7 +382,7 @@ def simulated(world: World) -> Iterator[None]:
             patch.setattr(f"{module}.ThreadPoolExecutor", SimulatedExecutor)
         patch.setattr("holdfast.backends.snapshots.transfers.wait", wait_for_all)
         # Few timers are due at once here: so that there is more than one slice of them.
-        patch.setattr("holdfast.runtime.operators.row_loop.MOST_TIMERS", 2)
+        patch.setattr("holdfast.runtime.operators.row_and_timer_loops.MOST_TIMERS", 2)
         patch.setattr("holdfast.runtime.driver.checkpoints.checkpoint_keeper._PAUSES", Backoff(0.0))
         patch.setattr("holdfast.runtime.driver.checkpoints.checkpoint_keeper._CLEAN_PAUSE_S", 0.0)
         patch.setattr("holdfast.runtime.driver.checkpoints.savepoint_keeper._PAUSES", Backoff(0.0))

@@ -21,7 +21,7 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.restoring import LATEST, find_restore_point
-from holdfast.runtime.driver.startup.beginning import Beginning, begin
+from holdfast.runtime.driver.startup.take_over import Beginning, begin
 from holdfast.storage import (
     CheckpointStorage,
     JobStorage,
@@ -66,7 +66,9 @@ def store_of(run: Run, order: SavepointOrder) -> Store:
     )
 
 
-def test_a_savepoint_of_a_running_job_leaves_no_trace_in_its_folder(storage: CheckpointStorage) -> None:
+def test_a_savepoint_of_a_running_job_leaves_no_trace_in_its_folder(
+    storage: CheckpointStorage,
+) -> None:
     run, order = run_of(storage.job("job")), an_order(storage)
     run.complete()
     assert isinstance(saved(run, order), CheckpointStored)

@@ -17,7 +17,12 @@ from holdfast.runtime.api.restart_strategies import (
 )
 from holdfast.runtime.driver.events import EventQueue, SourceFailed
 from holdfast.runtime.driver.failure.repeated_failures import Positions, RepeatedFailures
-from holdfast.runtime.driver.outcomes import FailureKind, Outcome, Unsuccessful, source_failure_in
+from holdfast.runtime.driver.outcomes import (
+    FailureKind,
+    Outcome,
+    Unsuccessful,
+    classify_source_failure,
+)
 from holdfast.storage import Invalid
 from support.jobs.run_of_played_attempts import Act, Stage, completes, play_attempts, succeeds
 
@@ -94,9 +99,11 @@ def test_a_row_that_raises_is_met_again_though_other_sources_go_on() -> None:
 
 
 def test_a_fault_in_a_batch_is_the_same_whichever_row_comes_first() -> None:
-    found = [source_failure_in(SourceFailed("a", f"no {n}", "", fault="KeyError")) for n in "123"]
+    found = [
+        classify_source_failure(SourceFailed("a", f"no {n}", "", fault="KeyError")) for n in "123"
+    ]
     assert list(counts(3, *((each, at(a=7)) for each in found))) == [1, 2, "3!"]
-    passes = [source_failure_in(SourceFailed("a", "no", ""))] * 5
+    passes = [classify_source_failure(SourceFailed("a", "no", ""))] * 5
     assert list(counts(None, *((each, at(a=7)) for each in passes))) == [1, 2, 3, 4, 5]
 
 
@@ -209,7 +216,9 @@ def test_a_strategy_that_says_how_often_has_its_say() -> None:
         (ExponentialDelayRestart(max_same_failures=None), None),
     ],
 )
-def test_each_strategy_has_its_default_limit_of_same_failures(strategy: RestartStrategy, limit: int | None) -> None:
+def test_each_strategy_has_its_default_limit_of_same_failures(
+    strategy: RestartStrategy, limit: int | None
+) -> None:
     assert strategy.max_same_failures == limit
 
 

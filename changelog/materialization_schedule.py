@@ -15,13 +15,13 @@ import xxhash
 from holdfast.changelog.options import ChangelogOptions
 from holdfast.storage.retries import Backoff
 
-__all__ = ["Schedule"]
+__all__ = ["MaterializationSchedule"]
 
 _PAUSES = Backoff(first_s=1.0, longest_s=1024.0)
 
 
 @dataclass(slots=True)
-class Schedule:
+class MaterializationSchedule:
     """When the next materialization of one operator in one slot is due.
 
     First materializations are spread over the interval by a hash of the name, so that slots do not

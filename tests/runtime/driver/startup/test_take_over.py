@@ -11,7 +11,7 @@ from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.restoring import LATEST
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.driver.startup.beginning import Beginning, begin
+from holdfast.runtime.driver.startup.take_over import Beginning, begin
 from holdfast.storage import (
     CheckpointMetadata,
     Corrupt,

@@ -1,4 +1,4 @@
-"""How calls between driver, slots and tasks are protected: TLS by a certificate of the job's own.
+"""Credentials between driver, slots and tasks: the job's certificate for TLS, and its token.
 
 Every party of a job has the same certificate and key, and trusts nothing else. So there is no
 authority to set up and nothing to renew, and the handshake refuses processes that are not part of
@@ -16,7 +16,7 @@ import msgspec
 from holdfast.runtime.api.addresses import bare_host, is_loopback
 from holdfast.storage import Invalid
 
-__all__ = ["LOOPBACK_ONLY", "Credentials", "Identity", "Protection", "make_identity"]
+__all__ = ["LOOPBACK_ONLY", "Credentials", "Identity", "Protection", "make_certificate"]
 
 _NAME = "holdfast.invalid"
 """The one name that certificates are for: addresses may be of any kind, and change."""
@@ -37,7 +37,7 @@ class Identity(msgspec.Struct, frozen=True):
         return "Identity(***)"
 
 
-def make_identity() -> Identity:
+def make_certificate() -> Identity:
     """Make an identity for one run of a job: a certificate that is its own authority.
 
     Raises:
@@ -156,8 +156,8 @@ LOOPBACK_ONLY = Protection()
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     """The credentials of a caller: the token of the job, its attempt, and the protection.
 
-    The token is the job's secret, in ASCII; it is never sent, see `admission`. The attempt is the
-    number of the job's attempt: what comes from an earlier or a later one is refused.
+    The token is the job's secret, in ASCII; it is never sent, see `authentication`. The attempt is
+    the number of the job's attempt: calls of an earlier or a later one are refused.
     """
 
     token: str

@@ -1,6 +1,6 @@
-"""The loop over rows, in which a job with functions over rows spends its time.
+"""The loops over rows and over due timers, in which a job with row functions spends its time.
 
-Everything that does not depend on the row is done before or after it, for a whole batch.
+Everything that does not depend on the row is done before or after the loop, for a whole batch.
 """
 
 from __future__ import annotations

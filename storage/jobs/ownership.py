@@ -1,4 +1,7 @@
-"""Claims: how a process gains the right to change a job's folder, and checks that it holds."""
+"""Ownership of a job: how a process takes it, and checks that it still holds.
+
+The owner alone may commit and delete in the job's folder; the newest claim wins.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from holdfast.storage.jobs.folder import JobFolder
 from holdfast.storage.jobs.owner_records import Claim, encode_claim
 from holdfast.storage.jobs.result import JobResult
 
-__all__ = ["Right", "Survey", "claim_epoch", "claimed_epochs", "highest_begun", "survey"]
+__all__ = ["Ownership", "Survey", "claim_epoch", "claimed_epochs", "highest_begun", "survey"]
 
 _logger = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class Ownership:
     """A claim to a job's folder. It never changes, so any thread may check whether it holds."""
 
     job: JobFolder

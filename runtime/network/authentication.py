@@ -14,11 +14,11 @@ from typing import Any
 
 from pyarrow import flight
 
+from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.flight_errors import to_wire
-from holdfast.runtime.network.protection import Credentials
 from holdfast.storage import Fenced, Invalid
 
-__all__ = ["Admission", "Guest", "headers_of"]
+__all__ = ["AuthenticatedCall", "Authentication", "headers_of"]
 
 _PROOF = "holdfast-proof"
 _ATTEMPT = "holdfast-attempt"
@@ -38,8 +38,8 @@ def _proof(token: str, attempt: str, address: str) -> bytes:
     return hmac.digest(token.encode(), said.encode(), "sha256").hex().encode()
 
 
-class Guest(flight.ServerMiddleware):  # type: ignore[misc]
-    """An authenticated call, as `context.get_middleware(Guest.KEY)` returns it."""
+class AuthenticatedCall(flight.ServerMiddleware):  # type: ignore[misc]
+    """An authenticated call, as `context.get_middleware(AuthenticatedCall.KEY)` returns it."""
 
     KEY = "holdfast"
 
@@ -48,7 +48,7 @@ class Guest(flight.ServerMiddleware):  # type: ignore[misc]
         self.attempt = attempt
 
 
-class Admission(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Accepts callers that know the token and belong to the attempt that is served.
 
     `serves` returns that attempt; None when there is none.
@@ -64,7 +64,9 @@ class Admission(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         """Accept calls to this address from now on. Before that, all calls are refused."""
         self._address = address
 
-    def start_call(self, info: Any, headers: Mapping[str, Sequence[str | bytes]]) -> Guest:
+    def start_call(
+        self, info: Any, headers: Mapping[str, Sequence[str | bytes]]
+    ) -> AuthenticatedCall:
         """Accept or refuse a call.
 
         Raises:
@@ -90,7 +92,7 @@ class Admission(flight.ServerMiddlewareFactory):  # type: ignore[misc]
                     fix="Stop; what the other attempt does is void",
                 )
             )
-        return Guest(serves)
+        return AuthenticatedCall(serves)
 
 
 def _header(headers: Mapping[str, Sequence[str | bytes]], name: str) -> bytes:

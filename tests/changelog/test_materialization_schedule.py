@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from holdfast.changelog import ChangelogOptions
-from holdfast.changelog.materialization import Schedule
+from holdfast.changelog.materialization_schedule import MaterializationSchedule
 
 MANY = 10**9
 
 
-def schedule(name: str = "u/0-127", **options: Any) -> Schedule:
-    return Schedule(ChangelogOptions(**options), name, 1000.0)
+def schedule(name: str = "u/0-127", **options: Any) -> MaterializationSchedule:
+    return MaterializationSchedule(ChangelogOptions(**options), name, 1000.0)
 
 
-def first_due(made: Schedule) -> float:
+def first_due(made: MaterializationSchedule) -> float:
     return next(now for now in range(1000, 3000) if made.is_due(float(now), 1, 1))
 
 
