@@ -23,7 +23,7 @@ from holdfast.runtime.network import (
     SlotServer,
     make_certificate,
 )
-from holdfast.runtime.protocol.pushes import PushKey, Winner
+from holdfast.runtime.protocol.messages import PushKey, Winner
 from holdfast.runtime.task.channel import Bell, Channel
 from holdfast.runtime.task.staging import Staging
 

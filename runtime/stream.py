@@ -22,7 +22,6 @@ from holdfast.runtime.operators import (
     KeyedBatchSpec,
     KeyedProcessSpec,
     MapSpec,
-    OperatorSpec,
     ProcessSpec,
     UserFunctionSpec,
     WatermarkSpec,
@@ -30,6 +29,7 @@ from holdfast.runtime.operators import (
 )
 from holdfast.runtime.operators.sink_operator import SinkSpec
 from holdfast.runtime.planning.graph import Graph, Input, Node, check_event_time, united_schema
+from holdfast.runtime.protocol.operator import OperatorSpec
 from holdfast.runtime.sinks import Sink, TwoPhaseCommitSink
 from holdfast.storage import Invalid
 from holdfast.storage.options.durations import Duration, duration_ms

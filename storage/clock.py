@@ -6,6 +6,7 @@ calls `time.time`, `time.monotonic` or `time.sleep`; lint and `tests/test_tidy.p
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Protocol
 
@@ -27,6 +28,10 @@ class Clock(Protocol):
         """Return after `seconds` have passed on this clock."""
         ...
 
+    def wait_s(self, event: threading.Event, seconds: float) -> bool:
+        """Return when the event is set, or as `sleep_s` does; whether it is set."""
+        ...
+
 
 class SystemClock:
     """The machine's clock. Stateless, so it pickles as nothing."""
@@ -39,6 +44,9 @@ class SystemClock:
 
     def sleep_s(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def wait_s(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(seconds)
 
 
 class ManualClock:
@@ -55,6 +63,11 @@ class ManualClock:
 
     def sleep_s(self, seconds: float) -> None:
         self.advance(round(seconds * 1000))
+
+    def wait_s(self, event: threading.Event, seconds: float) -> bool:
+        if not event.is_set():
+            self.sleep_s(seconds)
+        return event.is_set()
 
     def advance(self, milliseconds: int) -> None:
         """Move time on by `milliseconds`."""

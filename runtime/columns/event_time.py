@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.storage import Invalid
+from holdfast.runtime.columns.types import check_no_nulls
 
 __all__ = ["event_times"]
 
@@ -19,15 +19,13 @@ def event_times(column: pa.Array, *, name: str, where: str) -> pa.Array:
     Raises:
         Invalid: a row has none; names the column.
     """
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise Invalid(
-            f"column {name!r}, the event time, has a null",
-            where=f"{where}, row {row} of a batch of {len(column)}",
-            expected="a time in each row",
-            found=f"{column.null_count} nulls",
-            fix="Drop such rows first, or fill in a value",
-        )
+    check_no_nulls(
+        column,
+        f"column {name!r}, the event time, has a null",
+        where=where,
+        expected="a time in each row",
+        fix="Drop such rows first, or fill in a value",
+    )
     return _conversion(column.type)(column)
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
+
+from holdfast.storage import Invalid
 
 __all__ = [
     "cast_to",
+    "check_no_nulls",
     "detached",
     "has_dictionary",
     "is_text",
     "listed",
     "nullable",
     "parts_of",
+    "type_of_column",
     "united",
 ]
 
@@ -93,13 +98,47 @@ def united(schemas: Iterable[pa.Schema]) -> pa.Schema | None:
     return first
 
 
-def cast_to(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows under a schema that has room for them, as `united` finds it."""
-    columns = [
+def cast_to(columns: Iterable[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows under a schema that has room for them, such as `united` finds."""
+    cast = [
         column if column.type.equals(field.type) else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
+        for column, field in zip(columns, schema, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+
+def type_of_column(schema: pa.Schema, name: str, *, missing: str, where: str) -> pa.DataType:
+    """The type of the one column of this name.
+
+    Raises:
+        Invalid: there is none, which `missing` says, or there are several.
+    """
+    count = schema.names.count(name)
+    if count != 1:
+        raise Invalid(
+            "several columns have one name" if count else missing,
+            where=where,
+            expected=f"one of {', '.join(schema.names)}",
+            found=f"{count} columns {name!r}" if count else "no column of that name",
+        )
+    return schema.field(name).type
+
+
+def check_no_nulls(column: pa.Array, what: str, *, where: str, expected: str, fix: str) -> None:
+    """Refuse a column with nulls.
+
+    Raises:
+        Invalid: it has; says `what` is wrong, and in which row first.
+    """
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise Invalid(
+            what,
+            where=f"{where}, row {row} of a batch of {len(column)}",
+            expected=expected,
+            found=f"{column.null_count} nulls",
+            fix=fix,
+        )
 
 
 def _united(mine: pa.Field, its: pa.Field) -> pa.Field | None:

@@ -3,6 +3,7 @@
 It imports `task`, whose channels and staging it fills, and all below.
 """
 
+from holdfast.runtime.network.clients import DriverClient, PushStream, SlotClient
 from holdfast.runtime.network.credentials import (
     LOOPBACK_ONLY,
     Credentials,
@@ -10,10 +11,8 @@ from holdfast.runtime.network.credentials import (
     Protection,
     make_certificate,
 )
-from holdfast.runtime.network.driver_client import DriverClient
 from holdfast.runtime.network.driver_server import DriverServer
 from holdfast.runtime.network.exchange_sender import ExchangeSender
-from holdfast.runtime.network.slot_client import PushStream, SlotClient
 from holdfast.runtime.network.slot_server import (
     SlotCommand,
     SlotServer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +16,7 @@ from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, PULSE, wr
 from holdfast.runtime.network.flight_errors import from_transport, from_wire, raising_house_errors
 from holdfast.runtime.network.server import ACTION, Opening
 from holdfast.runtime.protocol.elements import Element
-from holdfast.runtime.protocol.messages import ToDriver, ToSlot
+from holdfast.runtime.protocol.messages import RoomFor, ToDriver, ToSlot
 from holdfast.storage import Clock, SystemClock, Unavailable
 from holdfast.storage.retries import Backoff
 
@@ -87,7 +87,11 @@ class Stream:
 
 
 class Connection:
-    """Calls to one server. Safe to use from any thread."""
+    """Calls to one server. Safe to use from any thread.
+
+    A message is answered within `timeout_s`, and sent again for `retry_for_s` while the server
+    cannot be reached.
+    """
 
     def __init__(
         self,
@@ -109,17 +113,17 @@ class Connection:
                 address, generic_options=_OPTIONS, **credentials.protection.client_arguments()
             )
 
-    def call(self, message: ToSlot | ToDriver, *, waits_s: float = 0.0) -> bool:
-        """Send a message and return the answer; retries while the server cannot be reached.
-
-        `waits_s` is added to the timeout for messages that wait on the server.
+    def call(self, message: ToSlot | ToDriver) -> bool:
+        """The answer to a message; the message's docstring says what it means.
 
         Raises:
-            Unavailable: it could not be reached, or did not answer in time. Whether the message
-                took effect is not known.
-            HoldfastError: what the other side raised.
+            Unavailable: the server could not be reached, or did not answer in time. Whether the
+                message took effect is not known; it may be sent again.
+            Fenced: the attempt of the job is over.
+            HoldfastError: what the server raised.
         """
         action = flight.Action(ACTION, msgspec.msgpack.encode(message))
+        waits_s = message.timeout_s if isinstance(message, RoomFor) else 0.0
         deadline_s = self._clock.monotonic_s() + self._retry_for_s
         tries = 0
         while True:
@@ -151,6 +155,12 @@ class Connection:
     def close(self) -> None:
         """Give the connection back."""
         self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def _once(self, action: Any, timeout_s: float) -> bool:
         options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)

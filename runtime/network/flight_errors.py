@@ -35,7 +35,7 @@ _decoder = msgspec.msgpack.Decoder(ToldError)
 def to_wire(error: HoldfastError, *, is_stranger: bool = False) -> Exception:
     """The error as a Flight server raises it; for a stranger of kind `unauthenticated`."""
     told = tell_error(error, _KINDS)
-    parts = {name: _cut(text, _MOST_BYTES[name]) for name, text in _parts(told).items()}
+    parts = {name: _cut(getattr(told, name), most) for name, most in _MOST_BYTES.items()}
     data = msgspec.msgpack.encode(msgspec.structs.replace(told, **parts))
     kind = flight.FlightUnauthenticatedError if is_stranger else flight.FlightServerError
     title = str(error).encode("ascii", "replace")[:_TITLE_BYTES].decode()
@@ -98,10 +98,6 @@ def raising_wire_errors(where: str) -> Iterator[None]:
 def _plainly(error: Exception) -> str:
     """The error's text without gRPC's debugging context."""
     return str(error).partition(". gRPC client debug context")[0]
-
-
-def _parts(told: ToldError) -> dict[str, str]:
-    return {name: getattr(told, name) for name in _MOST_BYTES}
 
 
 def _cut(text: str, most_bytes: int) -> str:

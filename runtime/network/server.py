@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -17,21 +17,13 @@ from holdfast.runtime.network.flight_errors import raising_wire_errors
 from holdfast.runtime.protocol.messages import Exchange, Push
 from holdfast.storage import Unavailable
 
-__all__ = ["ACTION", "Opening", "Server", "Streams"]
+__all__ = ["ACTION", "Opening", "Server"]
 
 ACTION = "tell"
 """The only Flight action: its body is a message."""
 
 Opening = Push | Exchange
 _openings: msgspec.msgpack.Decoder[Opening] = msgspec.msgpack.Decoder(Opening)
-
-
-class Streams(Protocol):
-    """Receives streams, each in its own thread."""
-
-    def receive(self, opening: Opening, reader: Any, writer: Any) -> None:
-        """Receive a stream to its end."""
-        ...
 
 
 class _Flight(flight.FlightServerBase):  # type: ignore[misc]
@@ -41,10 +33,10 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]
         protection: Protection,
         authentication: Authentication,
         answer: _Answer,
-        streams: Streams | None,
+        receive: _Receive | None,
     ) -> None:
         self._answer = answer
-        self._streams = streams
+        self._receive = receive
         super().__init__(
             location,
             middleware={AuthenticatedCall.KEY: authentication},
@@ -59,13 +51,16 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         with raising_wire_errors("a stream"):
-            if self._streams is None:
+            if self._receive is None:
                 raise Unavailable("streams of rows are for slots, this is the driver")
-            self._streams.receive(_openings.decode(descriptor.command), reader, writer)
+            self._receive(_openings.decode(descriptor.command), reader, writer)
 
 
 _Answer = Callable[[int, bytes], bool]
 """Answers a message: called with its attempt and its bytes."""
+
+_Receive = Callable[[Opening, Any, Any], None]
+"""Receives a stream to its end: called with its reader and its writer, in a thread of its own."""
 
 
 class Server:
@@ -78,7 +73,7 @@ class Server:
         *,
         authentication: Authentication,
         answer: _Answer,
-        streams: Streams | None = None,
+        receive: _Receive | None = None,
     ) -> None:
         """Raises `Unavailable` if no port is free there, `Invalid` if it would not be protected."""
         for host in (listening.interface, listening.host):
@@ -86,7 +81,7 @@ class Server:
         self._flight = self._listen_at_free_port(
             listening,
             protection.scheme,
-            lambda location: _Flight(location, protection, authentication, answer, streams),
+            lambda location: _Flight(location, protection, authentication, answer, receive),
         )
         self.address = f"{protection.scheme}://{in_url(listening.host)}:{self._flight.port}"
         """Where clients find this server."""

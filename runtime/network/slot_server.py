@@ -15,7 +15,7 @@ from holdfast.runtime.network.authentication import Authentication
 from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, check_schema, read_element
 from holdfast.runtime.network.server import Opening, Server
-from holdfast.runtime.protocol.elements import Barrier
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle
 from holdfast.runtime.protocol.messages import (
     Admit,
     BeginSavepoint,
@@ -28,11 +28,11 @@ from holdfast.runtime.protocol.messages import (
     IdleSource,
     InjectBarrier,
     Push,
+    PushKey,
     RoomFor,
     Start,
     ToSlot,
 )
-from holdfast.runtime.protocol.pushes import PushKey
 from holdfast.runtime.task.channel import Channel, Closed
 from holdfast.runtime.task.staging import Staging
 from holdfast.storage import HoldfastError, Invalid, Taken, Unavailable
@@ -60,11 +60,11 @@ def obey_source(staging: Staging, command: SourceCommand) -> bool:
             )
         case InjectBarrier() as inject:
             barrier = Barrier(inject.checkpoint_id, inject.completed, inject.is_savepoint)
-            return staging.barrier(inject.source, inject.sequence, barrier)
+            return staging.mark(inject.source, inject.sequence, barrier)
         case IdleSource(source=source, sequence=sequence):
-            return staging.idle(source, sequence)
+            return staging.mark(source, sequence, Idle())
         case EndSource(source=source, sequence=sequence):
-            return staging.end(source, sequence)
+            return staging.mark(source, sequence, EndOfInput())
         case RoomFor(source=source, limit_bytes=limit_bytes, timeout_s=timeout_s):
             return staging.await_room(source, limit_bytes, timeout_s)
 
@@ -106,7 +106,7 @@ class SlotServer:
             credentials.protection,
             authentication=authentication,
             answer=self._answer,
-            streams=self,
+            receive=self._receive,
         )
 
     @property
@@ -146,8 +146,7 @@ class SlotServer:
             return obey_source(self._staging, message)
         return self._handle(message)
 
-    def receive(self, opening: Opening, reader: Any, writer: Any) -> None:
-        """Receive a stream to its end; see `Streams`."""
+    def _receive(self, opening: Opening, reader: Any, writer: Any) -> None:
         match opening:
             case Push(key):
                 self._receive_push(key, reader)
@@ -162,10 +161,10 @@ class SlotServer:
             self._check_schema(channel, reader, str(key))
             for chunk in self._chunks(reader, str(key)):
                 if chunk.data is not None:
-                    push.add(chunk.data)
-            push.complete()
+                    self._staging.add(push, chunk.data)
+            self._staging.complete(push)
         finally:
-            push.abandon()
+            self._staging.abandon(push)
 
     def _receive_exchange(self, edge: str, sender: int, reader: Any) -> None:
         where = f"edge {edge!r} from slot {sender}"

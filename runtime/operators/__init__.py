@@ -9,25 +9,13 @@ from holdfast.runtime.operators.process_operator import KeyedProcessSpec, Proces
 from holdfast.runtime.operators.row_functions import FilterSpec, FlatMapSpec, MapSpec
 from holdfast.runtime.operators.user_code import UserFunctionSpec
 from holdfast.runtime.operators.watermark_operator import WatermarkSpec
-from holdfast.runtime.protocol.operator import (
-    Collector,
-    Operator,
-    OperatorContext,
-    OperatorSpec,
-    Output,
-)
 
 __all__ = [
-    "Collector",
     "FilterSpec",
     "FlatMapSpec",
     "KeyedBatchSpec",
     "KeyedProcessSpec",
     "MapSpec",
-    "Operator",
-    "OperatorContext",
-    "OperatorSpec",
-    "Output",
     "ProcessSpec",
     "UserFunctionSpec",
     "WatermarkSpec",

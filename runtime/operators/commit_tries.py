@@ -19,10 +19,12 @@ def commit_until_answered(
     clock: Clock,
     *,
     what: str,
+    pause: Callable[[float], bool | None],
     deadline_s: float = math.inf,
-    is_stopping: Callable[[], bool] = bool,
 ) -> None:
     """Call until the place answers: until `deadline_s` of the clock, or without one 11 times.
+
+    `pause` waits so many seconds; True gives up.
 
     Raises:
         Unavailable: it did not; says `what` cannot be done, and what the last call said.
@@ -30,11 +32,8 @@ def commit_until_answered(
     has_deadline = deadline_s < math.inf
     tries = 0
 
-    def pause(seconds: float) -> bool:
-        if clock.monotonic_s() + seconds > deadline_s:
-            return True
-        clock.sleep_s(seconds)
-        return is_stopping()
+    def wait(seconds: float) -> bool | None:
+        return clock.monotonic_s() + seconds > deadline_s or pause(seconds)
 
     def failed(_: Unavailable, number: int) -> None:
         nonlocal tries
@@ -42,7 +41,7 @@ def commit_until_answered(
 
     try:
         most = math.inf if has_deadline else _RETRIES + 1
-        repeat_while_unavailable(call, _PAUSES, pause=pause, most=most, failed=failed)
+        repeat_while_unavailable(call, _PAUSES, pause=wait, most=most, failed=failed)
     except Unavailable as error:
         late = "; its deadline is over" if has_deadline else ""
         raise error.replaced(

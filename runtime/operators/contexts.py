@@ -24,7 +24,7 @@ class HasKey(Protocol):
 
 
 class TimeKeeper:
-    """Times of a stream without keys, which has no timers."""
+    """`TimerAccess` of a stream without keys, which has times and no timers."""
 
     def __init__(self, clock: Clock, uid: str) -> None:
         self.watermark = MIN_WATERMARK
@@ -32,27 +32,21 @@ class TimeKeeper:
         self._uid = uid
 
     def current_processing_time(self) -> int:
-        """The clock of this machine, in milliseconds."""
         return self._clock.now_ms()
 
     def current_watermark(self) -> int:
-        """The current watermark."""
         return self.watermark
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Refused."""
         self._refuse()
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Refused."""
         self._refuse()
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Refused."""
         self._refuse()
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Refused."""
         self._refuse()
 
     def _refuse(self) -> NoReturn:
@@ -65,7 +59,7 @@ class TimeKeeper:
 
 
 class Timers(TimeKeeper):
-    """Times and timers of a keyed stream: timers are those of the current key."""
+    """`TimerAccess` of a keyed stream: timers are those of the current key."""
 
     def __init__(
         self, service: TimerService, clock: Clock, uid: str, *, has_event_time: bool
@@ -75,7 +69,6 @@ class Timers(TimeKeeper):
         self._has_event_time = has_event_time
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """As `TimerAccess` says."""
         self.check_event_time()
         self.service.register_event_time_timer(timestamp)
 
@@ -96,20 +89,17 @@ class Timers(TimeKeeper):
             )
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """As `TimerAccess` says."""
         self.service.register_processing_time_timer(timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """As `TimerAccess` says."""
         self.service.delete_event_time_timer(timestamp)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """As `TimerAccess` says."""
         self.service.delete_processing_time_timer(timestamp)
 
 
 class RowContext:
-    """The context of a row; in a stream without keys the key is None."""
+    """See `KeyedContext`; in a stream without keys the key is None."""
 
     __slots__ = ("_keys", "_timers", "time")
 
@@ -119,20 +109,17 @@ class RowContext:
         self.time: int | None = None
 
     def timestamp(self) -> int | None:
-        """When the row happened, or the timer was due."""
         return self.time
 
     def timer_service(self) -> TimerAccess:
-        """Timers, and the time."""
         return self._timers
 
     def get_current_key(self) -> Any:
-        """The key of the row, or of the timer, in hand."""
         return self._keys.key
 
 
 class TimersContext(RowContext):
-    """The context of a timer."""
+    """See `OnTimerContext`."""
 
     __slots__ = ("domain",)
 
@@ -141,7 +128,6 @@ class TimersContext(RowContext):
         self.domain = TimeDomain.EVENT_TIME
 
     def time_domain(self) -> TimeDomain:
-        """Which time the timer belongs to."""
         return self.domain
 
 
@@ -155,15 +141,12 @@ class TimedBatchContext:
         self.batch_times: pa.Array | None = None
 
     def current_watermark(self) -> int:
-        """The current watermark."""
         return self._timers.watermark
 
     def current_processing_time(self) -> int:
-        """The clock of this machine, in milliseconds."""
         return self._timers.current_processing_time()
 
     def keys(self) -> pa.Array:
-        """The key of each row of the batch in hand."""
         if self.batch_keys is None:
             raise Invalid(
                 "there is no batch while timers fire",
@@ -173,24 +156,19 @@ class TimedBatchContext:
         return self.batch_keys
 
     def timestamps(self) -> pa.Array | None:
-        """The event time of each row of the batch in hand, if the stream has event time."""
         return self.batch_times
 
     def register_event_time_timers(self, keys: Any, timestamps: Any) -> None:
-        """A timer for each key and time."""
         self._timers.check_event_time()
         self._each(self._timers.service.register_event_time_timer, keys, timestamps)
 
     def register_processing_time_timers(self, keys: Any, timestamps: Any) -> None:
-        """A timer for each key and time."""
         self._each(self._timers.service.register_processing_time_timer, keys, timestamps)
 
     def delete_event_time_timers(self, keys: Any, timestamps: Any) -> None:
-        """Delete these timers."""
         self._each(self._timers.service.delete_event_time_timer, keys, timestamps)
 
     def delete_processing_time_timers(self, keys: Any, timestamps: Any) -> None:
-        """Delete these timers."""
         self._each(self._timers.service.delete_processing_time_timer, keys, timestamps)
 
     def _each(self, act: Callable[[int], None], keys: Any, timestamps: Any) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.runtime.api.functions import BatchOrder
+from holdfast.runtime.columns.types import check_no_nulls, type_of_column
 from holdfast.runtime.planning.partitioning import key_type
 from holdfast.storage import Invalid
 
@@ -35,15 +36,8 @@ def key_type_of(schema: pa.Schema, columns: Sequence[str], uid: str) -> Any:
 
 
 def _key_type(schema: pa.Schema, name: str, where: str) -> Any:
-    count = schema.names.count(name)
-    if count != 1:
-        raise Invalid(
-            f"there is no key column {name!r}" if not count else "several columns have one name",
-            where=where,
-            expected=f"one of {', '.join(schema.names)}",
-            found=f"{count} columns {name!r}" if count else "no column of that name",
-        )
-    kind = schema.field(name).type
+    missing = f"there is no key column {name!r}"
+    kind = type_of_column(schema, name, missing=missing, where=where)
     try:
         if not pa.types.is_nested(kind):
             return key_type(kind, column=name)
@@ -96,15 +90,13 @@ class KeyColumns:
     def _columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         columns = [batch.column(place) for place in self._places]
         for name, column in zip(self._names, columns, strict=True):
-            if column.null_count:
-                row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-                raise Invalid(
-                    f"key column {name!r} has a null",
-                    where=f"operator {self._uid!r}, row {row} of a batch of {batch.num_rows}",
-                    expected="a key in each row",
-                    found=f"{column.null_count} nulls",
-                    fix="Drop such rows before key_by, or fill in a value",
-                )
+            check_no_nulls(
+                column,
+                f"key column {name!r} has a null",
+                where=f"operator {self._uid!r}",
+                expected="a key in each row",
+                fix="Drop such rows before key_by, or fill in a value",
+            )
         return columns
 
 

@@ -10,14 +10,12 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.backends import Timer
-from holdfast.backends.state.timers import USER_TIMERS
+from holdfast.backends import KeyedStateBackend, Timer
 from holdfast.runtime.api.functions import BatchOrder, KeyedBatchFunction, OutputTag, TimeDomain
-from holdfast.runtime.operators.contexts import TimedBatchContext, Timers
-from holdfast.runtime.operators.function_operator import FunctionOperator
-from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
+from holdfast.runtime.operators.contexts import TimedBatchContext
+from holdfast.runtime.operators.function_operator import KeyedFunctionOperator, KeyedFunctionSpec
 from holdfast.runtime.operators.results import BatchResults
-from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode, UserFunctionSpec
+from holdfast.runtime.operators.user_code import USER_ERRORS, UserCode
 from holdfast.runtime.protocol.operator import Operator, OperatorContext
 
 __all__ = ["MOST_BATCHED_TIMERS", "KeyedBatchSpec"]
@@ -27,44 +25,26 @@ MOST_BATCHED_TIMERS = 65536
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyedBatchSpec(UserFunctionSpec):
-    """Runs a `KeyedBatchFunction`; the key is the value of the key columns."""
+class KeyedBatchSpec(KeyedFunctionSpec):
+    """Runs a `KeyedBatchFunction`."""
 
     makes_rows: ClassVar[bool] = False
-
-    key_columns: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        key_type_of(self.input_schema, self.key_columns, self.uid)
 
     def build(self) -> Operator:
         return _KeyedBatchOperator(self, self.load(KeyedBatchFunction))
 
 
-class _KeyedBatchOperator(FunctionOperator):
+class _KeyedBatchOperator(KeyedFunctionOperator):
     batch_bytes = 16 * 1024 * 1024
 
-    _timers: Timers
     _context: TimedBatchContext
     _results: BatchResults
 
     def __init__(self, spec: KeyedBatchSpec, code: UserCode) -> None:
-        self._keys = KeyColumns(spec.input_schema, spec.key_columns, spec.uid)
-        super().__init__(code, self._keys.key_type)
-        self._spec = spec
+        super().__init__(spec, code)
         self._order = BatchOrder(code.function.order)
 
-    def _get_ready(self, context: OperatorContext) -> None:
-        keyed = self.state.keyed
-        if keyed is None:
-            raise AssertionError("an operator with keys has keyed state")
-        self._timers = Timers(
-            keyed.timers(USER_TIMERS),
-            context.clock,
-            context.uid,
-            has_event_time=self._spec.has_event_time,
-        )
+    def _prepare_keyed(self, context: OperatorContext, keyed: KeyedStateBackend) -> None:
         self._context = TimedBatchContext(keyed, self._timers)
         self._results = BatchResults(self._spec, context.output)
 
@@ -95,9 +75,6 @@ class _KeyedBatchOperator(FunctionOperator):
         timers = [*islice(self._timers.service.due_processing_time(now_ms), MOST_BATCHED_TIMERS)]
         if timers:
             self._fire(timers, TimeDomain.PROCESSING_TIME, None)
-
-    def next_tick_ms(self) -> int | None:
-        return self._timers.service.next_processing_time()
 
     def _fire(self, timers: Sequence[Timer], domain: TimeDomain, moment: int | None) -> None:
         moments = [timer.timestamp for timer in timers]

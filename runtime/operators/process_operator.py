@@ -10,12 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.backends import KeyedStateBackend, Timer
-from holdfast.backends.state.timers import USER_TIMERS
 from holdfast.runtime.api.functions import KeyedProcessFunction, ProcessFunction, TimeDomain
 from holdfast.runtime.columns.rows import RowReader
-from holdfast.runtime.operators.contexts import RowContext, TimeKeeper, Timers, TimersContext
-from holdfast.runtime.operators.function_operator import FunctionOperator
-from holdfast.runtime.operators.key_columns import KeyColumns, key_type_of
+from holdfast.runtime.operators.contexts import RowContext, TimeKeeper, TimersContext
+from holdfast.runtime.operators.function_operator import (
+    FunctionOperator,
+    KeyedFunctionOperator,
+    KeyedFunctionSpec,
+)
 from holdfast.runtime.operators.results import RowResults
 from holdfast.runtime.operators.row_and_timer_loops import RowLoop, TimerLoop
 from holdfast.runtime.operators.user_code import UserCode, UserFunctionSpec
@@ -33,14 +35,8 @@ class ProcessSpec(UserFunctionSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyedProcessSpec(UserFunctionSpec):
-    """Runs a `KeyedProcessFunction`; the key is the value of the key columns."""
-
-    key_columns: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        key_type_of(self.input_schema, self.key_columns, self.uid)
+class KeyedProcessSpec(KeyedFunctionSpec):
+    """Runs a `KeyedProcessFunction`."""
 
     def build(self) -> Operator:
         return _KeyedProcessOperator(self, self.load(KeyedProcessFunction))
@@ -76,34 +72,22 @@ class _ProcessOperator(FunctionOperator):
         return False
 
 
-class _KeyedProcessOperator(FunctionOperator):
+class _KeyedProcessOperator(KeyedFunctionOperator):
     _keyed: KeyedStateBackend
-    _timers: Timers
     _rows: RowLoop
     _firing: TimerLoop
     _timer_context: TimersContext
 
     def __init__(self, spec: KeyedProcessSpec, code: UserCode) -> None:
-        self._keys = KeyColumns(spec.input_schema, spec.key_columns, spec.uid)
-        super().__init__(code, self._keys.key_type)
-        self._spec = spec
+        super().__init__(spec, code)
         self._reader = RowReader(spec.input_schema, uid=spec.uid)
         # A walk over many timers goes on in the next call: to begin one may cost as much as there
         # are timers of one moment.
         self._due: Iterator[Timer] | None = None
         self._due_by_clock: Iterator[Timer] | None = None
 
-    def _get_ready(self, context: OperatorContext) -> None:
-        keyed = self.state.keyed
-        if keyed is None:
-            raise AssertionError("an operator with keys has keyed state")
+    def _prepare_keyed(self, context: OperatorContext, keyed: KeyedStateBackend) -> None:
         self._keyed = keyed
-        self._timers = Timers(
-            keyed.timers(USER_TIMERS),
-            context.clock,
-            context.uid,
-            has_event_time=self._spec.has_event_time,
-        )
         results = RowResults(self._spec, context.output)
         self._rows = RowLoop(keyed, RowContext(keyed, self._timers), self.code, results)
         self._timer_context = TimersContext(keyed, self._timers)
@@ -130,6 +114,3 @@ class _KeyedProcessOperator(FunctionOperator):
             self._due_by_clock = self._timers.service.due_processing_time(now_ms)
         if not self._firing.run(self._due_by_clock, has_time=False):
             self._due_by_clock = None
-
-    def next_tick_ms(self) -> int | None:
-        return self._timers.service.next_processing_time()

@@ -7,8 +7,8 @@ event time is null.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from holdfast.runtime.api.functions import OutputTag
 from holdfast.runtime.columns.rows import RowWriter
-from holdfast.runtime.operators.batch_fitting import fitted
+from holdfast.runtime.columns.types import is_text
 from holdfast.runtime.protocol.elements import EVENT_TIME
 from holdfast.runtime.protocol.operator import OperatorSpec, Output
 from holdfast.storage import Invalid
@@ -24,6 +24,7 @@ from holdfast.storage import Invalid
 __all__ = ["BatchResults", "RowResults", "moments_of"]
 
 _TIME_FIELD = pa.field(EVENT_TIME, pa.int64())
+_FIX = "Cast or select in the function, or change schema="
 
 
 class RowResults:
@@ -131,7 +132,7 @@ class BatchResults:
             )
         pieces = [result] if isinstance(result, pa.RecordBatch) else result.to_batches()
         for piece in pieces:
-            batch = fitted(piece, schema, where)
+            batch = _fitted(piece, schema, where)
             if batch.num_rows:
                 yield self._with_time(batch, moment)
 
@@ -168,3 +169,79 @@ def _timed(schema: pa.Schema, has_event_time: bool) -> pa.Schema:  # noqa: FBT00
 
 def _at(times: pa.Array | None, places: Sequence[int]) -> pa.Array | None:
     return None if times is None else times.take(pa.array(places, pa.int64()))
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """The batch in the schema of its output: columns by name, in any order.
+
+    Another type is accepted where nothing can be lost: other widths of numbers if all values fit,
+    whole numbers for floats, other layouts of text and bytes.
+
+    Raises:
+        Invalid: a column is missing, unknown, of another type, or null where it must not be.
+    """
+    if batch.schema.equals(schema) and not any(
+        column.null_count and not field.nullable
+        for column, field in zip(batch.columns, schema, strict=True)
+    ):
+        return batch
+    if sorted(batch.schema.names) != sorted(schema.names):
+        raise Invalid(
+            "a batch has other columns than its output",
+            where=where,
+            expected=", ".join(schema.names),
+            found=", ".join(batch.schema.names) or "none",
+            fix=_FIX,
+        )
+    columns = [_fitted_column(batch.column(field.name), field, where) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _fitted_column(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
+    where = f"{where}, column {field.name!r}"
+    if column.null_count and not field.nullable:
+        raise Invalid(
+            "a batch has nulls where there must be none",
+            where=where,
+            expected=f"{field.type}, not null",
+            found=f"{column.null_count} nulls in {len(column)} rows",
+            fix=_FIX,
+        )
+    if column.type == field.type:
+        return column
+    if not any(was(column.type) and is_now(field.type) for was, is_now in _LOSSLESS):
+        raise _unfit(where, field.type, str(column.type))
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _unfit(where, field.type, f"{column.type}: {error}") from None
+
+
+def _unfit(where: str, expected: pa.DataType, found: str) -> Invalid:
+    return Invalid(
+        "a batch has a column of another type than its output",
+        where=where,
+        expected=str(expected),
+        found=found,
+        fix=_FIX,
+    )
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return kind in {pa.binary(), pa.large_binary(), pa.binary_view()}
+
+
+_Test: TypeAlias = Callable[[pa.DataType], bool]
+_LOSSLESS: tuple[tuple[_Test, _Test], ...] = (
+    (pa.types.is_integer, pa.types.is_integer),
+    (pa.types.is_integer, pa.types.is_floating),
+    (pa.types.is_floating, pa.types.is_float64),
+    (_holds_text, _holds_text),
+    (_is_bytes, _is_bytes),
+    (pa.types.is_null, lambda _: True),
+)
+"""From what to what columns are cast; Arrow refuses values that do not fit."""

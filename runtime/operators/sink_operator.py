@@ -33,13 +33,12 @@ from holdfast.backends import (
     ListStateDescriptor,
     OperatorListState,
     OperatorStateBackend,
+    SnapshotForm,
     SnapshotTarget,
 )
 from holdfast.runtime.api.sinks import SinkWriter, TwoPhaseCommitSink, WriterContext
 from holdfast.runtime.columns.types import listed
-from holdfast.runtime.operators.function_state import form_of
 from holdfast.runtime.operators.user_code import unpickled
-from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.protocol.elements import EVENT_TIME
 from holdfast.runtime.protocol.metrics import OperatorMetrics
 from holdfast.runtime.protocol.operator import Committer, Operator, OperatorContext, OperatorSpec
@@ -165,12 +164,12 @@ class SinkOperator(Operator):
         checkpoint_id: int,
         target: SnapshotTarget,
         *,
-        savepoint: SavepointFormat | None = None,
+        form: SnapshotForm = SnapshotForm.OWN,
     ) -> Sequence[Future[StateSnapshot]]:
         """All that is pending: what was just prepared, and what no notification came for."""
         assert self._backend is not None
         self._state.update(self._pending)
-        return [self._backend.snapshot(checkpoint_id, target, form=form_of(savepoint))]
+        return [self._backend.snapshot(checkpoint_id, target, form=form)]
 
     def completed(self, checkpoint_id: int) -> None:
         """Commit all that was prepared for this checkpoint and those before it, beside this."""
@@ -251,5 +250,5 @@ def _writer_context(spec: SinkSpec, context: OperatorContext) -> WriterContext:
         attempt=f"{context.epoch:020d}.{context.attempt:010d}",
         schema=spec.input_schema,
         clock=context.clock,
-        collect=partial(context.collector.collect, context.uid),
+        collect=partial(context.collect, context.uid),
     )

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.runtime.columns.event_time import event_times
+from holdfast.runtime.columns.types import type_of_column
 from holdfast.runtime.protocol.elements import EVENT_TIME, MAX_WATERMARK, MIN_WATERMARK
 from holdfast.runtime.protocol.operator import Operator, OperatorContext, OperatorSpec, Output
 from holdfast.storage import Clock, Invalid
@@ -38,18 +39,8 @@ class WatermarkSpec(OperatorSpec):
 
     def __post_init__(self) -> None:
         where = f"operator {self.uid!r}"
-        names = self.input_schema.names
-        count = names.count(self.column)
-        if count != 1:
-            raise Invalid(
-                f"there is no column {self.column!r} for event time"
-                if not count
-                else "several columns have one name",
-                where=where,
-                expected=f"one of {', '.join(names)}",
-                found=f"{count} columns {self.column!r}" if count else "no column of that name",
-            )
-        kind = self.input_schema.field(self.column).type
+        missing = f"there is no column {self.column!r} for event time"
+        kind = type_of_column(self.input_schema, self.column, missing=missing, where=where)
         if not (kind == pa.int64() or pa.types.is_timestamp(kind)):
             raise Invalid(
                 f"column {self.column!r} cannot be event time",
@@ -57,7 +48,10 @@ class WatermarkSpec(OperatorSpec):
                 expected="int64 milliseconds since 1970, or a timestamp",
                 found=str(kind),
             )
-        if not self.output_schema.equals(self.input_schema) or EVENT_TIME in names:
+        if (
+            not self.output_schema.equals(self.input_schema)
+            or EVENT_TIME in self.input_schema.names
+        ):
             raise Invalid(
                 "an operator for watermarks keeps the schema",
                 where=where,

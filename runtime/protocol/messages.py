@@ -7,14 +7,13 @@ has no effect.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.runtime.protocol.metrics import LongCall, SlotMetrics
 from holdfast.runtime.protocol.process_facts import MemoryFacts
-from holdfast.runtime.protocol.pushes import PushKey, Winner
 from holdfast.storage import StateSnapshot
 from holdfast.storage.processes import ProcessIdentity
 
@@ -36,13 +35,38 @@ __all__ = [
     "IdleSource",
     "InjectBarrier",
     "Push",
+    "PushKey",
     "Ready",
     "Register",
     "RoomFor",
     "Start",
     "ToDriver",
     "ToSlot",
+    "Winner",
 ]
+
+
+class PushKey(NamedTuple):
+    """Which rows a push brings: those of one split of one batch for one edge, by one attempt."""
+
+    source: str
+    edge: str
+    batch: int
+    split: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return (
+            f"source {self.source!r}, edge {self.edge!r}, batch {self.batch}, split {self.split}, "
+            f"attempt {self.attempt}"
+        )
+
+
+class Winner(NamedTuple):
+    """The attempt of a split that counts."""
+
+    split: int
+    attempt: int
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
@@ -84,7 +108,7 @@ class BeginSavepoint(msgspec.Struct, frozen=True, kw_only=True, tag="begin_savep
 
 
 class InjectBarrier(msgspec.Struct, frozen=True, kw_only=True, tag="inject_barrier"):
-    """Cut the source here: `Staging.barrier`. What it says of the checkpoint is the `Barrier`'s."""
+    """Cut the source here: `Staging.mark`. What it says of the checkpoint is the `Barrier`'s."""
 
     source: str
     sequence: int
@@ -94,14 +118,14 @@ class InjectBarrier(msgspec.Struct, frozen=True, kw_only=True, tag="inject_barri
 
 
 class IdleSource(msgspec.Struct, frozen=True, kw_only=True, tag="idle_source"):
-    """The source is silent for now: `Staging.idle`."""
+    """The source is silent for now: `Staging.mark`."""
 
     source: str
     sequence: int
 
 
 class EndSource(msgspec.Struct, frozen=True, kw_only=True, tag="end_source"):
-    """The source has ended: `Staging.end`."""
+    """The source has ended: `Staging.mark`."""
 
     source: str
     sequence: int

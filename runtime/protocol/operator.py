@@ -17,12 +17,11 @@ from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
-from holdfast.backends import KeyGroupRange, SnapshotTarget, StateBackend
-from holdfast.runtime.protocol.checkpoints import SavepointFormat
+from holdfast.backends import KeyGroupRange, SnapshotForm, SnapshotTarget, StateBackend
 from holdfast.runtime.protocol.metrics import OperatorMetrics
 from holdfast.storage import Clock, JobStorage, StateFolder, StateSnapshot
 
-__all__ = ["Collector", "Committer", "Operator", "OperatorContext", "OperatorSpec", "Output"]
+__all__ = ["AttemptFacts", "Committer", "Operator", "OperatorContext", "OperatorSpec", "Output"]
 
 
 class Output(Protocol):
@@ -50,14 +49,6 @@ class Output(Protocol):
 
     def active(self) -> None:
         """Tell all that follow to wait for this operator again, though it has no new watermark."""
-        ...
-
-
-class Collector(Protocol):
-    """What a collecting sink hands its rows to: the driver."""
-
-    def collect(self, uid: str, part: str, rows: bytes) -> None:
-        """Hand over one part, once for good: a second part of the same name is the same one."""
         ...
 
 
@@ -90,35 +81,44 @@ class Committer(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorContext:
+class AttemptFacts:
+    """What one attempt of the job says to all its slots and operators."""
+
+    attempt: int
+    """Its number in this run of the job; the run's is `epoch`."""
+    epoch: int
+    """The owner's of the checkpoints: every run of the job has a higher one than those before it,
+    so that (epoch, attempt) is an attempt's place among all attempts of all runs."""
+    job: JobStorage
+    backend: StateBackend
+    restored_from: StateFolder | None = None
+    """The folder of the restored state; None: the job's own."""
+    allow_pickle: bool = False
+    allow_missing_output: bool = False
+    """Whether what sinks have prepared for the restored checkpoint may be gone."""
+    first_checkpoint_id: int
+    """No checkpoint of an earlier attempt has had this number: this one's are numbered from here
+    on, and so are files that are begun before a checkpoint refers to them."""
+    compression: str = ""
+    """That of the job's checkpoints."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorContext(AttemptFacts):
     """What an operator is opened with."""
 
     uid: str
     slot: int
     parallelism: int
     max_parallelism: int
-    attempt: int
-    epoch: int = 0
-    """The owner's of the checkpoints: every run of the job has a higher one than those before it,
-    so that (epoch, attempt) is an attempt's place among all attempts of all runs."""
     key_groups: KeyGroupRange
-    job: JobStorage
-    backend: StateBackend
     restored: Sequence[StateSnapshot] = ()
     """What all slots of the checkpoint have left of this operator, keyed state and other."""
-    restored_from: StateFolder | None = None
-    """The folder that `restored` is in; None: the job's own."""
-    allow_pickle: bool = False
-    allow_missing_output: bool = False
-    """Whether what sinks have prepared for the restored checkpoint may be gone."""
-    first_checkpoint_id: int
-    """From this number on files may be begun in the job's folder before a snapshot refers to them;
-    no checkpoint of an earlier attempt has had it."""
-    compression: str = ""
-    """That of the job's checkpoints."""
     clock: Clock
     output: Output
-    collector: Collector
+    collect: Callable[[str, str, bytes], None]
+    """Hands the driver one part of a collecting sink's rows: the sink's uid, the name of the part,
+    the rows. A second part of the same name is the same one."""
     committer: Committer
 
     @property
@@ -197,12 +197,13 @@ class Operator(ABC):
         checkpoint_id: int,
         target: SnapshotTarget,
         *,
-        savepoint: SavepointFormat | None = None,
+        form: SnapshotForm = SnapshotForm.OWN,
     ) -> Sequence[Future[StateSnapshot]]:
         """Begin a snapshot of all state; the call is what processing waits for.
 
-        That of a `savepoint` is in this format, refers to nothing that was written before, and no
-        later one builds on it. `completed` is not called for it, unless the job ends with it.
+        Any other form than `OWN` is that of a savepoint: it refers to nothing that was written
+        before, and no later one builds on it. `completed` is not called for it, unless the job ends
+        with it.
         """
         return ()
 

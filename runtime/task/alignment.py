@@ -4,10 +4,10 @@ A strategy is pure: no threads, no clock, no channels. The gate of a chain hands
 and each batch that is taken, by channel, and asks it which channels may be read; what it answers,
 the chain does, in order. So each mode of checkpoints is one strategy:
 
-- *exactly once, aligned*: a channel whose barrier has come waits; `Aligned` at the last one.
-- *at least once*: `may_read` is always true; `Aligned` at the last barrier of a checkpoint, of
+- *exactly once, aligned*: a channel whose barrier has come waits; the cut is at the last one.
+- *at least once*: `may_read` is always true; the cut is at the last barrier of a checkpoint, of
   which several may be on their way, oldest first.
-- *exactly once, unaligned*: `Aligned` at the first barrier, which the chain hands in before it is
+- *exactly once, unaligned*: the cut is at the first barrier, which the chain hands in before it is
   at the head of its channel; from there on `rows` answers, for a channel whose barrier is still
   to come, an event more, by which the batch becomes a part of the checkpoint.
 """
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from holdfast.runtime.protocol.elements import Barrier
 
-__all__ = ["Aligned", "AlignedExactlyOnce", "Alignment", "AlignmentEvent", "Rows"]
+__all__ = ["AlignedExactlyOnce", "Alignment", "AlignmentEvent", "Rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,8 @@ class Rows:
     batch: pa.RecordBatch
 
 
-@dataclass(frozen=True, slots=True)
-class Aligned:
-    """The checkpoint cuts here: take the snapshot, then pass the barrier on."""
-
-    barrier: Barrier
-
-
-AlignmentEvent: TypeAlias = Rows | Aligned
+AlignmentEvent: TypeAlias = Rows | Barrier
+"""A barrier: the checkpoint cuts here. Take the snapshot, then pass the barrier on."""
 
 
 class Alignment(ABC):
@@ -51,11 +45,6 @@ class Alignment(ABC):
     one checkpoint are all alike. An aborted checkpoint is aligned like any other: its barriers are
     on their way already.
     """
-
-    @property
-    @abstractmethod
-    def aligning(self) -> int | None:
-        """The oldest checkpoint whose barrier has come by some channels and not by others."""
 
     @abstractmethod
     def may_read(self, channel: int) -> bool:
@@ -77,10 +66,6 @@ class AlignedExactlyOnce(Alignment):
         self._has_barrier = [False] * channels
         self._aligning: Barrier | None = None
 
-    @property
-    def aligning(self) -> int | None:
-        return None if self._aligning is None else self._aligning.checkpoint_id
-
     def may_read(self, channel: int) -> bool:
         return not self._has_barrier[channel]
 
@@ -96,4 +81,4 @@ class AlignedExactlyOnce(Alignment):
             return ()
         self._has_barrier = [False] * len(self._has_barrier)
         self._aligning = None
-        return (Aligned(barrier),)
+        return (barrier,)

@@ -1,7 +1,7 @@
 """One chain of operators in one slot: from its gate, through its operators, to its edges.
 
-Behind the barrier of a savepoint that stops the job nothing is processed: what came after the
-snapshot would never be committed. If the savepoint fails the chain goes on, with not a row lost.
+After the barrier of a savepoint that stops the job, the chain is suspended: what it would emit
+behind the snapshot would never be committed. If the savepoint fails, the chain goes on.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from holdfast.runtime.protocol.elements import (
     size_bytes,
 )
 from holdfast.runtime.protocol.operator import Operator, Output
-from holdfast.runtime.task.alignment import Aligned, Alignment, Rows
+from holdfast.runtime.task.alignment import Alignment, Rows
 from holdfast.runtime.task.channel import Channel
 from holdfast.runtime.task.fair_turns import Turns
-from holdfast.runtime.task.gate import Awake, Ended, Event, Gate, Quiet, TimeAdvanced
+from holdfast.runtime.task.gate import Event, Gate
 from holdfast.runtime.task.routing import Router
 
 __all__ = ["Chain", "ChainInput", "ChainOutput", "chain_inputs"]
@@ -38,7 +38,7 @@ _Rows = Callable[[pa.RecordBatch], None]
 
 @dataclass(frozen=True, slots=True)
 class ChainInput:
-    """A channel that a chain reads, and to which input of its first operator that leads."""
+    """A channel that a chain reads, and which input of its first operator it feeds."""
 
     channel: Channel
     index: int = 0
@@ -47,7 +47,7 @@ class ChainInput:
 def chain_inputs(
     plan: JobPlan, chain: ChainPlan, channels: Mapping[str, Sequence[Channel]]
 ) -> list[ChainInput]:
-    """What a chain reads, of all channels by edge."""
+    """The inputs of a chain, from all channels by edge."""
     return [
         ChainInput(channel, plan.edge(edge).input_index)
         for edge in chain.inputs
@@ -78,25 +78,25 @@ class ChainOutput(Output):
         self.chain.pass_watermark(self.operator, watermark)
 
     def idle(self) -> None:
-        self.chain.pass_idle(self.operator)
+        self.chain.pass_mark(self.operator, Idle())
 
     def active(self) -> None:
-        self.chain.pass_active(self.operator)
+        self.chain.pass_mark(self.operator, Active())
 
 
 class Chain:
     """Operators in a row, or as a tree. Everything runs in the slot's thread.
 
-    Making one raises `NotOpened` if an operator cannot be built here.
+    The constructor raises `NotOpened` if an operator cannot be built here.
 
-    `on_barrier` is told of each barrier that a channel brings, before anything follows from it.
-    When `alignment` says that it cuts here, operators emit what belongs before it, the barrier goes
+    `on_barrier` is called with each barrier that a channel brings, before anything else is done.
+    Where `alignment` cuts, operators emit what belongs before the barrier, the barrier is passed
     on, and `on_aligned` takes the snapshot.
 
-    What an element causes may be long: then a step does a part of it, and those that follow do the
-    rest before another element is read. Only barriers are, and a snapshot may so be taken while
-    timers below a watermark still wait. It is right: they are in the state, no row has overtaken
-    them, and event time begins anew with a restore.
+    Processing of one element is split into bounded steps, and no other element is read before the
+    last of them, except barriers. So a snapshot may be taken while timers below a watermark are
+    still due. That is correct: the timers are in the state, no row has overtaken them, and event
+    time begins anew with a restore.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class Chain:
             with operator_named(spec.uid, NotOpened):
                 self.operators.append(spec.build())
         self.has_ended = False
-        self.inside: str | None = None
-        """The uid of the operator that is at work. Any thread may look."""
+        self.active_uid: str | None = None
+        """The uid of the operator that runs now. Any thread may read it."""
         self.rows = 0
         self._can_take = True
         self._suspended_by: int | None = None
@@ -126,8 +126,8 @@ class Chain:
         self._on_barrier = on_barrier
         self._on_aligned = on_aligned
         self._turns = Turns(len(inputs))
-        self._left: deque[Iterator[None]] = deque()
-        """What elements that were read have caused, and is not done: in order, in parts."""
+        self._unfinished: deque[Iterator[None]] = deque()
+        """Remaining steps of the elements that were read, in order."""
         self._links = [
             [link for link in plan.links if link.operator == place]
             for place in range(len(self.operators))
@@ -147,21 +147,21 @@ class Chain:
 
     @property
     def has_room(self) -> bool:
-        """Whether its state may change, and those that it emits to can take what it emits."""
+        """Whether operators may take rows, and all channels downstream have room."""
         may_change = self._can_take and self._suspended_by is None
         return may_change and all(router.has_room for router in self._routers.values())
 
     def suspend(self, checkpoint_id: int) -> None:
-        """Do nothing more: the job is to end with this savepoint."""
+        """Stop processing: the job is to end with this savepoint."""
         self._suspended_by = checkpoint_id
 
     def resume(self, checkpoint_id: int) -> None:
-        """Go on, if it was this savepoint: it has failed."""
+        """Go on, if it was this savepoint that suspended the chain: it has failed."""
         if self._suspended_by == checkpoint_id:
             self._suspended_by = None
 
     def tend(self) -> None:
-        """Let operators do what is due for their state."""
+        """Let operators do the maintenance of their state that is due; see `Operator.tend`."""
         can_take = True
         for operator in self.operators:
             try:
@@ -174,18 +174,18 @@ class Chain:
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to do."""
-        return bool(self._left) or next(self._readable(), None) is not None
+        return bool(self._unfinished) or next(self._readable(), None) is not None
 
     def step(self) -> bool:
-        """Do a bounded amount: what is left of the last element, or else take the next one.
+        """Do a bounded amount: of the last element, or else of the next one.
 
-        False if there is nothing that may be done now. Channels share turns by bytes.
+        False if nothing can be done now. Channels share turns by bytes.
         """
         barriers = [place for place in self._readable() if self._is_at_barrier(place)]
-        has_read = self._read(barriers) if self._left else self._read([*self._readable()])
-        has_left = bool(self._left)
-        while self._left and next(self._left[0], _DONE) is _DONE:
-            self._left.popleft()
+        has_read = self._read(barriers) if self._unfinished else self._read([*self._readable()])
+        has_left = bool(self._unfinished)
+        while self._unfinished and next(self._unfinished[0], _DONE) is _DONE:
+            self._unfinished.popleft()
         return has_read or has_left
 
     def _readable(self) -> Iterator[int]:
@@ -211,15 +211,13 @@ class Chain:
         return True
 
     def tick(self, now_ms: int) -> None:
-        """Let operators do what is due by the clock, until the end: no row may follow it."""
+        """Let operators do what is due by the clock; after the end no row may follow."""
         if self.has_ended:
             return
-        for place, operator in enumerate(self.operators):
-            with self.named(place):
-                operator.tick(now_ms)
+        self._each(lambda operator: operator.tick(now_ms))
 
     def next_tick_ms(self) -> int | None:
-        """When the first of them has something to do; in the past, if it had too much at once."""
+        """When the first operator has something to do; in the past if it has not done all."""
         if self.has_ended:
             return None
         due = [operator.next_tick_ms() for operator in self.operators]
@@ -231,40 +229,28 @@ class Chain:
         return due_ms is not None and due_ms <= now_ms
 
     def pass_watermark(self, operator: int, watermark: int) -> None:
-        """Event time behind an operator has got to here: all of it, for rows follow at once."""
+        """Pass a watermark on at once, in one part: rows of the same operator follow it."""
         for _ in self._watermark_passed(operator, watermark):
             pass
 
-    def pass_idle(self, operator: int) -> None:
-        """Nothing comes from an operator for a while."""
+    def pass_mark(self, operator: int, mark: Idle | Active) -> None:
+        """Pass on that an operator is idle, or active again."""
         for link in self._links[operator]:
             if isinstance(link.target, int):
-                self._idle(link.target)
+                self._mark(link.target, mark)
             else:
-                self._routers[link.target].mark(Idle())
-
-    def pass_active(self, operator: int) -> None:
-        """An operator is waited for again."""
-        for link in self._links[operator]:
-            if isinstance(link.target, int):
-                self._active(link.target)
-            else:
-                self._routers[link.target].mark(Active())
+                self._routers[link.target].mark(mark)
 
     def completed(self, checkpoint_id: int) -> None:
         """A checkpoint is complete."""
-        for place, operator in enumerate(self.operators):
-            with self.named(place):
-                operator.completed(checkpoint_id)
+        self._each(lambda operator: operator.completed(checkpoint_id))
 
     def aborted(self, checkpoint_id: int) -> None:
         """A checkpoint will not be completed."""
-        for place, operator in enumerate(self.operators):
-            with self.named(place):
-                operator.aborted(checkpoint_id)
+        self._each(lambda operator: operator.aborted(checkpoint_id))
 
     def close(self) -> list[OperatorFailed]:
-        """Close all operators, the last one first; answers the failures of those that cannot be."""
+        """Close all operators, the last one first; returns the failures."""
         failures: list[OperatorFailed] = []
         for place, operator in reversed([*enumerate(self.operators)]):
             try:
@@ -279,33 +265,36 @@ class Chain:
             case Rows(channel, batch):
                 self.rows += batch.num_rows
                 self._process(0, batch, self._input_of[channel])
-            case Aligned(barrier):
-                self._align(barrier)
-            case TimeAdvanced(timestamp):
-                self._left.append(self._advance(0, timestamp))
-            case Quiet():
-                self._left.append(_once(partial(self._idle, 0)))
-            case Awake():
-                self._left.append(_once(partial(self._active, 0)))
-            case Ended():
-                self._left.append(_once(self._end))
+            case Barrier():
+                self._align(event)
+            case Watermark(timestamp):
+                self._unfinished.append(self._advance(0, timestamp))
+            case Idle() | Active():
+                self._unfinished.append(_once(partial(self._mark, 0, event)))
+            case EndOfInput():
+                self._unfinished.append(_once(self._end))
 
     def _process(self, place: int, batch: pa.RecordBatch, input_index: int = 0) -> None:
         with self.named(place):
             self.operators[place].process(batch, input_index)
 
+    def _each(self, act: Callable[[Operator], None]) -> None:
+        for place, operator in enumerate(self.operators):
+            with self.named(place):
+                act(operator)
+
     @contextmanager
     def named(self, place: int, kind: type[OperatorFailed] = OperatorFailed) -> Iterator[None]:
-        """What is done inside is done by this operator, and so are failures its own."""
-        before, self.inside = self.inside, self.plan.operators[place].uid
+        """Attribute what runs inside, and its failures, to this operator."""
+        before, self.active_uid = self.active_uid, self.plan.operators[place].uid
         try:
-            with operator_named(self.inside, kind):
+            with operator_named(self.active_uid, kind):
                 yield
         finally:
-            self.inside = before
+            self.active_uid = before
 
     def _advance(self, place: int, watermark: int) -> Iterator[None]:
-        """In parts; the watermark goes on when all that it causes here is done."""
+        """The steps of a watermark; it is passed on after the last one of this operator."""
         operator, has_more = self.operators[place], True
         while has_more:
             with self.named(place):
@@ -322,32 +311,24 @@ class Chain:
             else:
                 self._routers[link.target].mark(Watermark(watermark))
 
-    def _idle(self, place: int) -> None:
+    def _mark(self, place: int, mark: Idle | Active) -> None:
         operator = self.operators[place]
         with self.named(place):
-            operator.idle()
+            if isinstance(mark, Idle):
+                operator.idle()
+            else:
+                operator.active()
         if not operator.makes_event_time:
-            self.pass_idle(place)
-
-    def _active(self, place: int) -> None:
-        operator = self.operators[place]
-        with self.named(place):
-            operator.active()
-        if not operator.makes_event_time:
-            self.pass_active(place)
+            self.pass_mark(place, mark)
 
     def _align(self, barrier: Barrier) -> None:
-        for place, operator in enumerate(self.operators):
-            with self.named(place):
-                operator.prepare(barrier.checkpoint_id)
+        self._each(lambda operator: operator.prepare(barrier.checkpoint_id))
         for router in self._routers.values():
             router.mark(barrier)
         self._on_aligned(self, barrier.checkpoint_id)
 
     def _end(self) -> None:
-        for place, operator in enumerate(self.operators):
-            with self.named(place):
-                operator.finish()
+        self._each(lambda operator: operator.finish())
         for router in self._routers.values():
             router.mark(EndOfInput())
         self.has_ended = True
@@ -357,6 +338,6 @@ _DONE = object()
 
 
 def _once(act: Callable[[], None]) -> Iterator[None]:
-    """Something short, in one part."""
+    """One step."""
     act()
     yield from ()

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.runtime.api.errors import operator_named
 from holdfast.runtime.operators.commit_tries import commit_until_answered
@@ -104,8 +105,8 @@ class SlotCommitter(Committer):
                 call,
                 self._clock,
                 what=what,
+                pause=partial(self._clock.wait_s, self._stopping),
                 deadline_s=deadline_s,
-                is_stopping=self._stopping.is_set,
             )
         except BaseException:
             self._stopping.set()  # what follows would be seen without this
@@ -123,7 +124,6 @@ class SlotCommitters:
         self._all: list[SlotCommitter] = []
 
     def make(self, uid: str) -> SlotCommitter:
-        """One more, of this operator."""
         made = SlotCommitter(uid, self._clock, self._wake)
         self._all.append(made)
         return made
@@ -145,11 +145,9 @@ class SlotCommitters:
                     each.collect()
 
     def long_call(self) -> LongCall | None:
-        """A commit that has been going on for some seconds, if one has."""
         calls = [each.long_call() for each in self._all.copy()]
         return next(filter(None, calls), None)
 
     def close(self) -> None:
-        """Close all."""
         for each in self._all:
             each.close()

@@ -11,39 +11,25 @@ rows say nothing about event time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from holdfast.runtime.protocol.elements import Active, Barrier, Element, EndOfInput, Idle, Watermark
+from holdfast.runtime.protocol.elements import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    Active,
+    Barrier,
+    Element,
+    EndOfInput,
+    Idle,
+    Watermark,
+)
 from holdfast.runtime.task.alignment import Alignment, AlignmentEvent
-from holdfast.runtime.task.watermarks import WatermarkMerge
 
-__all__ = ["Awake", "Ended", "Event", "Gate", "Quiet", "TimeAdvanced"]
+__all__ = ["Event", "Gate", "WatermarkMerge"]
 
-
-@dataclass(frozen=True, slots=True)
-class TimeAdvanced:
-    """The watermark of all channels has got to `timestamp`."""
-
-    timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class Quiet:
-    """All channels are idle or have ended: downstream must not wait for this chain."""
-
-
-@dataclass(frozen=True, slots=True)
-class Awake:
-    """After `Quiet` a channel is active again, and so is this chain; rows do not make it so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """Every channel has ended."""
-
-
-Event: TypeAlias = AlignmentEvent | TimeAdvanced | Quiet | Awake | Ended
+Event: TypeAlias = AlignmentEvent | Watermark | Idle | Active | EndOfInput
+"""What one element means for the chain: rows, or a mark that now holds for all channels together,
+which the chain passes on as it is."""
 
 
 class Gate:
@@ -53,20 +39,9 @@ class Gate:
         self._watermarks = WatermarkMerge(channels)
         self._alignment = alignment
         self._has_ended = [False] * channels
-        self._is_quiet = False
-
-    @property
-    def aligning(self) -> int | None:
-        """See `Alignment`."""
-        return self._alignment.aligning
-
-    @property
-    def watermark(self) -> int:
-        """The watermark of all channels together."""
-        return self._watermarks.current
+        self._is_idle = False
 
     def may_read(self, channel: int) -> bool:
-        """Whether the next element of the channel may be taken."""
         return self._alignment.may_read(channel)
 
     def receive(self, channel: int, element: Element) -> Sequence[Event]:
@@ -76,40 +51,98 @@ class Gate:
                 return self._alignment.barrier(channel, element)
             case Watermark(timestamp):
                 advanced = _advanced(self._watermarks.advance(channel, timestamp))
-                return (*self._awake(), *advanced)
+                return (*self._active(), *advanced)
             case Active():
                 self._watermarks.active(channel)
-                return self._awake()
+                return self._active()
             case Idle():
-                return self._idle(channel)
+                return (*_advanced(self._watermarks.idle(channel)), *self._idle())
             case EndOfInput():
                 return self._end(channel)
         return self._alignment.rows(channel, element)
-
-    def _idle(self, channel: int) -> Sequence[Event]:
-        return (*_advanced(self._watermarks.idle(channel)), *self._quiet())
 
     def _end(self, channel: int) -> Sequence[Event]:
         if self._has_ended[channel]:
             raise AssertionError(f"channel {channel} has ended twice")
         self._has_ended[channel] = True
         advanced = _advanced(self._watermarks.end(channel))
-        return (*advanced, Ended()) if all(self._has_ended) else (*advanced, *self._quiet())
+        return (*advanced, EndOfInput()) if all(self._has_ended) else (*advanced, *self._idle())
 
-    def _quiet(self) -> Sequence[Event]:
-        """The event that all channels are idle, if that is new."""
-        if self._is_quiet or not self._watermarks.all_idle:
+    def _idle(self) -> Sequence[Event]:
+        """The event that all channels are idle or have ended, if that is new."""
+        if self._is_idle or not self._watermarks.all_idle:
             return ()
-        self._is_quiet = True
-        return (Quiet(),)
+        self._is_idle = True
+        return (Idle(),)
 
-    def _awake(self) -> Sequence[Event]:
+    def _active(self) -> Sequence[Event]:
         """The event that a channel is active again, if that is new; time need not advance."""
-        if not self._is_quiet or self._watermarks.all_idle:
+        if not self._is_idle or self._watermarks.all_idle:
             return ()
-        self._is_quiet = False
-        return (Awake(),)
+        self._is_idle = False
+        return (Active(),)
 
 
-def _advanced(timestamp: int | None) -> tuple[Event, ...]:
-    return () if timestamp is None else (TimeAdvanced(timestamp),)
+def _advanced(timestamp: int | None) -> Sequence[Event]:
+    return () if timestamp is None else (Watermark(timestamp),)
+
+
+class WatermarkMerge:
+    """The watermark of several channels together: the least of theirs. It never goes back.
+
+    Idle and ended channels are not waited for. When only such are left, event time is that of the
+    furthest of them, as in Flink, in whatever order they became idle. The end of time is reached
+    when all channels have ended, and no sooner: an idle one may still bring rows.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self._reached = [MIN_WATERMARK] * channels
+        self._is_idle = [False] * channels
+        self._has_ended = [False] * channels
+        self.current = MIN_WATERMARK
+
+    def advance(self, channel: int, timestamp: int) -> int | None:
+        """A channel has reached `timestamp`; returns the new common watermark, if there is one."""
+        self._is_idle[channel] = False
+        if timestamp == MAX_WATERMARK:
+            self._has_ended[channel] = True
+        else:
+            self._reached[channel] = max(self._reached[channel], timestamp)
+        return self._merged()
+
+    def idle(self, channel: int) -> int | None:
+        """A channel is idle from now on; returns as `advance` does."""
+        self._is_idle[channel] = True
+        return self._merged()
+
+    def active(self, channel: int) -> None:
+        """A channel is waited for again."""
+        self._is_idle[channel] = False
+
+    def end(self, channel: int) -> int | None:
+        """A channel has ended; returns as `advance` does."""
+        return self.advance(channel, MAX_WATERMARK)
+
+    @property
+    def all_idle(self) -> bool:
+        """Whether every channel that has not ended is idle, and there is one."""
+        there = zip(self._is_idle, self._has_ended, strict=True)
+        waiting = [is_idle for is_idle, has_ended in there if not has_ended]
+        return bool(waiting) and all(waiting)
+
+    def _merged(self) -> int | None:
+        together = self._together()
+        if together <= self.current:
+            return None
+        self.current = together
+        return together
+
+    def _together(self) -> int:
+        if all(self._has_ended):
+            return MAX_WATERMARK
+        channels = zip(self._reached, self._is_idle, self._has_ended, strict=True)
+        counting = [reached for reached, is_idle, has_ended in channels if not is_idle | has_ended]
+        # Slots learn in different orders that sources are idle or have ended. By another rule for
+        # the case that none is left they would disagree on event time, and a timer of the slower
+        # one would fire behind the time of its readers: the simulation found that.
+        return min(counting) if counting else max(self._reached)

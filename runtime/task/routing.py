@@ -13,15 +13,7 @@ from holdfast.runtime.planning.partitioning import Partitioner
 from holdfast.runtime.protocol.elements import Element, Mark
 from holdfast.runtime.task.channel import Channel
 
-__all__ = [
-    "CastingRouter",
-    "ChannelOutlet",
-    "ForwardRouter",
-    "HashRouter",
-    "Outlet",
-    "Router",
-    "router_of",
-]
+__all__ = ["ChannelOutlet", "Outlet", "Router", "router_of"]
 
 
 class Outlet(Protocol):
@@ -56,53 +48,33 @@ class ChannelOutlet:
         self._channel.offer(element)
 
 
-class Router(Protocol):
-    """One edge, seen from a slot of its upstream chain."""
+class Router:
+    """One edge, seen from a slot of its upstream chain.
+
+    With a `partitioner`, `outlets` are by slot and each row goes to the slot that has its key; else
+    there is one outlet, for all rows. Rows are put under `schema` first, if that is given: where
+    streams meet, more may be null.
+    """
+
+    def __init__(
+        self,
+        outlets: Sequence[Outlet],
+        partitioner: Partitioner | None = None,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        self._outlets = outlets
+        self._partitioner = partitioner
+        self._schema = schema
 
     @property
     def has_room(self) -> bool:
         """Whether all its channels have room."""
-        ...
-
-    def rows(self, batch: pa.RecordBatch) -> None:
-        """Send each row to the slot that it belongs to."""
-        ...
-
-    def mark(self, mark: Mark) -> None:
-        """Send a mark on every channel."""
-        ...
-
-
-class ForwardRouter:
-    """Everything stays in this slot."""
-
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
-
-    @property
-    def has_room(self) -> bool:
-        return self._outlet.has_room
-
-    def rows(self, batch: pa.RecordBatch) -> None:
-        self._outlet.send(batch)
-
-    def mark(self, mark: Mark) -> None:
-        self._outlet.send(mark)
-
-
-class HashRouter:
-    """Each row goes to the slot that has its key; `outlets` are by slot."""
-
-    def __init__(self, partitioner: Partitioner, outlets: Sequence[Outlet]) -> None:
-        self._partitioner = partitioner
-        self._outlets = outlets
-
-    @property
-    def has_room(self) -> bool:
         return all(outlet.has_room for outlet in self._outlets)
 
     def rows(self, batch: pa.RecordBatch) -> None:
-        parts = self._partitioner.split(batch)
+        if self._schema is not None:
+            batch = cast_to(batch.columns, self._schema)
+        parts = [batch] if self._partitioner is None else self._partitioner.split(batch)
         for outlet, part in zip(self._outlets, parts, strict=True):
             if part is not None:
                 outlet.send(part)
@@ -110,24 +82,6 @@ class HashRouter:
     def mark(self, mark: Mark) -> None:
         for outlet in self._outlets:
             outlet.send(mark)
-
-
-class CastingRouter:
-    """Puts rows under the schema of the edge first: where streams meet, more may be null."""
-
-    def __init__(self, router: Router, schema: pa.Schema) -> None:
-        self._router = router
-        self._schema = schema
-
-    @property
-    def has_room(self) -> bool:
-        return self._router.has_room
-
-    def rows(self, batch: pa.RecordBatch) -> None:
-        self._router.rows(cast_to(batch, self._schema))
-
-    def mark(self, mark: Mark) -> None:
-        self._router.mark(mark)
 
 
 def router_of(
@@ -138,10 +92,9 @@ def router_of(
     outlet: Callable[[EdgePlan, int], Outlet],
 ) -> Router:
     """The way from this slot to an edge: by its own `channels`, and by `outlet` to other slots."""
+    schema = edge.schema if edge.is_cast else None
     if edge.kind is EdgeKind.FORWARD:
-        router: Router = ForwardRouter(ChannelOutlet(channels[0]))
-    else:
-        local = ChannelOutlet(channels[slot])
-        outlets = [local if to == slot else outlet(edge, to) for to in range(plan.parallelism)]
-        router = HashRouter(edge.partitioner(plan.parallelism, plan.max_parallelism), outlets)
-    return CastingRouter(router, edge.schema) if edge.is_cast else router
+        return Router([ChannelOutlet(channels[0])], schema=schema)
+    local = ChannelOutlet(channels[slot])
+    outlets = [local if to == slot else outlet(edge, to) for to in range(plan.parallelism)]
+    return Router(outlets, edge.partitioner(plan.parallelism, plan.max_parallelism), schema)

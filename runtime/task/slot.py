@@ -12,19 +12,17 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from holdfast.backends import key_groups_of_slots
+from holdfast.backends import SnapshotForm, key_groups_of_slots
 from holdfast.runtime.api.errors import NotOpened, OperatorFailed
 from holdfast.runtime.planning.job_plan import ChainPlan, EdgePlan
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.protocol.messages import (
-    Acknowledge,
     BeginSavepoint,
     CancelAttempt,
     CheckpointAborted,
@@ -54,9 +52,7 @@ from holdfast.storage import (
     Fenced,
     HoldfastError,
     Invalid,
-    JobStorage,
     SavepointFolder,
-    SegmentWriter,
 )
 from holdfast.storage.names import is_savepoint_folder
 from holdfast.storage.registry import storage_at
@@ -79,8 +75,8 @@ class Driver(Protocol):
 class Slot:
     """Runs in the thread that calls `run`. `command` may be called from any thread.
 
-    `channels` are by edge, and for each edge by sender; `outlet` answers the way to an edge's
-    channel in another slot.
+    `channels` are by edge, and for each edge by sender; `outlet` returns the upstream end of an
+    edge's channel in another slot.
     """
 
     def __init__(
@@ -108,9 +104,9 @@ class Slot:
         """The newest checkpoint that the slot knows to be complete."""
         self._acknowledging = ThreadPoolExecutor(1, f"acknowledgements of {number}")
         self._acknowledging_savepoints = ThreadPoolExecutor(1, f"savepoints of {number}")
-        self._has_said_finished = False
+        self._has_reported_end = False
         self._is_finishing = self._is_done = False
-        self._lost: HoldfastError | None = None
+        self._failure: HoldfastError | None = None
         self.chains: list[Chain] = []
         self._committers = SlotCommitters(clock, bell.ring)
         self._turns = Turns(len(assignment.plan.chains))
@@ -123,31 +119,27 @@ class Slot:
         self._commands.append(command)
         self._bell.ring()
 
-    def begin_savepoint(self, told: BeginSavepoint) -> bool:
-        """Know of a savepoint before its barriers come; False if its place cannot be opened.
-
-        Or if its folder is not called like one: it would be written elsewhere.
-
-        Only the name of the place comes over the network. What opens it came with the task, and
-        with that all secrets.
-        """
+    def begin_savepoint(self, order: BeginSavepoint) -> bool:
+        """Prepare for a savepoint, before its barriers; False if it cannot be written."""
         given = self._assignment
-        if not is_savepoint_folder(told.folder):
-            _logger.warning("no folder of a savepoint is called %r", told.folder[:200])
+        # The name comes over the network: it must not lead into another folder.
+        if not is_savepoint_folder(order.folder):
+            _logger.warning("not the name of a savepoint's folder: %r", order.folder[:200])
             return False
         try:
-            storage = storage_at(told.directory, given.job.storage, given.open_storage)
+            # What opens the storage came with the task, secrets included.
+            storage = storage_at(order.directory, given.job.storage, given.open_storage)
         except HoldfastError as error:
-            _logger.warning("the place of a savepoint cannot be opened: %s", error)
+            _logger.warning("the storage of a savepoint cannot be opened: %s", error)
             return False
-        self._savepoints[told.checkpoint_id] = SlotSavepoint(
-            SavepointFolder(storage, told.folder), SavepointFormat(told.format), told.ends_job
+        self._savepoints[order.checkpoint_id] = SlotSavepoint(
+            SavepointFolder(storage, order.folder), SavepointFormat(order.format), order.ends_job
         )
         return True
 
     def fail(self, error: HoldfastError) -> None:
-        """Stop the slot with an error that happened elsewhere, such as a broken stream."""
-        self._lost = self._lost or error
+        """Stop the slot by an error of another thread, such as a broken stream."""
+        self._failure = self._failure or error
         self._bell.ring()
 
     def rows(self) -> int:
@@ -155,29 +147,29 @@ class Slot:
         return sum(chain.rows for chain in self.chains)
 
     def metrics(self) -> SlotMetrics:
-        """Numbers of the slot. Any thread; those of state are as of the call before, or later."""
+        """Metrics of the slot, those of state from the call before, or later. Any thread."""
         metrics = self._gauges.ask()
         self._bell.ring()
         return msgspec.structs.replace(metrics, rows=self.rows())
 
     def long_call(self) -> LongCall | None:
-        """The call that it, or a commit, has been in for some seconds. For one other thread."""
+        """The call that the slot's thread, or a commit, has been in for some seconds.
+
+        For one other thread.
+        """
         return self._watchdog.look() or self._committers.long_call()
 
     def _operator_at_work(self) -> str:
-        return next(filter(None, (chain.inside for chain in self.chains)), "")
+        return next(filter(None, (chain.active_uid for chain in self.chains)), "")
 
     def run(self, on_failure: Callable[[Exception], None] = lambda _: None) -> None:
-        """Open all operators, process until the driver says that it is over, close them.
+        """Open all operators, process until the driver ends the attempt, close the operators.
 
-        `on_failure` is told of a failure before operators are closed: that may take for ever.
-
-        When it is over, all is committed: an operator that then cannot be closed is warned of, and
-        is no failure, for the job would be run again, and its end fail again.
+        `on_failure` is called with a failure before operators are closed: that may never return.
 
         Raises:
-            OperatorFailed: an operator did.
-            Fenced: the driver has called the attempt off, perhaps before anything was opened.
+            OperatorFailed: an operator has failed.
+            Fenced: the driver has cancelled the attempt, perhaps before anything was opened.
             HoldfastError: what `fail` was called with.
         """
         self._watchdog.begin()
@@ -189,10 +181,11 @@ class Slot:
         except BaseException as error:
             if isinstance(error, Exception):
                 on_failure(error)
-            with suppress(Exception):  # that it cannot be closed either is not what went wrong
+            with suppress(Exception):  # a failure to close would hide the first one
                 self.close()
             raise
         else:
+            # All is committed. As a failure this would have the job run again, and end so again.
             for failure in self.close():
                 _logger.warning("the job is complete, but %s", failure, exc_info=failure)
         finally:
@@ -200,34 +193,34 @@ class Slot:
 
     @property
     def is_done(self) -> bool:
-        """Whether the driver has said that it is over, and all is committed."""
+        """Whether the driver has ended the attempt, and all is committed."""
         return self._is_done
 
     @property
     def has_committed(self) -> bool:
-        """Whether all is committed that completed checkpoints list."""
+        """Whether everything that completed checkpoints list is committed."""
         return self._committers.are_idle
 
     def open(self) -> None:
-        """Open all operators, and say that the slot is ready. The first part of `run`."""
+        """Open all operators, and report that the slot is ready. The first part of `run`."""
         self._open()
         self._driver.call(Ready(self._number))
 
     def step(self) -> bool:
-        """Do one thing, a command if there is one; False if there is nothing to do now."""
+        """Run one command, or else one chain's turn; False if there is nothing to do now."""
         self._gauges.read_if_asked()
         self._committers.collect()
-        has_done = self._obey() or self._work()
+        has_done = self._run_command() or self._work()
         if self._is_finishing and self.has_committed:
             self._is_done = True
-            self._say_closing()
+            self._report_closing()
         self._watchdog.left()
         return has_done
 
     def close(self) -> list[OperatorFailed]:
-        """Close all operators, and give up the checkpoints on their way. The last part of `run`.
+        """Close all operators, and give up unfinished checkpoints. The last part of `run`.
 
-        Answers the failures of operators that cannot be closed; the others are.
+        Returns the failures of operators that cannot be closed; all others are closed.
         """
         for checkpoint in self._checkpoints.values():
             checkpoint.give_up()
@@ -241,7 +234,7 @@ class Slot:
 
     def _open(self) -> None:
         plan = self._assignment.plan
-        self._check_wanted()
+        self._check_not_cancelled()
         for chain_plan in plan.chains:
             inputs = chain_inputs(plan, chain_plan, self._channels)
             chain = Chain(
@@ -249,24 +242,24 @@ class Slot:
                 inputs,
                 AlignedExactlyOnce(len(inputs)),
                 self._routers(chain_plan),
-                self._see,
+                self._barrier_arrived,
                 self._take_snapshot,
             )
             self.chains.append(chain)
-        # Those that take rows are open before those that may emit while they open.
+        # From the last to the first: an operator may emit rows while it opens.
         for chain in reversed(self.chains):
             for place in reversed(range(len(chain.operators))):
-                self._check_wanted()
+                self._check_not_cancelled()
                 with chain.named(place, NotOpened):
                     chain.operators[place].open(self._context(chain, place))
 
-    def _check_wanted(self) -> None:
-        """Stop before users' functions are opened, if the attempt is over."""
-        if self._lost is not None:
-            raise self._lost
+    def _check_not_cancelled(self) -> None:
+        """Stop before the next user's function is opened, if the attempt is over."""
+        if self._failure is not None:
+            raise self._failure
         for command in tuple(self._commands):
             if isinstance(command, CancelAttempt):
-                raise _called_off(command)
+                raise _cancelled(command)
 
     def _routers(self, chain_plan: ChainPlan) -> dict[str, Router]:
         plan = self._assignment.plan
@@ -298,15 +291,18 @@ class Slot:
             compression=given.compression,
             clock=self._clock,
             output=chain.outputs[place],
-            collector=_Collector(self._driver),
+            collect=self._collect,
             committer=self._committers.make(uid),
         )
 
-    def _work(self) -> bool:
-        """Have one chain do a bounded amount; chains share the time of the slot's thread.
+    def _collect(self, uid: str, part: str, rows: bytes) -> None:
+        self._driver.call(Collect(uid=uid, part=part, rows=rows))
 
-        A chain that has no room for what comes of it has no turn, so the furthest downstream that
-        has work always may have one: nothing can jam.
+    def _work(self) -> bool:
+        """Give one chain a turn of a bounded amount; chains share the time of the slot's thread.
+
+        A chain without room for its output gets no turn. The furthest chain downstream that has
+        work always has room, so the slot cannot deadlock.
         """
         for chain in self.chains:
             chain.tend()
@@ -325,36 +321,33 @@ class Slot:
         if chain.has_room:
             chain.step()
         self._turns.charge(place, self._clock.monotonic_s() - began_s)
-        self._say_finished()
+        self._report_end()
         return True
 
-    def _say_finished(self) -> None:
-        """At once: barriers may come so fast that there is always something to do."""
-        if not self._has_said_finished and all(chain.has_ended for chain in self.chains):
-            self._has_said_finished = True
+    def _report_end(self) -> None:
+        # After each turn, and not when idle: barriers may keep the slot busy for ever.
+        if not self._has_reported_end and all(chain.has_ended for chain in self.chains):
+            self._has_reported_end = True
             self._driver.call(Finished(self._number))
 
     def _wait_s(self) -> float:
-        # The receiver that makes room rings the bell.
+        # Chains without room need no timeout: the receiver that makes room rings the bell.
         due = [chain.next_tick_ms() for chain in self.chains if chain.has_room]
         first = min((moment for moment in due if moment is not None), default=None)
         if first is None:
             return _LONGEST_WAIT_S
         return min(max((first - self._clock.now_ms()) / 1000, 0.001), _LONGEST_WAIT_S)
 
-    def _see(self, barrier: Barrier) -> None:
-        """A channel brings a barrier. The time of alignment runs from the first one.
-
-        The files that the driver keeps are those of the checkpoint that the barrier says is
-        complete, and of newer ones: so snapshots must not build on an older one, though the news
-        of this one may still be on its way.
-        """
+    def _barrier_arrived(self, barrier: Barrier) -> None:
+        """A channel has brought a barrier. The time of alignment runs from the first one."""
+        # The driver keeps only files of the checkpoint that the barrier names as complete, and of
+        # newer ones: the snapshot must not refer to an older one, though the command
+        # `CheckpointCompleted` may still be on its way.
         if barrier.completed is not None:
-            self._complete(barrier.completed)
+            self._checkpoint_completed(barrier.completed)
         self._checkpoint(barrier)
 
     def _checkpoint(self, barrier: Barrier) -> None:
-        """Be ready to write what a barrier asks for."""
         if barrier.checkpoint_id not in self._checkpoints:
             begun = self._begin(barrier)
             self._checkpoints[barrier.checkpoint_id] = begun
@@ -362,102 +355,87 @@ class Slot:
                 begun.give_up()
 
     def _begin(self, barrier: Barrier) -> SlotCheckpoint:
-        given, label = self._assignment, f"slot-{self._number}"
-        checkpoint_id, compression = barrier.checkpoint_id, given.compression
-        told = self._savepoints.get(checkpoint_id)
-        if barrier.is_savepoint != (told is not None):
-            raise Invalid(  # its state would be written where no restore looks for it
-                "a barrier and what was said of it do not agree whether it is of a savepoint",
+        checkpoint_id = barrier.checkpoint_id
+        savepoint = self._savepoints.get(checkpoint_id)
+        if barrier.is_savepoint != (savepoint is not None):
+            # The state would be written where no restore looks for it.
+            raise Invalid(
+                "a barrier does not agree with the driver's order whether it is of a savepoint",
                 found=f"barrier {checkpoint_id}, is_savepoint={barrier.is_savepoint}",
                 fix="The job starts again from its last checkpoint",
             )
-        place: JobStorage | SavepointFolder = given.job if told is None else told.place
-
-        def begin(how: Callable[..., SegmentWriter]) -> Callable[[], SegmentWriter]:
-            return partial(how, checkpoint_id, label, compression=compression)
-
-        def begin_log(asked: str) -> SegmentWriter:
-            return place.log_segments(checkpoint_id, label, compression=asked or compression)
-
         return SlotCheckpoint(
             checkpoint_id,
-            begin(place.segments)(),
-            begin(place.shared_segments),
-            begin_log,
-            partial(place.table_file, checkpoint_id),
+            self._number,
+            self._assignment.job,
             self._clock,
-            len(self.chains),
-            self._written,
-            savepoint=None if told is None else told.format,
-            ends_job=told is not None and told.ends_job,
+            chains=len(self.chains),
+            on_written=self._checkpoint_written,
+            compression=self._assignment.compression,
+            savepoint=savepoint,
         )
 
     def _take_snapshot(self, chain: Chain, checkpoint_id: int) -> None:
         checkpoint = self._checkpoints[checkpoint_id]
-        form = checkpoint.savepoint
+        savepoint = checkpoint.savepoint
+        form = SnapshotForm.OWN if savepoint is None else SnapshotForm(savepoint.format.value)
         checkpoint.take(
             [
-                (spec.uid, partial(operator.snapshot, checkpoint_id, checkpoint, savepoint=form))
+                (spec.uid, partial(operator.snapshot, checkpoint_id, checkpoint, form=form))
                 for spec, operator in zip(chain.plan.operators, chain.operators, strict=True)
             ]
         )
-        if checkpoint.ends_job and not checkpoint.is_given_up:
+        if savepoint is not None and savepoint.ends_job and not checkpoint.is_given_up:
             chain.suspend(checkpoint_id)
 
-    def _written(self, checkpoint: SlotCheckpoint) -> None:
-        is_aside = checkpoint.savepoint is not None  # its place may be slow
-        acknowledging = self._acknowledging_savepoints if is_aside else self._acknowledging
+    def _checkpoint_written(self, checkpoint: SlotCheckpoint) -> None:
+        # Savepoints have a thread of their own: their storage may be slow.
+        is_savepoint = checkpoint.savepoint is not None
+        acknowledging = self._acknowledging_savepoints if is_savepoint else self._acknowledging
         acknowledging.submit(self._acknowledge, checkpoint)
 
     def _acknowledge(self, checkpoint: SlotCheckpoint) -> None:
-        slot, number = self._number, checkpoint.checkpoint_id
+        answer: ToDriver
         try:
-            part = checkpoint.finish()
+            answer = checkpoint.finish()
         except CancelledError:
-            checkpoint.is_over = True
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, the driver counts it
-            checkpoint.is_over = True
+        except Exception as error:  # noqa: BLE001 - the driver counts failures of any kind
             reason = "".join(traceback.format_exception_only(error)).strip()
-            self._answer(Decline(checkpoint_id=number, slot=slot, reason=reason))
-            return
-        checkpoint.is_over = True
-        self._answer(
-            Acknowledge(
-                checkpoint_id=number, slot=slot, parts=part.parts, statistics=part.statistics
+            answer = Decline(
+                checkpoint_id=checkpoint.checkpoint_id, slot=self._number, reason=reason
             )
-        )
-
-    def _answer(self, answer: Acknowledge | Decline) -> None:
-        """A checkpoint would wait for it until it expires: so a slot that cannot answer fails."""
+        finally:
+            checkpoint.is_over = True
         try:
             self._driver.call(answer)
         except HoldfastError as error:
+            # The checkpoint would wait for the answer until it expires.
             self.fail(error)
 
-    def _obey(self) -> bool:
-        """Do the next command, if there is one."""
-        if self._lost is not None:
-            raise self._lost
+    def _run_command(self) -> bool:
+        """Run the next command; False if there is none."""
+        if self._failure is not None:
+            raise self._failure
         if not self._commands:
             return False
         match self._commands.popleft():
             case CheckpointCompleted(checkpoint_id):
-                self._complete(checkpoint_id)
+                self._checkpoint_completed(checkpoint_id)
             case CheckpointAborted(checkpoint_id):
-                self._abort(checkpoint_id)
+                self._checkpoint_aborted(checkpoint_id)
             case Finish():
                 self._is_finishing = True
             case CancelAttempt() as cancel:
-                raise _called_off(cancel)
+                raise _cancelled(cancel)
         return True
 
-    def _say_closing(self) -> None:
-        """Send it at once: by the next heartbeat the slot may have ended."""
-        with suppress(HoldfastError):  # it may be gone, and all is committed
+    def _report_closing(self) -> None:
+        # At once: by the next heartbeat the slot may have ended.
+        with suppress(HoldfastError):  # the driver may be gone, and all is committed
             self._driver.call(Heartbeat(slot=self._number, metrics=self.metrics(), is_closing=True))
 
-    def _abort(self, checkpoint_id: int) -> None:
+    def _checkpoint_aborted(self, checkpoint_id: int) -> None:
         checkpoint = self._checkpoints.get(checkpoint_id)
         if checkpoint is None:
             self._given_up.add(checkpoint_id)
@@ -467,11 +445,11 @@ class Slot:
             chain.resume(checkpoint_id)
             chain.aborted(checkpoint_id)
 
-    def _complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete, and with it those before; of several, the last one counts.
+    def _checkpoint_completed(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete, and with it all before.
 
-        A command says so, and the barriers of later ones, whichever comes first. Operators are told
-        once, and not of an older one any more.
+        The command and barriers of later checkpoints report it, whichever comes first. Operators
+        are notified once, and never of an older one afterwards.
         """
         if self._completed is not None and checkpoint_id <= self._completed:
             return
@@ -481,20 +459,12 @@ class Slot:
             chain.completed(checkpoint_id)
 
     def _forget(self, completed: int) -> None:
-        """What came before a completed checkpoint is of no interest any more, but a savepoint."""
+        """Drop what is older than a completed checkpoint, except unfinished savepoints."""
         self._given_up = {number for number in self._given_up if number > completed}
         for number, checkpoint in list(self._checkpoints.items()):
             if number <= completed and (checkpoint.savepoint is None or checkpoint.is_over):
                 del self._checkpoints[number]
 
 
-def _called_off(cancel: CancelAttempt) -> Fenced:
-    return Fenced("the driver has called this attempt off", found=cancel.reason)
-
-
-@dataclass(frozen=True)
-class _Collector:
-    driver: Driver
-
-    def collect(self, uid: str, part: str, rows: bytes) -> None:
-        self.driver.call(Collect(uid=uid, part=part, rows=rows))
+def _cancelled(cancel: CancelAttempt) -> Fenced:
+    return Fenced("the driver has cancelled this attempt", found=cancel.reason)

@@ -18,15 +18,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from holdfast.runtime.columns.types import detached
-from holdfast.runtime.protocol.elements import (
-    Barrier,
-    EndOfInput,
-    Idle,
-    Mark,
-    Watermark,
-    size_bytes,
-)
-from holdfast.runtime.protocol.pushes import PushKey, Winner
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle, Watermark, size_bytes
+from holdfast.runtime.protocol.messages import PushKey, Winner
 from holdfast.runtime.task.channel import Channel, Closed
 from holdfast.storage import Fenced, Invalid, NotFound
 
@@ -37,37 +30,14 @@ class Superseded(Fenced):
     """Rejected: another attempt of this split was already admitted. Stop pushing."""
 
 
+@dataclass(eq=False)
 class StagedPush:
-    """The rows of one push, as they arrive. Used by one thread; `Staging` has the lock."""
+    """The rows of one push, as they arrive. Only `Staging` changes it, under its lock."""
 
-    def __init__(self, staging: Staging, key: PushKey) -> None:
-        self._staging = staging
-        self.key = key
-        self.batches: list[pa.RecordBatch] = []
-        self.size_bytes = 0
-        self.is_complete = False
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Stage more rows of the push.
-
-        Raises:
-            Superseded: the push was rejected.
-            Closed: the slot is done with this attempt.
-        """
-        self._staging._add(self, batch)
-
-    def complete(self) -> None:
-        """All rows have arrived.
-
-        Raises:
-            Superseded: the push was rejected.
-            Closed: the slot is done with this attempt.
-        """
-        self._staging._complete(self)
-
-    def abandon(self) -> None:
-        """Forget the push, unless it is complete: its sender is gone."""
-        self._staging._abandon(self)
+    key: PushKey
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    size_bytes: int = 0
+    is_complete: bool = False
 
 
 @dataclass
@@ -136,9 +106,43 @@ class Staging:
                 raise _superseded(key)
             if (before := source.staged.get(key)) is not None:
                 source.forget(before)
-            push = source.staged[key] = StagedPush(self, key)
+            push = source.staged[key] = StagedPush(key)
         self._room_may_be()
         return push
+
+    def add(self, push: StagedPush, batch: pa.RecordBatch) -> None:
+        """Stage more rows of a push.
+
+        Raises:
+            Superseded: the push was rejected.
+            Closed: the slot is done with this attempt.
+        """
+        batch = detached(batch)
+        size = size_bytes(batch)
+        with self._lock:
+            source = self._counting(push)
+            push.batches.append(batch)
+            push.size_bytes += size
+            source.staged_bytes += size
+
+    def complete(self, push: StagedPush) -> None:
+        """All rows of a push have arrived.
+
+        Raises:
+            Superseded: the push was rejected.
+            Closed: the slot is done with this attempt.
+        """
+        with self._lock:
+            self._counting(push)
+            push.is_complete = True
+
+    def abandon(self, push: StagedPush) -> None:
+        """Forget a push, unless it is complete: its sender is gone."""
+        source = self._source(push.key.source)
+        with self._lock:
+            if source.staged.get(push.key) is push and not push.is_complete:
+                source.forget(push)
+        self._room_may_be()
 
     def admit(
         self,
@@ -190,22 +194,22 @@ class Staging:
 
         return self._command(uid, sequence, apply)
 
-    def barrier(self, uid: str, sequence: int, barrier: Barrier) -> bool:
-        """Put a barrier into the source's channels; False if the command was applied already.
+    def mark(self, uid: str, sequence: int, mark: Barrier | Idle | EndOfInput) -> bool:
+        """Put a mark into the source's channels; False if the command was applied already.
 
         Raises:
-            Invalid: the command is not the next one.
+            Invalid: the command is not the next one, or the source has ended.
             Closed: the slot is done with this attempt.
         """
-        return self._mark(uid, sequence, barrier)
 
-    def idle(self, uid: str, sequence: int) -> bool:
-        """Declare the source idle for now; otherwise as `barrier`."""
-        return self._mark(uid, sequence, Idle())
+        def apply(source: _Source) -> None:
+            if source.has_ended and not isinstance(mark, Barrier):
+                raise _not_next(uid, "only barriers, after the end", repr(mark))
+            source.has_ended = source.has_ended or isinstance(mark, EndOfInput)
+            for channel in source.channels.values():
+                channel.offer(mark)
 
-    def end(self, uid: str, sequence: int) -> bool:
-        """Declare the end of the source; otherwise as `barrier`."""
-        return self._mark(uid, sequence, EndOfInput())
+        return self._command(uid, sequence, apply)
 
     def backlog_bytes(self, uid: str) -> int:
         """Bytes of the source that are staged or wait in its channels."""
@@ -239,16 +243,6 @@ class Staging:
         with self._room:
             self._room.notify_all()
 
-    def _mark(self, uid: str, sequence: int, mark: Mark) -> bool:
-        def apply(source: _Source) -> None:
-            if source.has_ended and not isinstance(mark, Barrier):
-                raise _not_next(uid, "only barriers, after the end", repr(mark))
-            source.has_ended = source.has_ended or isinstance(mark, EndOfInput)
-            for channel in source.channels.values():
-                channel.offer(mark)
-
-        return self._command(uid, sequence, apply)
-
     def _command(self, uid: str, sequence: int, apply: Callable[[_Source], None]) -> bool:
         source = self._source(uid)
         with self._lock:
@@ -261,27 +255,6 @@ class Staging:
             source.sequence = sequence
         self._room_may_be()
         return True
-
-    def _add(self, push: StagedPush, batch: pa.RecordBatch) -> None:
-        batch = detached(batch)
-        size = size_bytes(batch)
-        with self._lock:
-            source = self._counting(push)
-            push.batches.append(batch)
-            push.size_bytes += size
-            source.staged_bytes += size
-
-    def _complete(self, push: StagedPush) -> None:
-        with self._lock:
-            self._counting(push)
-            push.is_complete = True
-
-    def _abandon(self, push: StagedPush) -> None:
-        source = self._source(push.key.source)
-        with self._lock:
-            if source.staged.get(push.key) is push and not push.is_complete:
-                source.forget(push)
-        self._room_may_be()
 
     def _counting(self, push: StagedPush) -> _Source:
         self._check_open()

@@ -46,7 +46,6 @@ class Watchdog:
         self._thread = threading.get_ident()
 
     def end(self) -> None:
-        """Watch it no more."""
         self._thread = None
         self._seen = None
 

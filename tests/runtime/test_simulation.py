@@ -193,7 +193,7 @@ def told_by_commands_only() -> AbstractContextManager[Any]:
     def see(slot: Slot, barrier: Barrier) -> None:
         slot._checkpoint(barrier)
 
-    return patch.object(Slot, "_see", see)
+    return patch.object(Slot, "_barrier_arrived", see)
 
 
 def built_on_what_is_not_complete() -> AbstractContextManager[Any]:

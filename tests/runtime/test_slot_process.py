@@ -174,7 +174,7 @@ def test_a_slot_that_is_refused_before_its_peers_came_opens_no_function(
         driver_address=server.address,
     )
     try:
-        with pytest.raises(Fenced, match="called this attempt off"):
+        with pytest.raises(Fenced, match="cancelled this attempt"):
             host_slot(launch, 0, Listening("127.0.0.1"))
     finally:
         server.close()

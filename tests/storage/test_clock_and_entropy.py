@@ -1,4 +1,5 @@
 import pickle
+import threading
 
 from holdfast.storage import ManualClock, SeededEntropy, SystemClock, SystemEntropy
 
@@ -16,6 +17,16 @@ def test_system_clock_does_not_go_back() -> None:
     clock.sleep_s(0.001)
     assert clock.monotonic_s() >= before + 0.001
     assert clock.now_ms() > 1_700_000_000_000
+
+
+def test_a_wait_ends_with_its_event_or_after_its_time() -> None:
+    event, clock = threading.Event(), ManualClock()
+    assert not clock.wait_s(event, 2)
+    assert not SystemClock().wait_s(event, 0.001)
+    event.set()
+    assert clock.wait_s(event, 600)
+    assert SystemClock().wait_s(event, 600)
+    assert clock.monotonic_s() == 2
 
 
 def test_a_seed_repeats_and_the_system_does_not() -> None:

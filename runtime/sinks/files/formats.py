@@ -60,7 +60,6 @@ class FileFormat:
     has_header: bool = False
 
     def ending(self, compression: str) -> str:
-        """What the names of files end with."""
         return f"{self.suffix}{self.compressions[compression]}"
 
 
@@ -106,7 +105,6 @@ class _LinesEncoder(RowEncoder):
             self.write_text(self._lines(part))
 
     def write_text(self, text: memoryview) -> None:
-        """Add text as it is."""
         self._stream.write(text)
 
     def end(self) -> None:

@@ -37,14 +37,12 @@ class HiddenFile(ABC):
         self.where = where
 
     def write(self, data: Any) -> int:
-        """Append bytes."""
         self._file.write(data)
         size_bytes = memoryview(data).nbytes
         self._written += size_bytes
         return size_bytes
 
     def tell(self) -> int:
-        """How many bytes were written."""
         return self._written
 
     def flush(self) -> None:
@@ -54,15 +52,12 @@ class HiddenFile(ABC):
         """Does nothing: a writer on top must not end the file before it is durable."""
 
     def readable(self) -> bool:
-        """No."""
         return False
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
     def seekable(self) -> bool:
-        """No."""
         return False
 
     @abstractmethod

@@ -26,7 +26,7 @@ from holdfast.runtime.sinks.files.output_folder import (
     local_path,
     translating,
 )
-from holdfast.runtime.sinks.files.writer import FileSinkWriter, Rolling
+from holdfast.runtime.sinks.files.writer import FileSinkWriter
 from holdfast.storage import Entropy, HoldfastError, Invalid, SystemEntropy, Unavailable
 from holdfast.storage.places.fsspec.urls import without_password
 from holdfast.storage.registry import text_fix
@@ -129,7 +129,8 @@ class FileSink(TwoPhaseCommitSink[FileCommittable]):
                 header=self.header is not False,
                 block_bytes=block_bytes,
             ),
-            rolling=Rolling(self.max_file_bytes, self.max_rows),
+            max_file_bytes=self.max_file_bytes,
+            max_rows=self.max_rows,
         )
 
     def commit(self, committables: Sequence[FileCommittable], context: WriterContext) -> None:

@@ -13,31 +13,17 @@ from holdfast.runtime.sinks.files.formats import Encoding, FileFormat, RowEncode
 from holdfast.runtime.sinks.files.output_folder import HiddenFile, OutputFolder, translating
 from holdfast.storage import HoldfastError
 
-__all__ = ["FileSinkWriter", "Rolling"]
-
-
-@dataclass(frozen=True, slots=True)
-class Rolling:
-    """When a file is full; None: not before the checkpoint."""
-
-    max_file_bytes: int | None
-    max_rows: int | None
+__all__ = ["FileSinkWriter"]
 
 
 @dataclass(slots=True)
-class _OpenFile:
+class _File:
     hidden: str
     file: HiddenFile
     encoder: RowEncoder
     rows: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _FullFile:
-    hidden: str
-    file: HiddenFile
-    size_bytes: int
-    rows: int
+    size_bytes: int = 0
+    """Once it is finished."""
 
 
 class FileSinkWriter(SinkWriter[FileCommittable]):
@@ -51,24 +37,29 @@ class FileSinkWriter(SinkWriter[FileCommittable]):
         token: str,
         file_format: FileFormat,
         encoding: Encoding,
-        rolling: Rolling,
+        max_file_bytes: int | None,
+        max_rows: int | None,
     ) -> None:
-        """`token` is the writer's alone; it is part of the name of every file."""
+        """`token` is the writer's alone; it is part of the name of every file.
+
+        A file is full at `max_file_bytes` or `max_rows`; None: not before the checkpoint.
+        """
         self._context = context
         self._place = place
         self._token = token
         self._format = file_format
         self._encoding = encoding
-        self._rolling = rolling
-        self._open: _OpenFile | None = None
-        self._full: list[_FullFile] = []
+        self._max_file_bytes = max_file_bytes
+        self._max_rows = max_rows
+        self._open: _File | None = None
+        self._full: list[_File] = []
         self._files = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         start = 0
         while start < batch.num_rows:
             current = self._opened()
-            most = self._rolling.max_rows
+            most = self._max_rows
             room = batch.num_rows if most is None else most - current.rows
             part = batch.slice(start, room)
             with translating("write a file of a sink", current.file.where):
@@ -104,11 +95,12 @@ class FileSinkWriter(SinkWriter[FileCommittable]):
         files = [each.file for each in self._full]
         if self._open is not None:
             files.append(self._open.file)
+        # Before the files are closed: an encoder of pyarrow writes to its file when it is deleted.
         self._open, self._full = None, []
         for file in files:
             _discard(file)
 
-    def _opened(self) -> _OpenFile:
+    def _opened(self) -> _File:
         if self._open is None:
             hidden = hidden_name(self._context, number=self._files, token=self._token)
             self._files += 1
@@ -119,21 +111,20 @@ class FileSinkWriter(SinkWriter[FileCommittable]):
                 except BaseException:
                     _discard(file)
                     raise
-            self._open = _OpenFile(hidden, file, encoder)
+            self._open = _File(hidden, file, encoder)
         return self._open
 
-    def _is_full(self, current: _OpenFile) -> bool:
-        rolling = self._rolling
-        return current.rows == rolling.max_rows or (
-            rolling.max_file_bytes is not None and current.file.tell() >= rolling.max_file_bytes
+    def _is_full(self, current: _File) -> bool:
+        return current.rows == self._max_rows or (
+            self._max_file_bytes is not None and current.file.tell() >= self._max_file_bytes
         )
 
-    def _finish(self, current: _OpenFile) -> None:
+    def _finish(self, current: _File) -> None:
         with translating("finish a file of a sink", current.file.where):
             current.encoder.end()
-            size_bytes = current.file.finish()
+            current.size_bytes = current.file.finish()
         self._open = None
-        self._full.append(_FullFile(current.hidden, current.file, size_bytes, current.rows))
+        self._full.append(current)
 
 
 def _discard(file: HiddenFile) -> None:

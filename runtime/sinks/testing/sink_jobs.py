@@ -72,7 +72,9 @@ class CommitsAtOnce(Committer):
         what: str,
         deadline_s: float = math.inf,
     ) -> None:
-        commit_until_answered(call, self._clock, what=what, deadline_s=deadline_s)
+        commit_until_answered(
+            call, self._clock, what=what, pause=self._clock.sleep_s, deadline_s=deadline_s
+        )
         done()
 
     def wait(self) -> None:
@@ -90,23 +92,8 @@ class Driver:
         assert self.parts.setdefault(part, rows) == rows
 
 
-class _Nowhere:
-    """The output of an operator that has none."""
-
-    def emit(self, batch: pa.RecordBatch) -> None:
-        raise AssertionError("a sink emits nothing")
-
-    def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        raise AssertionError("a sink emits nothing")
-
-    def advance(self, watermark: int) -> None:
-        raise AssertionError("a sink emits nothing")
-
-    def idle(self) -> None:
-        raise AssertionError("a sink emits nothing")
-
-    def active(self) -> None:
-        raise AssertionError("a sink emits nothing")
+_NO_OUTPUT: Any = None
+"""A sink emits nothing."""
 
 
 @dataclass
@@ -171,8 +158,8 @@ class Attempt:
             restored=self.restored,
             first_checkpoint_id=self.next_id,
             clock=self.clock,
-            output=_Nowhere(),
-            collector=self.driver,
+            output=_NO_OUTPUT,
+            collect=self.driver.collect,
             committer=CommitsAtOnce(self.clock),
         )
 

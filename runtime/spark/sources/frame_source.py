@@ -1,9 +1,9 @@
 """A DataFrame of a fixed size as a source: its splits are pushed a few at a time, in order.
 
-Checkpoints can cut between any two splits, and a restore goes on behind the last. Event time goes
-to its end when the source ends, and not before: splits have their rows in no order of time, so a
-watermark behind each would make most rows of the others late. All is planned in a clone of the
-user's session, whose own settings stay.
+A checkpoint can cut between any two splits, and a restore continues after the last one done. There
+is no watermark before the end of the source: rows of splits are in no order of time, so a watermark
+after each split would make most rows of the others late. Everything is planned in a clone of the
+user's session, whose own settings stay unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.driver.source_feed import Feed, Source
-from holdfast.runtime.protocol.pushes import Winner
+from holdfast.runtime.protocol.messages import Winner
 from holdfast.runtime.spark.launching.spark_log import mark_jobs, source_tag
 from holdfast.runtime.spark.sources.frame_checks import check_classic
 from holdfast.runtime.spark.sources.positions import FRAME_KIND, FramePosition, read_position
@@ -66,11 +66,7 @@ class FrameSourcePlan:
 
 
 class _FrameSource(Source):
-    """Each split is a batch. So a checkpoint can cut between any two of them.
-
-    It sends no watermark before its end: splits have their rows in no order of time, and one for
-    each would make rows of later splits late. When it ends, event time gets to its end too.
-    """
+    """Each split is a batch, so a checkpoint can cut between any two of them."""
 
     def __init__(self, source: SourceFrame, division: Division, opening: SourceOpening) -> None:
         self.uid = opening.uid
@@ -108,7 +104,7 @@ class _FrameSource(Source):
     def stop(self) -> None:
         self._stopping.set()
         if self._thread is not None:
-            # Again: a job that is just being begun is not there yet to be cancelled, and would wait
+            # Repeatedly: a job that is just being submitted cannot be cancelled yet. It would wait
             # for ever for slots that are gone, in task slots that the next attempt needs.
             for _ in range(_STOP_TRIES):
                 self._tagged().cancelJobsWithTag(self._tag)
@@ -143,10 +139,10 @@ class _FrameSource(Source):
 
     def _push_splits(self, feed: Feed) -> None:
         division = self._division
-        if division.plan() and not division.is_told:
+        if division.plan() and not division.is_repeatable:
             _logger.warning(
-                "source %r comes of a shuffle or the like, so its splits are those of this run: "
-                "after a failure the job goes on with them, but a new run cannot restore a "
+                "source %r comes from a shuffle or the like, so only this run knows its splits: "
+                "after a failure the job continues with them, but a new run cannot restore a "
                 "checkpoint that is in the middle of them. Write it to files and read those",
                 self.uid,
             )
@@ -175,11 +171,11 @@ class _FrameSource(Source):
         )
 
     def _begin(self, splits: int, fingerprint: str) -> None:
-        """Splits that were done can only be left out if they are the same ones as before."""
+        """Set the position; splits that are done may be skipped only if they are the same ones."""
         before = self._restored
         done = 0 if before is None else before.splits_done
         if before is not None and done and before.fingerprint != fingerprint:
-            if not self._division.is_told:
+            if not self._division.is_repeatable:
                 raise self._not_repeatable(before)
             raise Invalid(
                 f"source {self.uid!r} is not split as it was when the checkpoint was taken",

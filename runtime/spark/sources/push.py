@@ -1,7 +1,7 @@
-"""What tasks of Spark do with the rows of a source: push them into the slots, and say how many.
+"""Runs in tasks of Spark: pushes the rows of a source into the slots, and returns a summary.
 
-A slot that cannot be reached is answered and does not fail the task: another attempt of the task
-could not do better.
+A slot that cannot be reached is reported in the summary and does not fail the task: another
+attempt of the task would not reach it either.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from holdfast.runtime.columns.event_time import event_times
+from holdfast.runtime.columns.types import cast_to
 from holdfast.runtime.network import Credentials, PushStream, SlotClient
 from holdfast.runtime.planning.job_plan import EdgePlan
 from holdfast.runtime.planning.partitioning import Partitioner
-from holdfast.runtime.protocol.messages import RoomFor
-from holdfast.runtime.protocol.pushes import PushKey
+from holdfast.runtime.protocol.messages import PushKey, RoomFor
 from holdfast.runtime.task.staging import Superseded
 from holdfast.storage import Fenced, Unavailable
 
@@ -31,11 +31,11 @@ _REACH_S = 1.0
 
 
 class Pushed(NamedTuple):
-    """What a task answers: who it was, how many rows it has pushed, and the latest event time.
+    """The summary of a task: its split and attempt, how many rows it pushed, the latest event time.
 
-    `is_void`: the slots were done with the attempt of the job, and did not take the rows. `lost`:
-    why a slot cannot be reached any more. Neither is a failure of the task: Spark would log it, and
-    try again what cannot succeed, while the job waits for it to start anew.
+    `is_void`: the slots have left this attempt of the job, and did not take the rows. `lost`: why a
+    slot cannot be reached. Neither fails the task: Spark would log it, and retry in vain while the
+    job waits to start anew.
     """
 
     split: int
@@ -69,17 +69,17 @@ class Pusher:
         except Fenced:  # such as `Closed`; at its port may be another attempt by now
             pushed = Pushed(split, attempt, 0, None, is_void=True)
         except Unavailable as error:
-            pushed = self._void(Pushed(split, attempt, 0, None), error)
+            pushed = self._slot_lost(Pushed(split, attempt, 0, None), error)
         values = zip(Pushed._fields, pushed, _PUSHED_TYPES, strict=True)
         yield pa.RecordBatch.from_pydict(
             {name: pa.array([one], kind) for name, one, kind in values}
         )
 
-    def _void(self, pushed: Pushed, error: Unavailable) -> Pushed:
-        """What to answer if a slot is gone, or was called off.
+    def _slot_lost(self, pushed: Pushed, error: Unavailable) -> Pushed:
+        """The summary if a slot is gone, or has left the attempt.
 
         Raises:
-            Unavailable: all slots can be reached after all: another attempt of the task may do.
+            Unavailable: all slots can be reached, so another attempt of the task may succeed.
         """
         message = RoomFor(source=self.source, limit_bytes=_NO_LIMIT, timeout_s=0.0)
         for _, address in sorted(self.slots.items()):
@@ -144,13 +144,7 @@ class _Lane:
     def push(self, columns: list[Any], times: pa.Array | None) -> None:
         if times is not None:
             columns = [*columns, times]
-        batch = pa.RecordBatch.from_arrays(
-            [
-                column if column.type == field.type else column.cast(field.type)
-                for column, field in zip(columns, self._schema, strict=True)
-            ],
-            schema=self._schema,
-        )
+        batch = cast_to(columns, self._schema)
         if self._partitioner is None:
             self._streams[self._next % len(self._streams)].add(batch)
             self._next += 1
@@ -168,7 +162,7 @@ _cached: tuple[tuple[Credentials, tuple[tuple[int, str], ...]], list[SlotClient]
 
 
 def _clients(credentials: Credentials, slots: Mapping[int, str]) -> list[SlotClient]:
-    """Clients of all slots, by slot; Spark uses a process for many tasks, and so do we."""
+    """Clients of all slots, by slot. Kept between tasks: Spark uses a process for many of them."""
     global _cached  # noqa: PLW0603 - one process works for one attempt after the other
     key = (credentials, tuple(sorted(slots.items())))
     if _cached is None or _cached[0] != key:

@@ -1,13 +1,14 @@
 """A streaming DataFrame as a source: a query of Spark that pushes micro-batches into the slots.
 
-A batch that Spark offers again is passed over. Spark writes `commits/n` after a batch has returned,
-and a cut may fall before that, so a restored query may begin with batch n once more, whose rows are
-in the state: `_push` returns at once for every batch up to the restored one.
+A batch that Spark offers again is skipped. Spark writes `commits/n` after a batch has returned, and
+a checkpoint may cut before that, so a restored query may begin with batch n once more, whose rows
+are in the state: `_push` returns at once for every batch up to the restored one.
 
-Where a query begins is kept before its first batch: "latest" is settled when Spark first looks at
-its sources, and a checkpoint from before the first batch waits for that look. An attempt that fails
-before any checkpoint leaves it to the next one of its run. The query's id is the run's own: Spark
-stops a query when another one of its id starts, and two jobs may go on from one position.
+The beginning of a query is stored before its first batch: Spark resolves "latest" when it first
+looks at its sources, and a checkpoint before the first batch waits for that. An attempt that fails
+before any checkpoint hands the beginning to the next one of its run. The query's id is the run's
+own: Spark stops a query when another one of its id starts, and two jobs may continue from one
+position.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.backends.working_directory import WorkingDirectory
 from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.driver.source_feed import Feed, Source
-from holdfast.runtime.protocol.pushes import Winner
+from holdfast.runtime.protocol.messages import Winner
 from holdfast.runtime.spark.launching.spark_log import QuietLog, mark_jobs, query_tag
 from holdfast.runtime.spark.sources.frame_checks import check_classic, check_rewindable
 from holdfast.runtime.spark.sources.positions import (
@@ -87,11 +88,11 @@ class QuerySourcePlan:
 
     frame: SourceFrame
     _beginning: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
-    """The files of the first query's log before its first batch: where the run began to read. An
-    attempt that finds no checkpoint begins there too, and not at what is the latest by then."""
+    """The files of the first query's log before its first batch: where the run began to read. A
+    later attempt without a checkpoint begins there too, and not at what is "latest" by then."""
     _query_id: str = field(default_factory=_new_query_id, init=False, repr=False)
-    """The id of the queries of all attempts, of which one runs at a time. It is never that of the
-    restored position: another run may have that one, and Spark would stop it."""
+    """The id of the queries of all attempts, of which one runs at a time. Never that of the
+    restored position: Spark would stop a query of another run that has it."""
 
     def open(self, opening: SourceOpening) -> Source:
         return _QuerySource(self.frame, opening, self._beginning, self._query_id)
@@ -142,7 +143,7 @@ class _QuerySource(Source):
             with slow_polling(self._frame.sparkSession):
                 self._query = writer.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, the attempt fails by it
-            self._tell_failure(feed, error)
+            self._report_failure(feed, error)
             return
         threading.Thread(target=self._watch, name=f"holdfast-{self.uid}", daemon=True).start()
 
@@ -173,20 +174,20 @@ class _QuerySource(Source):
     def stop(self) -> None:
         self._stopping.set()
         if self._query is not None and self._query.isActive:
-            # To interrupt a batch makes Spark write long stack traces; it is about to end anyway.
+            # An interrupted batch makes Spark log long stack traces; it is about to end anyway.
             if self._pushing.acquire(timeout=_STOP_TIMEOUT_S):
-                # Before the call: it waits for a batch that may have begun, and would wait for us.
+                # Before `stop`, which waits for a batch that may have begun and needs the lock.
                 self._pushing.release()
-            # What interrupts a query, Spark tells of as of failures.
+            # Spark logs the interruption of a query as a failure.
             quiet = QuietLog(self._frame.sparkSession, query=self._query)
-            with suppress(Exception):  # Spark may be gone; then it says nothing either
+            with suppress(Exception):  # Spark may be gone, and logs nothing then
                 quiet.begin()
             try:
                 self._query.stop()
             finally:
                 with suppress(Exception):
                     quiet.end()
-        with suppress(OSError, HoldfastError):  # it was not read, or is of no use
+        with suppress(OSError, HoldfastError):  # the attempt ends; without it the next begins anew
             self._note_beginning()
         self._directory.close()
 
@@ -212,7 +213,7 @@ class _QuerySource(Source):
         return read_files(self._log, names, where=f"source {self.uid!r}")
 
     def _await_first_look(self) -> None:
-        """Wait until it is settled where the query begins; not forever, if its source is silent."""
+        """Wait until the beginning of the query is fixed, but not forever for a silent source."""
         clock = self._opening.clock
         end_s = clock.monotonic_s() + _FIRST_LOOK_S
         while clock.monotonic_s() < end_s and not self._stopping.is_set():
@@ -225,12 +226,12 @@ class _QuerySource(Source):
             self._beginning.update(self._log_files(None))
 
     def _push(self, frame: DataFrame, batch: int) -> None:
-        """One micro-batch, in Spark's thread. Its end makes Spark go on to the next."""
+        """One micro-batch, in Spark's thread. When it returns, Spark goes on to the next one."""
         feed = self._feed
         assert feed is not None
         with self._pushing:
             if self._position.batch is not None and batch <= self._position.batch:
-                return  # it was admitted before the checkpoint; Spark did not get to note that
+                return  # admitted before the checkpoint, and not yet in Spark's `commits`
             if not self._stopping.is_set():
                 try:
                     self._push_into(feed, frame, batch)
@@ -238,13 +239,13 @@ class _QuerySource(Source):
                 except Fenced:
                     pass
                 except Exception as error:  # noqa: BLE001 - whatever it is, the attempt fails by it
-                    self._tell_failure(feed, error)
-        self._stopping.wait()  # nothing of this query counts any more
+                    self._report_failure(feed, error)
+        self._stopping.wait()  # a return would have Spark commit the batch, and begin another one
 
-    def _tell_failure(self, feed: Feed, error: Exception) -> None:
+    def _report_failure(self, feed: Feed, error: Exception) -> None:
         query = self._query
         if query is not None and not query.isActive and query.exception() is None:
-            error = self._stopped_by_others()
+            error = self._stopped_from_outside()
         trouble = trouble_in(error)
         feed.fail(trouble.summary, traceback.format_exc(), fault=trouble.fault)
 
@@ -272,7 +273,7 @@ class _QuerySource(Source):
         self._position = position
 
     def _watch(self) -> None:
-        """Notice when the query ends or fails, and when the source is idle."""
+        """Report when the query ends or fails, and when the source is idle."""
         query, feed = self._query, self._feed
         assert query is not None
         assert feed is not None
@@ -283,7 +284,7 @@ class _QuerySource(Source):
                 if (error := query.exception()) is not None:
                     raise error
                 if not (self._source.is_bounded and has_seen_all(query)):
-                    raise self._stopped_by_others()
+                    raise self._stopped_from_outside()
                 self._move(QueryPosition(batch=self._position.batch, has_ended=True))
                 feed.end()
         except Fenced:
@@ -301,13 +302,13 @@ class _QuerySource(Source):
         try:
             if self._idleness.is_due(self._opening.clock.monotonic_s()):
                 feed.idle()
-                self._idleness.was_told()
+                self._idleness.was_reported()
         finally:
             self._pushing.release()
 
-    def _stopped_by_others(self) -> HoldfastError:
+    def _stopped_from_outside(self) -> HoldfastError:
         return Unavailable(
-            "the query was stopped by somebody else before its end",
+            "the query was stopped from outside before its end",
             where=f"source {self.uid!r}",
             fix="Cancel the job by its handle; leave its queries out when you stop others",
         )

@@ -56,7 +56,7 @@ def test_schemas_that_differ_in_nullability_are_united(
         assert found is not None
         assert found.field("a").nullable
         batch = pa.RecordBatch.from_arrays([pa.nulls(2, strict)], schema=schemas[0])
-        fitted = cast_to(batch, found)
+        fitted = cast_to(batch.columns, found)
         fitted.validate(full=True)
         assert fitted.schema == found
         assert fitted.to_pylist() == batch.to_pylist()

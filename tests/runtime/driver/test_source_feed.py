@@ -20,8 +20,8 @@ from holdfast.runtime.protocol.messages import (
     InjectBarrier,
     RoomFor,
     ToSlot,
+    Winner,
 )
-from holdfast.runtime.protocol.pushes import Winner
 from holdfast.storage import (
     Fenced,
     SavepointFolder,

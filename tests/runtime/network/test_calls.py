@@ -133,7 +133,7 @@ def test_every_message_to_the_driver_comes_as_it_was(driver: Driver) -> None:
         assert all(map(client.call, TO_DRIVER))
         driver.answer = False
         assert not client.call(Heartbeat(slot=1))
-        client.collect("out", "p", b"rows")
+        client.call(Collect(uid="out", part="p", rows=b"rows"))
     assert driver.heard[: len(TO_DRIVER)] == TO_DRIVER
     assert driver.heard[-1] == Collect(uid="out", part="p", rows=b"rows")
 
@@ -153,7 +153,7 @@ def test_messages_to_a_slot_reach_its_handler(slot: Slot) -> None:
 
 def test_a_message_of_many_megabytes(driver: Driver) -> None:
     with DriverClient(driver.server.address, TRUSTED) as client:
-        client.collect("out", "p", bytes(48 << 20))
+        client.call(Collect(uid="out", part="p", rows=bytes(48 << 20)))
     (heard,) = driver.heard
     assert isinstance(heard, Collect)
     assert len(heard.rows) == 48 << 20

@@ -22,8 +22,14 @@ from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, PULSE
 from holdfast.runtime.network.flight_errors import from_wire
 from holdfast.runtime.network.server import ACTION, Opening
 from holdfast.runtime.protocol.elements import Mark
-from holdfast.runtime.protocol.messages import BeginSavepoint, Exchange, Push, ToDriver, ToSlot
-from holdfast.runtime.protocol.pushes import PushKey
+from holdfast.runtime.protocol.messages import (
+    BeginSavepoint,
+    Exchange,
+    Push,
+    PushKey,
+    ToDriver,
+    ToSlot,
+)
 from support.jobs.networked_slots import SCHEMA, TRUSTED, Slot
 
 

@@ -28,8 +28,7 @@ from holdfast.runtime.network import (
 from holdfast.runtime.network.authentication import headers_of
 from holdfast.runtime.network.server import ACTION
 from holdfast.runtime.protocol.elements import EndOfInput
-from holdfast.runtime.protocol.messages import Finish, Finished, ToDriver
-from holdfast.runtime.protocol.pushes import PushKey
+from holdfast.runtime.protocol.messages import Finish, Finished, PushKey, ToDriver
 from holdfast.runtime.task.channel import Bell
 from holdfast.storage import Invalid, Unavailable
 from support.jobs.networked_slots import LOOPBACK, SCHEMA, TRUSTED, Errors, Slot, rows, sender_to

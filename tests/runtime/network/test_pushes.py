@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.runtime.network import Credentials, SlotClient
 from holdfast.runtime.protocol.elements import Barrier, Watermark
-from holdfast.runtime.protocol.messages import Admit, InjectBarrier, RoomFor
-from holdfast.runtime.protocol.pushes import PushKey, Winner
+from holdfast.runtime.protocol.messages import Admit, InjectBarrier, PushKey, RoomFor, Winner
 from holdfast.runtime.task.channel import Closed
 from holdfast.runtime.task.staging import Superseded
 from holdfast.storage import Fenced, HoldfastError, Invalid, Unavailable

@@ -35,9 +35,8 @@ from holdfast.runtime.operators import (
     KeyedBatchSpec,
     KeyedProcessSpec,
     MapSpec,
-    OperatorSpec,
 )
-from holdfast.runtime.operators.function_state import FunctionState
+from holdfast.runtime.protocol.operator import OperatorSpec
 from holdfast.storage import (
     Clock,
     Corrupt,
@@ -49,10 +48,8 @@ from holdfast.storage import (
 )
 from support.jobs.operator_runs import (
     ORDERS,
-    Collected,
     Fleet,
     Row,
-    context_of,
     keyed,
     opened,
     running,
@@ -338,15 +335,6 @@ def test_schemas_that_are_refused(schema: pa.Schema, what: str, where: str) -> N
 
 
 def test_state_of_another_kind_of_operator_is_refused(backend: StateBackend) -> None:
-    job = load_storage("memory://").job("job")
-    with running(keyed(Everything()), job=job, backend=backend) as slot:
-        slot.feed([("a", 1)])
-        snapshots = snapshots_of([slot], 1, job)
-    context = context_of(Collected(), ManualClock(), restored=snapshots, job=job, backend=backend)
-    with pytest.raises(Invalid) as caught:
-        FunctionState(context)
-    assert caught.value.what == "operator 'op' cannot take the state that the checkpoint has for it"
-    assert caught.value.found == "keyed state, of an operator that has no keys now"
     strange = [StateSnapshot(kind="sink/1", slot=0)]
     with pytest.raises(Invalid) as caught:
         opened(keyed(Everything()), restored=strange, backend=backend)

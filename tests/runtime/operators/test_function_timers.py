@@ -20,8 +20,9 @@ from holdfast.runtime.api.functions import (
     RuntimeContext,
     TimeDomain,
 )
-from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, OperatorSpec
+from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec
 from holdfast.runtime.protocol.elements import MAX_WATERMARK, MIN_WATERMARK
+from holdfast.runtime.protocol.operator import OperatorSpec
 from holdfast.storage import Invalid, load_storage
 from support.jobs.operator_runs import Fleet, keyed, running
 

@@ -22,7 +22,8 @@ from holdfast.runtime.api.functions import (
     OutputTag,
     RuntimeContext,
 )
-from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, OperatorSpec
+from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec
+from holdfast.runtime.protocol.operator import OperatorSpec
 from holdfast.storage import Invalid
 from support.jobs.operator_runs import ORDERS, Collected, Row, keyed, running, tuples
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
+import pickle
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,15 +24,17 @@ from holdfast.backends import (
     ValueStateDescriptor,
 )
 from holdfast.runtime.api.functions import (
+    Context,
     KeyedContext,
     KeyedProcessFunction,
     OutputTag,
+    ProcessFunction,
     RuntimeContext,
 )
-from holdfast.runtime.operators import key_type_of
+from holdfast.runtime.operators import ProcessSpec, key_type_of
 from holdfast.runtime.operators.row_and_timer_loops import MOST_RESULTS
-from holdfast.storage import Invalid
-from support.jobs.operator_runs import ORDERS, Row, keyed, opened, running
+from holdfast.storage import Invalid, load_storage
+from support.jobs.operator_runs import ORDERS, Row, keyed, opened, running, snapshots_of
 
 Results = Iterator[Any]
 
@@ -357,3 +360,26 @@ def test_event_time_goes_with_the_row(backend: StateBackend) -> None:
         slot.feed([])
         slot.operator.process(pa.RecordBatch.from_pylist([], schema=schema), 0)
         assert slot.output.batches == []
+
+
+class Plain(ProcessFunction):
+    def process_element(self, value: Any, ctx: Context) -> Iterator[Any]:
+        yield value
+
+
+def test_an_operator_without_keys_takes_no_keyed_state(backend: StateBackend) -> None:
+    job = load_storage("memory://").job("job")
+    with running(keyed(Spend()), job=job, backend=backend) as slot:
+        slot.feed([("a", 1)])
+        snapshots = snapshots_of([slot], 1, job)
+    plain = ProcessSpec(
+        uid="op",
+        name="process",
+        input_schema=ORDERS,
+        output_schema=ORDERS,
+        function=pickle.dumps(Plain()),
+    )
+    with pytest.raises(Invalid) as caught:
+        opened(plain, restored=snapshots, job=job, backend=backend)
+    assert caught.value.what == "operator 'op' cannot take the state that the checkpoint has for it"
+    assert caught.value.found == "keyed state, of an operator that has no keys now"

@@ -17,9 +17,10 @@ from holdfast.runtime.api.functions import (
     OnTimerContext,
     TimeDomain,
 )
-from holdfast.runtime.operators import KeyedBatchSpec, OperatorSpec
+from holdfast.runtime.operators import KeyedBatchSpec
 from holdfast.runtime.operators.keyed_batch_operator import MOST_BATCHED_TIMERS
 from holdfast.runtime.operators.row_and_timer_loops import MOST_RESULTS, MOST_TIMERS
+from holdfast.runtime.protocol.operator import OperatorSpec
 from holdfast.storage import ManualClock, load_storage
 from support.jobs.operator_runs import Collected, Slot, keyed, opened, running, snapshots_of
 

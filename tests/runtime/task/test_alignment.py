@@ -11,7 +11,6 @@ import pytest
 
 from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.task.alignment import (
-    Aligned,
     AlignedExactlyOnce,
     Alignment,
     AlignmentEvent,
@@ -28,11 +27,9 @@ def test_a_channel_whose_barrier_has_come_waits_until_all_have() -> None:
     alignment = AlignedExactlyOnce(3)
     assert list(alignment.barrier(1, Barrier(4))) == []
     assert [alignment.may_read(channel) for channel in range(3)] == [True, False, True]
-    assert alignment.aligning == 4
     assert list(alignment.barrier(0, Barrier(4))) == []
-    assert list(alignment.barrier(2, Barrier(4))) == [Aligned(Barrier(4))]
+    assert list(alignment.barrier(2, Barrier(4))) == [Barrier(4)]
     assert all(map(alignment.may_read, range(3)))
-    assert alignment.aligning is None
 
 
 def test_rows_are_processed_while_barriers_are_on_their_way() -> None:
@@ -56,10 +53,6 @@ class AtLeastOnce(Alignment):
         self.missing: dict[int, int] = {}
         self.channels = channels
 
-    @property
-    def aligning(self) -> int | None:
-        return min(self.missing, default=None)
-
     def may_read(self, channel: int) -> bool:
         return True
 
@@ -69,7 +62,7 @@ class AtLeastOnce(Alignment):
         if self.missing[number]:
             return ()
         del self.missing[number]
-        return (Aligned(barrier),)
+        return (barrier,)
 
 
 class Unaligned(AtLeastOnce):
@@ -83,7 +76,7 @@ class Unaligned(AtLeastOnce):
     def barrier(self, channel: int, barrier: Barrier) -> Sequence[AlignmentEvent]:
         is_first = not self.came
         self.came = set() if len(self.came) + 1 == self.channels else {*self.came, channel}
-        return (Aligned(barrier),) if is_first else ()
+        return (barrier,) if is_first else ()
 
     def rows(self, channel: int, batch: pa.RecordBatch) -> Sequence[AlignmentEvent]:
         if self.came and channel not in self.came:
@@ -106,9 +99,8 @@ def test_a_gate_cuts_where_its_alignment_says(kind: Any, cut_behind: int) -> Non
             events += gate.receive(channel, element)
         else:
             brought.append((channel, element))
-    (cut,) = (place for place, event in enumerate(events) if isinstance(event, Aligned))
+    (cut,) = (place for place, event in enumerate(events) if isinstance(event, Barrier))
     assert cut == cut_behind
     assert len(events) == 4
-    assert alignment.aligning is None
     if kind is Unaligned:
         assert alignment.kept == [[2]], "it is in the checkpoint, though behind the cut"

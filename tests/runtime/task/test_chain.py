@@ -24,7 +24,7 @@ from holdfast.runtime.protocol.operator import Operator, OperatorContext, Operat
 from holdfast.runtime.task.alignment import AlignedExactlyOnce
 from holdfast.runtime.task.chain import Chain, ChainInput
 from holdfast.runtime.task.channel import Bell, Channel
-from holdfast.runtime.task.routing import ChannelOutlet, ForwardRouter
+from holdfast.runtime.task.routing import ChannelOutlet, Router
 from holdfast.storage import Invalid
 
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -136,7 +136,7 @@ class Stage:
             inputs=("in",),
             links=(Link(0, None, 1), Link(0, None, 2), Link(2, None, "main"), Link(0, "x", "side")),
         )
-        routers = {edge: ForwardRouter(ChannelOutlet(each)) for edge, each in self.outs.items()}
+        routers = {edge: Router([ChannelOutlet(each)]) for edge, each in self.outs.items()}
         self.barriers: list[Barrier] = []
         indexes = input_indexes or [0] * channels
         inputs = list(map(ChainInput, self.channels, indexes))

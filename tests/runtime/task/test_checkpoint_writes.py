@@ -14,8 +14,9 @@ from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import Begin, CheckpointCoordinator, Store
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.events import CheckpointStored, EventQueue
+from holdfast.runtime.protocol.messages import Acknowledge
 from holdfast.runtime.spark.sources.positions import QUERY_KIND, LogKeeper
-from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint, SlotPart
+from holdfast.runtime.task.slot_checkpoint import SlotCheckpoint
 from holdfast.storage import JobStorage, StateSnapshot, SystemClock
 from support.states.tried_backends import backend_named
 from support.storages.counting_storage import CountingStorage
@@ -47,21 +48,16 @@ class Slot:
                 state.set_current_key(f"key-{key}")
                 totals.update(value + key)
 
-    def answer(self, checkpoint_id: int) -> SlotPart:
+    def answer(self, checkpoint_id: int) -> Acknowledge:
         """What the slot does between the barrier and its acknowledgement."""
         is_written = threading.Event()
-        label = f"slot-{self.number}"
         checkpoint = SlotCheckpoint(
             checkpoint_id,
-            self.job.segments(checkpoint_id, label),
-            partial(self.job.shared_segments, checkpoint_id, label),
-            lambda compression: self.job.log_segments(
-                checkpoint_id, label, compression=compression
-            ),
-            partial(self.job.table_file, checkpoint_id),
+            self.number,
+            self.job,
             SystemClock(),
-            1,
-            lambda _: is_written.set(),
+            chains=1,
+            on_written=lambda _: is_written.set(),
         )
 
         def snapshot(state: KeyedStateBackend) -> list[Future[StateSnapshot]]:

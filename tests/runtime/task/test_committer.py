@@ -145,6 +145,32 @@ def test_no_commit_begins_after_the_close() -> None:
     assert not sink.committed
 
 
+class SluggishClock(SystemClock):
+    """Pauses last a minute."""
+
+    paused = threading.Event()
+
+    def sleep_s(self, seconds: float) -> None:
+        self.wait_s(threading.Event(), seconds)
+
+    def wait_s(self, event: threading.Event, seconds: float) -> bool:
+        self.paused.set()
+        return super().wait_s(event, 60)
+
+
+def test_a_close_ends_the_pause_before_the_next_try() -> None:
+    clock = SluggishClock()
+    committer, sink = SlotCommitter("out", clock), Sink(*[Unavailable("not now")] * 2)
+    sink.commit(committer, 1)
+    assert clock.paused.wait(20)
+    closer = threading.Thread(target=committer.close)
+    closer.start()
+    closer.join(20)
+    assert not closer.is_alive()
+    assert len(sink.errors) == 1
+    assert not sink.committed
+
+
 def test_a_commit_that_does_not_return_is_told_by_name() -> None:
     clock, begun, go = ManualClock(), threading.Event(), threading.Event()
 

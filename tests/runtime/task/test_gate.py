@@ -20,8 +20,8 @@ from holdfast.runtime.protocol.elements import (
     Idle,
     Watermark,
 )
-from holdfast.runtime.task.alignment import Aligned, AlignedExactlyOnce, Rows
-from holdfast.runtime.task.gate import Awake, Ended, Event, Gate, Quiet, TimeAdvanced
+from holdfast.runtime.task.alignment import AlignedExactlyOnce, Rows
+from holdfast.runtime.task.gate import Event, Gate
 
 
 def gate_of(channels: int) -> Gate:
@@ -39,20 +39,17 @@ def test_rows_are_passed_with_their_channel() -> None:
 
 def test_a_single_channel_is_always_aligned() -> None:
     gate = gate_of(1)
-    assert list(gate.receive(0, Barrier(4))) == [Aligned(Barrier(4))]
+    assert list(gate.receive(0, Barrier(4))) == [Barrier(4)]
     assert gate.may_read(0)
-    assert gate.aligning is None
 
 
 def test_a_channel_whose_barrier_has_come_waits_for_the_others() -> None:
     gate = gate_of(3)
     assert list(gate.receive(1, Barrier(4))) == []
     assert [gate.may_read(channel) for channel in range(3)] == [True, False, True]
-    assert gate.aligning == 4
     assert list(gate.receive(0, Barrier(4))) == []
-    assert list(gate.receive(2, Barrier(4))) == [Aligned(Barrier(4))]
+    assert list(gate.receive(2, Barrier(4))) == [Barrier(4)]
     assert all(map(gate.may_read, range(3)))
-    assert gate.aligning is None
 
 
 def test_barriers_of_two_checkpoints_do_not_mix() -> None:
@@ -69,7 +66,7 @@ def test_barriers_of_one_checkpoint_say_the_same() -> None:
         with pytest.raises(AssertionError, match=r"brings .* while .*completed=3.* is aligned"):
             gate.receive(1, other)
     assert list(gate.receive(1, Barrier(4, 3))) == []
-    assert list(gate.receive(0, Barrier(4, 3))) == [Aligned(Barrier(4, 3))]
+    assert list(gate.receive(0, Barrier(4, 3))) == [Barrier(4, 3)]
     assert list(gate.receive(0, Barrier(5, 4))) == []
 
 
@@ -77,18 +74,17 @@ def test_channels_that_have_ended_still_bring_barriers() -> None:
     gate = gate_of(2)
     gate.receive(0, EndOfInput())
     assert list(gate.receive(1, Barrier(1))) == []
-    assert list(gate.receive(0, Barrier(1))) == [Aligned(Barrier(1))]
+    assert list(gate.receive(0, Barrier(1))) == [Barrier(1)]
     gate.receive(1, EndOfInput())
     gate.receive(0, Barrier(2))
-    assert list(gate.receive(1, Barrier(2))) == [Aligned(Barrier(2))]
+    assert list(gate.receive(1, Barrier(2))) == [Barrier(2)]
 
 
 def test_the_last_end_takes_event_time_to_its_end_first() -> None:
     gate = gate_of(2)
     assert list(gate.receive(0, EndOfInput())) == []
-    assert list(gate.receive(1, Watermark(5))) == [TimeAdvanced(5)]
-    assert list(gate.receive(1, EndOfInput())) == [TimeAdvanced(MAX_WATERMARK), Ended()]
-    assert gate.watermark == MAX_WATERMARK
+    assert list(gate.receive(1, Watermark(5))) == [Watermark(5)]
+    assert list(gate.receive(1, EndOfInput())) == [Watermark(MAX_WATERMARK), EndOfInput()]
 
 
 def test_a_channel_cannot_end_twice() -> None:
@@ -101,11 +97,11 @@ def test_a_channel_cannot_end_twice() -> None:
 def test_idleness_is_announced_once_all_channels_are_idle() -> None:
     gate = gate_of(2)
     assert list(gate.receive(0, Idle())) == []
-    assert list(gate.receive(1, Idle())) == [Quiet()]
+    assert list(gate.receive(1, Idle())) == [Idle()]
     assert list(gate.receive(1, Idle())) == []
-    assert list(gate.receive(0, Active())) == [Awake()]
+    assert list(gate.receive(0, Active())) == [Active()]
     assert list(gate.receive(0, Active())) == []
-    assert list(gate.receive(0, Idle())) == [Quiet()]
+    assert list(gate.receive(0, Idle())) == [Idle()]
 
 
 def test_rows_of_an_idle_channel_change_nothing() -> None:
@@ -114,47 +110,47 @@ def test_rows_of_an_idle_channel_change_nothing() -> None:
     assert list(gate.receive(0, Idle())) == []
     batch = rows(1)
     assert list(gate.receive(0, batch)) == [Rows(0, batch)]
-    assert list(gate.receive(1, Watermark(9))) == [TimeAdvanced(9)], "channel 0 is not waited for"
-    assert list(gate.receive(1, Idle())) == [Quiet()]
+    assert list(gate.receive(1, Watermark(9))) == [Watermark(9)], "channel 0 is not waited for"
+    assert list(gate.receive(1, Idle())) == [Idle()]
     assert list(gate.receive(0, batch)) == [Rows(0, batch)]
     assert list(gate.receive(1, Idle())) == [], "it is quiet still"
     gate.receive(0, Active())
     assert list(gate.receive(1, Watermark(20))) == [], "now it is waited for"
-    assert list(gate.receive(0, Watermark(15))) == [TimeAdvanced(15)]
+    assert list(gate.receive(0, Watermark(15))) == [Watermark(15)]
 
 
 def test_a_watermark_that_moves_nothing_says_all_the_same_that_the_chain_is_awake() -> None:
     gate = gate_of(1)
     gate.receive(0, Watermark(9))
-    assert list(gate.receive(0, Idle())) == [Quiet()]
-    assert list(gate.receive(0, Watermark(9))) == [Awake()]
+    assert list(gate.receive(0, Idle())) == [Idle()]
+    assert list(gate.receive(0, Watermark(9))) == [Active()]
 
 
 def test_an_idle_channel_lets_time_go_on_before_it_is_quiet() -> None:
     gate = gate_of(2)
     gate.receive(0, Watermark(9))
     gate.receive(1, Watermark(3))
-    assert list(gate.receive(1, Idle())) == [TimeAdvanced(9)]
-    assert list(gate.receive(0, Idle())) == [Quiet()]
-    assert list(gate.receive(1, Watermark(20))) == [Awake(), TimeAdvanced(20)]
+    assert list(gate.receive(1, Idle())) == [Watermark(9)]
+    assert list(gate.receive(0, Idle())) == [Idle()]
+    assert list(gate.receive(1, Watermark(20))) == [Active(), Watermark(20)]
 
 
 def test_an_end_beside_an_idle_channel_is_quiet_and_not_the_end() -> None:
     gate = gate_of(2)
     gate.receive(0, Watermark(9))
-    assert list(gate.receive(1, Idle())) == [TimeAdvanced(9)]
-    assert list(gate.receive(0, EndOfInput())) == [Quiet()]
-    assert list(gate.receive(1, Watermark(12))) == [Awake(), TimeAdvanced(12)]
-    assert list(gate.receive(1, EndOfInput())) == [TimeAdvanced(MAX_WATERMARK), Ended()]
+    assert list(gate.receive(1, Idle())) == [Watermark(9)]
+    assert list(gate.receive(0, EndOfInput())) == [Idle()]
+    assert list(gate.receive(1, Watermark(12))) == [Active(), Watermark(12)]
+    assert list(gate.receive(1, EndOfInput())) == [Watermark(MAX_WATERMARK), EndOfInput()]
 
 
 def test_a_channel_at_the_end_of_time_does_not_wake_the_chain() -> None:
     gate = gate_of(2)
     gate.receive(0, Idle())
-    assert list(gate.receive(1, Idle())) == [Quiet()]
+    assert list(gate.receive(1, Idle())) == [Idle()]
     assert list(gate.receive(0, Watermark(MAX_WATERMARK))) == []
     assert list(gate.receive(0, EndOfInput())) == []
-    assert list(gate.receive(1, Watermark(5))) == [Awake(), TimeAdvanced(5)]
+    assert list(gate.receive(1, Watermark(5))) == [Active(), Watermark(5)]
 
 
 class Channels:
@@ -220,14 +216,14 @@ def test_a_snapshot_holds_just_what_came_before_its_barrier_in_each_channel(seed
         match event:
             case Rows(channel, batch):
                 delivered[channel] += batch.column(0).to_pylist()
-            case Aligned(barrier):
+            case Barrier() as barrier:
                 aligned += 1
                 assert barrier == Barrier(aligned), "in order, each once"
                 assert delivered == channels.before[aligned - 1]
-            case TimeAdvanced(timestamp):
+            case Watermark(timestamp):
                 assert timestamp > time
                 time = timestamp
-            case Ended():
+            case EndOfInput():
                 ends += 1
     assert aligned == channels.barriers
     assert (ends, time) == (1, MAX_WATERMARK)
@@ -238,14 +234,10 @@ def _marks_of(events: Sequence[Event]) -> list[Element]:
     marks: list[Element] = []
     for event in events:
         match event:
-            case TimeAdvanced(timestamp):
-                marks.append(Watermark(timestamp))
-            case Quiet():
-                marks.append(Idle())
-            case Awake():
-                marks.append(Active())
             case Rows(_, batch):
                 marks.append(batch)
+            case Watermark() | Idle() | Active():
+                marks.append(event)
     return marks
 
 

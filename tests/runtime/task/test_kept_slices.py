@@ -7,6 +7,7 @@ import io
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from holdfast.runtime.columns.types import detached
 from holdfast.runtime.network import Credentials, ExchangeSender
 from holdfast.runtime.planning.partitioning import Partitioner
-from holdfast.runtime.protocol.pushes import PushKey
+from holdfast.runtime.protocol.messages import PushKey
 from holdfast.runtime.sinks import CollectSink, WriterContext
 from holdfast.runtime.sinks.files.formats import FORMATS, Encoding
 from holdfast.runtime.task.channel import Bell, Channel
@@ -60,7 +61,7 @@ def put_channel() -> Iterator[Keep]:
 @contextmanager
 def staging() -> Iterator[Keep]:
     kept = Staging({"s": {"e": Channel(1 << 30, Bell())}})
-    yield kept.open(PushKey("s", "e", 0, 0, 0)).add
+    yield partial(kept.add, kept.open(PushKey("s", "e", 0, 0, 0)))
     kept.close()
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from holdfast.runtime.planning.partitioning import Partitioner
 from holdfast.runtime.protocol.elements import Idle
 from holdfast.runtime.task.channel import Bell, Channel
-from holdfast.runtime.task.routing import CastingRouter, ChannelOutlet, HashRouter
+from holdfast.runtime.task.routing import ChannelOutlet, Router
 
 STRICT = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 LOOSE = pa.schema([("id", pa.int64())])
@@ -16,7 +16,7 @@ LOOSE = pa.schema([("id", pa.int64())])
 def test_rows_get_the_schema_of_the_edge_before_they_are_split() -> None:
     channels = [Channel(1_000, Bell()) for _ in range(2)]
     partitioner = Partitioner(["id"], LOOSE, 2, 16)
-    router = CastingRouter(HashRouter(partitioner, list(map(ChannelOutlet, channels))), LOOSE)
+    router = Router(list(map(ChannelOutlet, channels)), partitioner, LOOSE)
     assert router.has_room
     router.rows(pa.record_batch([pa.array(range(50))], schema=STRICT))
     router.mark(Idle())

@@ -126,7 +126,7 @@ def test_the_loop_ends_by_finish(make: Callable[..., Stage]) -> None:
 def test_a_cancelled_slot_is_fenced(make: Callable[..., Stage]) -> None:
     stage = make()
     stage.slot.command(CancelAttempt("enough"))
-    with pytest.raises(Fenced, match="called this attempt off"):
+    with pytest.raises(Fenced, match="cancelled this attempt"):
         stage.slot.run()
 
 
@@ -353,7 +353,7 @@ def test_a_barrier_that_does_not_fit_what_was_said_stops_the_slot(
     if not is_savepoint:
         assert stage.slot.begin_savepoint(a_savepoint(1, stage.job.storage.url, "savepoint-a-1"))
     stage.offer(Barrier(1, is_savepoint=is_savepoint))
-    with pytest.raises(Invalid, match="do not agree whether it is of a savepoint"):
+    with pytest.raises(Invalid, match="order whether it is of a savepoint"):
         stage.work()
     stage.slot.close()
 
@@ -374,7 +374,7 @@ def test_a_folder_that_is_none_of_a_savepoint_is_answered_by_no(
     stage.slot.open()
     assert not stage.slot.begin_savepoint(a_savepoint(1, str(place), folder))
     stage.offer(Barrier(1, is_savepoint=True))
-    with pytest.raises(Invalid, match="do not agree whether it is of a savepoint"):
+    with pytest.raises(Invalid, match="order whether it is of a savepoint"):
         stage.work()
     stage.slot.close()
     assert not place.exists()

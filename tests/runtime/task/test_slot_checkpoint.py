@@ -35,14 +35,7 @@ class Stage:
         self.clock = ManualClock()
         self.written: list[SlotCheckpoint] = []
         self.checkpoint = SlotCheckpoint(
-            5,
-            job.segments(5, "slot-0"),
-            partial(job.shared_segments, 5, "slot-0"),
-            lambda compression: job.log_segments(5, "slot-0", compression=compression),
-            partial(job.table_file, 5),
-            self.clock,
-            chains,
-            self.written.append,
+            5, 0, job, self.clock, chains=chains, on_written=self.written.append
         )
         self.target: SnapshotTarget = self.checkpoint
 

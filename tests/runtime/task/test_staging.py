@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.runtime.protocol.elements import Barrier, Element, EndOfInput, Idle, Watermark
-from holdfast.runtime.protocol.pushes import PushKey, Winner
+from holdfast.runtime.protocol.messages import PushKey, Winner
 from holdfast.runtime.task.channel import Bell, Channel, Closed
 from holdfast.runtime.task.staging import Staging, Superseded
 from holdfast.storage import Invalid, NotFound
@@ -34,8 +34,8 @@ class Scene:
     def push(self, batch: int, split: int, attempt: int, *values: int, edges: str = "xy") -> None:
         for edge in edges:
             push = self.staging.open(PushKey("s", edge, batch, split, attempt))
-            push.add(rows(*values))
-            push.complete()
+            self.staging.add(push, rows(*values))
+            self.staging.complete(push)
 
     def taken(self, edge: str) -> list[object]:
         """Values of rows, and marks."""
@@ -67,21 +67,21 @@ def test_winners_enter_in_order_of_split_with_the_watermark_after_them(scene: Sc
 
 def test_losers_are_dropped_and_those_that_still_push_are_told(scene: Scene) -> None:
     slow = scene.staging.open(PushKey("s", "x", 0, 0, 9))
-    slow.add(rows(7))
+    scene.staging.add(slow, rows(7))
     scene.push(0, 0, 10, 1)
     scene.push(0, 0, 12, 2)
     scene.staging.admit("s", 1, batch=0, winners=[Winner(0, 10)])
     assert scene.taken("x") == [1]
     assert scene.staging.backlog_bytes("s") == 8
     lates: list[Callable[[], None]] = [
-        lambda: slow.add(rows(8)),
-        slow.complete,
+        lambda: scene.staging.add(slow, rows(8)),
+        lambda: scene.staging.complete(slow),
         lambda: scene.push(0, 1, 13, 5),
     ]
     for late in lates:
         with pytest.raises(Superseded, match="source 's', edge 'x', batch 0"):
             late()
-    slow.abandon()
+    scene.staging.abandon(slow)
     assert scene.taken("y") == [1]
     assert scene.staging.backlog_bytes("s") == 0
 
@@ -110,10 +110,10 @@ def test_a_winner_that_is_missing_on_one_edge_is_named(scene: Scene) -> None:
 
 def test_a_winner_whose_stream_did_not_end_is_named(scene: Scene) -> None:
     push = scene.staging.open(PushKey("t", "z", 0, 0, 10))
-    push.add(rows(1))
+    scene.staging.add(push, rows(1))
     with pytest.raises(NotFound, match=r"attempt 10\]: .*found 1 batches and no end"):
         scene.staging.admit("t", 1, batch=0, winners=[Winner(0, 10)])
-    push.abandon()
+    scene.staging.abandon(push)
     with pytest.raises(NotFound, match="found none"):
         scene.staging.admit("t", 1, batch=0, winners=[Winner(0, 10)])
 
@@ -121,14 +121,14 @@ def test_a_winner_whose_stream_did_not_end_is_named(scene: Scene) -> None:
 def test_a_push_that_begins_anew_replaces_itself(scene: Scene) -> None:
     key = PushKey("t", "z", 0, 0, 10)
     first = scene.staging.open(key)
-    first.add(rows(1))
+    scene.staging.add(first, rows(1))
     second = scene.staging.open(key)
-    second.add(rows(2))
+    scene.staging.add(second, rows(2))
     with pytest.raises(Superseded):
-        first.add(rows(1))
-    first.abandon()
-    second.complete()
-    second.abandon()
+        scene.staging.add(first, rows(1))
+    scene.staging.abandon(first)
+    scene.staging.complete(second)
+    scene.staging.abandon(second)
     scene.staging.admit("t", 1, batch=0, winners=[Winner(0, 10)])
     assert scene.taken("z") == [2]
 
@@ -136,11 +136,11 @@ def test_a_push_that_begins_anew_replaces_itself(scene: Scene) -> None:
 def test_marks_go_to_all_channels_of_the_source_in_order(scene: Scene) -> None:
     staging = scene.staging
     scene.push(0, 0, 1, 1)
-    staging.barrier("s", 1, Barrier(7))
+    staging.mark("s", 1, Barrier(7))
     staging.admit("s", 2, batch=0, winners=[Winner(0, 1)], watermark=5)
-    staging.idle("s", 3)
-    staging.end("s", 4)
-    staging.barrier("s", 5, Barrier(8))
+    staging.mark("s", 3, Idle())
+    staging.mark("s", 4, EndOfInput())
+    staging.mark("s", 5, Barrier(8))
     expected = [Barrier(7), 1, Watermark(5), Idle(), EndOfInput(), Barrier(8)]
     assert scene.taken("x") == expected
     assert scene.taken("y") == expected
@@ -151,26 +151,26 @@ def test_a_command_that_comes_again_is_not_done_again(scene: Scene) -> None:
     scene.push(0, 0, 1, 1)
     for expected in (True, False, False):
         assert scene.staging.admit("s", 1, batch=0, winners=[Winner(0, 1)]) is expected
-    assert scene.staging.barrier("s", 2, Barrier(1))
-    assert not scene.staging.barrier("s", 2, Barrier(1))
+    assert scene.staging.mark("s", 2, Barrier(1))
+    assert not scene.staging.mark("s", 2, Barrier(1))
     assert not scene.staging.admit("s", 1, batch=0, winners=[Winner(0, 1)])
     assert scene.taken("x") == [1, Barrier(1)]
-    assert scene.staging.barrier("t", 1, Barrier(1)), "each source counts for itself"
+    assert scene.staging.mark("t", 1, Barrier(1)), "each source counts for itself"
 
 
 def test_commands_out_of_order_are_refused(scene: Scene) -> None:
     with pytest.raises(Invalid, match="expected command 1, found command 2"):
-        scene.staging.barrier("s", 2, Barrier(1))
+        scene.staging.mark("s", 2, Barrier(1))
     scene.staging.admit("s", 1, batch=4, winners=[])
     for batch in (4, 3):
         with pytest.raises(Invalid, match="what may follow batch 4"):
             scene.staging.admit("s", 2, batch=batch, winners=[])
-    scene.staging.end("s", 2)
+    scene.staging.mark("s", 2, EndOfInput())
     with pytest.raises(Invalid, match="what may follow the end"):
         scene.staging.admit("s", 3, batch=5, winners=[])
-    for command in (scene.staging.idle, scene.staging.end):
+    for mark in (Idle(), EndOfInput()):
         with pytest.raises(Invalid, match="only barriers"):
-            command("s", 3)
+            scene.staging.mark("s", 3, mark)
     with pytest.raises(Superseded):
         scene.push(9, 0, 1, 1)
     assert scene.taken("x") == [EndOfInput()]
@@ -178,7 +178,7 @@ def test_commands_out_of_order_are_refused(scene: Scene) -> None:
 
 def test_unknown_sources_and_edges_are_named(scene: Scene) -> None:
     with pytest.raises(Invalid, match="expected 's', 't', found 'q'"):
-        scene.staging.barrier("q", 1, Barrier(1))
+        scene.staging.mark("q", 1, Barrier(1))
     with pytest.raises(Invalid, match="source 's' has no such edge: expected 'x', 'y', found 'z'"):
         scene.staging.open(PushKey("s", "z", 0, 0, 0))
     with pytest.raises(Invalid, match="none: this slot has no sources"):
@@ -220,15 +220,15 @@ def test_closing_wakes_waiting_callers_and_refuses_new_ones(scene: Scene) -> Non
         with pytest.raises(Closed):
             waiting.result(5)
     for late in (
-        lambda: push.add(rows(1)),
-        push.complete,
+        lambda: scene.staging.add(push, rows(1)),
+        lambda: scene.staging.complete(push),
         lambda: scene.push(1, 0, 2, 1),
         lambda: scene.staging.admit("s", 1, batch=0, winners=[]),
-        lambda: scene.staging.barrier("s", 1, Barrier(1)),
+        lambda: scene.staging.mark("s", 1, Barrier(1)),
     ):
         with pytest.raises(Closed):
             late()
-    push.abandon()
+    scene.staging.abandon(push)
     assert scene.staging.backlog_bytes("s") == 0
 
 
@@ -273,11 +273,11 @@ class Tasks:
     def attempt(self, batch: int, split: int, number: int, *, breaks: bool = False) -> None:
         for edge in "xy":
             push = self.scene.staging.open(PushKey("s", edge, batch, split, number))
-            push.add(rows(batch * 100 + split))
+            self.scene.staging.add(push, rows(batch * 100 + split))
             if breaks:
-                push.abandon()
+                self.scene.staging.abandon(push)
             else:
-                push.complete()
+                self.scene.staging.complete(push)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from holdfast.runtime.protocol.elements import MAX_WATERMARK, MIN_WATERMARK
-from holdfast.runtime.task.watermarks import WatermarkMerge
+from holdfast.runtime.task.gate import WatermarkMerge
 
 
 def test_the_least_of_all_channels_counts() -> None:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from holdfast.backends import load_backend
+from holdfast.backends import SnapshotForm, load_backend
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess
@@ -75,7 +75,7 @@ def first_half(root: Path, name: str, form: str) -> StoredSnapshot:
             run.until_materialized()
         told = told + run.answer(FIRST[len(FIRST) // 2 :])
         assert told == TOLD_BEFORE
-        return run.checkpoint() if form == CHECKPOINT else run.savepoint(SavepointFormat(form))
+        return run.checkpoint() if form == CHECKPOINT else run.savepoint(SnapshotForm(form))
 
 
 def second_half(

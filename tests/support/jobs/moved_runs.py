@@ -10,12 +10,12 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from holdfast.backends import SnapshotTarget, StateBackend, key_groups_of_slots
+from holdfast.backends import SnapshotForm, SnapshotTarget, StateBackend, key_groups_of_slots
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_groups
-from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, Operator
+from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec
 from holdfast.runtime.operators.key_columns import KeyColumns
-from holdfast.runtime.protocol.checkpoints import SavepointFormat
+from holdfast.runtime.protocol.operator import Operator
 from holdfast.savepoints import StoredSnapshot, find_snapshot
 from holdfast.storage import (
     CheckpointMetadata,
@@ -185,13 +185,13 @@ class MovedRun:
         """Take a checkpoint, on which the next one may build."""
         number = self._number
         self._number += 1
-        metadata = self._metadata(number, "checkpoint", self._parts(number, self.job, None))
+        metadata = self._metadata(number, "checkpoint", self._parts(number, self.job))
         self.owner.commit(metadata)
         for slot in self._all():
             slot.operator.completed(number)
         return find_snapshot(f"{self.job.url}/{names.checkpoint_folder(number)}")
 
-    def savepoint(self, form: SavepointFormat) -> StoredSnapshot:
+    def savepoint(self, form: SnapshotForm) -> StoredSnapshot:
         """Take a savepoint, beside the job's folder."""
         folder = SavepointFolder.begin(self.job.storage, self.job.job_id)
         folder.commit(
@@ -200,7 +200,7 @@ class MovedRun:
         return find_snapshot(folder.url)
 
     def _parts(
-        self, number: int, target: SnapshotTarget, savepoint: SavepointFormat | None
+        self, number: int, target: SnapshotTarget, form: SnapshotForm = SnapshotForm.OWN
     ) -> Mapping[str, list[StateSnapshot]]:
         for slot in self._all():
             slot.operator.prepare(number)
@@ -208,7 +208,7 @@ class MovedRun:
             uid: [
                 future
                 for slot in slots
-                for future in slot.operator.snapshot(number, target, savepoint=savepoint)
+                for future in slot.operator.snapshot(number, target, form=form)
             ]
             for uid, slots in self.slots.items()
         }

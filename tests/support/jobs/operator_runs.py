@@ -15,10 +15,10 @@ import pyarrow as pa
 from holdfast.backends import KeyGroupRange, key_groups_of_slots, load_backend
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_groups
-from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec, Operator, OperatorContext
+from holdfast.runtime.operators import KeyedBatchSpec, KeyedProcessSpec
 from holdfast.runtime.operators.key_columns import KeyColumns
 from holdfast.runtime.protocol.elements import EVENT_TIME
-from holdfast.runtime.protocol.operator import OperatorSpec
+from holdfast.runtime.protocol.operator import Operator, OperatorContext, OperatorSpec
 from holdfast.runtime.sinks.testing.sink_jobs import CommitsAtOnce
 from holdfast.storage import JobStorage, ManualClock, StateSnapshot, load_storage
 
@@ -147,13 +147,14 @@ def context_of(output: Collected, clock: ManualClock, **options: Any) -> Operato
         "parallelism": parallelism,
         "max_parallelism": MAX_PARALLELISM,
         "attempt": 0,
+        "epoch": 0,
         "key_groups": key_groups_of_slots(parallelism, MAX_PARALLELISM)[slot],
         "job": options.get("job") or load_storage("memory://").job("job"),
         "backend": options.get("backend") or load_backend("hashmap"),
         "first_checkpoint_id": 1,
         "clock": clock,
         "output": output,
-        "collector": output,
+        "collect": output.collect,
         "committer": CommitsAtOnce(clock),
     }
     return OperatorContext(**{**settings, **options})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -65,6 +66,9 @@ class SteadyClock:
 
     def sleep_s(self, seconds: float) -> None:
         self._real.sleep_s(seconds)
+
+    def wait_s(self, event: threading.Event, seconds: float) -> bool:
+        return self._real.wait_s(event, seconds)
 
     def advance(self, milliseconds: int) -> None:
         """Move the time of day on."""

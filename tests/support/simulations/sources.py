@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.runtime.driver.run_parts import SourceOpening
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.protocol.elements import MIN_WATERMARK
-from holdfast.runtime.protocol.pushes import PushKey, Winner
+from holdfast.runtime.protocol.messages import PushKey, Winner
 from holdfast.storage import (
     Fenced,
     HoldfastError,
@@ -162,8 +162,8 @@ class SimulatedSource(Source):
                     raise Unavailable("a slot does not take rows")
                 push = slot.staging.open(PushKey(self.uid, edge.edge_id, number, split, attempt))
                 if part is not None and part.num_rows:
-                    push.add(part)
-                push.complete()
+                    slot.staging.add(push, part)
+                slot.staging.complete(push)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ def test_silence_makes_it_idle_once() -> None:
     idleness = Idleness(1000, now_s=10)
     assert not idleness.is_due(10.9)
     assert idleness.is_due(11)
-    idleness.was_told()
+    idleness.was_reported()
     assert not idleness.is_due(99)
     assert not idleness.may_be
 
@@ -24,7 +24,7 @@ def test_a_source_without_an_idle_timeout_is_never_idle() -> None:
 
 def test_rows_end_it_and_it_comes_again() -> None:
     idleness = Idleness(1000, now_s=0)
-    idleness.was_told()
+    idleness.was_reported()
     idleness.was_read(5, 6, rows=1)
     assert idleness.may_be
     assert not idleness.is_due(6.9)
@@ -42,7 +42,7 @@ def test_reading_is_no_silence() -> None:
 
 def test_a_batch_without_rows_does_not_wake_it() -> None:
     idleness = Idleness(1000, now_s=0)
-    idleness.was_told()
+    idleness.was_reported()
     idleness.was_read(5, 6, rows=0)
     assert not idleness.may_be
 

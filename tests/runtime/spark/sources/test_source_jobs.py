@@ -128,7 +128,7 @@ def test_a_job_whose_query_others_stop_goes_on(spark: SparkSession, tmp_path: Pa
         before = job.collected("out").num_rows
         await_that(lambda: job.collected("out").num_rows > before + 20, "more rows")
         assert load_storage(str(tmp_path)).job("endless").latest() is not None
-        assert "was stopped by somebody else before its end" in job.failures[0]
+        assert "was stopped from outside before its end" in job.failures[0]
         rows = sorted(row["n"] for row in job.collected("out").to_pylist())
         assert rows == list(range(len(rows)))
     finally:

@@ -180,7 +180,7 @@ def test_a_query_that_others_stop_has_failed(
         assert len(stopping) == 1
         stopping[0].start()
         assert stage.failure().startswith(
-            "the query was stopped by somebody else before its end [source 'in']. "
+            "the query was stopped from outside before its end [source 'in']. "
         )
         assert not any(isinstance(each, EndSource) for each in stage.slot.told)
     stopping[0].join(60)
@@ -353,7 +353,7 @@ def test_splits_of_files_are_told_by_what_the_files_are(
         finally:
             for name in settings:
                 spark.conf.unset(name)
-        assert division.is_told
+        assert division.is_repeatable
         return fingerprint
 
     first = found()
@@ -407,7 +407,7 @@ def test_splits_of_ranges_and_of_rows_of_the_driver_are_told_by_their_rows(
     found = [Division(frame, SeededEntropy(1)) for frame in frames]
     fingerprints = [divided(division)[1] for division in found]
     assert len(set(fingerprints)) == len(frames)
-    assert all(division.is_told for division in found)
+    assert all(division.is_repeatable for division in found)
     again = [divided(Division(frame, SeededEntropy(2)))[1] for frame in frames]
     assert again == fingerprints
 
@@ -420,7 +420,7 @@ def test_splits_that_cannot_be_told_are_kept_for_the_run(spark: SparkSession) ->
 
     division = Division(shuffled(), SeededEntropy(1))
     contents, fingerprint = divided(division)
-    assert not division.is_told
+    assert not division.is_repeatable
     assert len(contents) > 1
     assert divided(division) == (contents, fingerprint), "as in another attempt"
     assert divided(Division(shuffled(), SeededEntropy(2)))[1] != fingerprint
@@ -437,7 +437,7 @@ def test_other_plans_with_stable_splits_keep_their_splits(spark: SparkSession, s
     }
     division = Division(frames[shape], SeededEntropy(1))
     first = divided(division)
-    assert not division.is_told
+    assert not division.is_repeatable
     assert divided(division) == first
 
 

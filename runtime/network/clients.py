@@ -1,4 +1,4 @@
-"""What speaks to a slot: the driver's commands, and tasks that push rows."""
+"""Clients: of the driver, for slots; of a slot, for the driver and for tasks that push rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import pyarrow as pa
 from holdfast.runtime.network.connection import Connection, Stream
 from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import PULSE_S
-from holdfast.runtime.protocol.messages import Push, RoomFor, ToSlot
-from holdfast.runtime.protocol.pushes import PushKey
+from holdfast.runtime.protocol.messages import Push, PushKey
 from holdfast.storage import Clock, HoldfastError
 
-__all__ = ["Pulses", "PushStream", "SlotClient"]
+__all__ = ["DriverClient", "Pulses", "PushStream", "SlotClient"]
 
 
 class PushStream:
@@ -61,11 +60,28 @@ class PushStream:
         self.abandon()
 
 
-class SlotClient:
-    """The client of one slot. Safe to use from any thread; each push belongs to one thread.
+class DriverClient(Connection):
+    """The slot's client of the driver."""
 
-    Messages are retried for `retry_for_s` while the slot cannot be reached, and answered within
-    `timeout_s`. Pushes are not retried: the task fails, and Spark runs it again.
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        *,
+        timeout_s: float = 30.0,
+        retry_for_s: float = 15.0,
+        clock: Clock | None = None,
+    ) -> None:
+        # The driver may be busy; but one that stays away is gone, and the slot has to stop.
+        super().__init__(
+            address, credentials, timeout_s=timeout_s, retry_for_s=retry_for_s, clock=clock
+        )
+
+
+class SlotClient(Connection):
+    """The client of one slot. Each push belongs to one thread.
+
+    Pushes are not retried: the task fails, and Spark runs it again.
     """
 
     def __init__(
@@ -77,23 +93,10 @@ class SlotClient:
         retry_for_s: float = 3.0,
         clock: Clock | None = None,
     ) -> None:
-        self._address = address
-        self._pulses = Pulses()
-        self._connection = Connection(
+        super().__init__(
             address, credentials, timeout_s=timeout_s, retry_for_s=retry_for_s, clock=clock
         )
-
-    def call(self, message: ToSlot) -> bool:
-        """The slot's answer to a message; the message's docstring says what it means.
-
-        Raises:
-            Unavailable: the slot could not be reached, or did not answer in time. Whether the
-                message took effect is not known; it may be sent again.
-            Fenced: the attempt of the job is over.
-            HoldfastError: what the slot raised.
-        """
-        waits_s = message.timeout_s if isinstance(message, RoomFor) else 0.0
-        return self._connection.call(message, waits_s=waits_s)
+        self._pulses = Pulses()
 
     def push(self, key: PushKey, schema: pa.Schema) -> PushStream:
         """Begin a push; a refusal may be raised only when rows are added, or at the end.
@@ -102,7 +105,7 @@ class SlotClient:
             HoldfastError: as `PushStream.add` does.
         """
         where = f"{key} to {self._address}"
-        return PushStream(self._connection.open(Push(key), schema, where=where), self._pulses)
+        return PushStream(self.open(Push(key), schema, where=where), self._pulses)
 
     def push_all(self, key: PushKey, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Push these rows; returns when the slot has staged all.
@@ -118,13 +121,7 @@ class SlotClient:
     def close(self) -> None:
         """Close the connection. Unfinished pushes are forgotten by the slot."""
         self._pulses.close()
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+        super().close()
 
 
 class Pulses:
