@@ -64,7 +64,7 @@ from holdfast.runtime.spark.sources.frame_checks import check_supported
 from holdfast.runtime.spark.sources.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.sources.query_source import QuerySourcePlan, check_streaming
 from holdfast.runtime.spark.state_frames.formats import register_formats
-from holdfast.runtime.spark.storage_settings import SessionStorages, storage_of
+from holdfast.runtime.spark.storage_settings import SessionStorages
 from holdfast.runtime.stream import DataStream, GeneratedUidWarning, SourceFrame
 from holdfast.storage import (
     CheckpointStorage,
@@ -167,7 +167,7 @@ class StreamEnvironment:
             code,
             line=self._line.settings,
             session=self._session,
-            open_storage=lambda text: storage_of(text, spark),
+            open_storage=SessionStorages.of(spark),
         )
         self.parallelism, self.max_parallelism = chosen.parallelism, chosen.max_parallelism
         self.backend, self.storage = chosen.backend, chosen.storage

@@ -24,7 +24,6 @@ class JobBuilder:
         self.graph = graph
 
     def arrow_schema(self, schema: Any, where: str) -> pa.Schema:
-        """See `StreamBuilder.arrow_schema`."""
         if isinstance(schema, pa.Schema):
             return schema
         try:
@@ -47,7 +46,6 @@ class JobBuilder:
             ) from error
 
     def pickled(self, function: Any, where: str) -> bytes:
-        """See `StreamBuilder.pickled`."""
         try:
             return pickled(function)
         except Exception as error:

@@ -1,7 +1,7 @@
 """Checks of a DataFrame that is to be a source, by its plan, before anything starts.
 
-`cleanSource` is refused: Spark removes files by its own commits, which run ahead of checkpoints. A
-source of another kind that forgets what Spark has committed cannot be told from one that does not.
+`cleanSource` is refused: Spark removes files by its own commits, which run ahead of checkpoints.
+For sources of third parties it is not known whether they drop what Spark has committed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SWITCH = "spark.sql.streaming.unsupportedOperationCheck"
 
 
 def check_classic(frame: Any, uid: str) -> None:
-    """Make sure that something is a DataFrame whose plan can be looked into from here.
+    """Check that an object is a DataFrame whose plan is in this process.
 
     Raises:
         Invalid: it is of Spark Connect, or no DataFrame at all.
@@ -52,7 +52,7 @@ def check_classic(frame: Any, uid: str) -> None:
 
 
 def check_rewindable(frame: DataFrame, uid: str) -> None:
-    """Make sure that a streaming DataFrame can be read once more from where it was.
+    """Check that a streaming DataFrame can be read again from an earlier position.
 
     Raises:
         Invalid: it keeps state of its own in Spark, or has Spark remove what it has read.
@@ -110,14 +110,14 @@ def _listed(found: Any) -> list[Any]:
 
 
 def check_supported(frame: DataFrame, uid: str) -> None:
-    """Ask Spark what it would say when the query starts, long after the job has.
+    """Run the check that Spark runs when the query starts, which is long after the job has.
 
     Raises:
         Invalid: it is a stream that Spark cannot process, such as one that is to be sorted.
     """
     spark: Any = frame.sparkSession
     if str(spark.conf.get(_SWITCH, "true")).lower() == "false":
-        return  # the user has switched the check off for all queries
+        return  # switched off for all queries of the session
     plan, sql = frame._jdf.queryExecution().analyzed(), spark._jvm.org.apache.spark.sql
     append = sql.streaming.OutputMode.Append()
     try:

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 LOG_PARTS = ("metadata", "offsets", "commits", "sources")
-"""What the names of files of a query's log begin with, as far as they are kept."""
+"""What the names of those files of a query's log begin with that checkpoints keep."""
 QUERY_KIND = "holdfast.spark-query/1"
 FRAME_KIND = "holdfast.spark-frame/1"
 
@@ -80,7 +80,7 @@ def read_position(snapshot: StateSnapshot, kind: str, uid: str) -> _Position:
 
 
 def _check_log_names(snapshot: StateSnapshot, uid: str) -> None:
-    """They become files of a folder: none may lead out of it."""
+    # They become files of a folder: none may lead out of it.
     for name in snapshot.handles:
         parts = name.split("/")
         if parts[0] not in LOG_PARTS or any(
@@ -97,20 +97,20 @@ def _check_log_names(snapshot: StateSnapshot, uid: str) -> None:
 
 @dataclass
 class LogKeeper:
-    """Keeps the files of a query's log: they never change, and checkpoints share them.
+    """Stores the files of a query's log, which never change, so that checkpoints share them.
 
-    A checkpoint refers to the files of the newest complete one, and writes those that it lacks:
-    also such as were written for one that is not complete, for that may never be. Used by one
-    thread at a time.
+    A checkpoint refers to files of the newest complete one and writes all others, including those
+    that a checkpoint wrote which is not complete, since it may never be. Used by one thread at a
+    time.
     """
 
     uid: str
     job: JobStorage
     base: dict[str, Handle] = field(default_factory=dict)
-    """Of the checkpoint that the next one builds on: at first the restored one, if it is in the
-    job's own folder."""
+    """Files of the checkpoint that the next one builds on: at first of the restored one, if it is
+    in the job's own folder."""
     _kept: dict[int, dict[str, Handle]] = field(default_factory=dict)
-    """Of those that may be complete one day, by number."""
+    """Files of checkpoints that may still complete, by number."""
 
     def keep(
         self,

@@ -1,9 +1,9 @@
 """The log of a streaming query of Spark: its files are the position of every source it reads.
 
-Offsets of Kafka, names of files: whatever a source counts by is in there. Spark writes `offsets/n`
-before batch n runs and `commits/n` after it; what a source must remember is below `sources`. To put
-a query back to just after batch n is to give a new query copies of these files. With `commits/n` it
-goes on with batch n + 1; without, it offers batch n once more. What a source has settled before its
+They hold whatever a source counts by: offsets of Kafka, names of files. Spark writes `offsets/n`
+before batch n runs and `commits/n` after it; files that a source keeps for itself are below
+`sources`. A new query that is given copies of these files continues just after batch n: with
+`commits/n` by batch n + 1, without it by batch n once more. What a source has resolved before its
 first batch, such as where "latest" is, is below `sources` too, and in `offsets/0` once that batch
 is planned.
 """
@@ -24,14 +24,9 @@ _KEPT_COMPACTIONS = 2
 
 
 def position_files(location: Path, batch_id: int | None) -> list[str]:
-    """The files that put a query to just after a batch, by their paths within its log.
+    """The files by which a query continues just after a batch, by their paths within its log.
 
-    None: to before its first batch, which it then plans as it has been planned, if it has been.
-
-    Of what a source remembers in numbered files, those are left out that a compaction before the
-    last one has taken up: Spark is about to delete them. So are those that belong to a later batch,
-    which Spark plans while this one runs: it would put them into one batch with those that follow,
-    whose files it may then read in another order.
+    None: before its first batch, planned as it has been, if it has been.
     """
     wanted: list[str] = []
     planned = batch_id
@@ -56,16 +51,16 @@ def _names(folder: Path) -> list[str]:
 
 
 def _latest_entries(offsets: Path) -> dict[str, int]:
-    """The number of the last entry in the log of each source of files that a batch has taken up."""
+    """By source of files: the number of the last entry of its log that a batch contains."""
     version, *lines = offsets.read_text("utf-8").splitlines() if offsets.exists() else [""]
-    if version != "v1":  # another layout: go without
+    if version != "v1":  # an unknown layout: no entry is left out
         return {}
     found = {}
     for source, line in enumerate(lines[1:]):
         try:
             found[str(source)] = int(json.loads(line)["logOffset"])
         except (ValueError, TypeError, KeyError):
-            continue  # a source of another kind, which numbers nothing by batch, or is silent yet
+            continue  # a source of another kind, or one without rows so far
     return found
 
 
@@ -77,11 +72,14 @@ def _remembered(folder: Path, latest: int | None) -> list[str]:
     )
     numbers = {name: _NUMBERED.fullmatch(name) for name in names}
     if latest is not None:
+        # Spark plans the next batch while this one runs. It would put its files into one batch with
+        # those that follow, and may then read them in another order.
         names = [name for name in names if not _is_after(numbers[name], latest)]
     found_here = [numbers[name] for name in names]
     compactions = sorted(int(found[1]) for found in found_here if found and found[2])
     if len(compactions) < _KEPT_COMPACTIONS:
         return names
+    # What an older compaction has merged, Spark is about to delete.
     oldest = compactions[-_KEPT_COMPACTIONS]
     return [name for name in names if not _is_before(numbers[name], oldest)]
 
@@ -95,10 +93,10 @@ def _is_before(found: re.Match[str] | None, number: int) -> bool:
 
 
 def read_files(location: Path, names: list[str], *, where: str) -> dict[str, bytes]:
-    """The bytes of files of a log. One that Spark has deleted meanwhile is left out.
+    """The bytes of files of a log, without those below `sources` that Spark has deleted meanwhile.
 
     Raises:
-        Corrupt: a file is gone that no position can do without.
+        Corrupt: a file is gone that every position needs.
     """
     found: dict[str, bytes] = {}
     for name in names:
@@ -117,10 +115,10 @@ def read_files(location: Path, names: list[str], *, where: str) -> dict[str, byt
 
 
 def with_query_id(files: Mapping[str, bytes], query_id: str) -> dict[str, bytes]:
-    """The files of a log as those of another query: of this id, a UUID.
+    """The files of a log as those of another query, with this id, a UUID.
 
-    Spark knows a query by the id in its log, and a query that starts stops the one that has the
-    same id. Two jobs may go on from one position, or from copies of it.
+    Spark identifies a query by the id in its log, and a query that starts stops another one of the
+    same id. Two jobs may continue from one position, or from copies of it.
 
     Raises:
         Corrupt: `metadata` is not what Spark writes.

@@ -1,8 +1,8 @@
 """How often a streaming query polls, how far it has read, and when its source counts as idle.
 
-Spark has no public call for the second, and shows a query that was stopped like one that has read
-all. So a stream without end never ends, and one that reads what is there now has ended if its last
-look at its sources was whole and found nothing; otherwise the attempt fails.
+Spark has no public call for the second, and a query that was stopped looks like one that has read
+everything. So an unbounded stream never ends. One that reads what is there now has ended if its
+last trigger was completed and found nothing new; otherwise the attempt fails.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["POLLING_MS", "Idleness", "has_looked", "has_seen_all", "slow_polling
 
 
 def has_looked(query: StreamingQuery) -> bool:
-    """Whether a query has asked its sources for rows, so where it begins is settled."""
+    """Whether a query has asked its sources for rows, so that its beginning is fixed."""
     trigger = _execution(query).getLatestExecutionContext()
     return trigger.batchId() > 0 or trigger.isCurrentBatchConstructed() or _is_whole(trigger)
 
 
 def has_seen_all(query: StreamingQuery) -> bool:
-    """Whether a query that reads what is there now, and is over, ended because it has read it all.
+    """Whether a query that reads what is there now, and has ended, has read all of it.
 
-    Such a query ends after a look at its sources that found nothing new; where a source cannot end
-    by itself, after its one batch. When it is stopped, its last batch is not done, or done
-    with no look after it.
+    Such a query ends after a trigger that found nothing new or, where a source cannot limit itself,
+    after its one batch. One that was stopped has not completed its last batch, or has not looked at
+    its sources after it.
     """
     execution = _execution(query)
     trigger = execution.getLatestExecutionContext()
@@ -44,15 +44,15 @@ def _execution(query: StreamingQuery) -> Any:
 
 
 def _is_whole(trigger: Any) -> bool:
-    """Spark notes how long a trigger took only when nothing has broken it off."""
+    # Spark records the duration of a trigger only when it was not interrupted.
     return bool(trigger.getDuration("triggerExecution").isDefined())
 
 
 class Idleness:
     """Decides when a source is idle: it was polled for `after_ms` and had no rows.
 
-    The time in which a batch is read or held back does not count: that source is not silent. A
-    batch without rows does not end the silence: it brings no watermark. The caller passes the time.
+    Time in which a batch is read or held back does not count. A batch without rows does not end
+    the silence, since it brings no watermark. The caller passes the time.
     """
 
     def __init__(self, after_ms: int | None, now_s: float) -> None:
@@ -74,12 +74,12 @@ class Idleness:
             self._silent_since_s += ended_s - began_s
 
     def is_due(self, now_s: float) -> bool:
-        """Whether it is news that the source is idle."""
+        """Whether the source has become idle, and that was not reported yet."""
         if self._after_ms is None or self._is_idle:
             return False
         return (now_s - self._silent_since_s) * 1000 >= self._after_ms
 
-    def was_told(self) -> None:
+    def was_reported(self) -> None:
         """All slots know that the source is idle."""
         self._is_idle = True
 

@@ -1,8 +1,8 @@
-"""What Spark says of a source that failed: in one line, and whether the user's own doing failed.
+"""Explains why Spark failed to read a source: in one line, and whether the user's code is at fault.
 
 A function of the DataFrame that raises, a record that cannot be parsed, a cast that fails: another
-attempt meets them again. It is read out of the text, which is all that comes from a task by any
-way: as an error of its own class or not, with an error condition or without.
+attempt meets them again. All is parsed from the text, the only part of an error that always arrives
+from a task: with its own class or not, with an error condition or without.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CONDITION = re.compile(
 _OF_DATA = ("22", "23", "P0")
 _OF_FUNCTIONS = ("38", "39")
 _UNCLEAR = "22000"
-"""Said of much, by other sources than Spark's also of servers that have not got the data yet."""
+"""Too general: third-party sources also use it for servers that do not have the data yet."""
 _IN_TROUBLE = re.compile(r"Caused by: java\.(?:net|io)\.|Caused by: \S*TimeoutException")
 _OF_PLANS = re.compile(r"\b(AnalysisException|IllegalArgumentException): (?!java\.)")
-"""What cannot be read as it is written: a path or a table that is not there, a wrong option. Around
-an exception of Java's it is one of the world, such as a host that is not found."""
+"""What cannot be read as it is written: a path or a table that does not exist, a wrong option.
+Around a Java exception it is one of the environment, such as an unknown host."""
 _OF_PYTHON = ("api.python.PythonException", "[PYTHON_")
 _TRACEBACK = "Traceback (most recent call last):"
 _END_OF_TRACEBACK = re.compile(r"\n\tat |\n *SQLSTATE: |\n+JVM stacktrace:")
@@ -47,12 +47,12 @@ class SourceTrouble:
     summary: str
     """In one line."""
     fault: str = ""
-    """What the user's own code or data does wrong, the same for each row; empty if it is not that,
-    or may be better the next time."""
+    """The class of error or condition if the user's code or data is at fault, and would fail again;
+    else empty."""
 
 
 def trouble_in(error: BaseException) -> SourceTrouble:
-    """Why a source cannot go on that Spark has failed by this."""
+    """The reason in an error that Spark has raised for a source."""
     text = str(error)
     is_of_python = isinstance(error, PythonException) or any(each in text for each in _OF_PYTHON)
     if is_of_python and _TRACEBACK in text:
@@ -62,9 +62,9 @@ def trouble_in(error: BaseException) -> SourceTrouble:
         fault = fault or _in_plan(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("holdfast.")]
-    if ours:  # an error of the house in a task comes as text of Spark's
+    if ours:  # an error of Holdfast in a task arrives as text of a Spark error
         return SourceTrouble(ours[-1], fault)
-    if lines and lines[0].startswith(_CALLING):  # and in what object, another one each time
+    if lines and lines[0].startswith(_CALLING):  # followed by an object's number, which varies
         lines = [lines[1].removeprefix(": ")] if len(lines) > 1 else lines
     return SourceTrouble(raised or (lines[0] if lines else repr(error)), fault)
 
@@ -75,7 +75,7 @@ def _in_plan(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         text += f"{type(cause).__name__}: {cause}\n"
-        # A query tells the class of what has ended it only there.
+        # The error of a query has the class of what ended it only in its cause.
         cause = getattr(cause, "_cause", None)
     planned = _OF_PLANS.search(text)
     return "" if planned is None or _IN_TROUBLE.search(text) else planned[1]
@@ -89,7 +89,7 @@ def _in_python(told: str) -> tuple[str, str]:
     name, what = raised[-1][1], raised[-1][2] or ""
     at = [found for found in _LINE.finditer(told) if "/pyspark" not in found[1]]
     place = f" ({at[-1][1]}, {at[-1][2]}, in {at[-1][3]})" if at else ""
-    # Of errors that were raised from others, one that may pass is enough.
+    # Of chained errors, one that may be temporary is enough.
     return f"{name}{what}{place}", "" if any(_may_pass(each[1]) for each in raised) else name
 
 

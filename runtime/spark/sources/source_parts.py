@@ -1,8 +1,4 @@
-"""What sources of either kind have in common on the driver.
-
-Where all columns have a fixed width Spark does not count the bytes of a batch after each row, which
-is as much work as the rest of the hand-over to Python: there the number of rows is bound enough.
-"""
+"""What both kinds of sources share on the driver."""
 
 from __future__ import annotations
 
@@ -42,17 +38,15 @@ _FIXED_WIDTH = (
 
 
 class SourceTime:
-    """How far event time has got in a source, by what its pushes tell."""
+    """The watermark of a source, computed from the summaries of its pushes."""
 
     def __init__(self, watermark: SourceWatermark | None) -> None:
         self._watermark = watermark
         self._latest: int | None = None
 
     def after(self, latest: Iterable[int | None]) -> int | None:
-        """The watermark after rows of which these are the latest times; None without rows.
-
-        To say the last one again would tell slots that an idle source is there again.
-        """
+        """The watermark after rows of which these are the latest times; None without rows."""
+        # Without rows the last one is not repeated: it would mark an idle source as active.
         moments = [moment for moment in latest if moment is not None]
         if not moments or self._watermark is None:
             return None
@@ -66,7 +60,7 @@ def pusher(
     slots: Mapping[int, str],
     batch: int | None,
 ) -> Pusher:
-    """What tasks push a source's rows with; `batch` None: each split is a batch of its own."""
+    """The function by which tasks push; `batch` None: each split is a batch of its own."""
     return Pusher(
         source=opening.uid,
         batch=batch,
@@ -79,7 +73,7 @@ def pusher(
 
 
 def counted(answers: Iterable[Iterable[Any]]) -> list[Pushed]:
-    """What tasks have answered, as far as it counts.
+    """The summaries of tasks, if all rows were pushed.
 
     Raises:
         Fenced: the slots have left the attempt of the job; it ends in a moment.
@@ -97,11 +91,11 @@ def counted(answers: Iterable[Iterable[Any]]) -> list[Pushed]:
 def use_long_batches(frame: DataFrame) -> None:
     """Have Spark hand rows of a DataFrame to Python in long batches.
 
-    Where no row can be long, Spark need not add up the bytes of a batch after each row: that costs
-    as much as all the rest of the hand-over. The DataFrame's session must be the source's own, and
-    not the user's: what is set here stays.
+    The DataFrame's session must be the source's own, not the user's: these settings stay.
     """
     conf = frame.sparkSession.conf
     conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_BATCH_ROWS))
+    # Spark adds up the bytes of a batch after each row, which costs as much as all the rest of the
+    # transfer. Where no row can be long, the number of rows is bound enough.
     if all(isinstance(field.dataType, _FIXED_WIDTH) for field in frame.schema):
         conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_UNBOUNDED))

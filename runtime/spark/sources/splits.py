@@ -1,11 +1,11 @@
-"""How the rows of a DataFrame of a fixed size are divided into splits, in each attempt alike.
+"""Divides the rows of a DataFrame of a fixed size into splits, the same ones in each attempt.
 
 A position says how many splits are done, so a split must have the same rows whenever it is read.
-Spark divides files, ranges and rows of the driver by what they are: that can be described, and a
-later run can tell whether it finds the same. What comes of a shuffle, a join of partitions or a
-database cannot: a plan that is made once more may divide it otherwise. Of such a DataFrame the
-division is made once in a run and kept, with the files of its shuffles; another run has no part in
-it. On a cluster files are kept so too, for Spark cuts them by how many cores there are just then.
+Splits of files, ranges and rows of the driver can be described, so a later run can check that it
+has the same ones. Those of a shuffle, a join of partitions or a database cannot: a new plan may
+divide the rows otherwise. They are planned once in a run and kept, with the files of the shuffles,
+and no other run can use them. On a cluster, splits of files are kept likewise, since Spark sizes
+them by the number of cores at that moment.
 """
 
 from __future__ import annotations
@@ -37,14 +37,11 @@ class Division:
         self._entropy = entropy
         self._planned: DataFrame | None = None
         self._fingerprint: str | None = None
-        self.is_told = True
-        """Whether another run can tell if it finds the same splits; settled by `plan`."""
+        self.is_repeatable = True
+        """Whether another run can check that it has the same splits. Set by `plan`."""
 
     def plan(self) -> bool:
-        """Settle how the rows are divided, unless that is settled; shuffles run now.
-
-        False if it was settled already, by an earlier attempt.
-        """
+        """Divide the rows, unless an earlier attempt did; False if so. Shuffles run now."""
         if self._planned is not None:
             return False
         context = self._frame.sparkSession.sparkContext
@@ -60,12 +57,12 @@ class Division:
             kept = own.internalCreateDataFrame(rows, frame._jdf.schema(), False)
             frame = DataFrame(kept, session)
             self._fingerprint = _KEPT + self._entropy.token() if facts is None else _hash(facts)
-        self.is_told = facts is not None
+        self.is_repeatable = facts is not None
         self._planned = frame
         return True
 
     def pushed_by(self, push: Pusher) -> tuple[RDD[Any], str]:
-        """What pushes each split when it is computed, and a fingerprint of the splits."""
+        """An RDD that pushes each split when it is computed, and a fingerprint of the splits."""
         assert self._planned is not None
         pushed = self._planned.mapInArrow(push, PUSHED_SCHEMA)
         splits = pushed.rdd
@@ -80,13 +77,13 @@ def _hash(facts: list[str]) -> str:
 
 
 def _description(jvm: Any, frame: DataFrame) -> list[str] | None:
-    """What each split of a DataFrame holds, in order; None if that cannot be told."""
+    """What each split of a DataFrame holds, in order; None if that cannot be described."""
     execution = frame._jdf.queryExecution()
     partitions = execution.toRdd().partitions()  # an adaptive plan is final only after this
     ranges = list(dict.fromkeys(_RANGE.findall(str(execution.executedPlan().toString()))))
     try:
         facts = [_described(jvm, partition) for partition in partitions]
-    except Py4JError:  # a class that is not the one that we know by this name
+    except Py4JError:  # another class of the same simple name
         return None
     told = [fact for fact in facts if fact is not None]
     return [*ranges, *told] if len(told) == len(facts) else None

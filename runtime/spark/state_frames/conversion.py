@@ -1,4 +1,4 @@
-"""Conversions as a job of Spark: a task for each piece of work."""
+"""Runs conversions as a job of Spark, with a task for each piece of work."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["SparkRunner", "spark_runner", "told_by_spark"]
 
 _APP = "holdfast conversion"
 _EXCEPTION = re.compile(r"(?:[a-z]\w*\.)+\w*(?:Exception|Error)\b")
-"""What a line of Java begins with that names an error."""
-_TOLD_CHARACTERS = 4000
+"""How a line of Java's text begins that names an error."""
+_SHOWN_CHARACTERS = 4000
 _CANCEL_AGAIN_S = 0.2
 _JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
-_SPARINGLY = "-XX:TieredStopAtLevel=1"
-"""Java does little here: what it would take to become fast, Python can use."""
+_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+"""Java does little here: the time of its optimizing compiler is better spent in Python."""
 _OF_SPARK = (Py4JError, PySparkException)
-"""A task that failed is told by either, as the session is set up."""
+"""A failed task raises either, depending on how the session is set up."""
 
 _Answer = tuple[int, PieceResult | HoldfastError]
 
@@ -43,9 +43,9 @@ class _Ended:
 
 
 class _Arriving(AccumulatorParam[list[_Answer]]):
-    """Hands on what tasks answer as each of them ends, while the job goes on.
+    """Passes on the answers of each task when it ends, while the job continues.
 
-    Spark adds up once what a task has added, when it has succeeded.
+    Spark applies what a task has added exactly once, when it has succeeded.
     """
 
     def __init__(self, arrived: SimpleQueue[_Answer | _Ended] | None) -> None:
@@ -70,19 +70,19 @@ class _Arriving(AccumulatorParam[list[_Answer]]):
 
 @dataclass(frozen=True, slots=True)
 class SparkRunner:
-    """Does pieces of work in tasks of Spark. A task that fails is tried again, as Spark does it."""
+    """Runs pieces of work in tasks of Spark, which retries tasks that fail."""
 
     context: SparkContext
 
     @property
     def workers(self) -> int:
-        """As many pieces as there are cores, by what Spark knows of them now."""
+        """The number of cores that Spark has now."""
         return self.context.defaultParallelism
 
     def run(
         self, work: PieceWorker, tasks: Sequence[PieceTask]
     ) -> Iterator[tuple[PieceTask, PieceResult]]:
-        """Do all of them; see `Runner`.
+        """Run all tasks; see `Runner`.
 
         Raises:
             HoldfastError: that of a piece that failed.
@@ -104,10 +104,10 @@ class SparkRunner:
         if answer.error is not None and not isinstance(answer.error, _OF_SPARK):
             raise answer.error
         if answer.error is not None or listed:
-            why = str(answer.error or f"{len(listed)} of which it has told nothing")
+            why = str(answer.error or f"{len(listed)} pieces without an answer")
             raise Unavailable(
                 "Spark could not do a piece of the conversion",
-                found=why[:_TOLD_CHARACTERS],
+                found=why[:_SHOWN_CHARACTERS],
                 fix="Run the same command again: what is done stays done",
             ) from answer.error
 
@@ -117,7 +117,7 @@ class SparkRunner:
         listed: list[tuple[int, PieceTask]],
         arrived: SimpleQueue[_Answer | _Ended],
     ) -> Callable[[], None]:
-        """A job with a task for each piece, to which nothing of the others is sent."""
+        """A job with a task for each piece, which is sent that piece only."""
         told = self.context.accumulator([], _Arriving(arrived))
         rows = self.context.parallelize(listed, len(listed))
 
@@ -126,7 +126,7 @@ class SparkRunner:
             try:
                 told.add([(number, work.do(task))])
             except Unavailable:
-                raise  # another try may succeed
+                raise  # Spark tries the task again
             except HoldfastError as error:
                 told.add([(number, error)])
 
@@ -136,7 +136,7 @@ class SparkRunner:
     def _job(
         self, job: Callable[[], None], arrived: SimpleQueue[_Answer | _Ended]
     ) -> Iterator[None]:
-        """Run it beside this thread until it has ended; it is cancelled if that is not awaited."""
+        """Run the job in another thread until the context exits; by an error cancel it."""
         group = f"{_APP} {SystemEntropy().token()}"
 
         def run() -> None:
@@ -163,7 +163,7 @@ class SparkRunner:
 
 @contextmanager
 def spark_runner(master: str) -> Iterator[SparkRunner]:
-    """A runner on a session at this master; if there was none before, it is stopped at the end.
+    """A runner on the active session, or on a new one at this master, stopped at the end.
 
     Raises:
         Invalid: there can be no session there.
@@ -181,10 +181,10 @@ def _session(master: str) -> SparkSession:
     is_here = master.startswith("local")
     builder = SparkSession.builder.master(master)
     if is_here:
-        # Else each task waits for some forty milliseconds, until an acknowledgement comes.
+        # Over TCP each task would wait about 40 ms for a delayed acknowledgement.
         builder = on_this_machine(master).config("spark.python.unix.domain.socket.enabled", "true")
     try:
-        with _java_options(_SPARINGLY if is_here else ""):
+        with _java_options(_QUICK_COMPILER if is_here else ""):
             return builder.appName(_APP).getOrCreate()
     except Exception as error:  # Spark raises many kinds
         raise Invalid(
@@ -196,7 +196,7 @@ def _session(master: str) -> SparkSession:
 
 @contextmanager
 def _java_options(more: str) -> Iterator[None]:
-    """Beside those that the user has set, wherever; none of them is replaced."""
+    """Start Java with one option more, besides those that the user has set."""
     before = os.environ.get(_JAVA_OPTIONS)
     os.environ[_JAVA_OPTIONS] = f"{before or ''} {more}".strip()
     try:
@@ -209,7 +209,7 @@ def _java_options(more: str) -> Iterator[None]:
 
 
 def told_by_spark(error: Exception) -> str:
-    """The line of an error that says what is wrong: one of Java has all of its stack behind it."""
+    """The line of an error that names the cause: Java's are followed by a whole stack."""
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
     of_java = (line for line in lines if _EXCEPTION.match(line))
-    return next(of_java, lines[0] if lines else repr(error))[:_TOLD_CHARACTERS]
+    return next(of_java, lines[0] if lines else repr(error))[:_SHOWN_CHARACTERS]

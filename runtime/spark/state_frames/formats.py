@@ -1,9 +1,9 @@
 """The formats that Holdfast adds to Spark, and how a session comes to know them.
 
-Filters are not taken from Spark 4.1 to 4.3.0, which keeps the plan of a Python source, with what
-was pushed, in an object that all queries of a DataFrame share: `df.where(…)` and then `df.count()`
-answer too few rows. A test found that. Later versions keep it with the scan, which a field shows.
-Until then keys are options of `load`, which are each DataFrame's own.
+Filters are not accepted from Spark 4.1 to 4.3.0, which keeps the plan of a Python source, with the
+filters, in an object that all queries of a DataFrame share: `df.count()` after `df.where(…)` would
+return too few rows. A test found that. Later versions keep it with the scan. On older ones, select
+keys by options of `load`, which belong to one DataFrame.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 __all__ = ["register_formats"]
 
-# What each session was told last: Spark warns of a format that takes the place of another one.
-_TOLD: WeakKeyDictionary[SparkSession, dict[str, Any]] = WeakKeyDictionary()
+# What was registered last in each session: Spark warns when a format replaces another one.
+_REGISTERED: WeakKeyDictionary[SparkSession, dict[str, Any]] = WeakKeyDictionary()
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SCAN_BUILDER = "org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder"
 
 
 def register_formats(spark: SparkSession) -> None:
-    """Let a session read the formats `holdfast`, state, and `holdfast-checkpoints`, their history.
+    """Let a session read the formats `holdfast` (state) and `holdfast-checkpoints` (their history).
 
-    Again does no harm, and a `StreamEnvironment` does it. What the session says of HDFS and S3 by
-    now (`spark.hadoop.*`) is how places there are opened: after a change of that, call it once
-    more. Filters are taken from a Spark that keeps them apart, if the session hands them on:
-    `spark.sql.python.filterPushdown.enabled`, which is set there unless the session has set it.
+    A `StreamEnvironment` does this by itself; it may be repeated. Storages are opened with what the
+    session says of HDFS and S3 at this moment (`spark.hadoop.*`): after a change of that, call it
+    again. Filters are accepted from versions of Spark that keep them with the query, if
+    `spark.sql.python.filterPushdown.enabled` is on; it is set there unless the session has set it.
     """
     conf: Any = spark.conf
     takes_filters = _keeps_filters_apart(spark)
@@ -41,28 +41,26 @@ def register_formats(spark: SparkSession) -> None:
         if said is None:
             conf.set(_PUSHDOWN, "true")
         takes_filters = said is None or said.lower() == "true"
-    told = {
+    attributes = {
         "conf": SessionStorages.of(spark).conf,
         "takes_filters": takes_filters,
         "__module__": __name__,
     }
-    if _TOLD.get(spark) == told:
+    if _REGISTERED.get(spark) == attributes:
         return
     for source in (StateSource, HistorySource):
-        # A class of its own travels to Spark's processes as it is, with what it was told.
-        spark.dataSource.register(type(f"Session{source.__name__}", (source,), told))
-    _TOLD[spark] = told
+        # A new class is pickled by value into Spark's processes, with these attributes.
+        spark.dataSource.register(type(f"Session{source.__name__}", (source,), attributes))
+    _REGISTERED[spark] = attributes
 
 
 def _keeps_filters_apart(spark: Any) -> bool:
-    """Whether what is pushed for one query is not seen by the next one of the same DataFrame.
+    """Whether filters of one query do not reach the next one of the same DataFrame.
 
-    Spark 4.1 to 4.3.0 keep the plan of a Python source, with its filters, in what all queries of a
-    DataFrame share: a query without filters, or the other half of a union, then reads what was
-    left of the last one. A Spark that keeps it with the scan has a field for it there.
+    A Spark that keeps them with the scan has a field for them there.
     """
     try:
         builder = spark._jvm.java.lang.Class.forName(_SCAN_BUILDER)
         return any(field.getName() == "readInfo" for field in builder.getDeclaredFields())
-    except Exception:  # noqa: BLE001 - whatever a session without a JVM makes of it
+    except Exception:  # noqa: BLE001 - a session without a JVM may raise anything
         return False

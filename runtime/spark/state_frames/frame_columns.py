@@ -30,7 +30,7 @@ __all__ = [
 
 
 def key_schema(schema: pa.Schema, names: Sequence[str], uid: str) -> Schema:
-    """The type of the keys that these columns make, as the job has it that is keyed by them.
+    """The type of keys from these columns, the same as in a job that is keyed by them.
 
     Raises:
         Invalid: a column's type cannot be a key.
@@ -43,22 +43,22 @@ def key_schema(schema: pa.Schema, names: Sequence[str], uid: str) -> Schema:
 
 
 def column_of(
-    frame: DataFrame, argument: str, said: str | None, *, when: bool, state: str
+    frame: DataFrame, argument: str, named: str | None, *, when: bool, state: str
 ) -> str | None:
-    """The column that was said, or that is called as its argument, `when` there may be one.
+    """The column that was named, or else that is called like its argument, `when` one is allowed.
 
     Raises:
-        Invalid: one was said, and the state has no use for it.
+        Invalid: one was named, and the state has no use for it.
     """
-    if said is not None and not when:
+    if named is not None and not when:
         raise Invalid(
             f"state {state!r} has no use for {argument}=",
             expected=_USES[argument],
-            found=f"{argument}={said!r}",
+            found=f"{argument}={named!r}",
             fix="Leave it out, or give the state's own descriptor",
         )
-    if said is not None or not when:
-        return said
+    if named is not None or not when:
+        return named
     usual = _USUAL.get(argument, argument)
     return usual if usual in frame.columns else None
 
@@ -71,13 +71,13 @@ _USES = {
 _USUAL = {"last_used": "last_used_ms"}
 
 
-def last_used_of(frame: DataFrame, said: str | None, *, has_ttl: bool, state: str) -> str | None:
-    """The column of times of last use; of which none are left out without a word.
+def last_used_of(frame: DataFrame, named: str | None, *, has_ttl: bool, state: str) -> str | None:
+    """The column of times of last use.
 
     Raises:
-        Invalid: there is one, and the state has no time to live.
+        Invalid: there is one, and the state has no time to live: it would be dropped silently.
     """
-    found = column_of(frame, "last_used", said, when=has_ttl, state=state)
+    found = column_of(frame, "last_used", named, when=has_ttl, state=state)
     if not has_ttl and _USUAL["last_used"] in frame.columns:
         raise Invalid(
             f"state {state!r} has no time to live, and the DataFrame says when rows were last used",
@@ -89,31 +89,31 @@ def last_used_of(frame: DataFrame, said: str | None, *, has_ttl: bool, state: st
 
 
 def encoding_of(field: pa.Field) -> str:
-    """How bytes are written that a column, or a part of it, has as they are; empty if none."""
+    """The encoding of values that a column, or a part of it, holds as bytes; empty if none."""
     own = (field.metadata or {}).get(ENCODING.encode(), b"").decode(errors="replace")
     inner = (encoding_of(each) for each in parts_of(field.type))
     return own or next(filter(None, inner), "")
 
 
 def is_packed(
-    frame: DataFrame, value: str, *, said: bool | None, values: Schema, state: str
+    frame: DataFrame, value: str, *, given: bool | None, values: Schema, state: str
 ) -> bool | None:
-    """Whether a column has MessagePack where there is no type, as it was said, or was read.
+    """Whether a column holds MessagePack where values have no type, as given or as it was read.
 
-    None: it is not known. Spark forgets what a column was read as, if another is computed of it.
+    None: unknown. Spark drops the metadata of a column when another is computed from it.
 
     Raises:
-        Invalid: it was said, and such `values` have a type everywhere.
+        Invalid: it was given, and such `values` have a type everywhere.
     """
-    if said is not None and not encoding_of(ValueForm(values, checked=True).field):
+    if given is not None and not encoding_of(ValueForm(values, checked=True).field):
         raise Invalid(
             f"state {state!r} has no use for packed=",
             expected="it with types that have no column of their own, such as Any",
-            found=f"packed={said}",
+            found=f"packed={given}",
             fix="Leave it out",
         )
-    if said is not None or value not in frame.columns:
-        return said
+    if given is not None or value not in frame.columns:
+        return given
     metadata: Mapping[str, Any] = frame.schema[value].metadata or {}
     return True if metadata.get(ENCODING) == "msgpack" else None
 
@@ -129,10 +129,10 @@ def selected(columns: RowColumns) -> list[Any]:
 
 
 def check_frame(frame: DataFrame, columns: RowColumns, where: str) -> None:
-    """Make sure that a DataFrame has these columns, and an end.
+    """Check that a DataFrame has each of these columns once, and is no stream.
 
     Raises:
-        Invalid: it has not; names those that it has.
+        Invalid: it is not so; names the columns that it has.
     """
     there = frame.columns
     for name in _names(columns):
@@ -142,7 +142,7 @@ def check_frame(frame: DataFrame, columns: RowColumns, where: str) -> None:
                 where=where,
                 expected=", ".join(map(repr, _names(columns))),
                 found=", ".join(map(repr, there)),
-                fix="Say which columns are meant: key=, value=, map_key=, position=, time=",
+                fix="Name the columns by key=, value=, map_key=, position=, time=",
             )
     if frame.isStreaming:
         raise Invalid("a savepoint is not written from a stream", where=where)

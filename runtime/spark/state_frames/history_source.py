@@ -21,15 +21,13 @@ class HistorySource(SessionSource):
 
     @classmethod
     def name(cls) -> str:
-        """What it is called in `format`."""
         return "holdfast-checkpoints"
 
     def schema(self) -> StructType:
-        """The columns of `HISTORY`."""
         return from_arrow_schema(HISTORY)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads it. It is asked when a query is planned, on the driver's machine."""
+        """See `DataSource.reader`. Called when a query is planned, on the driver's machine."""
         del schema
         asked = self._asked("path")
         return _Reader(history_of(asked["path"], self._open_storage()).to_pylist())
@@ -40,11 +38,9 @@ class _Reader(DataSourceReader):
         self._rows = rows
 
     def partitions(self) -> Sequence[InputPartition]:
-        """All in one task."""
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The rows, as they were then."""
         del partition
         for row in self._rows:
             operators = row["operators"]

@@ -60,7 +60,6 @@ from holdfast.savepoints.writing.keyed_rows import (
 from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
 from holdfast.storage import (
     CheckpointMetadata,
-    CheckpointStorage,
     HoldfastError,
     Invalid,
     OperatorState,
@@ -70,13 +69,13 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.jobs.savepoint import SAVEPOINT
-from holdfast.storage.registry import whole_url
+from holdfast.storage.registry import OpenStorage, whole_url
 
 __all__ = ["SavepointWriter"]
 
 _logger = logging.getLogger(__name__)
 _KINDS = told_kinds()
-_TOLD = re.compile(r"holdfast\.storage\.errors\.(\w+): (.+)")
+_RAISED = re.compile(r"holdfast\.storage\.errors\.(\w+): (.+)")
 
 
 class SavepointWriter:
@@ -217,7 +216,7 @@ class SavepointWriter:
             map_key=column_of(frame, "map_key", map_key, when=info.kind == "map", state=name),
             position=column_of(frame, "position", position, when=info.kind == "list", state=name),
             last_used=last_used_of(frame, last_used, has_ttl=info.stamped, state=name),
-            is_packed=is_packed(frame, value, said=packed, values=info.values, state=name),
+            is_packed=is_packed(frame, value, given=packed, values=info.values, state=name),
         )
         return self._with(
             uid, NewState(frame=frame, table=info, columns=columns, descriptor=descriptor)
@@ -271,7 +270,7 @@ class SavepointWriter:
             value=value,
             map_key=column_of(frame, "map_key", map_key, when=is_map, state=name),
             position=column_of(frame, "position", position, when=not is_map, state=name),
-            is_packed=is_packed(frame, value, said=packed, values=rows.table.values, state=name),
+            is_packed=is_packed(frame, value, given=packed, values=rows.table.values, state=name),
         )
         check_frame(frame, columns, f"state {descriptor.name!r} of operator {uid!r}")
         state = NewState(
@@ -347,7 +346,7 @@ class SavepointWriter:
         except BaseException as error:
             _discard(folder)
             if isinstance(error, PySparkException):
-                raise _told(error) from error
+                raise _error_of_task(error) from error
             raise
         clean_and_commit(folder, metadata)
         return folder.url
@@ -473,27 +472,22 @@ def _collect(frame: DataFrame, written: dict[int, list[StateSnapshot]]) -> None:
         written.setdefault(row.part, []).append(snapshot)
 
 
-def _opener(spark: SparkSession, options: Mapping[str, Any] | None) -> Any:
+def _opener(spark: SparkSession, options: Mapping[str, Any] | None) -> OpenStorage:
     check_classic(spark)
-    conf, given = spark.conf.getAll, dict(options or {})
-
-    def opened(url: str) -> CheckpointStorage:
-        return storage_from(url, conf, given)
-
-    return opened
+    return partial(storage_from, conf=spark.conf.getAll, options=dict(options or {}))
 
 
 def _discard(folder: SavepointFolder) -> None:
-    """Delete what there is. Failures are only logged: the error that led here matters more."""
+    """Delete the files. A failure is only logged: the error that led here matters more."""
     try:
         folder.discard()
     except HoldfastError as error:
-        _logger.warning("what is left of a savepoint is not deleted, and is none: %s", error)
+        _logger.warning("files of an uncommitted savepoint could not be deleted: %s", error)
 
 
-def _told(error: PySparkException) -> Exception:
-    """What a task has refused, as it was told there; any other error as it is."""
-    found = _TOLD.search(str(error))
+def _error_of_task(error: PySparkException) -> Exception:
+    """The error of Holdfast that a task has raised; any other error as it is."""
+    found = _RAISED.search(str(error))
     if found is None:
         return error
     kind = _KINDS.get(found[1], Unavailable)

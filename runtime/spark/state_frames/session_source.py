@@ -1,10 +1,10 @@
-"""What the data sources of Holdfast have in common: their options, and what a session has told.
+"""What the data sources of Holdfast share: their options, and the settings of a session.
 
-Spark makes a data source, plans with it and reads with it in three kinds of processes, none of
-which is the driver's Python. What the session knows, such as the way to S3, is therefore in a class
-that is made when the session is told of the format; all else must be in the options. A format that
-Spark finds by itself (a module of a given name) was refused: it would know nothing of the session,
-and could not be replaced by one that does.
+Spark creates a data source, plans with it and reads with it in three kinds of processes, none of
+which is the driver's Python. The settings of the session, such as access to S3, are therefore in a
+class that is made when the format is registered; all else must be in the options. A format that
+Spark finds by itself (a module of a given name) was refused: it would not have the settings of the
+session, and could not be replaced by one that has.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _OF_ALL = {"path": "path", "storageoptions": "storageOptions"}
 
 
 class SessionSource(DataSource):
-    """A source that a session was told of. Its class travels, with what the session said by then.
+    """A source registered in a session. Its class is pickled with the session's settings then.
 
     All have the options `path`, which is that of `load`, and `storageOptions`, a JSON object for
     the storage that the path is in.
     """
 
     names: ClassVar[Mapping[str, str]] = {}
-    """The options that it has besides, as Spark hands them on, in lower case, and as they are."""
+    """Its other options: as Spark passes them, in lower case, and as users write them."""
     conf: ClassVar[Mapping[str, Secret]] = {}
-    """What the session said of HDFS and S3."""
+    """The session's settings of HDFS and S3."""
     takes_filters: ClassVar[bool] = True
-    """Whether the session hands filters to such sources, and keeps those of each query apart. It
-    refuses readers that ask in vain."""
+    """Whether the session passes filters to such sources, and keeps those of each query apart. If
+    not, it refuses readers that accept filters."""
 
     def _asked(self, *needed: str) -> dict[str, str]:
-        """The options, by their names in lower case, once it is certain that there are these.
+        """The options, by their names in lower case.
 
         Raises:
-            Invalid: one is missing, or there is no such option.
+            Invalid: one that is `needed` is missing, or there is no such option.
         """
         known = _OF_ALL | dict(self.names)
         asked = dict(self.options)
@@ -59,17 +59,17 @@ class SessionSource(DataSource):
         for name in needed:
             if not asked.get(name):
                 raise Invalid(
-                    f"format {self.name()!r} is not told its {known[name]}",
+                    f"format {self.name()!r} needs the option {known[name]}",
                     expected=", ".join(known[each] for each in needed),
                     found=", ".join(known[each] for each in sorted(asked)) or "no options",
                 )
         return asked
 
     def _open_storage(self) -> OpenStorage:
-        """What opens storages, as the session and the options say.
+        """Opens storages by the settings of the session and the options.
 
         Raises:
-            Invalid: the options are none.
+            Invalid: `storageOptions` is no JSON object.
         """
         try:
             options = json.loads(self.options.get("storageOptions", "{}"))

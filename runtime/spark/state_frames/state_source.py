@@ -1,10 +1,10 @@
 """State as a DataFrame: `spark.read.format("holdfast")`, a Python data source of Spark.
 
-Spark makes and asks it in processes of its own, on the driver's machine, and reads in tasks: a task
-has a range of key groups. What a filter says of keys or key groups decides which tasks there are
-and what they read. Filters only leave out key groups and keys, and all of them go back to Spark,
-which looks at every row once more. So a literal that no key is spelled like, or a comparison that
-means something else to Spark, costs time and no rows.
+Spark creates and plans it in processes of its own, on the driver's machine, and reads in tasks,
+each with a range of key groups. Filters on keys or key groups decide which tasks there are and what
+they read. They only leave out key groups and keys, and all of them go back to Spark, which applies
+them to every row. So a literal that matches no key's spelling, or a comparison that Spark
+interprets otherwise, costs time and loses no rows.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.backends.arrow.values import ENCODING
+from holdfast.runtime.columns.types import cast_to
 from holdfast.runtime.spark.state_frames.frame_columns import encoding_of
 from holdfast.runtime.spark.state_frames.session_source import SessionSource
 from holdfast.savepoints.finding import find_snapshot
@@ -65,7 +66,6 @@ class StateSource(SessionSource):
 
     @classmethod
     def name(cls) -> str:
-        """What it is called in `format`."""
         return "holdfast"
 
     def schema(self) -> StructType:
@@ -73,10 +73,10 @@ class StateSource(SessionSource):
         return _spark_schema(self._columns().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads it.
+        """See `DataSource.reader`.
 
         Raises:
-            Invalid: another schema was asked for.
+            Invalid: another schema was requested.
         """
         if schema.names != self.schema().names:
             raise Invalid(
@@ -106,7 +106,7 @@ class StateSource(SessionSource):
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:
-    """The schema as Spark has it. All may be null, as in every table that Spark reads."""
+    """The schema in Spark's types. All columns may be null, as in every table that Spark reads."""
     found = from_arrow_schema(pa.schema([field.with_nullable(True) for field in schema]))
     for mine, its in zip(schema, found, strict=True):
         encoding = encoding_of(mine)
@@ -123,7 +123,7 @@ class _Part(InputPartition):
 
 
 class _PlainReader(DataSourceReader):
-    """Reads all that there is."""
+    """Reads everything, for sessions that pass no filters."""
 
     def __init__(
         self, columns: StateColumns, schema: StructType, rows: int, asked: Selection
@@ -134,40 +134,30 @@ class _PlainReader(DataSourceReader):
         self._selection = asked
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The ranges that can have what is wanted; one of nothing, if none can."""
+        """The ranges that can have selected rows; an empty one if none can."""
         parts = self._selection.of(self._columns.parts(self._rows))
         return list(map(_Part, parts)) or [_Part(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
         if partition.value is None:
             return
         for batch in self._columns.batches(partition.value, self._selection.keys):
-            yield _fitted(batch, schema)
+            yield cast_to(batch.columns, schema)
 
 
 class _FilteringReader(_PlainReader):
-    """Reads what filters leave of it."""
+    """Reads what filters select."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take notice of them; Spark applies all of them nevertheless."""
+        """Narrow the selection. All filters are returned, so Spark applies them to each row too."""
         found = select(self._columns, equalities(filters), place_bounds(filters))
         self._selection = self._selection.and_also(found)
         return filters
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Under the very schema that Spark expects."""
-    columns = [
-        column if column.type.equals(field.type) else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def equalities(filters: Iterable[Filter]) -> dict[Path, list[Any]]:
-    """Columns that must have one of some values, and these."""
+    """The values that filters allow, by column."""
     found: dict[Path, list[Any]] = {}
     for each in filters:
         match each:
@@ -185,7 +175,7 @@ def equalities(filters: Iterable[Filter]) -> dict[Path, list[Any]]:
 
 
 def place_bounds(filters: Iterable[Filter]) -> tuple[int | None, int | None]:
-    """From which to which key group, or slot, all must be; None is no bound."""
+    """The lowest and the highest key group, or slot, that filters allow; None is no bound."""
     lows: list[int] = []
     highs: list[int] = []
     for each in filters:

@@ -1,9 +1,9 @@
-"""What tasks of Spark do to write a savepoint: rows to their key groups, and files of them.
+"""Runs in tasks of Spark that write a savepoint: rows to their key groups, and files of them.
 
-A task writes files of names that no other attempt has, and answers a part of a snapshot. The driver
-puts the parts together, deletes files that none of them names, and commits. What stays of an older
-savepoint is written anew and not copied: the names of states and operators are in the files. State
-without keys is little, and goes through the driver.
+A task writes files under names that no other attempt has, and returns a part of a snapshot. The
+driver joins the parts, deletes files that none of them names, and commits. State that is kept from
+an older savepoint is written anew and not copied, since the names of states and operators are in
+the files. State without keys is small, and is written by the driver.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WRITTEN_DDL = "part int, snapshot binary"
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorTarget:
-    """Where the state of an operator goes: how it is spread, and what its keys are."""
+    """Where the state of an operator is written, how it is divided, and the type of its keys."""
 
     uid: str
     keys: Schema
@@ -53,7 +53,6 @@ class OperatorTarget:
     checkpoint_id: int
 
     def writer(self, part: int) -> CanonicalWriter:
-        """What writes one part."""
         return CanonicalWriter(
             uid=self.uid,
             key_groups=self.key_groups(part),
@@ -64,13 +63,12 @@ class OperatorTarget:
         )
 
     def key_groups(self, part: int) -> KeyGroupRange:
-        """The key groups of one part."""
         return key_groups_of_slot(part, self.parallelism, self.max_parallelism)
 
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes rows of bytes, with their key groups, of the rows of a DataFrame."""
+    """Encodes the rows of a DataFrame as bytes, with their key groups."""
 
     to: OperatorTarget
     state: ByValue[NewState]
@@ -93,7 +91,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes such rows, which come sorted; answers each part as a snapshot."""
+    """Writes such rows, which arrive sorted; returns a snapshot for each part."""
 
     to: OperatorTarget
     state: ByValue[NewState]
@@ -116,7 +114,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Carrier:
-    """Writes what a stored operator has of some parts; it is given their numbers."""
+    """Writes the kept state of a stored operator for some parts, given their numbers."""
 
     to: OperatorTarget
     reader: KeyedReader

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -19,8 +18,7 @@ from holdfast.runtime.driver.claiming import (
     claims_as_properties,
 )
 from holdfast.runtime.driver.restoring import find_restore_point
-from holdfast.runtime.spark import storage_settings
-from holdfast.runtime.spark.storage_settings import storage_of
+from holdfast.runtime.spark.storage_settings import SessionStorages
 from holdfast.storage import (
     CheckpointMetadata,
     CheckpointStorage,
@@ -76,9 +74,8 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def by_session(monkeypatch: pytest.MonkeyPatch, s3_server: S3Server) -> OpenStorage:
+def by_session(s3_server: S3Server) -> OpenStorage:
     """What a session that knows the store makes of a URL."""
-    monkeypatch.setattr(storage_settings, "check_classic", lambda _: None)
     conf = {
         "spark.hadoop.fs.s3a.endpoint": s3_server.endpoint,
         "spark.hadoop.fs.s3a.endpoint.region": REGION,
@@ -86,7 +83,7 @@ def by_session(monkeypatch: pytest.MonkeyPatch, s3_server: S3Server) -> OpenStor
         "spark.hadoop.fs.s3a.secret.key": ADMIN.secret,
     }
     session = SimpleNamespace(conf=SimpleNamespace(getAll=conf))
-    return partial(storage_of, spark=cast("SparkSession", session))
+    return SessionStorages.of(cast("SparkSession", session))
 
 
 @pytest.mark.usefixtures("no_credentials")

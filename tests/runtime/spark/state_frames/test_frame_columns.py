@@ -45,14 +45,14 @@ def test_times_of_last_use_are_not_left_out() -> None:
 
 def test_columns_read_from_state_are_known_to_be_messagepack() -> None:
     read = frame("value", metadata={ENCODING: "msgpack"})
-    assert is_packed(read, "value", said=None, values=ANY, state="s") is True
-    assert is_packed(read, "value", said=False, values=ANY, state="s") is False
+    assert is_packed(read, "value", given=None, values=ANY, state="s") is True
+    assert is_packed(read, "value", given=False, values=ANY, state="s") is False
     computed = frame("value")
-    assert is_packed(computed, "value", said=None, values=ANY, state="s") is None
-    assert is_packed(computed, "value", said=True, values=ANY, state="s") is True
-    assert is_packed(computed, "other", said=None, values=ANY, state="s") is None
+    assert is_packed(computed, "value", given=None, values=ANY, state="s") is None
+    assert is_packed(computed, "value", given=True, values=ANY, state="s") is True
+    assert is_packed(computed, "other", given=None, values=ANY, state="s") is None
     many = {"type": "list", "items": ANY}
-    assert is_packed(computed, "value", said=True, values=many, state="s") is True
+    assert is_packed(computed, "value", given=True, values=many, state="s") is True
     for said in (True, False):
         with pytest.raises(Invalid, match=f"no use for packed=.*packed={said}"):
-            is_packed(computed, "value", said=said, values={"type": "int"}, state="s")
+            is_packed(computed, "value", given=said, values={"type": "int"}, state="s")
