@@ -1,15 +1,28 @@
-"""The settings of a changelog."""
+"""The settings of a changelog, and the options that set them, under the names that Flink has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.storage import Invalid
-from holdfast.storage.options.checks import check_choice, check_count, check_number
-from holdfast.storage.registry import text_fix
+from holdfast.storage.options.checks import check_choice, check_count, check_number, check_text
+from holdfast.storage.options.codecs import (
+    NUMBER,
+    SECONDS,
+    SIZE,
+    SWITCH,
+    TEXT,
+    WHOLE_NUMBER,
+    Codec,
+    either,
+    one_of,
+)
+from holdfast.storage.options.table import Option, Owner, refused
 from holdfast.storage.segments.handles import LZ4
 
-__all__ = ["ChangelogOptions"]
+__all__ = ["CHANGELOG", "CHANGELOG_OPTIONS", "ChangelogOptions", "changelog_options"]
 
 _MIB = 1024 * 1024
 
@@ -73,10 +86,12 @@ class ChangelogOptions:
         policies = ("fixed", "none")
         check_choice(self.retry_policy, policies, name="changelog option retry_policy")
         check_choice(self.compression, ("", LZ4), name="changelog option compression")
-        _check_text("storage", self.storage, expected="a registered name")
+        check_text(self.storage, name="changelog option storage", expected="a registered name")
         if self.local_copies is not None:
-            _check_text(
-                "local_copies", self.local_copies, expected="the path of a directory, or None"
+            check_text(
+                self.local_copies,
+                name="changelog option local_copies",
+                expected="the path of a directory, or None",
             )
         if self.persist_threshold_bytes > self.max_in_flight_bytes:
             raise Invalid(
@@ -106,12 +121,116 @@ _NUMBERS = {
 }
 _MAY_BE_NONE = ("materialization_interval_s", "persist_interval_s")
 
+_PREFIX = "state.changelog."
+_LOG = "dstl.dfs."
+_ENABLED, _PERIODIC = "enabled", "periodic"
+"""Fields that are switches and not fields of `ChangelogOptions`."""
 
-def _check_text(name: str, value: object, *, expected: str) -> None:
-    if not isinstance(value, str) or not value:
+
+def changelog_options(
+    fields: Mapping[str, Any], *, enabled: bool | None = None
+) -> ChangelogOptions | None:
+    """The options with these fields; None if no changelog is to be written.
+
+    `enabled` says whether one is, whatever the field of that name says.
+
+    Raises:
+        Invalid: fields do not fit each other; or there are some, and neither `enabled` nor the
+            field says whether a changelog is written.
+    """
+    if enabled is None:
+        enabled = fields.get(_ENABLED, False)
+        if _ENABLED not in fields and fields:
+            keys = [each.key for each in CHANGELOG_OPTIONS if each.field in fields]
+            raise Invalid(
+                f"changelog options are set, but {_PREFIX}enabled is not",
+                expected=f"{_PREFIX}enabled=true or false beside them",
+                found=", ".join(keys),
+                fix=f"Set {_PREFIX}enabled to true or to false",
+            )
+    return _made(**fields) if enabled else None
+
+
+def _made(*, enabled: bool = True, periodic: bool = True, **fields: Any) -> ChangelogOptions:
+    del enabled
+    options = ChangelogOptions(**fields)  # with an interval that is checked although it is off
+    if periodic:
+        return options
+    return ChangelogOptions(**{**fields, "materialization_interval_s": None})
+
+
+def _storage(text: str) -> str:
+    if text == "memory":
         raise Invalid(
-            f"changelog option {name} is out of range",
-            expected=expected,
-            found=repr(value),
-            fix=text_fix(value),
+            "a log in memory only would be lost with its process",
+            expected="filesystem, or the registered name of a changelog storage",
+            found=repr(text),
+            fix="Leave it out: the log is where checkpoints are",
         )
+    # Flink's name for it, and ours.
+    return "checkpoints" if text == "filesystem" else TEXT.read(text)
+
+
+CHANGELOG = Owner(
+    "changelog",
+    ChangelogOptions,
+    "Fields of `ChangelogOptions`, the argument `changelog` of `StreamEnvironment`. "
+    "`state.changelog.enabled` must be set where any other is. "
+    "[changelog.md](changelog.md) says more.",
+    make=_made,
+)
+_ROWS: tuple[tuple[str, str, Codec], ...] = (
+    ("periodic-materialize.interval", "materialization_interval_s", SECONDS),
+    ("max-failures-allowed", "max_materialization_failures", WHOLE_NUMBER),
+    ("dstl.dfs.preemptive-persist-threshold", "persist_threshold_bytes", SIZE),
+    ("dstl.dfs.batch.persist-delay", "batch_delay_s", SECONDS),
+    ("dstl.dfs.batch.persist-size-threshold", "batch_bytes", SIZE),
+    ("dstl.dfs.upload.max-in-flight", "max_in_flight_bytes", SIZE),
+    ("dstl.dfs.upload.num-threads", "upload_threads", WHOLE_NUMBER),
+    ("dstl.dfs.upload.retry-policy", "retry_policy", one_of({"fixed": "fixed", "none": "none"})),
+    ("dstl.dfs.upload.timeout", "upload_timeout_s", SECONDS),
+    ("dstl.dfs.upload.max-attempts", "upload_attempts", WHOLE_NUMBER),
+    ("dstl.dfs.upload.next-attempt-delay", "next_attempt_delay_s", SECONDS),
+    ("dstl.dfs.compression.enabled", "compression", one_of({"true": LZ4, "false": ""})),
+    ("storage", "storage", Codec("`filesystem` or a registered name", _storage)),
+    # Flink has none of these.
+    ("materialize.log-ratio", "log_ratio", NUMBER),
+    ("materialize.least-log-size", "least_log_bytes", SIZE),
+    ("materialize.most-log-pieces", "most_log_pieces", WHOLE_NUMBER),
+    ("dstl.dfs.preemptive-persist-interval", "persist_interval_s", either("never", None, SECONDS)),
+    ("local-copies", "local_copies", TEXT),
+)
+_REFUSED = {
+    "dstl.dfs.base-path": "the log lies in the job's folder, where its checkpoints are",
+    "dstl.dfs.upload.buffer-size": "how files are written, the storage of checkpoints decides, "
+    "that of S3 by its option part_size_bytes",
+    "dstl.dfs.discard.num-threads": "files of the log are deleted as all others of checkpoints "
+    "are, CheckpointConfig(deletes_per_s=...) says how fast",
+    "dstl.dfs.download.local-cache.idle-timeout-ms": "a restore reads of the log just what it "
+    "needs; state.changelog.local-copies keeps copies on the slot's machine",
+}
+
+
+def _older_names(key: str) -> tuple[str, ...]:
+    """In older versions of Flink the options of the log had no prefix."""
+    return (key,) if key.startswith(_LOG) else ()
+
+
+CHANGELOG_OPTIONS = (
+    Option(f"{_PREFIX}enabled", CHANGELOG, _ENABLED, SWITCH, doc="Whether changes are logged."),
+    Option(
+        f"{_PREFIX}periodic-materialize.enabled",
+        CHANGELOG,
+        _PERIODIC,
+        SWITCH,
+        doc="With `false` state is materialized only when the log is long.",
+    ),
+    *(
+        Option(f"{_PREFIX}{key}", CHANGELOG, field, codec, _older_names(key))
+        for key, field, codec in _ROWS
+    ),
+    *(
+        refused(f"{_PREFIX}{key}", CHANGELOG, f"Leave it out: {why}", _older_names(key))
+        for key, why in _REFUSED.items()
+    ),
+)

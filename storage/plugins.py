@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from holdfast.storage.errors import Invalid
+from holdfast.storage.options.checks import check_known, did_you_mean
 
-__all__ = ["check_options", "did_you_mean", "load", "registered", "unknown_name"]
+__all__ = ["check_options", "load", "registered", "unknown_name"]
 
 
 def registered(group: str, what: str) -> dict[str, EntryPoint]:
@@ -47,12 +47,6 @@ def unknown_name(
     )
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A question that names the nearest of the names, with a space behind it; else nothing."""
-    near = get_close_matches(name, names, n=1)
-    return f"Did you mean {near[0]!r}? " if near else ""
-
-
 def load(entry: EntryPoint, what: str) -> Callable[..., Any]:
     """The object that the entry point names.
 
@@ -78,15 +72,12 @@ def check_options(factory: Callable[..., Any], options: Collection[str], what: s
         Invalid: there is one; names those that exist.
     """
     parameters = inspect.signature(factory).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return  # it checks them itself
     known = {parameter.name for parameter in parameters}
-    unknown = sorted(set(options) - known)
-    if unknown and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        raise Invalid(
-            f"{what} option {unknown[0]!r} is not known",
-            where=getattr(factory, "__name__", repr(factory)),
-            expected=f"one of {', '.join(sorted(known - {'url'})) or 'none: it has no options'}",
-            fix=did_you_mean(unknown[0], known - {"url"}).rstrip(),
-        )
+    where = getattr(factory, "__name__", repr(factory))
+    root = {"url"} & known  # not to be listed among options: the place itself names it
+    check_known(set(options) - root, known - root, what=what, where=where)
 
 
 def _distribution(entry: EntryPoint) -> str:

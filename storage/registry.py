@@ -8,7 +8,6 @@ URL of any other scheme, goes to is registered as `path` and `url` in `holdfast.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -18,6 +17,7 @@ from holdfast.storage import plugins
 from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Invalid
 from holdfast.storage.interface import ObjectStorage
+from holdfast.storage.options.checks import text_fix
 
 __all__ = [
     "STORAGE_GROUP",
@@ -27,7 +27,6 @@ __all__ = [
     "registered_storages",
     "storage_at",
     "storage_factory",
-    "text_fix",
     "whole_url",
 ]
 
@@ -117,14 +116,6 @@ def whole_url(path: str) -> str:
             found=f"{path}: {error}",
             fix="Give an absolute path",
         ) from error
-
-
-def text_fix(given: object) -> str:
-    """What to do about a place that is given as a path of Python's, and not as text.
-
-    Places may be URLs, and `Path("s3://bucket")` is `s3:/bucket`, a folder: so none is taken.
-    """
-    return f'Pass it as text: "{given}"' if isinstance(given, os.PathLike) else ""
 
 
 def named_for_all(url_or_name: str) -> str:

@@ -22,7 +22,8 @@ from typing import TypeVar
 
 from holdfast.storage.clock import Clock
 from holdfast.storage.entropy import Entropy
-from holdfast.storage.errors import Invalid, Unavailable
+from holdfast.storage.errors import Unavailable
+from holdfast.storage.options.checks import check_count, check_number
 
 __all__ = [
     "Backoff",
@@ -127,18 +128,8 @@ class RetryPolicy:
     timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if type(self.max_attempts) is not int or self.max_attempts < 1:
-            raise Invalid(
-                "option max_attempts is out of range",
-                expected="a whole number, 1 or more",
-                found=repr(self.max_attempts),
-            )
-        if type(self.timeout_s) not in (int, float) or not 0 <= self.timeout_s < float("inf"):
-            raise Invalid(
-                "option retry_timeout_s is out of range",
-                expected="seconds, 0 or more",
-                found=repr(self.timeout_s),
-            )
+        check_count(self.max_attempts, name="option max_attempts", least=1)
+        check_number(self.timeout_s, name="option retry_timeout_s", least=0)
 
     def pause_s(
         self, trouble: Trouble, *, attempts: int, elapsed_s: float, entropy: Entropy

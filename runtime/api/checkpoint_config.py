@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.storage import Invalid, load_storage
-from holdfast.storage.options.checks import check_choice, check_count, check_number, check_switch
+from holdfast.storage.options.checks import (
+    check_choice,
+    check_count,
+    check_number,
+    check_switch,
+    text_fix,
+)
 from holdfast.storage.options.codecs import (
     DURATION,
     NUMBER,
@@ -17,7 +23,7 @@ from holdfast.storage.options.codecs import (
 )
 from holdfast.storage.options.durations import Duration, duration_ms
 from holdfast.storage.options.table import Option, Owner
-from holdfast.storage.registry import registered_storages, storage_factory, text_fix
+from holdfast.storage.registry import registered_storages, storage_factory
 
 __all__ = ["CHECKPOINTING", "CHECKPOINT_OPTIONS", "PLACE", "CheckpointConfig"]
 

@@ -12,7 +12,7 @@ from holdfast.backends.keys.groups import check_parallelism
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.rocksdb.option_rows import ROCKSDB, rocksdb_arguments, rocksdb_fields
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
-from holdfast.changelog.settings import CHANGELOG, changelog_options
+from holdfast.changelog.options import CHANGELOG, changelog_options
 from holdfast.runtime.api.checkpoint_config import CHECKPOINTING, CheckpointConfig
 from holdfast.runtime.api.network_config import NETWORK, NetworkConfig
 from holdfast.runtime.api.restart_strategies import (
@@ -28,9 +28,9 @@ from holdfast.runtime.options.environment_options import (
 )
 from holdfast.runtime.options.precedence import choose_fields, disagreement, fields_set
 from holdfast.storage import CheckpointStorage, Invalid, load_storage
+from holdfast.storage.options.checks import text_fix
 from holdfast.storage.options.durations import Duration
 from holdfast.storage.options.table import Settings
-from holdfast.storage.registry import text_fix
 
 __all__ = [
     "Arguments",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.backends.rocksdb.option_rows import ROCKSDB, ROCKSDB_OPTIONS
-from holdfast.changelog.settings import CHANGELOG_OPTIONS
+from holdfast.changelog.options import CHANGELOG_OPTIONS
 from holdfast.runtime.api.checkpoint_config import CHECKPOINT_OPTIONS
 from holdfast.runtime.api.network_config import NETWORK_OPTIONS
 from holdfast.runtime.api.restart_strategies import RESTART_OPTIONS, restart_strategy

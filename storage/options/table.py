@@ -118,7 +118,6 @@ class OptionTable:
             raise ValueError("two options have the same key, or fill the same field")
 
     def option(self, argument: str) -> Option:
-        """The option that sets an argument."""
         return self._by_argument[argument]
 
     def read(self, texts: Mapping[str, str], *, source: str, prefix: str = "") -> Settings:

@@ -28,8 +28,8 @@ from holdfast.runtime.sinks.files.output_folder import (
 )
 from holdfast.runtime.sinks.files.writer import FileSinkWriter
 from holdfast.storage import Entropy, HoldfastError, Invalid, SystemEntropy, Unavailable
+from holdfast.storage.options.checks import text_fix
 from holdfast.storage.places.fsspec.urls import without_password
-from holdfast.storage.registry import text_fix
 
 __all__ = ["FileSink"]
 

@@ -3,21 +3,96 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from holdfast.storage.clock import Clock
 from holdfast.storage.distribution import install_line
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
 from holdfast.storage.interface import Capabilities
+from holdfast.storage.options.checks import check_count, check_known, check_number, check_text
+from holdfast.storage.options.sizes import size_bytes
 from holdfast.storage.places.delegating import DelegatingStorage, Verbs
-from holdfast.storage.places.hdfs.hadoop_config import HdfsPlace, HdfsSettings, place_of, service_of
+from holdfast.storage.places.hdfs.hadoop_config import (
+    HdfsPlace,
+    HdfsSettings,
+    check_config,
+    place_of,
+    read_hadoop_config,
+    service_of,
+)
 from holdfast.storage.places.hdfs.objects import HdfsObjects
-from holdfast.storage.places.hdfs.options import HdfsKeywords, hdfs_options
-from holdfast.storage.retries import Retries
+from holdfast.storage.retries import Retries, RetryPolicy
 
-__all__ = ["HdfsCheckpointStorage"]
+__all__ = ["HdfsCheckpointStorage", "HdfsKeywords"]
+
+
+class HdfsKeywords(TypedDict, total=False):
+    """The options that only `HdfsCheckpointStorage` has, which says what they mean."""
+
+    config_dir: str | None
+    config: Mapping[str, str] | None
+    kerberos_principal: str | None
+    kerberos_keytab: str | None
+    kerberos_cache: str | None
+    replication: int | None
+    block_size_bytes: int | None
+    call_timeout_s: float
+    max_attempts: int
+    retry_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """The same options with their defaults."""
+
+    config_dir: str | None = None
+    config: Mapping[str, str] | None = None
+    kerberos_principal: str | None = None
+    kerberos_keytab: str | None = None
+    kerberos_cache: str | None = None
+    replication: int | None = None
+    block_size_bytes: int | None = None
+    call_timeout_s: float = 20.0
+    max_attempts: int = 8
+    retry_timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for option in ("config_dir", "kerberos_principal", "kerberos_keytab", "kerberos_cache"):
+            if getattr(self, option) is not None:
+                check_text(getattr(self, option), name=f"option {option}")
+        for option in ("kerberos_keytab", "kerberos_cache"):
+            if getattr(self, option) is not None and self.kerberos_principal is None:
+                raise Invalid(
+                    f"option {option} has no effect without a principal",
+                    found=repr(getattr(self, option)),
+                    fix="Pass kerberos_principal too",
+                )
+        for option in ("replication", "block_size_bytes"):
+            if getattr(self, option) is not None:
+                check_count(getattr(self, option), name=f"option {option}", least=1, most=2**62)
+        check_number(self.call_timeout_s, name="option call_timeout_s", least=0.001, most=1e9)
+        _ = self.policy
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """When calls are repeated."""
+        return RetryPolicy(self.max_attempts, self.retry_timeout_s)
+
+    def hadoop_config(self) -> dict[str, str]:
+        """Hadoop's settings: those of files, overridden by those given in code."""
+        return read_hadoop_config(self.config_dir) | check_config(self.config or {})
+
+    def replicas(self, config: Mapping[str, str]) -> int | None:
+        """Copies of each block; None for as many as the servers make."""
+        return self.replication or _setting("dfs.replication", config)
+
+    def block_size(self, config: Mapping[str, str]) -> int | None:
+        """Bytes of each block; None for as many as the servers say."""
+        return self.block_size_bytes or _setting("dfs.blocksize", config)
 
 
 class HdfsCheckpointStorage(DelegatingStorage):
@@ -70,7 +145,9 @@ class HdfsCheckpointStorage(DelegatingStorage):
                 fix=install_line("hdfs"),
             )
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
-        given = hdfs_options(options)
+        known = {*HdfsKeywords.__annotations__, "inline_limit_bytes"}
+        check_known(options, known, what="checkpoint storage", where="HdfsCheckpointStorage")
+        given = _Options(**options)
         config = given.hadoop_config()
         place = place_of(url, config)
         self._settings = HdfsSettings(
@@ -121,3 +198,18 @@ class HdfsCheckpointStorage(DelegatingStorage):
     @property
     def _verbs(self) -> Verbs:
         return self._objects
+
+
+def _setting(key: str, config: Mapping[str, str]) -> int | None:
+    """A number in a Hadoop setting, which may end with a unit."""
+    value = config.get(key)
+    if value is None:
+        return None
+    size = size_bytes(value)
+    if not size:
+        raise Invalid(
+            f"Hadoop setting {key} is out of range",
+            expected="a whole number, 1 or more",
+            found=repr(value),
+        )
+    return size

@@ -116,7 +116,6 @@ class _Settings:
         return self._found.get(name, ("", ""))[1]
 
     def full_name(self, name: str) -> str:
-        """The setting's name as it was written."""
         return self._found.get(name, (_S3A + name, ""))[0]
 
     def copy(

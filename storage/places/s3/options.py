@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,13 @@ from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 from holdfast.storage.errors import Invalid
+from holdfast.storage.options.checks import (
+    check_count,
+    check_known,
+    check_number,
+    check_switch,
+    check_text,
+)
 from holdfast.storage.places.s3.secrets import Secret
 from holdfast.storage.retries import RetryPolicy
 
@@ -27,6 +33,7 @@ __all__ = [
 ]
 
 MIB = 1024 * 1024
+# What S3 takes, and what memory holds several of.
 SMALLEST_PART_BYTES = 5 * MIB
 LARGEST_PART_BYTES = 1024 * MIB
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
@@ -206,14 +213,8 @@ class S3Options:
             Invalid: an option is not known, or out of range.
         """
         given: dict[str, Any] = {**arguments}
-        unknown = sorted(set(given) - set(S3Arguments.__annotations__))
-        if unknown:
-            known = sorted({*S3Arguments.__annotations__, *others})
-            raise Invalid(
-                f"checkpoint storage option {unknown[0]!r} is not known",
-                where="S3CheckpointStorage",
-                expected=f"one of {', '.join(known)}",
-            )
+        known = {*S3Arguments.__annotations__, *others}
+        check_known(given, known, what="checkpoint storage", where="S3CheckpointStorage")
         for name in ("key", "secret", "session_token"):
             value = given.get(name)
             is_text = value is None or isinstance(value, Secret) or (type(value) is str and value)
@@ -254,12 +255,12 @@ class S3Options:
 
     def _check_types(self) -> None:
         for name in ("endpoint", "region", "profile"):
-            value = getattr(self, name)
-            _check(value is None or (type(value) is str and value), name, "text", value)
+            if getattr(self, name) is not None:
+                check_text(getattr(self, name), name=f"option {name}")
         for name in ("path_style", "ssl", "sign_payload"):
-            value = getattr(self, name)
-            _check(value is None or type(value) is bool, name, "True, False or None", value)
-        _check(type(self.anon) is bool, "anon", "True or False", self.anon)
+            if getattr(self, name) is not None:
+                check_switch(getattr(self, name), name=f"option {name}")
+        check_switch(self.anon, name="option anon")
         _check(
             type(self.verify) is bool or (type(self.verify) is str and self.verify),
             "verify",
@@ -315,20 +316,16 @@ class S3Options:
         _check(not unknown, "provider", f"one or more of {', '.join(PROVIDERS)}", self.provider)
 
     def _check_numbers(self) -> None:
-        part = self.part_size_bytes
-        _check(
-            type(part) is int and SMALLEST_PART_BYTES <= part <= LARGEST_PART_BYTES,
-            "part_size_bytes",
-            f"{SMALLEST_PART_BYTES} to {LARGEST_PART_BYTES}: what S3 takes, and memory holds",
-            part,
+        check_count(
+            self.part_size_bytes,
+            name="option part_size_bytes",
+            least=SMALLEST_PART_BYTES,
+            most=LARGEST_PART_BYTES,
         )
         for name in ("max_concurrency", "max_connections"):
-            value = getattr(self, name)
-            _check(type(value) is int and 1 <= value <= 1000, name, "1 to 1000", value)
+            check_count(getattr(self, name), name=f"option {name}", least=1, most=1000)
         for name in ("connect_timeout_s", "read_timeout_s"):
-            value = getattr(self, name)
-            is_time = type(value) in (int, float) and math.isfinite(value) and value > 0
-            _check(is_time, name, "seconds, more than 0", value)
+            check_number(getattr(self, name), name=f"option {name}", least=0.001)
 
 
 def _check(fact: object, name: str, expected: str, found: object) -> None:

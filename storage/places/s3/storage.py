@@ -15,6 +15,7 @@ from holdfast.storage.distribution import install_line
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import Invalid
 from holdfast.storage.interface import Capabilities
+from holdfast.storage.options.checks import check_switch
 from holdfast.storage.places.delegating import DelegatingStorage, Verbs
 from holdfast.storage.places.s3.options import S3Arguments, S3Options, s3_place, url_to_show
 from holdfast.storage.places.s3.secrets import warn_of_secrets
@@ -61,12 +62,7 @@ class S3CheckpointStorage(DelegatingStorage):
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
         self._url = url_to_show(url).rstrip("/")
         self._place = s3_place(url)
-        if type(allow_unsafe_commit) is not bool:
-            raise Invalid(
-                "option allow_unsafe_commit is out of range",
-                expected="True or False",
-                found=repr(allow_unsafe_commit),
-            )
+        check_switch(allow_unsafe_commit, name="option allow_unsafe_commit")
         self._is_unsafe = allow_unsafe_commit
         self._options = S3Options.of(options, others=_OWN_OPTIONS)
         self._capabilities = Capabilities(

@@ -10,8 +10,7 @@ import pytest
 
 from holdfast.runtime.cli.places import storage_options
 from holdfast.storage import HoldfastError, Invalid, load_storage
-from holdfast.storage.places.hdfs.options import HdfsKeywords
-from holdfast.storage.places.hdfs.storage import HdfsCheckpointStorage
+from holdfast.storage.places.hdfs.storage import HdfsCheckpointStorage, HdfsKeywords
 from holdfast.storage.places.s3.options import S3Arguments
 from holdfast.storage.places.s3.storage import S3CheckpointStorage
 

@@ -12,7 +12,7 @@ from holdfast.backends import load_backend
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.rocksdb.option_rows import ROCKSDB as ROCKSDB_OWNER
 from holdfast.backends.rocksdb.option_rows import rocksdb_arguments
-from holdfast.changelog.settings import CHANGELOG, changelog_options
+from holdfast.changelog.options import CHANGELOG, changelog_options
 from holdfast.runtime import StreamEnvironment
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.network_config import NetworkConfig

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.changelog import ChangelogOptions
-from holdfast.changelog.settings import CHANGELOG, CHANGELOG_OPTIONS
-from holdfast.changelog.settings import changelog_options as options_of
+from holdfast.changelog.options import CHANGELOG, CHANGELOG_OPTIONS
+from holdfast.changelog.options import changelog_options as options_of
 from holdfast.storage import Invalid
 from holdfast.storage.options.table import OptionTable
 
