@@ -115,8 +115,8 @@ class StateSnapshot(
     deleted without knowing the kind.
     """
 
-    # A field with a factory is always written, as the first build of this version did; a field
-    # with a plain default is left out.
+    # A field with a factory of ours is always written, as the first build of this version did.
+    # msgspec leaves out a field with a plain default, or with `dict` itself as its factory.
     kind: str
     handles: dict[str, Handle] = msgspec.field(default_factory=_no_handles)
     attributes: dict[str, Any] = msgspec.field(default_factory=_no_attributes)

@@ -222,7 +222,6 @@ class SegmentStream:
         self._put(self._packed(data))
 
     def end(self) -> Handle:
-        """End the segment and answer its handle."""
         if self._ended:
             return self.handle
         owner = self._owner

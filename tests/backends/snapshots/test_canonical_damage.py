@@ -17,7 +17,7 @@ from holdfast.backends import (
 )
 from holdfast.storage import Corrupt, JobStorage, StateSnapshot, Unavailable, load_storage
 from holdfast.storage.segments import random_access
-from holdfast.storage.segments.reader import read_checked_block
+from holdfast.storage.segments.folder import StateFolder
 from support.states.snapshot_targets import files_of
 
 WAIT_S = 60
@@ -88,15 +88,16 @@ def test_an_unavailable_storage_is_not_reported_as_damage(
 ) -> None:
     """Whenever that is: a restart tries it again."""
     part, left = snapshot(job), [calls]
+    read_block = StateFolder.read_block
     monkeypatch.setattr(random_access, "_KEPT_BLOCKS", 0)
 
     def reads(*given: Any) -> bytes:
         if not left[0]:
             raise Unavailable("it is silent")
         left[0] -= 1
-        return read_checked_block(*given)
+        return read_block(*given)
 
-    monkeypatch.setattr(random_access, "read_checked_block", reads)
+    monkeypatch.setattr(StateFolder, "read_block", reads)
     with opened(job, part) as state, pytest.raises(Unavailable, match="it is silent"):
         state.get_state(VALUE)
 
