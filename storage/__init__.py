@@ -38,7 +38,7 @@ from holdfast.storage.interface import (
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata, OperatorState
 from holdfast.storage.jobs.owner import JobOwner
-from holdfast.storage.jobs.result import JobResult
+from holdfast.storage.jobs.owner_records import JobResult
 from holdfast.storage.jobs.savepoint import SavepointFolder
 from holdfast.storage.places.filesystem import FileSystemCheckpointStorage
 from holdfast.storage.places.memory import JobManagerCheckpointStorage

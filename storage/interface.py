@@ -16,7 +16,7 @@ from typing import Self
 
 from holdfast.storage.clock import Clock, SystemClock
 from holdfast.storage.entropy import Entropy, SystemEntropy
-from holdfast.storage.errors import Invalid
+from holdfast.storage.errors import Invalid, NotFound
 from holdfast.storage.options.checks import check_count
 
 __all__ = [
@@ -327,6 +327,13 @@ class ObjectStorage(ABC):
     def read(self, name: str) -> bytes:
         """The whole object; raises as `read_range` does."""
         return self.read_range(name, 0, None)
+
+    def read_if_there(self, name: str) -> bytes | None:
+        """The whole object, None if there is none; raises otherwise as `read_range` does."""
+        try:
+            return self.read(name)
+        except NotFound:
+            return None
 
     def write(self, name: str, data: Buffer) -> None:
         """Write the whole object at once; raises as `writer` and its methods do."""

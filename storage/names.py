@@ -40,39 +40,37 @@ import xxhash
 from holdfast.storage.errors import Invalid
 
 __all__ = [
+    "CHECKPOINTS_PREFIX",
+    "JOB_NAME",
     "LEGAL_CHARACTERS",
+    "METADATA_NAME",
+    "OWNERS_PREFIX",
+    "SHARED_PREFIX",
     "CheckpointObject",
     "OwnerRecord",
+    "RecordKind",
     "check_file",
     "check_name",
     "checkpoint_folder",
-    "checkpoints_prefix",
     "claim",
-    "claimed",
     "escape",
     "escape_any",
     "exclusive_file",
     "exclusive_table",
-    "held",
     "is_cut",
     "is_legal",
     "is_of_savepoint",
     "is_savepoint_folder",
     "job_folder",
-    "job_name",
     "metadata",
     "operator_table",
-    "owners_prefix",
+    "owner_record",
     "parse_checkpoint_object",
     "parse_owner",
-    "result",
     "savepoint_claim",
     "savepoint_file",
     "savepoint_folder",
-    "savepoint_metadata",
     "shared_file",
-    "shared_prefix",
-    "start",
     "state_table",
     "table_file",
     "timers_table",
@@ -83,6 +81,13 @@ __all__ = [
 ]
 
 LEGAL_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=~-"
+JOB_NAME = "_name"
+"""The record, within its job's folder, of the name of a job whose folder's name is cut."""
+METADATA_NAME = "_metadata"
+"""The commit point of a savepoint, within its folder; and of a checkpoint, within its own."""
+CHECKPOINTS_PREFIX, SHARED_PREFIX, OWNERS_PREFIX = "chk-", "shared/", "owner-"
+"""Of what checkpoints own, of files that several use, and of owners' records, in a job's folder."""
+RecordKind = Literal["claim", "start", "result", "held", "void", "claimed"]
 _DIGITS = 20
 _MAX_PART = 200
 _MAX_NAME = 900
@@ -145,14 +150,19 @@ def check_file(name: str) -> None:
     """
     if not is_legal(name):
         raise ValueError(f"{name[:80]!r} is no name of a file in this folder")
-    if name.rpartition("/")[2] == savepoint_metadata() or parse_owner(name) is not None:
+    if name.rpartition("/")[2] == METADATA_NAME or parse_owner(name) is not None:
         raise ValueError(f"{name[:80]!r} is a record, and no file with state")
 
 
-def _check_text(text: object) -> None:
-    """Refuse a name that is not text."""
+def _encoded(text: object) -> tuple[bytes, str]:
+    """The bytes of a name, and the same escaped; refuses what is not valid text."""
     if not isinstance(text, str):
         raise Invalid("a name is not text", expected="text", found=repr(text))
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise Invalid("a name is not valid Unicode", where=repr(text[:80])) from error
+    return raw, "".join(map(_escape_byte, raw))
 
 
 def escape(text: str) -> str:
@@ -161,13 +171,7 @@ def escape(text: str) -> str:
     Raises:
         Invalid: it is no text, is empty, no valid Unicode, or too long once escaped.
     """
-    _check_text(text)
-    try:
-        raw = text.encode()
-    except UnicodeEncodeError as error:
-        raise Invalid("a name is not valid Unicode", where=repr(text[:80])) from error
-    encoded = "".join(map(_escape_byte, raw))
-    encoded = _led_safely(encoded)
+    encoded = _led_safely(_encoded(text)[1])
     if not _PART.fullmatch(encoded):
         raise Invalid(
             "a name is empty or too long",
@@ -186,12 +190,7 @@ def escape_any(text: str, most: int = _MAX_PART) -> str:
     Raises:
         Invalid: it is no text, is empty, or no valid Unicode.
     """
-    _check_text(text)
-    try:
-        raw = text.encode()
-    except UnicodeEncodeError as error:
-        raise Invalid("a name is not valid Unicode", where=repr(text[:80])) from error
-    encoded = "".join(map(_escape_byte, raw))
+    raw, encoded = _encoded(text)
     if len(encoded) + 2 * encoded.startswith(".") <= most:
         return escape(text)
     digest = xxhash.xxh3_128_hexdigest(raw)
@@ -236,11 +235,6 @@ def job_folder(job_id: str) -> str:
     return escape_any(job_id)
 
 
-def job_name() -> str:
-    """The name, within a job's folder, of the record of the job's name."""
-    return "_name"
-
-
 def within(folder: str, file: str) -> str:
     """The name of a file in a folder; the empty folder is the root."""
     return f"{folder}/{file}" if folder else file
@@ -254,17 +248,12 @@ def _number(value: int, what: str) -> str:
 
 def checkpoint_folder(checkpoint_id: int) -> str:
     """The folder of one checkpoint, within its job's folder."""
-    return f"chk-{_number(checkpoint_id, 'checkpoint id')}"
-
-
-def checkpoints_prefix() -> str:
-    """The prefix of all checkpoints' own objects."""
-    return "chk-"
+    return f"{CHECKPOINTS_PREFIX}{_number(checkpoint_id, 'checkpoint id')}"
 
 
 def metadata(checkpoint_id: int) -> str:
     """The commit point of one checkpoint."""
-    return f"{checkpoint_folder(checkpoint_id)}/_metadata"
+    return f"{checkpoint_folder(checkpoint_id)}/{METADATA_NAME}"
 
 
 def exclusive_file(checkpoint_id: int, label: str, token: str) -> str:
@@ -311,45 +300,20 @@ def _folder_of(text: str) -> str:
     return f"{escaped[:_MAX_TABLE]}{_CUT}{xxhash.xxh3_64_hexdigest(raw)}"
 
 
-def shared_prefix() -> str:
-    """The prefix of files that several checkpoints use."""
-    return "shared/"
-
-
 def shared_file(checkpoint_id: int, label: str, token: str) -> str:
     """A file that later checkpoints may use too; its name says which one wrote it."""
     number = _number(checkpoint_id, "checkpoint id")
-    return f"{shared_prefix()}{number}-{escape_any(label, _MAX_LABEL)}-{token}"
-
-
-def owners_prefix() -> str:
-    """The prefix of all owner records."""
-    return "owner-"
+    return f"{SHARED_PREFIX}{number}-{escape_any(label, _MAX_LABEL)}-{token}"
 
 
 def claim(epoch: int) -> str:
     """The record by which an owner claims the job: the highest epoch may commit."""
-    return f"{owners_prefix()}{_number(epoch, 'owner epoch')}"
+    return f"{OWNERS_PREFIX}{_number(epoch, 'owner epoch')}"
 
 
-def start(epoch: int, token: str) -> str:
-    """The record of what an owner found when it took over; the token is the owner's."""
-    return f"{claim(epoch)}.start-{token}"
-
-
-def result(epoch: int, token: str) -> str:
-    """The record that the job has ended, in the hands of this owner; the token is the owner's."""
-    return f"{claim(epoch)}.result-{token}"
-
-
-def held(epoch: int, token: str) -> str:
-    """The record of which checkpoint this owner has restored; the token is the owner's."""
-    return f"{claim(epoch)}.held-{token}"
-
-
-def claimed(epoch: int, mark: str) -> str:
-    """The record of which job may delete what this owner has restored; see `StateFolder.mark`."""
-    return f"{claim(epoch)}.claimed-{mark}"
+def owner_record(epoch: int, kind: RecordKind, token: str) -> str:
+    """A record of an owner, by its token; for `claimed` see `StateFolder.mark`."""
+    return f"{claim(epoch)}.{kind}-{token}"
 
 
 def void(epoch: int, token: str, numbers: range) -> str:
@@ -358,7 +322,7 @@ def void(epoch: int, token: str, numbers: range) -> str:
     The name holds all facts, so a listing tells them.
     """
     first, last = (_number(each, "checkpoint id") for each in (numbers[0], numbers[-1]))
-    return f"{claim(epoch)}.void-{token}-{first}-{last}"
+    return f"{owner_record(epoch, 'void', token)}-{first}-{last}"
 
 
 def savepoint_folder(job_id: str, token: str) -> str:
@@ -369,11 +333,6 @@ def savepoint_folder(job_id: str, token: str) -> str:
 def is_savepoint_folder(name: str) -> bool:
     """Whether the folder of a savepoint can have this name, as `savepoint_folder` gives them."""
     return name.startswith(_SAVEPOINT) and "/" not in name and is_legal(name)
-
-
-def savepoint_metadata() -> str:
-    """The commit point of a savepoint, within its folder."""
-    return "_metadata"
 
 
 def savepoint_claim(mark: str) -> str:
@@ -388,7 +347,7 @@ def savepoint_file(label: str, token: str) -> str:
 
 def is_of_savepoint(name: str) -> bool:
     """Whether Holdfast gives such names to objects in a savepoint's folder."""
-    return name == savepoint_metadata() or _SAVEPOINT_OBJECT.fullmatch(name) is not None
+    return name == METADATA_NAME or _SAVEPOINT_OBJECT.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +368,7 @@ def parse_checkpoint_object(name: str) -> CheckpointObject | None:
     return CheckpointObject(
         checkpoint_id=int(exclusive or shared),
         shared=shared is not None,
-        is_metadata=exclusive is not None and rest == "_metadata",
+        is_metadata=exclusive is not None and rest == METADATA_NAME,
     )
 
 
@@ -425,7 +384,6 @@ _SAVEPOINT_OBJECT = re.compile(
     r"|_claimed-[0-9a-f]{32}",
     re.ASCII,
 )
-_RecordKind = Literal["claim", "start", "result", "held", "void", "claimed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +392,7 @@ class OwnerRecord:
 
     epoch: int
     token: str | None
-    kind: _RecordKind
+    kind: RecordKind
     numbers: range = range(0)
     """The void checkpoints, in a record of kind `void`."""
 
@@ -445,4 +403,4 @@ def parse_owner(name: str) -> OwnerRecord | None:
     if match is None or (match[2] == "void") != (match[4] is not None):
         return None
     numbers = range(0) if match[4] is None else range(int(match[4]), int(match[5]) + 1)
-    return OwnerRecord(int(match[1]), match[3], cast(_RecordKind, match[2] or "claim"), numbers)
+    return OwnerRecord(int(match[1]), match[3], cast(RecordKind, match[2] or "claim"), numbers)

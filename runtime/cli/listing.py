@@ -128,7 +128,7 @@ def list_savepoints(
         raise NotFound(
             "there is no savepoint in this directory",
             where=url,
-            expected=f"folders with a file {names.savepoint_metadata()}",
+            expected=f"folders with a file {names.METADATA_NAME}",
             fix="Check the path: it is the directory that contains savepoints",
         )
     if as_json:
@@ -154,9 +154,9 @@ def list_savepoints(
 
 def _savepoint(folder: SavepointFolder, sizes: Mapping[str, int]) -> dict[str, Any] | None:
     """The row of a savepoint; None for another folder, such as that of a checkpoint."""
-    if names.writer_of(names.within(folder.folder, names.savepoint_metadata())) is not None:
+    if names.writer_of(names.within(folder.folder, names.METADATA_NAME)) is not None:
         return None
-    if names.savepoint_metadata() not in sizes:
+    if names.METADATA_NAME not in sizes:
         if not folder.folder.startswith("savepoint-"):
             return None
         told = f"{folder.url} has no `_metadata`: it is being written, or was given up"

@@ -79,10 +79,7 @@ class ClaimedSavepoint(Claim):
 
     def is_marked(self) -> bool:
         """Whether that record exists: a document that lists a claim may be forged."""
-        try:
-            return bool(self.folder.storage.read(self._marker))
-        except NotFound:
-            return False
+        return bool(self.folder.storage.read_if_there(self._marker))
 
     @property
     def _marker(self) -> str:

@@ -87,7 +87,8 @@ class ClaimedCheckpoint(Claim):
 
     def mark(self) -> None:
         """Write a record beside it that this job deletes it. Raises `Unavailable`."""
-        self.job.storage.create(self.job.name_of(names.claimed(self.epoch, self.by)), CLAIMED)
+        record = names.owner_record(self.epoch, "claimed", self.by)
+        self.job.storage.create(self.job.name_of(record), CLAIMED)
 
     def is_marked(self) -> bool:
         """Whether that record exists: a document that lists a claim may be forged."""

@@ -76,7 +76,6 @@ class Converted:
 
     @property
     def rows(self) -> int:
-        """The number of rows and elements."""
         return sum(sum(each.tables.values()) + each.elements for each in self.operators)
 
 
@@ -215,6 +214,7 @@ class Conversion:
         self._resumed += len(results)
         if tasks:
             self.progress(phase, len(results), len(tasks), sum(each.rows for _, each in results))
+        # Before pieces are written: a run that was replaced must not work for hours in vain.
         destination.check()
         for task, result in self.runner.run(work, waiting):
             destination.check()

@@ -135,7 +135,4 @@ def _of_slot(
 
 
 def _total(slots: Mapping[int, RowSums]) -> RowSums:
-    total = RowSums()
-    for sums in slots.values():
-        total += sums
-    return total
+    return sum(slots.values(), RowSums())

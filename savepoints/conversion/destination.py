@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from enum import Enum
-from itertools import islice
 
 from holdfast.savepoints.conversion.exclusive_run import ExclusiveRun
 from holdfast.savepoints.conversion.journal import FOLDER, RUNNING, TASKS, Journal
@@ -20,12 +19,11 @@ from holdfast.storage import (
     Taken,
     names,
 )
+from holdfast.storage.jobs.damage import file_sizes
 from holdfast.storage.jobs.savepoint import check_keeps_savepoints
 from holdfast.storage.restore_points import is_checkpoint_path
 
 __all__ = ["Destination", "DestinationState", "destination_state"]
-
-_BATCH_OBJECTS = 1000
 
 
 class DestinationState(Enum):
@@ -117,9 +115,7 @@ class Destination:
 
     def sizes(self) -> dict[str, int]:
         """The existing files with their lengths."""
-        skipped = len(self._prefix())
-        found = self._folder.storage.list(self._prefix())
-        return {info.name[skipped:]: info.size_bytes for info in found}
+        return file_sizes(self._folder)
 
     def complete(self, metadata: CheckpointMetadata) -> None:
         """Make it a savepoint, then delete all other files of conversions.
@@ -168,7 +164,7 @@ class Destination:
         """Refuse names by which `find_snapshot` would look for something else than a savepoint."""
         url = self._folder.url.rstrip("/")
         name = url.rpartition("/")[2]
-        if is_checkpoint_path(url) or name == names.savepoint_metadata():
+        if is_checkpoint_path(url) or name == names.METADATA_NAME:
             raise Invalid(
                 "a savepoint cannot have this name: it would be looked for elsewhere",
                 where=self._folder.url,
@@ -197,7 +193,7 @@ class Destination:
             )
 
     def _check_empty(self) -> None:
-        there = next(iter(self._folder.storage.list(self._prefix())), None)
+        there = next(iter(self._folder.storage.list(self._folder.name_of(""))), None)
         if there is not None:
             raise Taken(
                 "there is something at the destination already",
@@ -209,13 +205,13 @@ class Destination:
 
     def _delete_left(self, metadata: CheckpointMetadata) -> None:
         """Finish the deletions of the run that has completed it, if that was interrupted."""
-        if next(iter(self._folder.storage.list(f"{self._prefix()}{FOLDER}/")), None) is not None:
+        if next(self._noted(), None) is not None:
             self._delete_others(metadata)
             self._delete_journal()
 
     def _delete_others(self, metadata: CheckpointMetadata) -> None:
         """Delete files of interrupted runs beside the savepoint."""
-        self._delete_but({*metadata.files(), names.savepoint_metadata()}, keep_journal=True)
+        self._delete_files_but({*metadata.files(), names.METADATA_NAME})
 
     def _delete_begun(self) -> None:
         """Delete an abandoned conversion but for its plan, which is replaced.
@@ -223,37 +219,29 @@ class Destination:
         Notes of pieces are deleted before their files: after a kill in between, no piece with
         missing files is taken for done.
         """
-        storage, prefix = self._folder.storage, self._prefix()
-        self._delete(info.name for info in storage.list(f"{prefix}{FOLDER}/{TASKS}"))
-        self._delete_but({f"{FOLDER}/plan", RUNNING})
+        folder = self._folder
+        tasks = folder.storage.list(folder.name_of(f"{FOLDER}/{TASKS}"))
+        folder.storage.delete(info.name for info in tasks)
+        kept = (folder.name_of(f"{FOLDER}/plan"), folder.name_of(RUNNING))
+        folder.storage.delete(name for name in self._noted() if name not in kept)
+        self._delete_files_but(frozenset())
 
     def _delete_journal(self) -> None:
         """Delete the journal, its plan last: the plan tells a later run that more may be left."""
-        self._delete(
-            info.name
-            for info in self._folder.storage.list(f"{self._prefix()}{FOLDER}/")
-            if info.name != self._folder.name_of(f"{FOLDER}/plan")
-        )
-        self._folder.storage.delete([self._folder.name_of(f"{FOLDER}/plan")])
+        plan = self._folder.name_of(f"{FOLDER}/plan")
+        self._folder.storage.delete(name for name in self._noted() if name != plan)
+        self._folder.storage.delete([plan])
 
-    def _delete_but(self, needed: AbstractSet[str], *, keep_journal: bool = False) -> None:
-        """Delete files that savepoints and conversions write; files of other origin stay."""
-        if not keep_journal:
-            self._delete(
-                info.name
-                for info in self._folder.storage.list(f"{self._prefix()}{FOLDER}/")
-                if info.name[len(self._prefix()) :] not in needed
-            )
+    def _delete_files_but(self, needed: AbstractSet[str]) -> None:
+        """Delete files that savepoints have, and unfinished writes; files of other origin stay."""
         self._folder.delete_own(lambda file: file not in needed)
-        storage, journal = self._folder.storage, f"{self._prefix()}{FOLDER}/"
-        storage.delete([write.name for write in storage.unfinished(journal)])
+        storage, journal = self._folder.storage, self._folder.name_of(f"{FOLDER}/")
+        storage.delete(write.name for write in storage.unfinished(journal))
 
-    def _delete(self, found: Iterator[str]) -> None:
-        while batch := list(islice(found, _BATCH_OBJECTS)):
-            self._folder.storage.delete(batch)
-
-    def _prefix(self) -> str:
-        return f"{self._folder.folder}/" if self._folder.folder else ""
+    def _noted(self) -> Iterator[str]:
+        """The names in the storage of the journal's files."""
+        listed = self._folder.storage.list(self._folder.name_of(f"{FOLDER}/"))
+        return (info.name for info in listed)
 
 
 def _root(folder: StateFolder) -> str:

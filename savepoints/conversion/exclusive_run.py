@@ -26,17 +26,14 @@ from holdfast.storage import (
     Fenced,
     HoldfastError,
     Invalid,
-    NotFound,
     SavepointFolder,
     Taken,
 )
 from holdfast.storage.jobs.decisions import Created, judge_create
-from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.jobs.envelope import DocumentType
 from holdfast.storage.processes import identity_of
 
 __all__ = ["ExclusiveRun"]
-
-_KIND, _VERSION = "conversion run", 1
 
 _here: set[str] = set()
 """The tokens of the active runs of this process."""
@@ -48,6 +45,9 @@ class _Running(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     begun: str
     """Boot id, pid namespace and start time of the process; empty if there is no /proc."""
     token: str
+
+
+_RUNNING = DocumentType("conversion run", 1, _Running)
 
 
 class ExclusiveRun:
@@ -64,7 +64,7 @@ class ExclusiveRun:
             begun=_begun(process) or "",
             token=folder.storage.entropy.token(),
         )
-        self._sealed = seal(_KIND, _VERSION, self._mine)
+        self._sealed = _RUNNING.seal(self._mine)
 
     def enter(self, *, take_over: bool = False) -> None:
         """Create the marker; `take_over` states that a run that cannot be observed has ended.
@@ -88,7 +88,7 @@ class ExclusiveRun:
             Fenced: another run has; this one must write nothing more.
             Unavailable: the storage did not answer.
         """
-        if self._read() != self._sealed:
+        if self._folder.storage.read_if_there(self._name) != self._sealed:
             raise Fenced(
                 "another conversion to this place has taken over",
                 where=self._where,
@@ -99,7 +99,7 @@ class ExclusiveRun:
     def leave(self) -> None:
         """Remove the marker of this run; that of another run stays."""
         try:
-            if self._read() == self._sealed:
+            if self._folder.storage.read_if_there(self._name) == self._sealed:
                 self._folder.storage.delete([self._name])
         finally:
             _here.discard(self._mine.token)
@@ -109,16 +109,10 @@ class ExclusiveRun:
         existing = self._folder.storage.create(self._name, self._sealed)
         return existing if judge_create(self._sealed, existing) is Created.TAKEN else None
 
-    def _read(self) -> bytes | None:
-        try:
-            return self._folder.storage.read(self._name)
-        except NotFound:
-            return None
-
     def _check_may_take(self, existing: bytes, *, take_over: bool) -> None:
         unknown = "Wait for it, or end it; if it has ended, pass --take-over, and it is resumed"
         try:
-            other = unseal(existing, kind=_KIND, version=_VERSION, body=_Running, where=self._where)
+            other = _RUNNING.unseal(existing, where=self._where)
         except (Corrupt, Invalid) as error:
             if not take_over:
                 raise self._taken(

@@ -22,12 +22,11 @@ from holdfast.storage import (
     Corrupt,
     Handle,
     Invalid,
-    NotFound,
     SavepointFolder,
     StateSnapshot,
     Taken,
 )
-from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.jobs.envelope import DocumentType
 
 __all__ = [
     "FOLDER",
@@ -44,10 +43,7 @@ FOLDER = "_conversion"
 RUNNING = f"{FOLDER}/running"
 TASKS = "task-"
 """Prefix of the names of results."""
-_VERSION = 1
-_PLAN, _TASK = "conversion plan", "conversion task"
-
-_Body = TypeVar("_Body", bound=msgspec.Struct)
+_Body = TypeVar("_Body")
 
 
 class TableSums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +70,6 @@ class PieceResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def handles(self) -> Iterator[Handle]:
-        """The handles of everything that was written."""
         if self.part is not None:
             yield from self.part.handles.values()
         for each in self.spilled:
@@ -82,8 +77,11 @@ class PieceResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def rows(self) -> int:
-        """The number of rows that were read."""
         return sum(each.sums.rows for each in self.read)
+
+
+_PLAN = DocumentType("conversion plan", 1, ConversionPlan)
+_TASK = DocumentType("conversion task", 1, PieceResult)
 
 
 def added_up(results: Iterable[PieceResult]) -> Mapping[str, TableSums]:
@@ -111,15 +109,11 @@ class Journal:
             Invalid: it was written by a newer version.
             Corrupt: it is damaged.
         """
-        return self._read("plan", _PLAN, ConversionPlan)
+        return self._read("plan", _PLAN)
 
     def is_begun(self) -> bool:
         """Whether there is a plan, readable or not."""
-        try:
-            self._folder.storage.read(self._name("plan"))
-        except NotFound:
-            return False
-        return True
+        return self._folder.storage.read_if_there(self._name("plan")) is not None
 
     def begin(self, plan: ConversionPlan) -> None:
         """Note the plan, before anything else is written.
@@ -128,31 +122,30 @@ class Journal:
             Taken: another conversion has begun here meanwhile.
         """
         name = self._name("plan")
-        mine = seal(_PLAN, _VERSION, plan)
+        mine = _PLAN.seal(plan)
         existing = self._folder.storage.create(name, mine)
         if existing is not None and existing != mine:
             raise Taken("another conversion has begun here meanwhile", where=self._folder.url)
 
     def begin_anew(self, plan: ConversionPlan) -> None:
         """Replace the plan of a conversion that was deleted otherwise."""
-        self._folder.storage.write(self._name("plan"), seal(_PLAN, _VERSION, plan))
+        self._folder.storage.write(self._name("plan"), _PLAN.seal(plan))
 
     def done(self, task: int, result: PieceResult) -> None:
         """Note the result of a piece, after its files are closed."""
-        self._folder.storage.write(self._name(f"{TASKS}{task:08d}"), seal(_TASK, _VERSION, result))
+        self._folder.storage.write(self._name(f"{TASKS}{task:08d}"), _TASK.seal(result))
 
     def result(self, task: int) -> PieceResult | None:
         """The result of a piece; None if it was not done. Raises as `plan`."""
-        return self._read(f"{TASKS}{task:08d}", _TASK, PieceResult)
+        return self._read(f"{TASKS}{task:08d}", _TASK)
 
-    def _read(self, name: str, kind: str, shape: type[_Body]) -> _Body | None:
-        try:
-            data = self._folder.storage.read(self._name(name))
-        except NotFound:
+    def _read(self, name: str, shape: DocumentType[_Body]) -> _Body | None:
+        data = self._folder.storage.read_if_there(self._name(name))
+        if data is None:
             return None
         where = f"{self._folder.url}/{FOLDER}/{name}"
         try:
-            return unseal(data, kind=kind, version=_VERSION, body=shape, where=where)
+            return shape.unseal(data, where=where)
         except (Corrupt, Invalid) as error:
             way = "Resume it with the version that has begun it, or pass"
             raise error.replaced(

@@ -22,7 +22,7 @@ from holdfast.backends.snapshots.neutral import ENTRIES_KIND, PARQUET_KIND
 from holdfast.backends.snapshots.restores import KEYED_KINDS
 from holdfast.savepoints.finding import StoredSnapshot
 from holdfast.storage import CheckpointMetadata, Invalid, NotFound, OperatorState, StateSnapshot
-from holdfast.storage.jobs.metadata import encode_metadata
+from holdfast.storage.jobs.metadata import METADATA
 
 __all__ = ["ConversionOptions", "ConversionPlan", "OperatorPlan", "Span", "plan_conversion"]
 
@@ -211,5 +211,5 @@ def _first(span: Span) -> int:
 
 
 def _fingerprint(metadata: CheckpointMetadata, options: ConversionOptions) -> str:
-    parts: Sequence[bytes] = (encode_metadata(metadata), msgspec.json.encode(options))
+    parts: Sequence[bytes] = (METADATA.seal(metadata), msgspec.json.encode(options))
     return xxhash.xxh3_128_hexdigest(b"\x00".join(parts))

@@ -46,13 +46,11 @@ class InProcess:
 
     @property
     def workers(self) -> int:
-        """One piece at a time."""
         return 1
 
     def run(
         self, work: PieceWorker, tasks: Sequence[PieceTask]
     ) -> Iterator[tuple[PieceTask, PieceResult]]:
-        """Execute all tasks."""
         for task in tasks:
             yield task, work.do(task)
 
@@ -66,7 +64,6 @@ class WorkerProcesses:
     def run(
         self, work: PieceWorker, tasks: Sequence[PieceTask]
     ) -> Iterator[tuple[PieceTask, PieceResult]]:
-        """Execute all tasks, `workers` at a time."""
         workers = min(self.workers, len(tasks))
         if workers <= 1:
             yield from InProcess().run(work, tasks)

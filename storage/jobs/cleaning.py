@@ -117,7 +117,7 @@ class _Standing:
 def is_job_folder(storage: ObjectStorage) -> bool:
     """Whether the root of this storage is in fact the folder of one job."""
     return any(
-        names.parse_owner(info.name) is not None for info in storage.list(names.owners_prefix())
+        names.parse_owner(info.name) is not None for info in storage.list(names.OWNERS_PREFIX)
     )
 
 
@@ -133,7 +133,9 @@ def jobs_in(storage: ObjectStorage) -> list[str]:
         if names.parse_owner(rest) is not None:
             found[folder] = None
     jobs = []
-    for folder in filter(_is_of_a_job, found):
+    for folder in found:
+        if not names.is_cut(folder) and names.unescape(folder) is None:
+            continue  # no name of a job
         try:
             jobs.append(job_in(storage, folder).job_id)
         except Unavailable:
@@ -311,11 +313,6 @@ def _last_of(job: JobStorage) -> tuple[tuple[int, ...], frozenset[str]]:
     completed, files = job.completed(), KnownFiles(job)
     referenced = files.of_all(completed)
     return tuple(sorted(set(completed) - files.gone)), referenced
-
-
-def _is_of_a_job(folder: str) -> bool:
-    """Whether a folder's name can be that of a job."""
-    return names.is_cut(folder) or names.unescape(folder) is not None
 
 
 def _found(

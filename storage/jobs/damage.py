@@ -33,7 +33,11 @@ def missing_files(metadata: CheckpointMetadata, sizes: Mapping[str, int]) -> str
     """The files that are missing or too short, as text; empty if none is."""
     wanted = least_sizes(metadata)
     missing = sorted(file for file in wanted if file not in sizes)
-    short = sorted(file for file, end in wanted.items() if sizes.get(file, end) < end)
+    short = [
+        f"{file} ({sizes[file]} of {end} bytes)"
+        for file, end in sorted(wanted.items())
+        if sizes.get(file, end) < end
+    ]
     told = []
     for found, what in ((missing, "missing"), (short, "too short")):
         if found:

@@ -91,7 +91,6 @@ class KnownFiles:
         return metadata.files()
 
     def of_all(self, numbers: Iterable[int]) -> frozenset[str]:
-        """The files of these; raises as `of` does."""
         return frozenset().union(*map(self.of, numbers))
 
     def of_known(self) -> frozenset[str]:
@@ -157,13 +156,6 @@ class Sweeper:
         with self._lock:
             known = self._dropped or self._records or self._points or self._names
             return bool(known or self._search)
-
-    @property
-    def owed_objects(self) -> int:
-        """The number of objects known so far that are to be deleted."""
-        with self._lock:
-            known = (self._dropped, self._records, self._points, self._names)
-            return sum(map(len, known))
 
     def owes_point(self, number: int) -> bool:
         """Whether the commit point of this number is to be deleted, or is void by a record."""
@@ -241,11 +233,13 @@ class Sweeper:
         with self._lock:
             dropped, kept = frozenset(self._dropped), self._kept
             records = [*islice(self._records, most)]
+            # One by one while any is kept: who cleans beside this owner relies on their order.
             points = [*islice(self._points, most if not kept else 1)]
             owed = [*islice(self._names, most)]
             wanted = self._search
         if records:
             return self._delete(self._records, records, str)
+        # A checkpoint that cannot be read must not block what is already known to be unneeded.
         may_learn = not self._has_failed_to_learn or not (points or owed)
         if dropped and may_learn:
             self._has_failed_to_learn = True

@@ -8,18 +8,39 @@ tell a newer document from a damaged one. Any JSON tool reads it.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import msgspec
 import xxhash
 
 from holdfast.storage.errors import UNREADABLE, Corrupt, Invalid
 
-__all__ = ["seal", "unseal"]
+__all__ = ["DocumentType", "seal", "unseal"]
 
 _Body = TypeVar("_Body")
 
 _FLINK_MAGIC = b"\x49\x60\x67\x2d"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentType(Generic[_Body]):
+    """One type of stored document: its kind, the version that is written, the shape of its body.
+
+    Files of every released version are in `tests/golden/`, and stay readable.
+    """
+
+    kind: str
+    version: int
+    body: type[_Body]
+
+    def seal(self, body: _Body) -> bytes:
+        """The bytes to store; the same body gives the same bytes."""
+        return seal(self.kind, self.version, body)
+
+    def unseal(self, data: bytes, *, where: str) -> _Body:
+        """Check and decode what `seal` wrote; raises as the function `unseal` does."""
+        return unseal(data, kind=self.kind, version=self.version, body=self.body, where=where)
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
@@ -35,7 +56,7 @@ def _checksum(kind: str, version: int, body: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
-def seal(kind: str, version: int, body: msgspec.Struct) -> bytes:
+def seal(kind: str, version: int, body: object) -> bytes:
     """The bytes to store for `body`; the same body gives the same bytes, in its own order."""
     raw = msgspec.json.encode(body)
     return msgspec.json.encode(

@@ -15,19 +15,19 @@ from holdfast.storage.errors import Corrupt, NotFound
 from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs import decisions
 from holdfast.storage.jobs.decisions import StoredObject
-from holdfast.storage.jobs.envelope import seal, unseal
-from holdfast.storage.jobs.metadata import CheckpointMetadata, decode_metadata
-from holdfast.storage.jobs.owner_records import Held, Start, decode_held, decode_start
-from holdfast.storage.jobs.result import JobResult, decode_result
+from holdfast.storage.jobs.envelope import DocumentType
+from holdfast.storage.jobs.metadata import METADATA, CheckpointMetadata
+from holdfast.storage.jobs.owner_records import HELD, RESULT, START, Held, JobResult, Start
 from holdfast.storage.segments.folder import StateFolder
 
 __all__ = ["JobFolder", "job_id_of"]
 
-_NAME, _NAME_VERSION = "job name", 1
-
 
 class _Name(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     job_id: str
+
+
+_NAME = DocumentType("job name", 1, _Name)
 
 
 class JobFolder(StateFolder):
@@ -45,10 +45,10 @@ class JobFolder(StateFolder):
             Unavailable: the storage did not answer.
         """
         if names.is_cut(self.folder):
-            mine = seal(_NAME, _NAME_VERSION, _Name(job_id=self.job_id))
-            existing = self.storage.create(self.name_of(names.job_name()), mine)
+            mine = _NAME.seal(_Name(job_id=self.job_id))
+            existing = self.storage.create(self.name_of(names.JOB_NAME), mine)
             if existing not in (None, mine):
-                raise _misnamed(f"{self.url}/{names.job_name()}", self.job_id)
+                raise _misnamed(f"{self.url}/{names.JOB_NAME}", self.job_id)
 
     def completed(self) -> tuple[int, ...]:
         """The numbers of all completed checkpoints, ascending.
@@ -87,7 +87,7 @@ class JobFolder(StateFolder):
     def owner_records(self) -> list[names.OwnerRecord]:
         """The records of owners that names tell of, such as claims, by ascending epoch."""
         start = len(self.folder) + 1
-        listed = self.storage.list(f"{self.folder}/{names.owners_prefix()}")
+        listed = self.storage.list(f"{self.folder}/{names.OWNERS_PREFIX}")
         found = (names.parse_owner(info.name[start:]) for info in listed)
         return [record for record in found if record is not None]
 
@@ -120,17 +120,28 @@ class JobFolder(StateFolder):
         for record in reversed(records):
             if record.kind != "start" or record.token is None:
                 continue
-            data, where = self._record(names.start(record.epoch, record.token))
+            data, where = self._record(names.owner_record(record.epoch, "start", record.token))
             if data is not None:  # else a newer owner has just deleted it
-                return decode_start(data, where=where)
+                return START.unseal(data, where=where)
         return None
 
     def result_of(self, start: Start | None) -> JobResult | None:
         """The result recorded by the owner that began with `start`; raises as `result` does."""
         if start is None:
             return None
-        data, where = self._record(names.result(start.epoch, start.owner))
-        return None if data is None else decode_result(data, job_id=self.job_id, where=where)
+        data, where = self._record(names.owner_record(start.epoch, "result", start.owner))
+        if data is None:
+            return None
+        result = RESULT.unseal(data, where=where)
+        if result.job_id != self.job_id:
+            raise Corrupt(
+                "the record of a job's result lies in a place that is not its own",
+                where=where,
+                expected=f"job {self.job_id!r}",
+                found=f"job {result.job_id!r}",
+                fix="Move the folder back to where it was written",
+            )
+        return result
 
     def held_by(self, start: Start | None) -> Held | None:
         """The restored checkpoint that the owner that began with `start` has recorded, if any.
@@ -141,12 +152,12 @@ class JobFolder(StateFolder):
         """
         if start is None:
             return None
-        data, where = self._record(names.held(start.epoch, start.owner))
-        return None if data is None else decode_held(data, where=where)
+        data, where = self._record(names.owner_record(start.epoch, "held", start.owner))
+        return None if data is None else HELD.unseal(data, where=where)
 
     def _record(self, name: str) -> tuple[bytes | None, str]:
         """The bytes of a record, None if it does not exist, and its URL."""
-        return _read_if_there(self.storage, self.name_of(name)), f"{self.url}/{name}"
+        return self.storage.read_if_there(self.name_of(name)), f"{self.url}/{name}"
 
     def judged(
         self, listed: list[int], start: Start | None, void: Collection[range] = ()
@@ -168,11 +179,11 @@ class JobFolder(StateFolder):
 
     def checkpoint_objects(self) -> Iterator[names.CheckpointObject]:
         """The objects in checkpoints' own folders, in ascending order; names only."""
-        return self._objects(names.checkpoints_prefix())
+        return self._objects(names.CHECKPOINTS_PREFIX)
 
     def shared_objects(self) -> Iterator[names.CheckpointObject]:
         """The files that several checkpoints may use, in ascending order; names only."""
-        return self._objects(names.shared_prefix())
+        return self._objects(names.SHARED_PREFIX)
 
     def _objects(self, prefix: str) -> Iterator[names.CheckpointObject]:
         start = len(self.folder) + 1
@@ -202,7 +213,7 @@ class JobFolder(StateFolder):
         data, where = self._record(names.metadata(checkpoint_id))
         if data is None:
             raise self.no_checkpoint(checkpoint_id)
-        metadata = decode_metadata(data, where=where)
+        metadata = METADATA.unseal(data, where=where)
         if (metadata.job_id, metadata.checkpoint_id) != (self.job_id, checkpoint_id):
             raise Corrupt(
                 "a checkpoint's `_metadata` lies in a place that is not its own",
@@ -256,27 +267,20 @@ def job_id_of(storage: ObjectStorage, folder: str) -> str:
     job_id = names.unescape(folder)
     if job_id is not None:
         return job_id
-    where = f"{folder}/{names.job_name()}"
-    data = _read_if_there(storage, where) if names.is_cut(folder) else None
+    where = f"{folder}/{names.JOB_NAME}"
+    data = storage.read_if_there(where) if names.is_cut(folder) else None
     if data is None:
         raise NotFound(
             "this is not the folder of a job",
             where=storage.url_of(folder) if names.is_legal(folder) else repr(folder),
-            expected=f"a folder named after its job, or with a record {names.job_name()}",
+            expected=f"a folder named after its job, or with a record {names.JOB_NAME}",
             fix="Check the path, and that the whole folder was copied",
         )
     url = storage.url_of(where)
-    found = unseal(data, kind=_NAME, version=_NAME_VERSION, body=_Name, where=url)
+    found = _NAME.unseal(data, where=url)
     if names.job_folder(found.job_id) != folder:
         raise _misnamed(url, found.job_id)
     return found.job_id
-
-
-def _read_if_there(storage: ObjectStorage, name: str) -> bytes | None:
-    try:
-        return storage.read(name)
-    except NotFound:
-        return None
 
 
 def _misnamed(where: str, job_id: str) -> Corrupt:

@@ -2,7 +2,6 @@
 
 The shape is general on purpose: an operator, a source or any higher room adds parts of a `kind` of
 its own (`StateSnapshot`), without a change of format. The version counts changes of the shape.
-Files of every released version are in `tests/golden/`, and stay readable.
 """
 
 from __future__ import annotations
@@ -12,24 +11,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.jobs.envelope import DocumentType
 from holdfast.storage.segments.handles import FileHandle, Handle, StateSnapshot
 
 __all__ = [
     "CLAIMED_CHECKPOINTS",
     "CLAIMED_SAVEPOINTS",
-    "METADATA_VERSION",
+    "METADATA",
     "PROPERTIES_OF_THE_JOB",
     "SAVED_AT",
     "CheckpointMetadata",
     "OperatorState",
-    "decode_metadata",
-    "encode_metadata",
     "least_sizes",
 ]
-
-METADATA_VERSION = 1
-_KIND = "checkpoint"
 
 SAVED_AT = "savepoint"
 """Property of a checkpoint that stands for the savepoint with which its job was to end: the URL of
@@ -90,14 +84,12 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         return min((number for number in said if number is not None), default=None)
 
     def all_parts(self) -> Iterator[StateSnapshot]:
-        """The parts of all writers."""
         for operator in self.operators.values():
             yield from operator.parts
         yield from self.sources.values()
         yield from self.parts.values()
 
     def handles(self) -> Iterator[Handle]:
-        """Every handle in the checkpoint."""
         for part in self.all_parts():
             yield from part.handles.values()
 
@@ -115,16 +107,4 @@ def least_sizes(metadata: CheckpointMetadata) -> dict[str, int]:
     return sizes
 
 
-def encode_metadata(metadata: CheckpointMetadata) -> bytes:
-    """The bytes of `_metadata`; the same checkpoint gives the same bytes."""
-    return seal(_KIND, METADATA_VERSION, metadata)
-
-
-def decode_metadata(data: bytes, *, where: str) -> CheckpointMetadata:
-    """Check and decode `_metadata`; `where` names the file in errors.
-
-    Raises:
-        Corrupt: damaged, truncated, or not a `_metadata` of Holdfast.
-        Invalid: written in a newer format; names both versions.
-    """
-    return unseal(data, kind=_KIND, version=METADATA_VERSION, body=CheckpointMetadata, where=where)
+METADATA = DocumentType("checkpoint", 1, CheckpointMetadata)

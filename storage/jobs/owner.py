@@ -30,10 +30,9 @@ from holdfast.storage.jobs.decisions import (
 )
 from holdfast.storage.jobs.deletion import KnownFiles, Search, Sweeper
 from holdfast.storage.jobs.folder import JobFolder
-from holdfast.storage.jobs.metadata import CheckpointMetadata, encode_metadata
-from holdfast.storage.jobs.owner_records import Held, Start, encode_held, encode_start
+from holdfast.storage.jobs.metadata import METADATA, CheckpointMetadata
+from holdfast.storage.jobs.owner_records import HELD, RESULT, START, Held, JobResult, Start
 from holdfast.storage.jobs.ownership import Ownership, Survey, claim_epoch, highest_begun, survey
-from holdfast.storage.jobs.result import JobResult, encode_result
 from holdfast.storage.segments.handles import StateSnapshot
 
 __all__ = ["JobOwner"]
@@ -77,14 +76,12 @@ class JobOwner:
         token = storage.entropy.token()
         epoch = claim_epoch(job, token)
         found = survey(job, reopen=reopen)
+        ownership = Ownership(job, epoch, token)
         start = Start(epoch=epoch, owner=token, accepted=found.accepted)
         if found.result is not None:
             # Copied before the start document: at every moment one record of the result counts.
-            storage.create(
-                f"{job.folder}/{names.result(epoch, token)}", encode_result(found.result)
-            )
-        storage.create(f"{job.folder}/{names.start(epoch, token)}", encode_start(start))
-        ownership = Ownership(job, epoch, token)
+            storage.create(job.name_of(ownership.record("result")), RESULT.seal(found.result))
+        storage.create(job.name_of(ownership.record("start")), START.seal(start))
         ownership.check()
         return cls(ownership, start, found)
 
@@ -159,14 +156,15 @@ class JobOwner:
         self._check_own("a checkpoint", metadata.job_id)
         checkpoint_id = metadata.checkpoint_id
         stamped = msgspec.structs.replace(metadata, epoch=self.epoch, owner=self._ownership.token)
-        mine = encode_metadata(stamped)
+        mine = METADATA.seal(stamped)
         self._check_may_write(f"checkpoint {checkpoint_id}", mine, None)
-        self._check_free(checkpoint_id)
+        if self.sweeper.owes_point(checkpoint_id):  # a new commit point would be deleted with it
+            raise self._taken(checkpoint_id, "is about to be deleted, or was")
         self.check()
         self._check_kept(stamped)
         self._undecided = mine
         self._highest = max(self._highest, checkpoint_id)
-        existing = self._storage.create(f"{self._job.folder}/{names.metadata(checkpoint_id)}", mine)
+        existing = self._storage.create(self._job.name_of(names.metadata(checkpoint_id)), mine)
         self.check()
         self._undecided = None
         if judge_create(mine, existing) is Created.TAKEN:
@@ -196,8 +194,9 @@ class JobOwner:
         self._check_may_write(f"the result {result.status!r}", None, stamped)
         self.check()
         self._ending = stamped
-        name = names.result(self.epoch, self._ownership.token)
-        self._storage.create(f"{self._job.folder}/{name}", encode_result(stamped))
+        self._storage.create(
+            self._job.name_of(self._ownership.record("result")), RESULT.seal(stamped)
+        )
         self.check()
         self._result = stamped
         return stamped
@@ -212,7 +211,9 @@ class JobOwner:
         Raises:
             Invalid: `keep` is below one, or a commit is not decided, so what it needs is not known.
         """
-        kept, dropped = self._plan(keep, since)
+        if keep < 1:
+            raise Invalid("retention is out of range", expected="1 or more", found=str(keep))
+        kept, dropped = plan_retention(self.completed, keep, since)
         if dropped:
             self._check_decided()
             self._release(dropped, kept)
@@ -228,9 +229,9 @@ class JobOwner:
             Invalid: the number is not completed, or a commit is not decided.
         """
         self._check_decided()
-        kept = self._others(checkpoint_id)
+        self._check_completed(checkpoint_id)
         self._completed.discard(checkpoint_id)
-        self.sweeper.drop((checkpoint_id,), kept=kept)
+        self.sweeper.drop((checkpoint_id,), kept=self._completed)
 
     def rewind(self, checkpoint_id: int) -> tuple[int, ...]:
         """Make every checkpoint that is newer than this one void; answers their numbers.
@@ -309,10 +310,11 @@ class JobOwner:
         number = metadata.checkpoint_id
         self._check_completed(number)
         files = tuple(sorted(metadata.files()))
-        token = self._ownership.token
-        held = Held(epoch=self.epoch, owner=token, checkpoint_id=number, files=files)
-        mine = encode_held(held)
-        name = f"{self._job.folder}/{names.held(self.epoch, token)}"
+        held = Held(
+            epoch=self.epoch, owner=self._ownership.token, checkpoint_id=number, files=files
+        )
+        mine = HELD.seal(held)
+        name = self._job.name_of(self._ownership.record("held"))
         if judge_create(mine, self._storage.create(name, mine)) is Created.TAKEN:
             raise Invalid(
                 f"this owner of job {self._job.job_id!r} has restored another checkpoint",
@@ -407,27 +409,12 @@ class JobOwner:
                 fix="Take it over with reopen=True to begin it again",
             )
 
-    def _check_free(self, checkpoint_id: int) -> None:
-        """Refuse a number whose commit point is about to be deleted: a new one would go with it."""
-        if self.sweeper.owes_point(checkpoint_id):
-            raise self._taken(checkpoint_id, "is about to be deleted, or was")
-
     def _taken(self, checkpoint_id: int, why: str) -> Taken:
         return Taken(
             f"checkpoint {checkpoint_id} of job {self._job.job_id!r} {why}",
             where=self._job.url,
             fix=f"Go on with a number from {self.next_checkpoint_id}",
         )
-
-    def _plan(self, keep: int, since: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        if keep < 1:
-            raise Invalid("retention is out of range", expected="1 or more", found=str(keep))
-        return plan_retention(self.completed, keep, since)
-
-    def _others(self, checkpoint_id: int) -> frozenset[int]:
-        """All completed checkpoints but this one."""
-        self._check_completed(checkpoint_id)
-        return frozenset(self._completed - {checkpoint_id})
 
     def _check_completed(self, checkpoint_id: int) -> None:
         if checkpoint_id not in self._completed:
@@ -439,7 +426,7 @@ class JobOwner:
 
     def _release(self, dropped: Collection[int], kept: Collection[int]) -> None:
         if self._held in dropped:  # no checkpoint builds on it any more: its files need no record
-            self.sweeper.delete_first(names.held(self.epoch, self._ownership.token))
+            self.sweeper.delete_first(self._ownership.record("held"))
         self._completed.difference_update(dropped)
         self.sweeper.drop(dropped, kept=kept)
 

@@ -1,33 +1,29 @@
-"""The records that an owner leaves of its claim, its start and the checkpoint that it restored.
+"""The records that an owner leaves: its claim, its start, the checkpoint restored, the job's end.
 
-Each is one sealed document (`envelope`). Files of every released version are in `tests/golden/`.
-How the records are used is said in `holdfast.storage.jobs.decisions`.
+How the first three are used is said in `holdfast.storage.jobs.decisions`.
 
 The start document has the owner's token in its name. If the folder was emptied and the epoch
 claimed anew, the older owner finds that its own document is gone, and stops.
+
+A job with a result must not be started again to finish the same work: a run from the beginning
+would do it a second time. `JobOwner.end` creates the result in the steps of a commit (check,
+create, check); only then may checkpoints be deleted. The result that counts is that of the owner
+with the newest start document, read by its exact name, so no listing can miss it. A take-over of a
+job that has ended writes the result anew under its own name before its start document: there is no
+moment at which the job has not ended, and results of older owners, also late ones, are void without
+a further rule. A take-over with `reopen` leaves that out, and so begins the job again.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from holdfast.storage.jobs.envelope import seal, unseal
+from holdfast.storage.jobs.envelope import DocumentType
 from holdfast.storage.names import check_file
 
-__all__ = [
-    "Claim",
-    "Held",
-    "Start",
-    "decode_held",
-    "decode_start",
-    "encode_claim",
-    "encode_held",
-    "encode_start",
-]
-
-_CLAIM, _CLAIM_VERSION = "owner claim", 1
-_START, _START_VERSION = "owner start", 1
-_HELD, _HELD_VERSION = "owner hold", 1
+__all__ = ["CLAIM", "HELD", "RESULT", "START", "Claim", "Held", "JobResult", "Start"]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,26 +57,24 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             check_file(file)
 
 
-def encode_claim(claim: Claim) -> bytes:
-    """The bytes of a claim."""
-    return seal(_CLAIM, _CLAIM_VERSION, claim)
+class JobResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The end of a job.
+
+    `status` is a word of the runtime (`finished`, `cancelled`). `epoch` and `owner` name the owner
+    that ended it, also where a later owner keeps the record. `properties` has plain facts about the
+    run.
+    """
+
+    job_id: str
+    status: str
+    ended_ms: int
+    epoch: int = 0
+    owner: str = ""
+    holdfast_version: str = ""
+    properties: dict[str, Any] = {}
 
 
-def encode_start(start: Start) -> bytes:
-    """The bytes of a start document."""
-    return seal(_START, _START_VERSION, start)
-
-
-def decode_start(data: bytes, *, where: str) -> Start:
-    """Check and decode a start document; raises as `unseal` does."""
-    return unseal(data, kind=_START, version=_START_VERSION, body=Start, where=where)
-
-
-def encode_held(held: Held) -> bytes:
-    """The bytes of the record of a restored checkpoint."""
-    return seal(_HELD, _HELD_VERSION, held)
-
-
-def decode_held(data: bytes, *, where: str) -> Held:
-    """Check and decode the record of a restored checkpoint; raises as `unseal` does."""
-    return unseal(data, kind=_HELD, version=_HELD_VERSION, body=Held, where=where)
+CLAIM = DocumentType("owner claim", 1, Claim)
+START = DocumentType("owner start", 1, Start)
+HELD = DocumentType("owner hold", 1, Held)
+RESULT = DocumentType("job result", 1, JobResult)

@@ -13,13 +13,13 @@ from holdfast.storage import names
 from holdfast.storage.errors import Fenced, HoldfastError
 from holdfast.storage.jobs.decisions import Created, fenced_by, judge_create, next_epoch
 from holdfast.storage.jobs.folder import JobFolder
-from holdfast.storage.jobs.owner_records import Claim, encode_claim
-from holdfast.storage.jobs.result import JobResult
+from holdfast.storage.jobs.owner_records import CLAIM, Claim, JobResult
 
 __all__ = ["Ownership", "Survey", "claim_epoch", "claimed_epochs", "highest_begun", "survey"]
 
 _logger = logging.getLogger(__name__)
 
+# Each attempt is lost to another process that has claimed: so many at once are a mistake.
 _CLAIM_ATTEMPTS = 100
 
 
@@ -42,6 +42,10 @@ class Ownership:
     job: JobFolder
     epoch: int
     token: str
+
+    def record(self, kind: names.RecordKind) -> str:
+        """The name of a record of this owner, within the job's folder."""
+        return names.owner_record(self.epoch, kind, self.token)
 
     def check(self) -> None:
         """Make sure that no other process has taken over, and that the claim still exists.
@@ -128,8 +132,8 @@ def claim_epoch(job: JobFolder, token: str) -> int:
         claimed = claimed_epochs(job.owner_records())
         epoch = next_epoch(claimed)
         claim = Claim(epoch=epoch, owner=token, claimed_ms=storage.clock.now_ms())
-        mine = encode_claim(claim)
-        existing = storage.create(f"{job.folder}/{names.claim(epoch)}", mine)
+        mine = CLAIM.seal(claim)
+        existing = storage.create(job.name_of(names.claim(epoch)), mine)
         if judge_create(mine, existing) is Created.COMMITTED:
             return epoch
     raise Fenced(

@@ -8,20 +8,14 @@ savepoint.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Self
 
 from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, HoldfastError, Invalid, NotFound, Taken
 from holdfast.storage.interface import ObjectStorage
-from holdfast.storage.jobs.damage import file_sizes
+from holdfast.storage.jobs.damage import file_sizes, missing_files
 from holdfast.storage.jobs.decisions import Created, judge_create
-from holdfast.storage.jobs.metadata import (
-    CheckpointMetadata,
-    decode_metadata,
-    encode_metadata,
-    least_sizes,
-)
+from holdfast.storage.jobs.metadata import METADATA, CheckpointMetadata
 from holdfast.storage.segments.folder import StateFolder
 from holdfast.storage.segments.writer import SegmentWriter
 
@@ -29,9 +23,6 @@ __all__ = ["SAVEPOINT", "SavepointFolder", "check_keeps_savepoints"]
 
 SAVEPOINT = "savepoint"
 """The kind that the metadata of a savepoint says."""
-
-_SHOWN_NAMES = 3
-_BATCH_OBJECTS = 1000
 
 
 class SavepointFolder(StateFolder):
@@ -66,11 +57,7 @@ class SavepointFolder(StateFolder):
         """A writer for a file of its own, never inline. A savepoint shares no file."""
         return self._writer(label, 0, compression)
 
-    def log_segments(
-        self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
-    ) -> SegmentWriter:
-        """A writer like that of `segments`."""
-        return self._writer(label, None, compression)
+    log_segments = segments
 
     def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
         """A writer for a file of this name within the folder, such as of `names.table_file`.
@@ -102,8 +89,8 @@ class SavepointFolder(StateFolder):
                 expected=f"kind {SAVEPOINT!r}",
                 found=f"kind {metadata.kind!r}",
             )
-        mine = encode_metadata(metadata)
-        existing = self.storage.create(self.name_of(names.savepoint_metadata()), mine)
+        mine = METADATA.seal(metadata)
+        existing = self.storage.create(self.name_of(names.METADATA_NAME), mine)
         if judge_create(mine, existing) is Created.TAKEN:
             raise Taken("there is another savepoint in this folder", where=self.url)
 
@@ -116,12 +103,11 @@ class SavepointFolder(StateFolder):
             Corrupt: `_metadata` is damaged; names it.
             Unavailable: the storage did not answer.
         """
-        name = names.savepoint_metadata()
-        try:
-            data = self.storage.read(self.name_of(name))
-        except NotFound:
-            raise self._none_here() from None
-        metadata = decode_metadata(data, where=f"{self.url}/{name}")
+        name = names.METADATA_NAME
+        data = self.storage.read_if_there(self.name_of(name))
+        if data is None:
+            raise self._none_here()
+        metadata = METADATA.unseal(data, where=f"{self.url}/{name}")
         if metadata.kind != SAVEPOINT:
             raise Invalid(
                 f"this is a {metadata.kind}, and not a savepoint",
@@ -135,11 +121,7 @@ class SavepointFolder(StateFolder):
 
     def is_complete(self) -> bool:
         """Whether `_metadata` exists, damaged or not; raises `Unavailable`."""
-        try:
-            self.storage.read(self.name_of(names.savepoint_metadata()))
-        except NotFound:
-            return False
-        return True
+        return self.storage.read_if_there(self.name_of(names.METADATA_NAME)) is not None
 
     def load(self) -> CheckpointMetadata:
         """The metadata of the savepoint, after a check that its files exist.
@@ -159,30 +141,15 @@ class SavepointFolder(StateFolder):
             Corrupt: one is missing or too short; names it.
             Unavailable: the storage did not answer.
         """
-        wanted = least_sizes(metadata)
-        there = file_sizes(self)
-        missing = sorted(wanted.keys() - there.keys())
-        if missing:
-            shown = ", ".join(missing[:_SHOWN_NAMES])
-            more = (
-                "" if len(missing) <= _SHOWN_NAMES else f" and {len(missing) - _SHOWN_NAMES} more"
-            )
+        lost = missing_files(metadata, file_sizes(self))
+        if lost:
             raise Corrupt(
-                "files of a savepoint are missing",
+                "files of a savepoint are missing or too short",
                 where=self.url,
-                expected=f"{len(wanted)} files beside `_metadata`",
-                found=f"all but {shown}{more}",
+                expected=f"{len(metadata.files())} files beside `_metadata`",
+                found=lost,
                 fix="Move or copy the whole folder, or bring the files back from a copy",
             )
-        for file, size_bytes in sorted(wanted.items()):
-            if there[file] < size_bytes:
-                raise Corrupt(
-                    "a file of a savepoint is truncated",
-                    where=f"{self.url}/{file}",
-                    expected=f"at least {size_bytes} bytes",
-                    found=f"{there[file]} bytes",
-                    fix="Copy the folder once more, or bring the file back from a copy",
-                )
 
     def discard(self) -> None:
         """Delete everything written for it, the commit point first, and unfinished writes too.
@@ -195,7 +162,7 @@ class SavepointFolder(StateFolder):
         """
         if not self.folder:
             raise Invalid("the root of a storage is not deleted as a savepoint", where=self.url)
-        self.storage.delete([self.name_of(names.savepoint_metadata())])
+        self.storage.delete([self.name_of(names.METADATA_NAME)])
         self.delete_own(lambda _: True)
 
     def delete_own(self, is_unneeded: Callable[[str], bool]) -> None:
@@ -210,14 +177,11 @@ class SavepointFolder(StateFolder):
             if names.is_of_savepoint(info.name[len(prefix) :])
             and is_unneeded(info.name[len(prefix) :])
         )
-        while batch := list(islice(listed, _BATCH_OBJECTS)):
-            self.storage.delete(batch)
+        self.storage.delete(listed)
         self.storage.delete(
-            [
-                write.name
-                for write in self.storage.unfinished(prefix)
-                if names.is_of_savepoint(write.target[len(prefix) :])
-            ]
+            write.name
+            for write in self.storage.unfinished(prefix)
+            if names.is_of_savepoint(write.target[len(prefix) :])
         )
 
     def delete_some(self, metadata: CheckpointMetadata, done: int, most: int) -> int:
@@ -230,7 +194,7 @@ class SavepointFolder(StateFolder):
         Raises:
             Unavailable: not all could be deleted; calling again is safe.
         """
-        ordered = [*sorted(metadata.files()), names.savepoint_metadata()]
+        ordered = [*sorted(metadata.files()), names.METADATA_NAME]
         batch = ordered[done : done + most]
         self.storage.delete([self.name_of(file) for file in batch])
         return len(batch)

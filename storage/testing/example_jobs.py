@@ -10,7 +10,7 @@ from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata, OperatorState
 from holdfast.storage.jobs.owner import JobOwner
-from holdfast.storage.jobs.result import JobResult
+from holdfast.storage.jobs.owner_records import JobResult
 from holdfast.storage.segments.handles import FileHandle, Handle, StateSnapshot
 from holdfast.storage.segments.writer import SegmentWriter
 from holdfast.storage.testing.checks import names_in, pattern, same

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from holdfast.storage import FileHandle, JobResult, load_storage
+from holdfast.storage.jobs import owner_records
 from holdfast.storage.jobs.envelope import seal, unseal
 from holdfast.storage.jobs.owner_records import Claim, Held, Start
-from holdfast.storage.jobs.result import RESULT_VERSION, decode_result, encode_result
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CLAIM = Claim(epoch=7, owner="00112233445566ff", claimed_ms=1_700_000_000_000)
@@ -48,11 +48,13 @@ def test_owner_records_of_version_1(file: str, kind: str, body: Claim | Start | 
 
 def test_a_result_of_version_1_is_read() -> None:
     data = (GOLDEN / "job-result-v1.json").read_bytes()
-    assert decode_result(data, job_id="spend", where="golden") == RESULT
+    assert owner_records.RESULT.unseal(data, where="golden") == RESULT
 
 
 def test_this_version_writes_its_golden_result() -> None:
-    assert encode_result(RESULT) == (GOLDEN / f"job-result-v{RESULT_VERSION}.json").read_bytes()
+    written = owner_records.RESULT
+    golden = (GOLDEN / f"job-result-v{written.version}.json").read_bytes()
+    assert written.seal(RESULT) == golden
 
 
 def test_segments_of_version_1(tmp_path: Path) -> None:

@@ -113,8 +113,8 @@ def test_names_are_those_of_the_layout() -> None:
     assert names.exclusive_file(42, "slot-0", "ab") == "chk-00000000000000000042/slot-0-ab"
     assert names.shared_file(42, "slot 0", "ab") == "shared/00000000000000000042-slot~200-ab"
     assert names.claim(7) == "owner-00000000000000000007"
-    assert names.start(7, "ab") == "owner-00000000000000000007.start-ab"
-    assert names.result(7, "ab") == "owner-00000000000000000007.result-ab"
+    assert names.owner_record(7, "start", "ab") == "owner-00000000000000000007.start-ab"
+    assert names.owner_record(7, "result", "ab") == "owner-00000000000000000007.result-ab"
 
 
 def test_every_built_name_is_taken_apart_again() -> None:
@@ -125,9 +125,10 @@ def test_every_built_name_is_taken_apart_again() -> None:
     commit_point = names.parse_checkpoint_object(names.metadata(3))
     assert commit_point == names.CheckpointObject(3, shared=False, is_metadata=True)
     assert names.parse_owner(names.claim(9)) == names.OwnerRecord(9, None, "claim")
-    assert names.parse_owner(names.start(9, "ab")) == names.OwnerRecord(9, "ab", "start")
-    assert names.parse_owner(names.result(9, "ab")) == names.OwnerRecord(9, "ab", "result")
-    assert names.parse_owner(names.held(9, "ab")) == names.OwnerRecord(9, "ab", "held")
+    kinds: tuple[names.RecordKind, ...] = ("start", "result", "held", "claimed")
+    for kind in kinds:
+        owner = names.parse_owner(names.owner_record(9, kind, "ab"))
+        assert owner == names.OwnerRecord(9, "ab", kind)
 
 
 @pytest.mark.parametrize("name", ["chk-1/x", "shared/x", "other", "owner-1", "chk-", "_metadata"])

@@ -10,7 +10,7 @@ from holdfast.storage import names
 from holdfast.storage.errors import Corrupt, HoldfastError, Invalid
 from holdfast.storage.jobs.envelope import seal
 from holdfast.storage.jobs.job import JobStorage
-from holdfast.storage.jobs.metadata import METADATA_VERSION
+from holdfast.storage.jobs.metadata import METADATA
 from holdfast.storage.segments.handles import CHECKED_BLOCK_BYTES, LZ4, FileHandle
 from holdfast.storage.testing.checks import owed, pattern, require, same
 from holdfast.storage.testing.example_jobs import (
@@ -79,13 +79,13 @@ class DamageClauses:
         job = storage.job("job")
         owner = job.take_over()
         commit(owner, job, 1)
-        newer = METADATA_VERSION + 41
+        newer = METADATA.version + 41
         data = seal("checkpoint", newer, document(job, 2))
         storage.write(metadata_name(job, 2), data)
         for what, call in (("load", partial(job.load, 2)), ("latest", job.latest)):
             with owed(Invalid, f"{what} of newer metadata") as caught:
                 call()
-            for part in (names.metadata(2), str(newer), str(METADATA_VERSION)):
+            for part in (names.metadata(2), str(newer), str(METADATA.version)):
                 _names(caught, part, "newer")
         same(job.load(1).checkpoint_id, 1, "the older checkpoint")
 
@@ -100,7 +100,7 @@ class DamageClauses:
         healthy = job.take_over()
         commit(healthy, job, 2)
         (record,) = (
-            names.start(found.epoch, found.token)
+            names.owner_record(found.epoch, "start", found.token)
             for found in job.owner_records()
             if found.epoch == healthy.epoch and found.token is not None
         )
@@ -242,7 +242,7 @@ class DamageClauses:
 
 def _results(job: JobStorage) -> list[str]:
     return [
-        names.result(found.epoch, found.token)
+        names.owner_record(found.epoch, "result", found.token)
         for found in job.owner_records()
         if found.kind == "result" and found.token is not None
     ]

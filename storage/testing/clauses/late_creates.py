@@ -15,7 +15,7 @@ from msgspec import structs
 from holdfast.storage.errors import Fenced, NotFound, Taken
 from holdfast.storage.interface import Capabilities
 from holdfast.storage.jobs.job import JobStorage
-from holdfast.storage.jobs.metadata import encode_metadata
+from holdfast.storage.jobs.metadata import METADATA
 from holdfast.storage.jobs.owner import JobOwner
 from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.checks import names_in, owed, require, same
@@ -129,7 +129,7 @@ class ReappearanceClauses:
         delete(older, 1)
         owner = job.take_over()
         late = structs.replace(document(job, 2), epoch=older.epoch)
-        storage.create(metadata_name(job, 2), encode_metadata(late))
+        storage.create(metadata_name(job, 2), METADATA.seal(late))
         remove(owner, [name for name in owner.orphans() if name.endswith("_metadata")])
         checkpoint(owner, job, 2)
         is_whole(place.open().job("job"), (2,), "under a number that an older owner had used late")

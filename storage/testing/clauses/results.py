@@ -8,7 +8,7 @@ from itertools import count
 from holdfast.storage.errors import Fenced, Invalid, Unavailable
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.owner import JobOwner
-from holdfast.storage.jobs.result import JobResult
+from holdfast.storage.jobs.owner_records import JobResult
 from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.checks import names_in, outcome_of, owed, require, same
 from holdfast.storage.testing.example_jobs import (

@@ -169,7 +169,7 @@ def test_a_completed_conversion_with_missing_files_is_an_error(
     conversion(large, to).run()
     (file, *_) = find_snapshot(str(to)).metadata.files()
     (to / file).unlink()
-    with pytest.raises(Corrupt, match=f"files of a savepoint are missing.*{file}"):
+    with pytest.raises(Corrupt, match=f"files of a savepoint are missing or too short.*{file}"):
         conversion(large, to).run()
 
 

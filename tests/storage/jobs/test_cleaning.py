@@ -31,10 +31,9 @@ from holdfast.storage.jobs.cleaning import (
     is_job_folder,
     jobs_in,
 )
-from holdfast.storage.jobs.envelope import seal
 from holdfast.storage.jobs.job import job_in
-from holdfast.storage.jobs.metadata import encode_metadata
-from holdfast.storage.jobs.owner_records import Start
+from holdfast.storage.jobs.metadata import METADATA
+from holdfast.storage.jobs.owner_records import START, Start
 from holdfast.storage.jobs.ownership import claim_epoch
 from holdfast.storage.testing.call_orders import orders
 from holdfast.storage.testing.example_jobs import clear, delete, remove, retain
@@ -105,7 +104,7 @@ def test_a_commit_point_is_left_to_the_owner(job: JobStorage) -> None:
     metadata = CheckpointMetadata(
         job_id="job", checkpoint_id=2, epoch=1, triggered_ms=0, completed_ms=0
     )
-    job.storage.write(f"job/{names.metadata(2)}", encode_metadata(metadata))
+    job.storage.write(f"job/{names.metadata(2)}", METADATA.seal(metadata))
     commit(newer, job, 3)
     assert job.completed() == (1, 3)
     assert unneeded(job) == {own(2)}
@@ -245,7 +244,7 @@ def test_files_of_a_reopened_job_are_kept(job: JobStorage) -> None:
 
     def begin() -> None:
         start = Start(epoch=2, owner="bb", accepted=(5,))
-        job.storage.create(f"job/{names.start(2, 'bb')}", seal("owner start", 1, start))
+        job.storage.create(f"job/{names.owner_record(2, 'start', 'bb')}", START.seal(start))
         leave(job, own(6), shared(6))
 
     found = find_leftovers(meeting(job, BeforeListing(begin)))
@@ -261,11 +260,11 @@ def test_a_new_owner_may_use_lower_numbers_than_were_completed(
     commit(older, job, 5)
     claim_epoch(job, "bb")
     late = msgspec.structs.replace(document(9), epoch=1)
-    job.storage.write(f"job/{names.metadata(9)}", encode_metadata(late))
+    job.storage.write(f"job/{names.metadata(9)}", METADATA.seal(late))
 
     def begin() -> None:
         start = Start(epoch=2, owner="bb", accepted=(5,))
-        job.storage.create(f"job/{names.start(2, 'bb')}", seal("owner start", 1, start))
+        job.storage.create(f"job/{names.owner_record(2, 'start', 'bb')}", START.seal(start))
         leave(job, own(6), shared(6))
 
     found = find_leftovers(meeting(job, BeforeListing(begin)))

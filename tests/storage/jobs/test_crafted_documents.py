@@ -26,7 +26,7 @@ from holdfast.storage import (
 from holdfast.storage.jobs.cleaning import find_leftovers, find_orphans, release_held
 from holdfast.storage.jobs.envelope import seal
 from holdfast.storage.jobs.job import job_in
-from holdfast.storage.jobs.metadata import METADATA_VERSION, decode_metadata
+from holdfast.storage.jobs.metadata import METADATA
 from holdfast.storage.jobs.owner_records import Held
 from holdfast.storage.testing.example_jobs import delete
 
@@ -86,22 +86,22 @@ def storage(tmp_path: Path) -> CheckpointStorage:
 @pytest.mark.parametrize("file", ELSEWHERE)
 def test_no_document_names_a_file_that_is_not_in_its_folder(file: str) -> None:
     for kind in ("checkpoint", "savepoint"):
-        data = forged(metadata(kind), "checkpoint", METADATA_VERSION, file)
+        data = forged(metadata(kind), "checkpoint", METADATA.version, file)
         with pytest.raises(Corrupt, match=r"(?s)/here.*(no name of a file|is a record)"):
-            decode_metadata(data, where="/here")
+            METADATA.unseal(data, where="/here")
     with pytest.raises(ValueError, match=r"no name of a file|is a record"):
         FileHandle(file, 0, 1, "0" * 16)
 
 
 @pytest.mark.parametrize("body", [b'{"job_id":"\xff"}', b"[" * 50_000 + b"]" * 50_000])
 def test_text_that_is_none_and_nesting_without_end_are_damage(body: bytes) -> None:
-    for version in (1, METADATA_VERSION):
+    for version in (1, METADATA.version):
         with pytest.raises(Corrupt, match="/here"):
-            decode_metadata(
+            METADATA.unseal(
                 seal("checkpoint", version, cast(Any, msgspec.Raw(body))), where="/here"
             )
     with pytest.raises(Corrupt, match="/here"):
-        decode_metadata(body, where="/here")
+        METADATA.unseal(body, where="/here")
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, -1)])
@@ -116,7 +116,7 @@ def test_a_crafted_checkpoint_makes_an_owner_delete_nothing(
 ) -> None:
     job = storage.job("job")
     owner = job.take_over()
-    data = forged(metadata(), "checkpoint", METADATA_VERSION, file)
+    data = forged(metadata(), "checkpoint", METADATA.version, file)
     storage.write(f"{job.folder}/{names.metadata(1)}", data)
     storage.write(f"{job.folder}/{HONEST}", b"1")
     owner = job.take_over()
@@ -147,7 +147,7 @@ def test_a_crafted_record_makes_a_resumed_deletion_delete_nothing(
     assert token is not None
     held = Held(epoch=owner.epoch, owner=token.owner, checkpoint_id=1, files=(HONEST,))
     data = forged(held, "owner hold", 1, file)
-    storage.write(f"{job.folder}/{names.held(owner.epoch, token.owner)}", data)
+    storage.write(f"{job.folder}/{names.owner_record(owner.epoch, 'held', token.owner)}", data)
     with pytest.raises(Corrupt):
         release_held(job, owner, 1)
     assert not owner.sweeper.owes
@@ -160,7 +160,7 @@ def test_a_crafted_savepoint_is_not_read_and_has_nothing_deleted(
 ) -> None:
     storage.prepare()
     folder = SavepointFolder(storage, "savepoint-1")
-    data = forged(metadata("savepoint"), "checkpoint", METADATA_VERSION, file)
+    data = forged(metadata("savepoint"), "checkpoint", METADATA.version, file)
     storage.write(folder.name_of("_metadata"), data)
     for act in (folder.load, folder.read_metadata):
         with pytest.raises(Corrupt, match="savepoint-1/_metadata"):
@@ -173,8 +173,8 @@ def test_a_cut_name_of_a_job_is_looked_up_and_not_believed(storage: CheckpointSt
     job: JobStorage = storage.job(long)
     job.take_over()
     assert job_in(storage, job.folder).job_id == long
-    (record,) = storage.list(f"{job.folder}/{names.job_name()}")
+    (record,) = storage.list(f"{job.folder}/{names.JOB_NAME}")
     other = storage.job("m" * 300)
-    storage.write(f"{other.folder}/{names.job_name()}", storage.read(record.name))
+    storage.write(f"{other.folder}/{names.JOB_NAME}", storage.read(record.name))
     with pytest.raises(Corrupt, match="not its own"):
         job_in(storage, other.folder)

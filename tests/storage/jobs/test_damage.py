@@ -78,7 +78,9 @@ def test_missing_files_are_reported_briefly(job: JobStorage) -> None:
     damage(job, 4, "short")
     (handle,) = job.load(4).handles()
     assert isinstance(handle, FileHandle)
-    assert missing_files(job.load(4), file_sizes(job)) == f"{handle.file} too short"
+    sizes, end = file_sizes(job), handle.offset + handle.length
+    short = f"{handle.file} ({sizes[handle.file]} of {end} bytes) too short"
+    assert missing_files(job.load(4), sizes) == short
     assert missing_files(job.load(4), {}) == f"{handle.file} missing"
 
 

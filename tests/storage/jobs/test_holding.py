@@ -183,7 +183,7 @@ def test_a_record_of_what_is_restored_that_cannot_be_read_is_named(job: JobStora
     commit(owner, job, 5)
     owner.hold(job.load(5))
     (held,) = (each for each in job.owner_records() if each.kind == "held")
-    job.storage.write(f"job/{names.held(1, held.token or '')}", b"damaged")
+    job.storage.write(f"job/{names.owner_record(1, 'held', held.token or '')}", b"damaged")
     with pytest.raises(Corrupt, match=rf"owner-{1:020d}\.held-"):
         find_leftovers(job)
 

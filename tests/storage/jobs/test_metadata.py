@@ -14,7 +14,7 @@ from holdfast.storage import (
     StateSnapshot,
 )
 from holdfast.storage.jobs.envelope import seal
-from holdfast.storage.jobs.metadata import METADATA_VERSION, decode_metadata, encode_metadata
+from holdfast.storage.jobs.metadata import METADATA
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FIRST_FILE = FileHandle("chk-00000000000000000042/slot-0-00aa", 0, 100, "0123456789abcdef")
@@ -54,16 +54,16 @@ EXAMPLE = CheckpointMetadata(
 
 def test_golden_file_of_version_1_is_read() -> None:
     data = (GOLDEN / "checkpoint-v1.json").read_bytes()
-    assert decode_metadata(data, where="golden") == EXAMPLE
+    assert METADATA.unseal(data, where="golden") == EXAMPLE
 
 
 def test_this_version_writes_its_golden_file() -> None:
-    data = (GOLDEN / f"checkpoint-v{METADATA_VERSION}.json").read_bytes()
-    assert encode_metadata(EXAMPLE) == data
+    data = (GOLDEN / f"checkpoint-v{METADATA.version}.json").read_bytes()
+    assert METADATA.seal(EXAMPLE) == data
 
 
 def test_order_of_handles_and_operators_is_kept() -> None:
-    copy = decode_metadata(encode_metadata(EXAMPLE), where="copy")
+    copy = METADATA.unseal(METADATA.seal(EXAMPLE), where="copy")
     assert list(copy.operators["zähler"].parts[0].handles) == ["b", "a"]
 
 
@@ -76,7 +76,7 @@ def test_files_and_sizes_cover_every_part() -> None:
 
 def test_begun_from_is_recorded_only_by_operators_that_begin_files_early() -> None:
     assert EXAMPLE.begun_from is None
-    assert b"begun_from" not in encode_metadata(EXAMPLE)
+    assert b"begun_from" not in METADATA.seal(EXAMPLE)
     operator = EXAMPLE.operators["zähler"]
     for numbers in ((40, None, None, None), (41, 40, None, 44), (None, None, None, 40), (40,) * 4):
         begun = iter(numbers)
@@ -91,28 +91,28 @@ def test_begun_from_is_recorded_only_by_operators_that_begin_files_early() -> No
             sources={"orders": said(EXAMPLE.sources["orders"])},
             parts={"sinks": said(EXAMPLE.parts["sinks"])},
         )
-        copy = decode_metadata(encode_metadata(metadata), where="copy")
+        copy = METADATA.unseal(METADATA.seal(metadata), where="copy")
         assert copy == metadata
         assert copy.begun_from == 40
-        assert encode_metadata(copy).count(b'"begun_from":') == sum(
+        assert METADATA.seal(copy).count(b'"begun_from":') == sum(
             number is not None for number in numbers
         )
 
 
 def test_every_truncation_is_refused() -> None:
-    data = encode_metadata(EXAMPLE)
+    data = METADATA.seal(EXAMPLE)
     for length in range(len(data)):
         with pytest.raises(Corrupt, match=r"\[file 7\]"):
-            decode_metadata(data[:length], where="file 7")
+            METADATA.unseal(data[:length], where="file 7")
 
 
 def test_every_flipped_bit_is_refused() -> None:
-    data = bytearray(encode_metadata(EXAMPLE))
+    data = bytearray(METADATA.seal(EXAMPLE))
     for place in range(len(data)):
         for bit in range(8):
             data[place] ^= 1 << bit
             with pytest.raises(Corrupt, match=r"\[file 7\]"):
-                decode_metadata(bytes(data), where="file 7")
+                METADATA.unseal(bytes(data), where="file 7")
             data[place] ^= 1 << bit
 
 
@@ -121,12 +121,12 @@ def test_a_newer_version_is_refused_with_both_numbers() -> None:
         something: str = "else"
 
     with pytest.raises(Invalid, match="version 1 or older, found format version 2"):
-        decode_metadata(seal("checkpoint", 2, Newer()), where="file 7")
+        METADATA.unseal(seal("checkpoint", 2, Newer()), where="file 7")
 
 
 def test_another_document_of_holdfast_is_refused() -> None:
     with pytest.raises(Corrupt, match="expected checkpoint, found owner claim"):
-        decode_metadata(seal("owner claim", 1, EXAMPLE), where="file 7")
+        METADATA.unseal(seal("owner claim", 1, EXAMPLE), where="file 7")
 
 
 def test_a_body_of_another_shape_is_refused() -> None:
@@ -134,7 +134,7 @@ def test_a_body_of_another_shape_is_refused() -> None:
         job_id: int = 1
 
     with pytest.raises(Corrupt, match=r"does not have the shape of its version \[file 7\]"):
-        decode_metadata(seal("checkpoint", 1, Other()), where="file 7")
+        METADATA.unseal(seal("checkpoint", 1, Other()), where="file 7")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,6 @@ def test_a_body_of_another_shape_is_refused() -> None:
 )
 def test_foreign_files_are_named_for_what_they_are(data: bytes, found: str) -> None:
     with pytest.raises(Corrupt) as caught:
-        decode_metadata(data, where="file 7")
+        METADATA.unseal(data, where="file 7")
     assert caught.value.found.startswith(found) or found in caught.value.found
     assert caught.value.where == "file 7"

@@ -17,7 +17,7 @@ from holdfast.storage import (
     SeededEntropy,
     Unavailable,
 )
-from holdfast.storage.jobs.metadata import decode_metadata
+from holdfast.storage.jobs.metadata import METADATA
 from support.simulations.world import Killed, World
 
 _INLINE_BYTES = 300
@@ -58,7 +58,7 @@ class SimulatedStorage(JobManagerCheckpointStorage):
         mishap = self._begin("create", "fails", "answer is lost", "kill before", "kill after")
         existing = super().create(name, data)
         if existing is None and name.endswith("/_metadata"):
-            metadata = decode_metadata(bytes(data), where=name)
+            metadata = METADATA.unseal(bytes(data), where=name)
             self._world.note(f"checkpoint {metadata.checkpoint_id} of {metadata.epoch} is written")
             folder = name.partition("/")[0]
             files = {info.name.partition("/")[2] for info in super().list(f"{folder}/")}

@@ -479,7 +479,7 @@ class Campaign:
     def _stored_files(self) -> set[str]:
         """All files in the job's folder but the records of owners, of whatever name."""
         found = _files_below(self.job_folder)
-        return {name for name in found if not name.startswith(names.owners_prefix())}
+        return {name for name in found if not name.startswith(names.OWNERS_PREFIX)}
 
     def _now(self) -> int:
         self.now_ms += 1

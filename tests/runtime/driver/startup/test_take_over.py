@@ -289,7 +289,7 @@ def test_a_damaged_result_is_named_and_can_be_left_behind(job: JobStorage) -> No
     owner = job.take_over()
     owner.end(result())
     (record,) = (
-        names.result(found.epoch, found.token)
+        names.owner_record(found.epoch, "result", found.token)
         for found in job.owner_records()
         if found.kind == "result" and found.token is not None
     )
