@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from holdfast.storage.errors import HoldfastError
-from holdfast.storage.testing.watched_storage import Call, Hook
+from holdfast.storage.testing.watched_storage import ByThread, Call, Hook, WatchedStorage
 
-__all__ = ["Caller", "Order", "orders"]
+__all__ = ["Caller", "Order", "orders", "pausing"]
 
 Caller = Callable[[Hook], object]
 """One of the callers; it must pass the hook to the storage that it uses."""
@@ -105,6 +105,16 @@ def orders() -> Iterator[Order]:
         order = Order(waiting.pop(), states)
         yield order
         waiting += order.others()
+
+
+def pausing(storage: WatchedStorage | ByThread, action: Callable[[], object]) -> Caller:
+    """A caller that acts, and stops before each call that it makes on the storage."""
+
+    def call(pause: Hook) -> object:
+        with storage.asking(pause):
+            return action()
+
+    return call
 
 
 def _notice(one: Call, other: Call) -> bool:

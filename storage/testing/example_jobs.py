@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.storage import names
-from holdfast.storage.errors import HoldfastError
+from holdfast.storage.errors import Fenced, HoldfastError
 from holdfast.storage.interface import ObjectStorage
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata, OperatorState
@@ -13,10 +13,12 @@ from holdfast.storage.jobs.owner import JobOwner
 from holdfast.storage.jobs.owner_records import JobResult
 from holdfast.storage.segments.handles import FileHandle, Handle, StateSnapshot
 from holdfast.storage.segments.writer import SegmentWriter
-from holdfast.storage.testing.checks import names_in, pattern, same
+from holdfast.storage.testing.call_orders import Caller, Order, pausing
+from holdfast.storage.testing.checks import names_in, pattern, require, same
 from holdfast.storage.testing.watched_storage import Call, Hook, WatchedStorage
 
 __all__ = [
+    "an_owner",
     "build_on",
     "checkpoint",
     "clear",
@@ -28,14 +30,14 @@ __all__ = [
     "files_kept",
     "handles_of",
     "has_only",
+    "is_fair",
     "is_whole",
     "metadata_name",
     "once",
     "remove",
     "retain",
-    "retain_pausing",
     "shared_of",
-    "take_over_pausing",
+    "taking_over",
     "without_owners",
     "write_files",
 ]
@@ -126,17 +128,29 @@ def remove(owner: JobOwner, orphans: Iterable[str]) -> None:
     owner.sweeper.run()
 
 
-def take_over_pausing(storage: ObjectStorage, job: JobStorage, pause: Hook) -> JobOwner:
-    """Take a job over, with a pause before each call: a caller for `orders`."""
+def taking_over(storage: ObjectStorage, job: JobStorage) -> Caller:
+    """A caller for `orders` that takes a job over."""
     watched = WatchedStorage(storage)
-    with watched.asking(pause):
-        return watched.job(job.job_id).take_over()
+    return pausing(watched, watched.job(job.job_id).take_over)
 
 
-def retain_pausing(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> tuple[int, ...]:
-    """Retain the newest checkpoint, with a pause before each call: a caller for `orders`."""
-    with storage.asking(pause):
-        return retain(owner, 1)
+def an_owner(outcome: object, order: Order) -> JobOwner:
+    """The owner that a take-over has made; fails if it was refused."""
+    if not isinstance(outcome, JobOwner):
+        raise AssertionError(f"the newer owner must own the job in {order}: {outcome!r}")
+    return outcome
+
+
+def is_fair(retained: object, job: JobStorage, order: Order) -> None:
+    """Fail unless an owner beside a newer one has deleted checkpoint 1 and kept 2, or was fenced.
+
+    All that is completed then must be whole.
+    """
+    fair = retained == (1,) or isinstance(retained, Fenced)
+    require(fair, f"retention must end or be fenced in {order}: {retained!r}")
+    completed = job.completed()
+    require(2 in completed, f"the newest checkpoint must stay in {order}: {completed}")
+    is_whole(job, completed, f"after {order}")
 
 
 def handles_of(metadata: CheckpointMetadata) -> dict[str, Handle]:

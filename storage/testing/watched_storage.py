@@ -138,46 +138,42 @@ class WatchedStorage(CheckpointStorage):
     def capabilities(self) -> Capabilities:
         return self._inner.capabilities
 
+    @contextmanager
+    def watched(self, verb: str, name: str) -> Iterator[None]:
+        """Call the hooks around the block; `after` only if it succeeds."""
+        call = Call(verb, name)
+        self.before(call)
+        yield
+        self.after(call)
+
     def prepare(self) -> None:
-        self.before(Call("prepare", ""))
-        self._inner.prepare()
-        self.after(Call("prepare", ""))
+        with self.watched("prepare", ""):
+            self._inner.prepare()
 
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
-        self.before(Call("read_range", name))
-        data = self._inner.read_range(name, offset, length)
-        self.after(Call("read_range", name))
-        return data
+        with self.watched("read_range", name):
+            return self._inner.read_range(name, offset, length)
 
     def writer(self, name: str) -> ObjectWriter:
-        self.before(Call("writer", name))
-        writer = _WatchedWriter(self, name, self._inner.writer(name))
-        self.after(Call("writer", name))
-        return writer
+        with self.watched("writer", name):
+            return _WatchedWriter(self, name, self._inner.writer(name))
 
     def create(self, name: str, data: Buffer) -> bytes | None:
-        self.before(Call("create", name))
-        existing = self._inner.create(name, data)
-        self.after(Call("create", name))
-        return existing
+        with self.watched("create", name):
+            return self._inner.create(name, data)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        self.before(Call("list", prefix))
-        found = [*self._inner.list(prefix)]
-        self.after(Call("list", prefix))
-        return iter(found)
+        with self.watched("list", prefix):
+            return iter([*self._inner.list(prefix)])
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            self.before(Call("delete", name))
-            self._inner.delete([name])
-            self.after(Call("delete", name))
+            with self.watched("delete", name):
+                self._inner.delete([name])
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
-        self.before(Call("unfinished", prefix))
-        found = [*self._inner.unfinished(prefix)]
-        self.after(Call("unfinished", prefix))
-        return iter(found)
+        with self.watched("unfinished", prefix):
+            return iter([*self._inner.unfinished(prefix)])
 
 
 class _WatchedWriter(ObjectWriter):
@@ -187,16 +183,13 @@ class _WatchedWriter(ObjectWriter):
         self._inner = inner
 
     def write(self, data: Buffer) -> None:
-        self._storage.before(Call("write", self._name))
-        self._inner.write(data)
-        self._storage.after(Call("write", self._name))
+        with self._storage.watched("write", self._name):
+            self._inner.write(data)
 
     def commit(self) -> None:
-        self._storage.before(Call("commit", self._name))
-        self._inner.commit()
-        self._storage.after(Call("commit", self._name))
+        with self._storage.watched("commit", self._name):
+            self._inner.commit()
 
     def abort(self) -> None:
-        self._storage.before(Call("abort", self._name))
-        self._inner.abort()
-        self._storage.after(Call("abort", self._name))
+        with self._storage.watched("abort", self._name):
+            self._inner.abort()

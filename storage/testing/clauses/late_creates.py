@@ -12,27 +12,28 @@ from functools import partial
 
 from msgspec import structs
 
-from holdfast.storage.errors import Fenced, NotFound, Taken
+from holdfast.storage.errors import NotFound, Taken
 from holdfast.storage.interface import Capabilities
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import METADATA
 from holdfast.storage.jobs.owner import JobOwner
-from holdfast.storage.testing.call_orders import orders
+from holdfast.storage.testing.call_orders import orders, pausing
 from holdfast.storage.testing.checks import names_in, owed, require, same
 from holdfast.storage.testing.example_jobs import (
+    an_owner,
     checkpoint,
     clear,
     delete,
     document,
+    is_fair,
     is_whole,
     metadata_name,
     remove,
     retain,
-    retain_pausing,
-    take_over_pausing,
+    taking_over,
 )
 from holdfast.storage.testing.place import Place, opened
-from holdfast.storage.testing.watched_storage import Hook, WatchedStorage
+from holdfast.storage.testing.watched_storage import WatchedStorage
 
 __all__ = ["ReappearanceClauses"]
 
@@ -90,9 +91,9 @@ class ReappearanceClauses:
             for each in (1, 2):
                 checkpoint(owner, job, each)
             point = plain.read(metadata_name(job, 1))
-            retained, _ = order.run(
-                partial(retain_pausing, watched, owner), partial(_create, _Late(plain), job, point)
-            )
+            late = _Late(plain)
+            create = pausing(late, partial(late.create, metadata_name(job, 1), point))
+            retained, _ = order.run(pausing(watched, partial(retain, owner, 1)), create)
             same(retained, (1,), f"deleted in {order}")
             _is_void(place.open().job(job.job_id), (1,), (2,), f"after {order}")
             same(job.take_over().completed, (2,), f"for the new owner after {order}")
@@ -106,16 +107,10 @@ class ReappearanceClauses:
             older = watched.job(job.job_id).take_over()
             for each in (1, 2):
                 checkpoint(older, job, each)
-            retained, newer = order.run(
-                partial(retain_pausing, watched, older), partial(take_over_pausing, storage, job)
-            )
-            fair = retained == (1,) or isinstance(retained, Fenced)
-            require(fair, f"retention must end or be fenced in {order}: {retained!r}")
-            if not isinstance(newer, JobOwner):
-                raise AssertionError(f"the newer owner must own the job in {order}: {newer!r}")
-            completed = place.open().job(job.job_id).completed()
-            require(2 in completed, f"the newest must stay in {order}: {completed}")
-            is_whole(job, completed, f"after {order}")
+            retaining = pausing(watched, partial(retain, older, 1))
+            retained, newer = order.run(retaining, taking_over(storage, job))
+            an_owner(newer, order)
+            is_fair(retained, place.open().job(job.job_id), order)
 
     def test_the_number_of_a_deleted_void_commit_is_used_again(self, place: Place) -> None:
         """A late commit of an older owner goes as an orphan, and then its number is this owner's.
@@ -160,8 +155,3 @@ def _is_void(job: JobStorage, gone: tuple[int, ...], left: tuple[int, ...], what
 def _both_ways(owner: JobOwner) -> None:
     delete(owner, 2)
     retain(owner, 1)
-
-
-def _create(storage: WatchedStorage, job: JobStorage, point: bytes, pause: Hook) -> None:
-    with storage.asking(pause):
-        storage.create(metadata_name(job, 1), point)

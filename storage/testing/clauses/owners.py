@@ -10,10 +10,11 @@ from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata
 from holdfast.storage.jobs.owner import JobOwner
 from holdfast.storage.testing import other_processes
-from holdfast.storage.testing.call_orders import orders
+from holdfast.storage.testing.call_orders import Order, orders, pausing
 from holdfast.storage.testing.checks import names_in, outcome_of, owed, require, same
 from holdfast.storage.testing.clauses.creates import at_once
 from holdfast.storage.testing.example_jobs import (
+    an_owner,
     checkpoint,
     commit,
     delete,
@@ -24,12 +25,12 @@ from holdfast.storage.testing.example_jobs import (
     once,
     remove,
     retain,
-    take_over_pausing,
+    taking_over,
     without_owners,
     write_files,
 )
 from holdfast.storage.testing.place import Place, opened
-from holdfast.storage.testing.watched_storage import Hook, WatchedStorage
+from holdfast.storage.testing.watched_storage import WatchedStorage
 
 __all__ = ["OwnerClauses"]
 
@@ -97,10 +98,9 @@ class OwnerClauses:
             commit(job.take_over(), job, 1)
             watched = WatchedStorage(storage)
             older = watched.job(job.job_id).take_over()
-            outcomes = order.run(
-                partial(_commit, watched, older, job, 2), partial(take_over_pausing, storage, job)
-            )
-            _agree(place, job, outcomes, str(order))
+            committing = pausing(watched, partial(commit, older, job, 2))
+            outcomes = order.run(committing, taking_over(storage, job))
+            _agree(place, job, outcomes, order)
 
     def test_take_overs_agree_in_every_order(self, place: Place) -> None:
         """Two take over at once, in each order of their calls: one owns the job.
@@ -110,8 +110,7 @@ class OwnerClauses:
         storage = opened(place)
         for number, order in enumerate(orders()):
             job = storage.job(f"job-{number}")
-            take_over = partial(take_over_pausing, storage, job)
-            outcomes = order.run(take_over, take_over)
+            outcomes = order.run(taking_over(storage, job), taking_over(storage, job))
             owners = [each for each in outcomes if isinstance(each, JobOwner)]
             fenced = [each for each in outcomes if isinstance(each, Fenced)]
             same(len(owners) + len(fenced), 2, f"owners and fenced in {order}: {outcomes}")
@@ -207,13 +206,6 @@ class OwnerClauses:
         same(found, held, "the owners of acknowledged checkpoints")
 
 
-def _commit(
-    storage: WatchedStorage, owner: JobOwner, job: JobStorage, number: int, pause: Hook
-) -> CheckpointMetadata:
-    with storage.asking(pause):
-        return owner.commit(document(job, number))
-
-
 def _begin_garbage(job: JobStorage) -> list[str]:
     before = set(names_in(job.storage, job.folder))
     write_files(job, 9)
@@ -239,10 +231,8 @@ def _commit_late(place: Place, job: JobStorage, newer_owners: int, *, state: boo
     return newer[-1]
 
 
-def _agree(place: Place, job: JobStorage, outcomes: list[object], order: str) -> None:
-    committed, newer = outcomes
-    if not isinstance(newer, JobOwner):
-        raise AssertionError(f"the newer owner must own the job in {order}: {newer!r}")
+def _agree(place: Place, job: JobStorage, outcomes: list[object], order: Order) -> None:
+    committed, newer = outcomes[0], an_owner(outcomes[1], order)
     held = isinstance(committed, CheckpointMetadata)
     fair = held or isinstance(committed, Fenced)
     require(fair, f"the commit must hold or be fenced in {order}: {committed!r}")

@@ -6,12 +6,11 @@ from functools import partial
 from itertools import count
 
 from holdfast.storage.errors import Fenced, Invalid, Unavailable
-from holdfast.storage.jobs.job import JobStorage
-from holdfast.storage.jobs.owner import JobOwner
 from holdfast.storage.jobs.owner_records import JobResult
-from holdfast.storage.testing.call_orders import orders
+from holdfast.storage.testing.call_orders import orders, pausing
 from holdfast.storage.testing.checks import names_in, outcome_of, owed, require, same
 from holdfast.storage.testing.example_jobs import (
+    an_owner,
     checkpoint,
     clear,
     commit,
@@ -19,10 +18,10 @@ from holdfast.storage.testing.example_jobs import (
     files_kept,
     is_whole,
     once,
-    take_over_pausing,
+    taking_over,
 )
 from holdfast.storage.testing.place import Place, opened
-from holdfast.storage.testing.watched_storage import Hook, Kill, Killed, WatchedStorage, lose_answer
+from holdfast.storage.testing.watched_storage import Kill, Killed, WatchedStorage, lose_answer
 
 __all__ = ["EndClauses"]
 
@@ -129,13 +128,11 @@ class EndClauses:
             watched = WatchedStorage(storage)
             older = watched.job(job.job_id).take_over()
             commit(older, job, 1)
-            ended, newer = order.run(
-                partial(_end, watched, older, job), partial(take_over_pausing, storage, job)
-            )
+            ending_it = pausing(watched, partial(older.end, ending(job)))
+            ended, outcome = order.run(ending_it, taking_over(storage, job))
             fair = isinstance(ended, JobResult | Fenced)
             require(fair, f"the end must hold or be fenced in {order}: {ended!r}")
-            if not isinstance(newer, JobOwner):
-                raise AssertionError(f"the newer owner must own the job in {order}: {newer!r}")
+            newer = an_owner(outcome, order)
             if isinstance(ended, JobResult):
                 same(newer.result, ended, f"how the job has ended, for the newer owner in {order}")
             same(place.open().job(job.job_id).result(), newer.result, f"the result after {order}")
@@ -173,8 +170,3 @@ class EndClauses:
             if is_done:
                 require(after > 3, "the kills must have fallen between the calls")
                 return
-
-
-def _end(storage: WatchedStorage, owner: JobOwner, job: JobStorage, pause: Hook) -> JobResult:
-    with storage.asking(pause):
-        return owner.end(ending(job))

@@ -6,29 +6,28 @@ from functools import partial
 from itertools import count
 
 from holdfast.storage import names
-from holdfast.storage.errors import Fenced, Invalid, NotFound
+from holdfast.storage.errors import Invalid, NotFound
 from holdfast.storage.jobs.job import JobStorage
-from holdfast.storage.jobs.metadata import CheckpointMetadata
-from holdfast.storage.jobs.owner import JobOwner
-from holdfast.storage.testing.call_orders import orders
+from holdfast.storage.testing.call_orders import orders, pausing
 from holdfast.storage.testing.checks import is_absent, outcome_of, owed, reads, require, same
 from holdfast.storage.testing.example_jobs import (
+    an_owner,
     build_on,
     checkpoint,
     delete,
     document,
     has_only,
+    is_fair,
     is_whole,
     remove,
     retain,
-    retain_pausing,
     shared_of,
-    take_over_pausing,
+    taking_over,
     without_owners,
     write_files,
 )
 from holdfast.storage.testing.place import Place, opened
-from holdfast.storage.testing.watched_storage import ByThread, Hook, Kill, Killed, WatchedStorage
+from holdfast.storage.testing.watched_storage import ByThread, Kill, Killed, WatchedStorage
 
 __all__ = ["RetentionClauses"]
 
@@ -117,16 +116,10 @@ class RetentionClauses:
             watched = WatchedStorage(storage)
             older = watched.job(job.job_id).take_over()
             build_on(older, job, 2, checkpoint(older, job, 1))
-            retained, newer = order.run(
-                partial(retain_pausing, watched, older), partial(take_over_pausing, storage, job)
-            )
-            fair = retained == (1,) or isinstance(retained, Fenced)
-            require(fair, f"retention must end or be fenced in {order}: {retained!r}")
-            if not isinstance(newer, JobOwner):
-                raise AssertionError(f"the newer owner must own the job in {order}: {newer!r}")
-            completed = place.open().job(job.job_id).completed()
-            require(2 in completed, f"the newest checkpoint must stay in {order}: {completed}")
-            is_whole(job, completed, f"after {order}")
+            retaining = pausing(watched, partial(retain, older, 1))
+            retained, taken = order.run(retaining, taking_over(storage, job))
+            newer = an_owner(taken, order)
+            is_fair(retained, place.open().job(job.job_id), order)
             for what, call in (("orphans", newer.orphans), ("retain", partial(retain, newer, 1))):
                 outcome = outcome_of(call)
                 failed = isinstance(outcome, Exception)
@@ -152,12 +145,11 @@ class RetentionClauses:
             third = document(job, 4, {**write_files(job, 4), **shared_of(second)})
             owner.release(1)
             owner.release_orphans(in_flight=range(4, 100))
-            sweep, commit = (
-                partial(_sweep, by_thread, owner),
-                partial(_commit, by_thread, owner, third),
-            )
+            sweep = pausing(by_thread, owner.sweeper.run)
+            commit = pausing(by_thread, partial(owner.commit, third))
             for outcome in order.run(sweep, commit):
-                require(outcome is None, f"neither may fail in {order}: {outcome!r}")
+                failed = isinstance(outcome, Exception)
+                require(not failed, f"neither may fail in {order}: {outcome!r}")
             what = f"after {order}"
             same((owner.completed, job.completed()), ((2, 4), (2, 4)), f"completed {what}")
             is_whole(place.open().job(job.job_id), (2, 4), what)
@@ -194,18 +186,6 @@ class RetentionClauses:
             reads(storage, f"{job.folder}/{name}", b"x", "what is not an orphan")
         owner.check()
         is_whole(place.open().job("job"), (1,), "after the orphans were removed")
-
-
-def _sweep(by_thread: ByThread, owner: JobOwner, pause: Hook) -> None:
-    with by_thread.asking(pause):
-        owner.sweeper.run()
-
-
-def _commit(
-    by_thread: ByThread, owner: JobOwner, metadata: CheckpointMetadata, pause: Hook
-) -> None:
-    with by_thread.asking(pause):
-        owner.commit(metadata)
 
 
 def _is_sound_after_a_kill(place: Place, job: JobStorage, what: str) -> None:

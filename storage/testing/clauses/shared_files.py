@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from holdfast.storage.checkpoint_storage import CheckpointStorage
 from holdfast.storage.errors import Fenced, Invalid
 from holdfast.storage.jobs.job import JobStorage
 from holdfast.storage.jobs.metadata import CheckpointMetadata
 from holdfast.storage.jobs.owner import JobOwner
-from holdfast.storage.segments.handles import Handle
-from holdfast.storage.testing.call_orders import orders
+from holdfast.storage.testing.call_orders import orders, pausing
 from holdfast.storage.testing.checks import owed, require, same
 from holdfast.storage.testing.example_jobs import (
+    an_owner,
     build_on,
     checkpoint,
     delete,
@@ -27,7 +26,7 @@ from holdfast.storage.testing.example_jobs import (
     write_files,
 )
 from holdfast.storage.testing.place import Place, opened
-from holdfast.storage.testing.watched_storage import Hook, WatchedStorage
+from holdfast.storage.testing.watched_storage import WatchedStorage
 
 __all__ = ["SharedFileClauses"]
 
@@ -115,15 +114,19 @@ class SharedFileClauses:
             first = checkpoint(older, job, 1)
             checkpoint(older, job, 2)
             third = document(job, 3, {**write_files(job, 3), **shared_of(first)})
-            commit = partial(_commit, watched, older, third)
-            committed, newer = order.run(commit, partial(_take_over_and_clean, storage, job))
+            cleaned = WatchedStorage(storage)
+            clean = partial(_take_over_and_clean, cleaned.job(job.job_id))
+            committed, newer = order.run(
+                pausing(watched, partial(older.commit, third)), pausing(cleaned, clean)
+            )
+            an_owner(newer, order)
             what = f"after {order}"
-            require(isinstance(newer, JobOwner), f"the newer owner must go on {what}: {newer!r}")
             completed = place.open().job(job.job_id).completed()
             fair = completed in ((2,), (3,))
             require(fair, f"the newest must be completed, and no other, {what}: {completed}")
             if not isinstance(committed, Fenced):
-                same((committed, completed), (3, (3,)), f"what the older owner has done {what}")
+                held = isinstance(committed, CheckpointMetadata)
+                same((held, completed), (True, (3,)), f"what the older owner has done {what}")
             is_whole(place.open().job(job.job_id), completed, what)
 
     def test_cleaning_spares_what_a_slot_writes_in_every_order(self, place: Place) -> None:
@@ -138,42 +141,27 @@ class SharedFileClauses:
             owner = watched.job(job.job_id).take_over()
             second = build_on(owner, job, 2, checkpoint(owner, job, 1))
             write_files(job, 3)  # and is given up
-            written: dict[str, Handle] = {}
-            clean, write = partial(_clean, watched, owner), partial(_write, storage, job, written)
-            for outcome in order.run(clean, write):
-                require(outcome is None, f"cleaning and writing must not fail: {outcome!r}")
-            fourth = owner.commit(document(job, 4, {**written, **shared_of(second)}))
+            written = WatchedStorage(storage)
+            _, handles = outcomes = order.run(
+                pausing(watched, partial(_clean, owner)),
+                pausing(written, partial(write_files, written.job(job.job_id), 4)),
+            )
+            if not isinstance(handles, dict) or outcomes[0] is not None:
+                raise AssertionError(f"cleaning and writing must not fail: {outcomes}")
+            fourth = owner.commit(document(job, 4, {**handles, **shared_of(second)}))
             what = f"after {order}"
             is_whole(place.open().job(job.job_id), (2, 4), what)
             has_only(job, [second, fourth], what)
 
 
-def _clean(storage: WatchedStorage, owner: JobOwner, pause: Hook) -> None:
+def _clean(owner: JobOwner) -> None:
     """The actions of an owner while checkpoint 4 is written, which builds on 2."""
-    with storage.asking(pause):
-        retain(owner, 1, since=2)
-        remove(owner, owner.orphans(in_flight=[4]))
+    retain(owner, 1, since=2)
+    remove(owner, owner.orphans(in_flight=[4]))
 
 
-def _commit(
-    storage: WatchedStorage, owner: JobOwner, metadata: CheckpointMetadata, pause: Hook
-) -> int:
-    with storage.asking(pause):
-        return owner.commit(metadata).checkpoint_id
-
-
-def _take_over_and_clean(storage: CheckpointStorage, job: JobStorage, pause: Hook) -> JobOwner:
-    watched = WatchedStorage(storage)
-    with watched.asking(pause):
-        owner = watched.job(job.job_id).take_over()
-        retain(owner, 1)
-        remove(owner, owner.orphans())
-        return owner
-
-
-def _write(
-    storage: CheckpointStorage, job: JobStorage, written: dict[str, Handle], pause: Hook
-) -> None:
-    watched = WatchedStorage(storage)
-    with watched.asking(pause):
-        written |= write_files(watched.job(job.job_id), 4)
+def _take_over_and_clean(job: JobStorage) -> JobOwner:
+    owner = job.take_over()
+    retain(owner, 1)
+    remove(owner, owner.orphans())
+    return owner

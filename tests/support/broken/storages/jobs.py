@@ -221,7 +221,7 @@ class ForgetsWhatIsVoid(Local):
         return None if ".void-" in name else super().create(name, data)
 
 
-@breaks("void_records_and_a_take_over_agree_in_every_order", says="the newest must stay")
+@breaks("void_records_and_a_take_over_agree_in_every_order", says="the newest checkpoint must stay")
 class DeletesTheWrongPoint(Local):
     """Deleting one commit point deletes the next one as well."""
 
