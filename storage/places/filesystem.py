@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -15,9 +14,11 @@ from holdfast.storage.interface import Capabilities
 from holdfast.storage.places.delegating import DelegatingStorage, Verbs
 from holdfast.storage.places.fsspec.objects import FsspecObjects
 from holdfast.storage.places.fsspec.urls import without_password
-from holdfast.storage.places.local import LocalObjects
+from holdfast.storage.places.local import LocalObjects, local_path
 
 __all__ = ["FileSystemCheckpointStorage"]
+
+_WHAT = "the URL of a checkpoint directory"
 
 
 class _Objects(Verbs, Protocol):
@@ -53,7 +54,7 @@ class FileSystemCheckpointStorage(DelegatingStorage):
         file; never needed for the local one.
         """
         super().__init__(inline_limit_bytes=inline_limit_bytes, clock=clock, entropy=entropy)
-        path = _local_path(url)
+        path = local_path(url, what=_WHAT)
         self._objects: _Objects
         if path is not None:
             if storage_options or allow_unsafe_commit:
@@ -89,14 +90,14 @@ class FileSystemCheckpointStorage(DelegatingStorage):
         if objects is None:
             return None
         other = copy.copy(self)
-        path = _local_path(url)
+        path = local_path(url, what=_WHAT)
         other._url = without_password(url) if path is None else _file_url(path)
         other._objects = objects
         return other
 
     def _objects_at(self, url: str) -> _Objects | None:
         try:
-            path = _local_path(url)
+            path = local_path(url, what=_WHAT)
         except Invalid:
             return None
         mine = self._objects
@@ -114,31 +115,5 @@ class FileSystemCheckpointStorage(DelegatingStorage):
 
 
 def _file_url(path: str) -> str:
-    """The URL of an absolute path, which `_local_path` reverses; as readable as possible."""
+    """The URL of an absolute path, which `local_path` reverses; as readable as possible."""
     return f"file://{path if unquote(path) == path else path.replace('%', '%25')}"
-
-
-def _local_path(url: str) -> str | None:
-    """The absolute path that a path or a `file:` URL names; None for any other URL.
-
-    A `file:` URL is decoded by RFC 8089, so that results of `Path.as_uri` are understood.
-    """
-    if not url:
-        raise Invalid("a checkpoint directory is empty", expected="a path or a URL", found="''")
-    if url.startswith("file:"):
-        path = unquote(url.removeprefix("file:"))
-        if path.startswith("//"):
-            host, slash, rest = path[2:].partition("/")
-            if host not in ("", "localhost") or not slash:
-                raise Invalid(
-                    "a file URL does not name an absolute path of this machine",
-                    where=url,
-                    expected="file:///absolute/path",
-                )
-            path = f"/{rest}"
-        url = path
-    elif "://" in url:
-        return None
-    if "\0" in url:
-        raise Invalid("a checkpoint directory has a NUL character in its path", where=repr(url))
-    return os.path.abspath(url)

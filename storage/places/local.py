@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from urllib.parse import unquote
 
 from holdfast.storage.entropy import Entropy
 from holdfast.storage.errors import HoldfastError, Invalid, NotFound
@@ -24,11 +25,11 @@ from holdfast.storage.interface import (
     check_range,
     flat,
 )
-from holdfast.storage.names import check_name, is_legal
+from holdfast.storage.names import check_name
 from holdfast.storage.places.file_errors import translated
-from holdfast.storage.places.hidden_names import hidden_name, target_of
+from holdfast.storage.places.hidden_names import hidden_name, target_of, walk
 
-__all__ = ["LocalObjects", "make_directories", "sync_directory"]
+__all__ = ["LocalObjects", "local_path", "make_directories", "sync_directory"]
 
 _MKDIR_ATTEMPTS = 100
 _PROBE = "probe"
@@ -82,6 +83,7 @@ class LocalObjects:
         writer = _LocalWriter(self, name)
         try:
             writer.write(data)
+            # Not exists-then-write: two drivers would both believe that they had won.
             while not writer.link():
                 with suppress(NotFound):  # it was just deleted: try to create again
                     return self.read_range(name, 0, None)
@@ -90,14 +92,14 @@ class LocalObjects:
             writer.abort()
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        for name, entry in self._walk(prefix):
+        for name, entry in walk(prefix, self._entries):
             if not entry.name.startswith("."):
                 size_bytes = _size_of(entry)
                 if size_bytes is not None:
                     yield ObjectInfo(name, size_bytes)
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
-        for name, entry in self._walk(prefix):
+        for name, entry in walk(prefix, self._entries):
             target = target_of(name)
             if target is not None and target.startswith(prefix):
                 size_bytes = _size_of(entry)
@@ -155,7 +157,6 @@ class LocalObjects:
             folder = os.path.dirname(folder)
 
     def path(self, name: str) -> str:
-        """The path of the object on disk."""
         return os.path.join(self._root, check_name(name))
 
     def _is_absence(self, error: OSError) -> bool:
@@ -198,34 +199,18 @@ class LocalObjects:
         with suppress(FileNotFoundError):  # the process that removed it syncs the parent
             sync_directory(folder)
 
-    def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """All files whose directory can hold the prefix, in order of name, hidden ones too.
-
-        Hidden files are matched against the prefix by the name that they will have.
-        """
-        folder = prefix.rpartition("/")[0]
-        if folder and not is_legal(folder):
-            return  # no name begins so, and the path could lead out of the root
-        yield from self._walk_folder(f"{folder}/" if folder else "", prefix)
-
-    def _walk_folder(self, folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    def _entries(self, folder: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
+        """The names in a folder, those of folders with a slash at the end, and the entries."""
         path = os.path.join(self._root, folder)
         try:
             with os.scandir(path) as entries:
-                found = sorted(
+                return sorted(
                     (entry.name + "/" if entry.is_dir() else entry.name, entry) for entry in entries
                 )
         except OSError as error:
             if self._is_absence(error):
-                return
+                return []
             raise translated(error, "list", path) from error
-        for suffix, entry in found:
-            name = folder + suffix
-            if suffix.endswith("/"):
-                if name.startswith(prefix) or prefix.startswith(name):
-                    yield from self._walk_folder(name, prefix)
-            elif name.startswith(prefix) or (folder + suffix.lstrip(".")).startswith(prefix):
-                yield name, entry
 
 
 class _LocalWriter(ObjectWriter):
@@ -321,6 +306,37 @@ def _read_fully(descriptor: int, offset: int, wanted: int) -> bytes:
         pieces.append(data)
         missing -= len(data)
     return b"".join(pieces)
+
+
+def local_path(url: str, *, what: str) -> str | None:
+    """The absolute path that a path or a `file:` URL names; None for any other URL.
+
+    A `file:` URL is decoded by RFC 8089, so that results of `Path.as_uri` are understood.
+
+    Raises:
+        Invalid: it names no place; the error calls it `what`.
+    """
+    path = url
+    if url.startswith("file:"):
+        path = unquote(url.removeprefix("file:"))
+        if path.startswith("//"):
+            host, slash, rest = path[2:].partition("/")
+            if host not in ("", "localhost") or not slash:
+                raise Invalid(
+                    "a file URL does not name an absolute path of this machine",
+                    where=url,
+                    expected="file:///absolute/path",
+                )
+            path = f"/{rest}"
+    elif "://" in url:
+        return None
+    if not path or "\0" in path:
+        raise Invalid(
+            f"{what} names no place",
+            expected="a path or a URL, without a NUL character",
+            found=repr(url),
+        )
+    return os.path.abspath(path)
 
 
 def make_directories(directory: str) -> None:

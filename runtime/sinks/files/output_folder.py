@@ -7,16 +7,15 @@ written under a hidden name, and moved to a final one as a whole.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from holdfast.storage import HoldfastError, Invalid, Unavailable
+from holdfast.storage.places import local
 from holdfast.storage.places.file_errors import translated
 from holdfast.storage.places.fsspec.urls import without_password
 
@@ -148,22 +147,4 @@ def local_path(url: str) -> str | None:
     Raises:
         Invalid: it names no place.
     """
-    path = url
-    if url.startswith("file:"):
-        path = unquote(url.removeprefix("file:"))
-        if path.startswith("//"):
-            host, slash, rest = path[2:].partition("/")
-            if host not in ("", "localhost") or not slash:
-                raise Invalid(
-                    "a file URL does not name an absolute path of this machine",
-                    where=url,
-                    expected="file:///absolute/path",
-                )
-            path = f"/{rest}"
-    elif "://" in url:
-        return None
-    if not path or "\0" in path:
-        raise Invalid(
-            "the URL of a sink names no place", expected="a path or a URL", found=repr(url)
-        )
-    return os.path.abspath(path)
+    return local.local_path(url, what="the URL of a sink")

@@ -280,12 +280,7 @@ class FsspecObjects:
             ) from error
         except OSError as error:
             said = translated(error, action, path)
-            facts = {
-                "expected": said.expected,
-                "found": self._address.shown(said.found),
-                "fix": said.fix,
-            }
-            raise type(said)(said.what, where=path, **facts) from error
+            raise said.replaced(found=self._address.shown(said.found)) from error
         except Exception as error:
             first_line = self._address.shown(str(error)).partition("\n")[0]
             raise Unavailable(

@@ -22,12 +22,18 @@ from holdfast.storage.interface import (
     check_range,
     flat,
 )
-from holdfast.storage.names import check_name, is_legal
+from holdfast.storage.names import check_name
 from holdfast.storage.places.hdfs.client import HdfsClient, client_of, write_options
 from holdfast.storage.places.hdfs.errors import NoAnswer, Reason, as_error, read_error, trouble_of
 from holdfast.storage.places.hdfs.hadoop_config import HdfsSettings
 from holdfast.storage.places.hdfs.writer import HdfsWriter, moving_s
-from holdfast.storage.places.hidden_names import hidden_name, objects_in, target_of, unfinished_in
+from holdfast.storage.places.hidden_names import (
+    hidden_name,
+    objects_in,
+    target_of,
+    unfinished_in,
+    walk,
+)
 from holdfast.storage.retries import Retries, Trouble
 
 if TYPE_CHECKING:
@@ -102,8 +108,7 @@ class HdfsObjects:
         try:
             is_proven = any(self._can_move() for _ in range(_PROBES))
         except HoldfastError as error:
-            parts = {"expected": error.expected, "found": error.found, "fix": error.fix}
-            raise type(error)(_PREPARING, where=self._url, **parts) from None
+            raise error.replaced(what=_PREPARING, where=self._url) from None
         if not is_proven:
             raise Unavailable(
                 _PREPARING,
@@ -154,10 +159,10 @@ class HdfsObjects:
             writer.abort()
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return objects_in(self._walk(prefix), prefix)
+        return objects_in(walk(prefix, self._entries), prefix)
 
     def unfinished(self, prefix: str) -> Iterator[UnfinishedWrite]:
-        return unfinished_in(self._walk(prefix), prefix)
+        return unfinished_in(walk(prefix, self._entries), prefix)
 
     def delete(self, names: Iterable[str]) -> None:
         failure: HoldfastError | None = None
@@ -404,27 +409,8 @@ class HdfsObjects:
             folder = folder.rpartition("/")[0]
         return None
 
-    def _walk(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """All files whose folder can hold the prefix, in order of name, hidden ones too.
-
-        Hidden files are matched against the prefix by the name that they will have.
-        """
-        folder = prefix.rpartition("/")[0]
-        if folder and not is_legal(folder):
-            return  # no name begins so, and the path could lead out of the root
-        yield from self._walk_folder(f"{folder}/" if folder else "", prefix)
-
-    def _walk_folder(self, folder: str, prefix: str) -> Iterator[tuple[str, int]]:
-        for suffix, size_bytes in sorted(self._entries(folder)):
-            name = folder + suffix
-            if suffix.endswith("/"):
-                if name.startswith(prefix) or prefix.startswith(name):
-                    yield from self._walk_folder(name, prefix)
-            elif name.startswith(prefix) or (folder + suffix.lstrip(".")).startswith(prefix):
-                yield name, size_bytes
-
     def _entries(self, folder: str) -> _Entries:
-        """The entries of a folder: names, those of folders with a slash at the end, and sizes."""
+        """The names in a folder, those of folders with a slash at the end, and sizes."""
         path = self._path(folder).rstrip("/") or "/"
 
         def listing() -> _Entries:
@@ -440,6 +426,7 @@ class HdfsObjects:
             return found
 
         found = self._again("list", path, listing)
+        found.sort()
         if found and not found[0][0]:  # the path is a file: its only entry is itself
             if folder:
                 return []

@@ -60,7 +60,7 @@ class S3Objects:
     def read_range(self, name: str, offset: int, length: int | None) -> bytes:
         key = self._key(name)
         end = check_range(name, offset, length)
-        if length == 0:
+        if length == 0:  # S3 has no empty range: one byte tells whether it exists
             self._requests.get(key, offset, offset + 1)
             return b""
         return self._read(key, offset, end).data

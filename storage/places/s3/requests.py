@@ -301,7 +301,6 @@ class S3Requests:
     def _piece(
         self, client: Any, key: str, begin: int, end: int | None, into: memoryview | None = None
     ) -> ObjectRange:
-        """A range of an object, by one request."""
         is_part = begin > 0 or end is not None
         span = {"Range": f"bytes={begin}-{'' if end is None else end - 1}"} if is_part else {}
         try:
@@ -335,7 +334,6 @@ class S3Requests:
             raise
 
     def _next(self, page: Any, marker: str, prefix: str) -> Any:
-        """The marker of the next page."""
         if not page.get(marker):
             raise Unavailable(
                 "cannot list",
