@@ -27,10 +27,12 @@ __all__ = [
     "StateBackend",
     "load_backend",
     "registered_backends",
+    "replaying_backend",
     "usual_backend",
 ]
 
 BACKEND_GROUP = "holdfast.state_backends"
+_ON_DISK_GROUP = "holdfast.backends_on_disk"
 _WHAT = "state backend"
 
 
@@ -158,6 +160,14 @@ def usual_backend(name: str) -> StateBackend:
         Invalid: as `load_backend`.
     """
     return load_backend(name).for_reading()
+
+
+def replaying_backend() -> str:
+    """The name of the backend that replays changes where any would do.
+
+    One of the group `holdfast.backends_on_disk`: so a log that is longer than memory can be read.
+    """
+    return min(plugins.registered(_ON_DISK_GROUP, _WHAT))
 
 
 def registered_backends() -> dict[str, EntryPoint]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from holdfast.backends.interface import OpenBackend, usual_backend
@@ -24,7 +25,7 @@ from holdfast.storage.jobs.job import job_in
 from holdfast.storage.registry import OpenStorage, whole_url
 from holdfast.storage.restore_points import RestorePoint, checkpoint_at
 
-__all__ = ["KEYED", "OPERATOR", "StoredSnapshot", "check_kind", "find_snapshot"]
+__all__ = ["KEYED", "OPERATOR", "StoredSnapshot", "check_kind", "find_snapshot", "kind_of"]
 
 KEYED, OPERATOR = "keyed", "operator"
 """The kinds of state, as callers name them: with keys and without."""
@@ -36,6 +37,36 @@ def check_kind(kind: str | None) -> None:
         raise Invalid(
             "there is no such kind of state", expected=f"{KEYED} or {OPERATOR}", found=kind
         )
+
+
+def kind_of(
+    name: str, kind: str | None, there: Mapping[str, Collection[str]], *, uid: str, where: str
+) -> str:
+    """The kind of the state of this name: the given one, or the only one that fits.
+
+    `there` has the names of the operator's states by kind.
+
+    Raises:
+        NotFound: there is no state of this name and kind; names the known ones.
+        Invalid: a state with keys and one without have this name, or there is no such kind.
+    """
+    check_kind(kind)
+    found = [each for each in (KEYED, OPERATOR) if kind in (None, each) and name in there[each]]
+    if not found:
+        known = [*there[KEYED], *(f"{each} (without keys)" for each in there[OPERATOR])]
+        raise NotFound(
+            f"operator {uid!r} has no state {name!r}" + ("" if kind is None else f", {kind}"),
+            where=where,
+            expected=", ".join(dict.fromkeys(known)) or "none at all",
+            found=name,
+        )
+    if len(found) > 1:
+        raise Invalid(
+            f"operator {uid!r} has two states {name!r}, with keys and without",
+            where=where,
+            fix=f'Say kind="{KEYED}" or kind="{OPERATOR}"',
+        )
+    return found[0]
 
 
 @dataclass(frozen=True, slots=True)

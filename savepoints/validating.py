@@ -118,7 +118,6 @@ class _Looking:
                         pass
 
     def at_operator(self, uid: str) -> None:
-        """Check the state of an operator."""
         with self._finding(f"operator {uid!r}"):
             reader = self._snapshot.keyed(uid)
             if reader is not None:

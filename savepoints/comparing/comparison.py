@@ -173,7 +173,6 @@ class _Side:
         """The common type that values are compared by, if the other side has another type."""
 
     def sums(self, state: _State) -> RowSums:
-        """The checksum of a state."""
         name, kind = state
         if kind == KEYED:
             if self._sums is None:

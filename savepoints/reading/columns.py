@@ -148,14 +148,12 @@ class KeyedColumns(StateColumns):
 
     @property
     def keys(self) -> Schema:
-        """The type of its keys."""
         keys = self.reader.description.keys
         assert keys is not None, "its form could not be made without"
         return keys
 
     @property
     def max_parallelism(self) -> int:
-        """The number of key groups."""
         return self.reader.description.max_parallelism
 
     @property

@@ -22,7 +22,7 @@ import pyarrow as pa
 from holdfast.backends.arrow.rows import RowForm, TypedTable
 from holdfast.backends.arrow.values import may_lack_fields
 from holdfast.backends.blocks.block import Block
-from holdfast.backends.interface import OpenBackend, usual_backend
+from holdfast.backends.interface import OpenBackend, replaying_backend, usual_backend
 from holdfast.backends.keyed.undeclared_state import UndeclaredState
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.operator_state.canonical import typed_state
@@ -54,8 +54,8 @@ from holdfast.savepoints.reading.tables import (
     KeyedTable,
     UnkeyedTable,
     describe_keyed,
-    describe_operator_state,
     operator_attributes,
+    unkeyed_tables,
 )
 from holdfast.storage import Invalid, StateFolder, StateSnapshot
 
@@ -65,10 +65,6 @@ __all__ = [
     "OperatorReader",
     "form_to_write",
 ]
-
-_REPLAYING = "rocksdb"
-"""The backend that replays changes where any would do: rocksdb keeps its state on disk, so a log
-that is longer than memory can be read."""
 
 
 class KeyedReader:
@@ -102,7 +98,6 @@ class KeyedReader:
 
     @property
     def key_groups(self) -> KeyGroupRange:
-        """All key groups."""
         return KeyGroupRange(0, self.description.max_parallelism - 1)
 
     def check_covers(self) -> None:
@@ -282,7 +277,7 @@ class _OpenPart:
     def _opened(self) -> UndeclaredState:
         """A store with the files, and with what a log changes, loaded into it."""
         restored, description = self._restored, self._reader.description
-        name = restored.files[0].backend if restored.files else _REPLAYING
+        name = restored.files[0].backend if restored.files else replaying_backend()
         backend = self._open_backend(name)
         store = backend.open_store(description.uid, self._wanted, description.max_parallelism)
         self._closing.callback(store.close)
@@ -318,9 +313,14 @@ class OperatorReader:
         read_operator_snapshots(of_all_slots(self._own()), self.folder, place)
 
     def tables(self) -> tuple[UnkeyedTable, ...]:
-        """All tables; raises as `describe_operator_state`."""
-        found = describe_operator_state(self.uid, self.parts)
-        return () if found is None else found.tables
+        """All tables; raises as `unkeyed_tables`."""
+        return unkeyed_tables(self.uid, self.parts)
+
+    @property
+    def parallelism(self) -> int:
+        """The number of slots of the operator; 1 if none has left state without keys."""
+        found = [operator_attributes(self.uid, part).parallelism for part in self._own()]
+        return found[-1] if found else 1
 
     def has(self, table: UnkeyedTable, slot: int) -> bool:
         """Whether the part of a slot has this table, which may be empty."""

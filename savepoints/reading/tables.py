@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +26,10 @@ from holdfast.storage import Corrupt, Handle, Invalid, StateSnapshot
 __all__ = [
     "KeyedDescription",
     "KeyedTable",
-    "OperatorDescription",
     "UnkeyedTable",
     "describe_keyed",
-    "describe_operator_state",
     "operator_attributes",
+    "unkeyed_tables",
 ]
 
 
@@ -69,7 +68,6 @@ class KeyedDescription:
     """In order of their names."""
 
     def named(self, name: str) -> tuple[KeyedTable, ...]:
-        """The tables of this name."""
         return tuple(table for table in self.tables if table.name == name)
 
 
@@ -84,7 +82,6 @@ class UnkeyedTable:
 
     @property
     def name(self) -> str:
-        """The name of the state."""
         return self.info.name
 
     @property
@@ -92,16 +89,6 @@ class UnkeyedTable:
         """To count rows by: not as a list, since a restore may change the place of an element."""
         info = self.info
         return TableInfo(name=info.name, kind="value", map_keys=info.map_keys, values=info.values)
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorDescription:
-    """The state without keys of an operator, as the snapshots of all slots describe it."""
-
-    uid: str
-    parallelism: int
-    tables: tuple[UnkeyedTable, ...]
-    """In order of their names."""
 
 
 def describe_keyed(uid: str, parts: Iterable[StateSnapshot]) -> KeyedDescription | None:
@@ -118,31 +105,27 @@ def describe_keyed(uid: str, parts: Iterable[StateSnapshot]) -> KeyedDescription
     return found.described()
 
 
-def describe_operator_state(uid: str, parts: Iterable[StateSnapshot]) -> OperatorDescription | None:
-    """The state without keys of an operator, from the attributes of its parts; None if none.
+def unkeyed_tables(uid: str, parts: Iterable[StateSnapshot]) -> tuple[UnkeyedTable, ...]:
+    """The states without keys of an operator, in order of their names, from its parts' attributes.
 
     Raises:
         Corrupt: a part does not have the shape of its kind.
     """
     listed: dict[tuple[Any, ...], UnkeyedTable] = {}
-    parallelism = None
     for part in parts:
         if part.kind not in OPERATOR_KINDS:
             continue
-        attributes = operator_attributes(uid, part)
-        parallelism = attributes.parallelism
-        for table in attributes.states:
+        for table in operator_attributes(uid, part).states:
             key = (table.name, table.mode.value, str(table.map_keys), str(table.values))
-            rows, size_bytes = table.elements, _size_bytes(_handles_of(table), part.handles)
+            names = (segment.handle for segment in table.segments)
+            rows, size_bytes = table.elements, _size_bytes(names, part.handles)
             there = listed.get(key)
             listed[key] = UnkeyedTable(
                 msgspec.structs.replace(table, segments=()),
                 rows + (there.rows if there else 0),
                 size_bytes + (there.size_bytes if there else 0),
             )
-    if parallelism is None:
-        return None
-    return OperatorDescription(uid, parallelism, tuple(listed[key] for key in sorted(listed)))
+    return tuple(listed[key] for key in sorted(listed))
 
 
 class _Keyed:
@@ -157,7 +140,6 @@ class _Keyed:
         self._max_parallelism: int | None = None
 
     def add(self, part: StateSnapshot) -> None:
-        """Add the description in a part."""
         attributes = attributes_of(part, self._uid)
         if self._max_parallelism not in (None, attributes.max_parallelism):
             raise Invalid(
@@ -170,7 +152,6 @@ class _Keyed:
         self._add_tables(part, attributes)
 
     def described(self) -> KeyedDescription | None:
-        """All that was added, as one description."""
         if self._max_parallelism is None:
             return None
         tables = []
@@ -211,10 +192,6 @@ class _Keyed:
 
 def _sum(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else first + second
-
-
-def _handles_of(table: OperatorTable) -> Iterator[str]:
-    return (segment.handle for segment in table.segments)
 
 
 def _size_bytes(names: Iterable[str], handles: dict[str, Handle]) -> int:

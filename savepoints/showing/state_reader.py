@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from holdfast.backends.keys.codec import key_codec_described
 from holdfast.backends.state.timers import USER_TIMERS, timer_table
-from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot, check_kind, find_snapshot
+from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot, find_snapshot, kind_of
 from holdfast.savepoints.reading.columns import KeyedColumns, KeySet, StateColumns, UnkeyedColumns
 from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable
-from holdfast.storage import Invalid, NotFound, load_storage
+from holdfast.storage import Invalid, load_storage
 
 __all__ = ["read_state", "state_of", "timers_name"]
 
@@ -72,8 +72,8 @@ def read_state(  # noqa: PLR0913 - all by name, and most are left out
             raise Invalid("both one key and several are given", fix="Leave one of them out")
         keys = (key,)
     wanted = None if keys is None else _key_set(columns, keys, name)
-    places = _places(columns, key_groups)
-    return pa.RecordBatchReader.from_batches(columns.schema, _read(columns, places, wanted))
+    batches = columns.batches(_places(columns, key_groups), wanted)
+    return pa.RecordBatchReader.from_batches(columns.schema, batches)
 
 
 def timers_name(state: str | None, timers: str | None) -> str:
@@ -106,30 +106,19 @@ def state_of(
         Invalid: two states have this name, or the state is stored in two types.
         Corrupt, Unavailable: the state cannot be read.
     """
-    check_kind(kind)
     keyed, unkeyed = snapshot.keyed(uid), snapshot.unkeyed(uid)
-    its_keyed = () if keyed is None or kind == OPERATOR else keyed.description.named(name)
-    its_unkeyed = [table for table in unkeyed.tables() if table.name == name and kind != KEYED]
-    found: list[KeyedTable | UnkeyedTable] = [*its_keyed, *its_unkeyed]
-    if not found:
-        there = [] if keyed is None else [table.name for table in keyed.description.tables]
-        there += [f"{table.name} (without keys)" for table in unkeyed.tables()]
-        raise NotFound(
-            f"operator {uid!r} has no state {name!r}" + ("" if kind is None else f", {kind}"),
-            where=str(snapshot.point),
-            expected=", ".join(dict.fromkeys(there)) or "none at all",
-            found=name,
-        )
-    if its_keyed and its_unkeyed:
-        raise Invalid(
-            f"operator {uid!r} has two states {name!r}, with keys and without",
-            where=str(snapshot.point),
-            fix='Say kind="keyed" or kind="operator"',
-        )
+    tables: dict[str, Sequence[KeyedTable | UnkeyedTable]] = {
+        KEYED: () if keyed is None else keyed.description.tables,
+        OPERATOR: unkeyed.tables(),
+    }
+    where = str(snapshot.point)
+    names = {each: [table.name for table in tables[each]] for each in tables}
+    its_kind = kind_of(name, kind, names, uid=uid, where=where)
+    found = [table for table in tables[its_kind] if table.name == name]
     if len(found) > 1:
         raise Invalid(
             f"state {name!r} of operator {uid!r} is stored in two types, and a table has one",
-            where=str(snapshot.point),
+            where=where,
             found=" and ".join(str(table.info.values) for table in found),
             fix="Take a savepoint after each slot has accessed the state",
         )
@@ -159,9 +148,3 @@ def _places(columns: StateColumns, asked: tuple[int, int] | None) -> tuple[int, 
             found=repr(asked),
         )
     return asked
-
-
-def _read(
-    columns: StateColumns, places: tuple[int, int], wanted: KeySet | None
-) -> Iterator[pa.RecordBatch]:
-    yield from columns.batches(places, wanted)

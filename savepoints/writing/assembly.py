@@ -19,7 +19,6 @@ from holdfast.backends.snapshots.neutral import (
     SnapshotTarget,
     TableInfo,
 )
-from holdfast.savepoints.reading.tables import describe_operator_state
 from holdfast.savepoints.writing.changes import OperatorChanges
 from holdfast.savepoints.writing.keyed_rows import RowColumns
 from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
@@ -66,7 +65,6 @@ class AttemptTarget:
         return cls(folder, folder.storage.entropy.token()[:8])
 
     def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
-        """Begin a file of a table."""
         stem = path.removesuffix(".parquet")
         return self.folder.table_file(checkpoint_id, f"{stem}-{self.token}.parquet")
 
@@ -126,10 +124,7 @@ def write_unkeyed(
     kept = operator.kept_unkeyed
     if not kept and not new:
         return ()
-    slots = 1
-    if operator.unkeyed is not None:
-        found = describe_operator_state(operator.unkeyed.uid, operator.unkeyed.parts)
-        slots = slots if found is None else found.parallelism
+    slots = 1 if operator.unkeyed is None else operator.unkeyed.parallelism
     dealt = [(state.table, state.dealt(rows, columns, slots)) for state, rows, columns in new]
     parts = []
     for slot in range(slots):
@@ -184,6 +179,7 @@ def clean_and_commit(folder: SavepointFolder, metadata: CheckpointMetadata) -> N
     """
     needed = metadata.files()
     folder.delete_own(lambda file: file not in needed)
+    # After Unavailable it may be committed: only another try with the same bytes tells.
     for last in (*[False] * (_TRIES - 1), True):
         try:
             folder.commit(metadata)

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.backends.operator_state.snapshots import OperatorTable
 from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.values.type_descriptions import Schema
-from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot, check_kind
+from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot, kind_of
 from holdfast.savepoints.reading.readers import KeyedReader, OperatorReader
 from holdfast.savepoints.reading.tables import KeyedTable, UnkeyedTable
 from holdfast.savepoints.writing.keyed_rows import RowColumns
@@ -40,7 +40,6 @@ class NewState:
 
     @property
     def name(self) -> str:
-        """Its name in the savepoint."""
         return self.table.name
 
 
@@ -182,26 +181,8 @@ class OperatorChanges:
         return list(dict.fromkeys([*self._names(kind).values(), *self._new(kind)]))
 
     def _kind_of(self, name: str, kind: str | None) -> str:
-        check_kind(kind)
-        found = [
-            each for each in (KEYED, OPERATOR) if kind in (None, each) and name in self._all(each)
-        ]
-        if not found:
-            there = dict.fromkeys([*self._all(KEYED), *self._all(OPERATOR)])
-            raise NotFound(
-                f"operator {self.uid!r} has no state {name!r}"
-                + ("" if kind is None else f", {kind}"),
-                where=self.where,
-                expected=", ".join(there) or "none at all",
-                found=name,
-            )
-        if len(found) > 1:
-            raise Invalid(
-                f"operator {self.uid!r} has two states {name!r}, with keys and without",
-                where=self.where,
-                fix=f'Say kind="{KEYED}" or kind="{OPERATOR}"',
-            )
-        return found[0]
+        there = {each: self._all(each) for each in (KEYED, OPERATOR)}
+        return kind_of(name, kind, there, uid=self.uid, where=self.where)
 
 
 class SavepointChanges:

@@ -66,7 +66,6 @@ class UnkeyedRows:
 
     @property
     def table(self) -> OperatorTable:
-        """The description of its table."""
         return self._form.table
 
     def dealt(self, rows: pa.Table, columns: RowColumns, slots: int) -> list[Iterator[Block]]:
