@@ -19,6 +19,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
+
+import msgspec
 
 from holdfast.backends.blocks.changes import SetHead
 from holdfast.backends.snapshots.logs import LogInfo, LogSegment
@@ -36,6 +39,7 @@ __all__ = [
 ]
 
 _FIRST_ROW_BYTES = 24.0
+_by_number = attrgetter("first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +48,17 @@ class LogPiece:
 
     log: str
     handle: Handle
-    first: int
-    sets: int
-    first_group: int
-    last_group: int
-    rows: int
+    segment: LogSegment
+    """Its description; a checkpoint that refers to it names the handle in it."""
     seal: int
 
     @property
+    def first(self) -> int:
+        return self.segment.first
+
+    @property
     def numbers(self) -> range:
-        """The numbers of the sets."""
-        return range(self.first, self.first + self.sets)
+        return range(self.first, self.first + self.segment.sets)
 
 
 @dataclass(slots=True)
@@ -97,7 +101,7 @@ class _TableLog:
         there = frozenset(number for piece in kept for number in piece.numbers)
         self.waiting = [each for each in self.waiting if each.number not in there]
         kept += [piece for piece in self.durable if piece.first not in there]
-        self.durable = sorted(kept, key=_first)
+        self.durable = sorted(kept, key=_by_number)
 
     def truncate(self, seal: int) -> None:
         """Drop everything up to a seal."""
@@ -158,16 +162,7 @@ class OperatorLog:
         """Start from the logs of a restored checkpoint, which are replayed before this one."""
         for log in logs:
             for each in log.segments:
-                piece = LogPiece(
-                    log=log.log,
-                    handle=handles[each.handle],
-                    first=each.first,
-                    sets=each.sets,
-                    first_group=each.first_group,
-                    last_group=each.last_group,
-                    rows=each.rows,
-                    seal=0,
-                )
+                piece = LogPiece(log.log, handles[each.handle], each, seal=0)
                 self._restored.append((log.info, piece))
 
     def seal(self, taken: Iterable[TakenChanges], infos: Mapping[str, TableInfo]) -> None:
@@ -208,7 +203,7 @@ class OperatorLog:
                     table.waiting.remove(each)
                     table.durable.append(_piece(table.log, each.upload.result(), [each]))
             if done:
-                table.durable.sort(key=_first)
+                table.durable.sort(key=_by_number)
         return have_failed
 
     def truncate(self, seal: int) -> None:
@@ -242,7 +237,7 @@ class OperatorLog:
     def about_rows(self) -> int:
         """Estimated rows of sealed changes that a restore would replay."""
         waiting = (each.about_rows for table in self._tables.values() for each in table.waiting)
-        return sum(piece.rows for piece in self._durable_pieces()) + sum(waiting)
+        return sum(piece.segment.rows for piece in self._durable_pieces()) + sum(waiting)
 
     @property
     def encoded_bytes(self) -> int:
@@ -379,7 +374,7 @@ class LogWriter:
             for piece in pieces:
                 name = f"_log/{len(handles)}"
                 handles[name] = piece.handle
-                segments.append(_segment(name, piece))
+                segments.append(msgspec.structs.replace(piece.segment, handle=name))
             logs.append(LogInfo(info=info, log=log, segments=tuple(segments)))
 
         for (_, log), group in groupby(
@@ -391,7 +386,7 @@ class LogWriter:
             name = view.info.name
             pieces = [*view.durable, *uploaded.get(name, ()), *new.get(name, ())]
             if pieces:
-                mine[name] = sorted(pieces, key=_first)
+                mine[name] = sorted(pieces, key=_by_number)
                 add(view.info, view.log, mine[name])
         return WrittenLog(tuple(logs), handles, mine)
 
@@ -407,28 +402,12 @@ def _result(upload: Future[Handle] | None, future: SnapshotFuture) -> Handle | N
 
 def _piece(log: str, handle: Handle, sets: Sequence[ChangeSet]) -> LogPiece:
     encoded = [each.encoded() for each in sets]
-    return LogPiece(
-        log=log,
-        handle=handle,
+    segment = LogSegment(
+        handle="",
         first=sets[0].number,
         sets=len(sets),
         first_group=min(each.first_group for each in encoded),
         last_group=max(each.last_group for each in encoded),
         rows=sum(each.rows for each in encoded),
-        seal=sets[-1].seal,
     )
-
-
-def _first(piece: LogPiece) -> int:
-    return piece.first
-
-
-def _segment(handle: str, piece: LogPiece) -> LogSegment:
-    return LogSegment(
-        handle=handle,
-        first=piece.first,
-        sets=piece.sets,
-        first_group=piece.first_group,
-        last_group=piece.last_group,
-        rows=piece.rows,
-    )
+    return LogPiece(log, handle, segment, sets[-1].seal)

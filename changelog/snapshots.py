@@ -147,7 +147,9 @@ class ChangelogSnapshots(Snapshots):
             self._base = None
         self._seal(request)
         base = self._base
-        if base is None or self._must_materialize_here():
+        # Without a target nothing else writes a base.
+        is_due = self._target is None and self._is_due(self._clock.monotonic_s())
+        if base is None or is_due:
             return self._begin_with_base(request)
         self._base_of[number] = base
         running = self._running
@@ -270,10 +272,6 @@ class ChangelogSnapshots(Snapshots):
             self._log.seal(self._store.take(), request.infos())
             self._sealed_s = self._clock.monotonic_s()
 
-    def _must_materialize_here(self) -> bool:
-        """Whether this checkpoint must write a base: without a target nothing else writes one."""
-        return self._target is None and self._is_due(self._clock.monotonic_s())
-
     def _may_materialize(self) -> bool:
         """Whether the base is in a completed checkpoint, and no other base is being written.
 
@@ -285,7 +283,7 @@ class ChangelogSnapshots(Snapshots):
 
     def _is_due(self, now_s: float) -> bool:
         uploader = None if self._target is None else self._target.uploader
-        size_of = _unknown if uploader is None else uploader.size_of
+        size_of = uploader.size_of if uploader is not None else lambda _: None
         return self._schedule.is_due(now_s, self._log.pinned_bytes(size_of), self._log.pieces)
 
     def _warn_of_growth(self, now_s: float) -> None:
@@ -468,10 +466,6 @@ class ChangelogSnapshots(Snapshots):
             key_groups=(self._what.key_groups.first, self._what.key_groups.last),
             begun_from=begun_from,
         )
-
-
-def _unknown(_: str) -> None:
-    """The length of any file where nothing is uploaded between checkpoints: not known."""
 
 
 def _result(inner: SnapshotFuture, future: SnapshotFuture) -> StateSnapshot:

@@ -112,13 +112,11 @@ class ListChanges(Recorder):
         return self._cells + len(self._emptied)
 
     def put(self, address: Any, cells: Sequence[Any]) -> None:
-        """Record that the list was replaced by these cells."""
         self._emptied[address] = None
         self._lists.pop(address, None)
         self.extend(address, cells)
 
     def extend(self, address: Any, cells: Sequence[Any]) -> None:
-        """Record appended cells."""
         there = self._lists.get(address)
         if there is None:
             self._lists[address] = list(cells)
@@ -162,12 +160,10 @@ class MapChanges(Recorder):
         self._cells += 1
 
     def put_all(self, address: Any, cells: dict[Any, Any]) -> None:
-        """Record many cells."""
         self._maps.setdefault(address, {}).update(cells)
         self._cells += len(cells)
 
     def empty(self, address: Any) -> None:
-        """Record that the map was emptied."""
         self._emptied[address] = None
         self._maps.pop(address, None)
 

@@ -337,5 +337,4 @@ class LoggedTimerQueue(TimerQueue):
         self._inner.load(block)
 
     def take(self) -> Recorded:
-        """As `LoggedTable.take`."""
         return self.changes.take()

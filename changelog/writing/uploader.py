@@ -150,7 +150,7 @@ class LogUploader:
                 except queue.Empty:
                     break
                 if more is None:
-                    if left_s > 0:
+                    if left_s > 0:  # it was in the queue: the next round ends by it
                         self._queue.put(_CLOSED)
                     break
                 batch.append(more)
@@ -267,7 +267,6 @@ class _Attempt:
 
     @property
     def has_won(self) -> bool:
-        """Whether it has succeeded."""
         return self.future.done() and self.future.exception() is None
 
     def write(self) -> list[Handle]:
