@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -18,10 +19,10 @@ from holdfast.backends.operator_state.snapshots import (
 )
 from holdfast.backends.snapshots.file_uploads import FilesAttributes
 from holdfast.backends.snapshots.logs import LoggedAttributes, base_of
-from holdfast.backends.snapshots.neutral import KeyedAttributes, TableInfo
+from holdfast.backends.snapshots.neutral import KeyedAttributes, TableInfo, read_attributes
 from holdfast.backends.snapshots.restores import KEYED_KINDS, attributes_of
 from holdfast.backends.values.type_descriptions import Schema
-from holdfast.storage import Corrupt, Handle, Invalid, StateSnapshot
+from holdfast.storage import Handle, Invalid, StateSnapshot
 
 __all__ = [
     "KeyedDescription",
@@ -98,11 +99,61 @@ def describe_keyed(uid: str, parts: Iterable[StateSnapshot]) -> KeyedDescription
         Corrupt: a part does not have the shape of its kind.
         Invalid: the parts contradict each other, or belong to another operator.
     """
-    found = _Keyed(uid)
+    max_parallelism, keys = None, None
+    tables: list[KeyedTable] = []
     for part in parts:
-        if part.kind in KEYED_KINDS:
-            found.add(part)
-    return found.described()
+        if part.kind not in KEYED_KINDS:
+            continue
+        attributes = attributes_of(part, uid)
+        if max_parallelism not in (None, attributes.max_parallelism):
+            raise Invalid(
+                f"the snapshots of operator {uid!r} differ in max parallelism",
+                expected=str(max_parallelism),
+                found=str(attributes.max_parallelism),
+            )
+        max_parallelism = attributes.max_parallelism
+        keys = attributes.keys or keys
+        for info, rows, size_bytes in _described(part, attributes, uid):
+            _add(tables, info, rows, size_bytes)
+    if max_parallelism is None:
+        return None
+    tables.sort(key=lambda table: table.name)
+    met = Counter[str]()
+    for place, table in enumerate(tables):
+        tables[place] = replace(table, other=met[table.name])
+        met[table.name] += 1
+    return KeyedDescription(uid, max_parallelism, keys, tuple(tables))
+
+
+def _described(
+    part: StateSnapshot, attributes: KeyedAttributes, uid: str
+) -> Iterator[tuple[TableInfo, int | None, int | None]]:
+    """Each table that a part describes, with its rows and bytes as far as they are known."""
+    for info in attributes.tables:
+        handles = [segment.handle for segment in info.segments]
+        yield info, info.rows, _size_bytes(handles, part.handles)
+    match attributes:
+        case FilesAttributes():
+            for kept in attributes.files:
+                yield kept.info, None, None
+        case LoggedAttributes():
+            base = base_of(part, attributes)
+            yield from _described(base, attributes_of(base, uid), uid)
+            for log in attributes.logs:
+                unknown = None if log.segments else 0
+                yield log.info, unknown, unknown
+
+
+def _add(
+    tables: list[KeyedTable], info: TableInfo, rows: int | None, size_bytes: int | None
+) -> None:
+    """Add what a part has of a table to what others have of it."""
+    for place, there in enumerate(tables):
+        if there.info.is_alike(info):
+            rows, size_bytes = _sum(there.rows, rows), _sum(there.size_bytes, size_bytes)
+            tables[place] = replace(there, rows=rows, size_bytes=size_bytes)
+            return
+    tables.append(KeyedTable(msgspec.structs.replace(info, segments=()), 0, rows, size_bytes))
 
 
 def unkeyed_tables(uid: str, parts: Iterable[StateSnapshot]) -> tuple[UnkeyedTable, ...]:
@@ -128,68 +179,6 @@ def unkeyed_tables(uid: str, parts: Iterable[StateSnapshot]) -> tuple[UnkeyedTab
     return tuple(listed[key] for key in sorted(listed))
 
 
-class _Keyed:
-    """Collects the descriptions in the parts of one operator."""
-
-    def __init__(self, uid: str) -> None:
-        self._uid = uid
-        self._infos: list[TableInfo] = []
-        self._rows: list[int | None] = []
-        self._size_bytes: list[int | None] = []
-        self._keys: Schema | None = None
-        self._max_parallelism: int | None = None
-
-    def add(self, part: StateSnapshot) -> None:
-        attributes = attributes_of(part, self._uid)
-        if self._max_parallelism not in (None, attributes.max_parallelism):
-            raise Invalid(
-                f"the snapshots of operator {self._uid!r} differ in max parallelism",
-                expected=str(self._max_parallelism),
-                found=str(attributes.max_parallelism),
-            )
-        self._max_parallelism = attributes.max_parallelism
-        self._keys = attributes.keys or self._keys
-        self._add_tables(part, attributes)
-
-    def described(self) -> KeyedDescription | None:
-        if self._max_parallelism is None:
-            return None
-        tables = []
-        order = sorted(range(len(self._infos)), key=lambda place: self._infos[place].name)
-        names: list[str] = []
-        for place in order:
-            info = self._infos[place]
-            tables.append(
-                KeyedTable(info, names.count(info.name), self._rows[place], self._size_bytes[place])
-            )
-            names.append(info.name)
-        return KeyedDescription(self._uid, self._max_parallelism, self._keys, tuple(tables))
-
-    def _add_tables(self, part: StateSnapshot, attributes: KeyedAttributes) -> None:
-        for info in attributes.tables:
-            handles = [segment.handle for segment in info.segments]
-            self._add(info, info.rows, _size_bytes(handles, part.handles))
-        match attributes:
-            case FilesAttributes():
-                for kept in attributes.files:
-                    self._add(kept.info, None, None)
-            case LoggedAttributes():
-                base = base_of(part, attributes)
-                self._add_tables(base, attributes_of(base, self._uid))
-                for log in attributes.logs:
-                    self._add(log.info, None if log.segments else 0, None if log.segments else 0)
-
-    def _add(self, info: TableInfo, rows: int | None, size_bytes: int | None) -> None:
-        place = next((at for at, each in enumerate(self._infos) if each.is_alike(info)), None)
-        if place is None:
-            self._infos.append(msgspec.structs.replace(info, segments=()))
-            self._rows.append(rows)
-            self._size_bytes.append(size_bytes)
-            return
-        self._rows[place] = _sum(self._rows[place], rows)
-        self._size_bytes[place] = _sum(self._size_bytes[place], size_bytes)
-
-
 def _sum(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else first + second
 
@@ -204,11 +193,5 @@ def operator_attributes(uid: str, part: StateSnapshot) -> OperatorAttributes:
     Raises:
         Corrupt: it does not have the shape of its kind.
     """
-    try:
-        return msgspec.convert(part.attributes, OperatorAttributes)
-    except msgspec.ValidationError as error:
-        raise Corrupt(
-            f"the attributes of a snapshot of operator {uid!r} have not the shape of their kind",
-            expected=part.kind,
-            found=str(error),
-        ) from error
+    shapes = dict.fromkeys(OPERATOR_KINDS, OperatorAttributes)
+    return read_attributes(part, shapes, f"operator {uid!r}")
