@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -43,31 +44,93 @@ def fitted(
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     try:
-        return _fit(column, schema, kind, name, is_packed=is_packed)
+        return _Casts(is_packed=is_packed).fit(column, schema, kind, name)
     except _WAYS as error:
         raise _misfit(name, schema, column, str(error)) from error
 
 
-def _fit(
-    column: pa.Array, schema: Schema, kind: pa.DataType, name: str, *, is_packed: bool | None
-) -> pa.Array:
-    if pa.types.is_null(column.type):
-        return pa.nulls(len(column), kind)
-    if schema["type"] == "union" and (member := _member(schema)) is not None:
-        schema = member
-    if pa.types.is_binary(kind) and schema["type"] not in _BINARY:
-        return _whole(column, schema, name, is_packed=is_packed)
-    match schema["type"]:
-        case "list" | "set" | "frozenset" | "sequence":
-            return _list(column, schema, kind, name, is_packed=is_packed)
-        case "tuple" | "record":
-            return _struct(column, schema, kind, name, is_packed=is_packed)
-        case "dict":
-            return _map(column, schema, kind, name, is_packed=is_packed)
-    for test, convert in _LEAVES.get(_leaf_of(schema), ()):
-        if test(column.type):
-            return convert(column, kind)
-    raise _misfit(name, schema, column)
+@dataclass(frozen=True, slots=True)
+class _Casts:
+    """Casts of columns and of what is in them; see `fitted` for `is_packed`."""
+
+    is_packed: bool | None
+
+    def fit(self, column: pa.Array, schema: Schema, kind: pa.DataType, name: str) -> pa.Array:
+        if pa.types.is_null(column.type):
+            return pa.nulls(len(column), kind)
+        if schema["type"] == "union" and (member := _member(schema)) is not None:
+            schema = member
+        if pa.types.is_binary(kind) and schema["type"] not in _BINARY:
+            return self._whole(column, schema, name)
+        match schema["type"]:
+            case "list" | "set" | "frozenset" | "sequence":
+                return self._list(column, schema, kind, name)
+            case "tuple" | "record":
+                return self._struct(column, schema, kind, name)
+            case "dict":
+                return self._map(column, schema, kind, name)
+        for test, convert in _LEAVES.get(_leaf_of(schema), ()):
+            if test(column.type):
+                return convert(column, kind)
+        raise _misfit(name, schema, column)
+
+    def _whole(self, column: pa.Array, schema: Schema, name: str) -> pa.Array:
+        """A column that is stored as MessagePack."""
+        if self.is_packed and not _is_bytes(column.type):
+            raise _misfit(name, schema, column, "this is no MessagePack")
+        if self.is_packed is None and _is_bytes(column.type):
+            raise _unsaid(name)
+        return column.cast(pa.binary()) if self.is_packed else _packed(column)
+
+    def _list(self, column: pa.Array, schema: Schema, kind: pa.DataType, name: str) -> pa.Array:
+        if not _is_list(column.type):
+            raise _misfit(name, schema, column)
+        lists = column.cast(pa.list_(column.type.value_field))
+        start, end = _ends(lists)
+        items = lists.values.slice(start, end - start)
+        inner = self.fit(items, schema["items"], kind.value_type, f"{name}[]")
+        return pa.ListArray.from_arrays(
+            _offsets(lists), inner, type=kind, mask=lists.is_null() if lists.null_count else None
+        )
+
+    def _map(self, column: pa.Array, schema: Schema, kind: pa.DataType, name: str) -> pa.Array:
+        if not pa.types.is_map(column.type):
+            raise _misfit(name, schema, column)
+        start, end = _ends(column)
+        keys, items = column.keys.slice(start, end - start), column.items.slice(start, end - start)
+        return pa.MapArray.from_arrays(
+            _offsets(column),
+            self.fit(keys, schema["keys"], kind.key_type, f"{name}[key]"),
+            self.fit(items, schema["values"], kind.item_type, f"{name}[value]"),
+            type=kind,
+            mask=column.is_null() if column.null_count else None,
+        )
+
+    def _struct(self, column: pa.Array, schema: Schema, kind: pa.DataType, name: str) -> pa.Array:
+        if not pa.types.is_struct(column.type):
+            raise _misfit(name, schema, column)
+        parts = schema["items"] if schema["type"] == "tuple" else schema["fields"]
+        schemas = [part.get("schema", part) for part in parts]
+        wanted = [kind.field(place).name for place in range(kind.num_fields)]
+        found = [column.type.field(place).name for place in range(column.type.num_fields)]
+        is_by_place = schema["type"] == "tuple" and len(found) == len(wanted)
+        if sorted(found) != sorted(wanted) and not is_by_place:
+            raise Invalid(
+                f"a struct does not have the fields of the class in column {name!r}",
+                expected=", ".join(wanted),
+                found=", ".join(found),
+                fix="Make a struct with all of them, and no others",
+            )
+        by_name = dict(zip(found, column.flatten(), strict=True))
+        if sorted(found) != sorted(wanted):
+            by_name = dict(zip(wanted, by_name.values(), strict=True))
+        children = [
+            self.fit(by_name[field.name], each, field.type, f"{name}.{field.name}")
+            for field, each in zip(kind, schemas, strict=True)
+        ]
+        return pa.StructArray.from_arrays(
+            children, fields=list(kind), mask=column.is_null() if column.null_count else None
+        )
 
 
 _BINARY = ("bytes", "bytearray")
@@ -86,77 +149,9 @@ def _leaf_of(schema: Schema) -> str:
     return str(schema["type"])
 
 
-def _whole(column: pa.Array, schema: Schema, name: str, *, is_packed: bool | None) -> pa.Array:
-    """A column that is stored as MessagePack."""
-    if is_packed and not _is_bytes(column.type):
-        raise _misfit(name, schema, column, "this is no MessagePack")
-    if is_packed is None and _is_bytes(column.type):
-        raise _unsaid(name)
-    return column.cast(pa.binary()) if is_packed else _packed(column)
-
-
 def _packed(column: pa.Array) -> pa.Array:
     items = column.to_pylist(maps_as_pydicts="strict")
     return pa.array([None if item is None else pack_value(item) for item in items], pa.binary())
-
-
-def _list(
-    column: pa.Array, schema: Schema, kind: pa.DataType, name: str, *, is_packed: bool | None
-) -> pa.Array:
-    if not _is_list(column.type):
-        raise _misfit(name, schema, column)
-    lists = column.cast(pa.list_(column.type.value_field))
-    start, end = _ends(lists)
-    items = lists.values.slice(start, end - start)
-    inner = _fit(items, schema["items"], kind.value_type, f"{name}[]", is_packed=is_packed)
-    return pa.ListArray.from_arrays(
-        _offsets(lists), inner, type=kind, mask=lists.is_null() if lists.null_count else None
-    )
-
-
-def _map(
-    column: pa.Array, schema: Schema, kind: pa.DataType, name: str, *, is_packed: bool | None
-) -> pa.Array:
-    if not pa.types.is_map(column.type):
-        raise _misfit(name, schema, column)
-    start, end = _ends(column)
-    keys, items = column.keys.slice(start, end - start), column.items.slice(start, end - start)
-    return pa.MapArray.from_arrays(
-        _offsets(column),
-        _fit(keys, schema["keys"], kind.key_type, f"{name}[key]", is_packed=is_packed),
-        _fit(items, schema["values"], kind.item_type, f"{name}[value]", is_packed=is_packed),
-        type=kind,
-        mask=column.is_null() if column.null_count else None,
-    )
-
-
-def _struct(
-    column: pa.Array, schema: Schema, kind: pa.DataType, name: str, *, is_packed: bool | None
-) -> pa.Array:
-    if not pa.types.is_struct(column.type):
-        raise _misfit(name, schema, column)
-    parts = schema["items"] if schema["type"] == "tuple" else schema["fields"]
-    schemas = [part.get("schema", part) for part in parts]
-    wanted = [kind.field(place).name for place in range(kind.num_fields)]
-    found = [column.type.field(place).name for place in range(column.type.num_fields)]
-    is_by_place = schema["type"] == "tuple" and len(found) == len(wanted)
-    if sorted(found) != sorted(wanted) and not is_by_place:
-        raise Invalid(
-            f"a struct does not have the fields of the class in column {name!r}",
-            expected=", ".join(wanted),
-            found=", ".join(found),
-            fix="Make a struct with all of them, and no others",
-        )
-    by_name = dict(zip(found, column.flatten(), strict=True))
-    if sorted(found) != sorted(wanted):
-        by_name = dict(zip(wanted, by_name.values(), strict=True))
-    children = [
-        _fit(by_name[field.name], each, field.type, f"{name}.{field.name}", is_packed=is_packed)
-        for field, each in zip(kind, schemas, strict=True)
-    ]
-    return pa.StructArray.from_arrays(
-        children, fields=list(kind), mask=column.is_null() if column.null_count else None
-    )
 
 
 def _is_list(kind: pa.DataType) -> bool:
