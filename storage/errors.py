@@ -15,6 +15,7 @@ to do about it. The parts are kept as attributes, so that a user interface can l
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 import msgspec
@@ -72,22 +73,14 @@ class HoldfastError(Exception):
 
     def replaced(self, **parts: str) -> Self:
         """The same error with some parts replaced, such as `what` or `where`."""
-        names = ("what", "where", "expected", "found", "fix")
-        return type(self)(**{name: getattr(self, name) for name in names} | parts)
+        return type(self)(**{"what": self.what, **self._parts(), **parts})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the parts through pickle: errors travel from Spark's executors to the driver."""
-        parts = {
-            "where": self.where,
-            "expected": self.expected,
-            "found": self.found,
-            "fix": self.fix,
-        }
-        return _rebuild, (type(self), self.what, parts)
+        return partial(type(self), self.what, **self._parts()), ()
 
-
-def _rebuild(kind: type[HoldfastError], what: str, parts: dict[str, str]) -> HoldfastError:
-    return kind(what, **parts)
+    def _parts(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in ("where", "expected", "found", "fix")}
 
 
 class Unavailable(HoldfastError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -19,12 +19,8 @@ def registered(group: str, what: str) -> dict[str, EntryPoint]:
     Raises:
         Invalid: two distributions register one name.
     """
-    return _unique(entry_points(group=group), what)
-
-
-def _unique(entries: Iterable[EntryPoint], what: str) -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
-    for entry in entries:
+    for entry in entry_points(group=group):
         other = found.setdefault(entry.name, entry)
         if other.value != entry.value:
             raise Invalid(

@@ -96,14 +96,7 @@ def whole_url(path: str) -> str:
     Raises:
         Invalid: it is empty, the user of `~user` does not exist, or the current folder is gone.
     """
-    given: object = path  # whatever the caller has passed
-    if not isinstance(given, str):
-        raise Invalid(
-            "this names no place",
-            expected="text: a path or a URL",
-            found=repr(given),
-            fix=text_fix(given),
-        )
+    _check_text(path, "this names no place", "text: a path or a URL")
     if "://" in path:
         return path
     if not path.strip():  # an unset shell variable, say: it would mean the current folder
@@ -136,14 +129,8 @@ def _is_path(text: str) -> bool:
 
 def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:
     """The callable that makes the storage, and whether the text names its root."""
-    given: object = url_or_name  # untyped callers may pass anything
-    if not isinstance(given, str):
-        raise Invalid(
-            "this does not name a storage",
-            expected="text: a path, a URL, a registered name",
-            found=repr(given),
-            fix=text_fix(given),
-        )
+    expected = "text: a path, a URL, a registered name"
+    _check_text(url_or_name, "this does not name a storage", expected)
     if _is_path(url_or_name):
         return _default("path"), True
     scheme, colon, _ = url_or_name.partition(":")
@@ -155,6 +142,12 @@ def _find(url_or_name: str) -> tuple[Callable[..., CheckpointStorage], bool]:
     if is_url:
         return _default("url"), True
     raise plugins.unknown_name(url_or_name, registered, STORAGE_GROUP, _WHAT, ", or a URL")
+
+
+def _check_text(given: object, what: str, expected: str) -> None:
+    """Refuse what untyped callers may pass."""
+    if not isinstance(given, str):
+        raise Invalid(what, expected=expected, found=repr(given), fix=text_fix(given))
 
 
 def _default(kind: str) -> Callable[..., CheckpointStorage]:

@@ -8,7 +8,6 @@ Streamed segments are never held in memory as a whole.
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Self
 
 import lz4.frame
@@ -276,12 +275,7 @@ class SegmentStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._ended:
             return
         if kind is None:

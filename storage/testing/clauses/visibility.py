@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from holdfast.storage.checkpoint_storage import CheckpointStorage
@@ -39,12 +38,7 @@ class _Onlooker(AbstractContextManager["_Onlooker"]):
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._over = True
         self._thread.join(_WAIT_S)
         if kind is None:
