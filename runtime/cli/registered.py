@@ -81,7 +81,7 @@ def _part(entry: EntryPoint, kind: _Kind) -> Part:
         "distribution": "" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}",
     }
     try:
-        factory = load(entry, "it")
+        factory = load(entry, kind.title.removesuffix("s"))
         known["purpose"] = (inspect.getdoc(factory) or "").partition("\n")[0]
         known |= kind.tried(entry.name, factory)
     except Invalid as error:

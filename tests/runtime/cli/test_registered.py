@@ -55,6 +55,7 @@ def test_a_plugin_that_cannot_be_loaded_says_why(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.syspath_prepend(path)
     told = document(code=1)["state_backends"]
+    assert told["absent"]["error"].startswith("state backend 'absent' cannot be imported")
     assert "No module named 'no_such_module'" in told["absent"]["error"]
     assert told["absent"]["distribution"] == "broken-plugin 1.0"
     assert "RuntimeError('no licence')" in told["picky"]["error"]
