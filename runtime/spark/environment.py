@@ -51,7 +51,12 @@ from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.spark.job_builder import JobBuilder
 from holdfast.runtime.spark.launching.cluster import SparkCluster
-from holdfast.runtime.spark.launching.interrupts import Work, begun, preparing, seen_through
+from holdfast.runtime.spark.launching.interrupts import (
+    ThreadedCall,
+    begun,
+    preparing,
+    seen_through,
+)
 from holdfast.runtime.spark.launching.job_network import JobNetwork, job_network
 from holdfast.runtime.spark.launching.pickling import check_pickles
 from holdfast.runtime.spark.sessions.session_checks import (
@@ -458,7 +463,7 @@ def _session_for(code: CodeArguments, line: Settings) -> SparkSession:
     if there is not None:
         return there
     with preparing():
-        spark = Work(lambda: choose_session(slots)).begin().result()
+        spark = ThreadedCall(lambda: choose_session(slots)).begin().result()
     jvm: Any = spark._jvm  # which session is active is of a thread
     jvm.SparkSession.setActiveSession(spark._jsparkSession)
     return spark

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
@@ -23,7 +24,7 @@ from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.spark.launching.progress import follow
 from holdfast.storage import SystemClock
 
-__all__ = ["TERMINATED", "Work", "begun", "preparing", "seen_through", "stoppable"]
+__all__ = ["TERMINATED", "ThreadedCall", "begun", "preparing", "seen_through", "stoppable"]
 
 TERMINATED = 143
 """The exit code of who was stopped by SIGTERM, as shells have it."""
@@ -39,21 +40,14 @@ _before: dict[int, Any] = {}
 """What signals did before they stopped those jobs."""
 
 
-class Work(Generic[_Made]):
+class ThreadedCall(Generic[_Made]):
     """A call in a thread of its own, which has what Spark keeps by thread."""
 
-    def __init__(
-        self, call: Callable[[], _Made], abandon: Callable[[_Made], Any] | None = None
-    ) -> None:
+    def __init__(self, call: Callable[[], _Made]) -> None:
         self._call = call
-        self._abandon = abandon
-        self._lock = threading.Lock()
-        self._is_abandoned = False
-        self._made: list[_Made] = []
-        self._error: BaseException | None = None
-        self._ended = threading.Event()
+        self._made: Future[_Made] = Future()
 
-    def begin(self) -> Work[_Made]:
+    def begin(self) -> ThreadedCall[_Made]:
         """Have it run. A caller that is interrupted here holds it already, and can give it up."""
         InheritableThread(target=self._run, name="holdfast-start", daemon=True).start()
         return self
@@ -61,32 +55,25 @@ class Work(Generic[_Made]):
     def _run(self) -> None:
         try:
             made = self._call()
-            with self._lock:
-                self._made.append(made)
-                is_abandoned = self._is_abandoned
-            if is_abandoned and self._abandon is not None:
-                self._abandon(made)
         except BaseException as error:  # noqa: BLE001 - `result` raises it
-            self._error = error
-        finally:
-            self._ended.set()
+            self._made.set_exception(error)
+        else:
+            self._made.set_result(made)
 
     def result(self) -> _Made:
         """Wait for it; what it raised is raised here."""
-        while not self._ended.wait(_WAIT_S):
+        while not wait([self._made], _WAIT_S).done:
             pass
-        if self._error is not None:
-            raise self._error
-        return self._made[0]
+        return self._made.result()
 
-    def give_up(self) -> None:
-        """Abandon what comes of it: now, or when it comes."""
-        with self._lock:
-            self._is_abandoned = True
-            made = list(self._made)
-        for each in made:
-            if self._abandon is not None:
-                self._abandon(each)
+    def give_up(self, stop: Callable[[_Made], Any]) -> None:
+        """Stop what comes of it: now, or when it comes."""
+
+        def stop_made(made: Future[_Made]) -> None:
+            if made.exception() is None:
+                stop(made.result())
+
+        self._made.add_done_callback(stop_made)
 
 
 def seen_through(start: Callable[[], JobHandle], name: str, url: str) -> JobStatus:
@@ -96,15 +83,10 @@ def seen_through(start: Callable[[], JobHandle], name: str, url: str) -> JobStat
         JobFailed: it has failed; and whatever `start` raises.
         KeyboardInterrupt, SystemExit: it was stopped.
     """
-    work = Work(start, lambda job: job.interrupt())
-    with stoppable():
-        try:
-            job = work.begin().result()
-            follow(job)
-        except (KeyboardInterrupt, SystemExit) as stop:
-            _told(stop, name, url)
-            work.give_up()
-            raise
+    call = ThreadedCall(start)
+    with stoppable(), _stopped_by_signals(call, name, url):
+        job = call.begin().result()
+        follow(job)
     return job.result()
 
 
@@ -112,17 +94,24 @@ def begun(start: Callable[[], JobHandle], name: str, url: str) -> JobHandle:
     """Start a job. From then on signals stop it as they stop `execute`, whatever waits for it."""
     if threading.current_thread() is not threading.main_thread():
         return start()  # no signal comes here; the main thread sees to them
-    work = Work(start, lambda job: job.interrupt())
+    call = ThreadedCall(start)
     with stoppable():
-        try:
-            job = work.begin().result()
-        except (KeyboardInterrupt, SystemExit) as stop:
-            _told(stop, name, url)
-            work.give_up()
-            raise
+        with _stopped_by_signals(call, name, url):
+            job = call.begin().result()
         _watch(job, name, url)
     _take_signals()
     return job
+
+
+@contextmanager
+def _stopped_by_signals(call: ThreadedCall[JobHandle], name: str, url: str) -> Iterator[None]:
+    """Give a job up that is being started, or waited for, when a signal comes."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        _told(stop, name, url)
+        call.give_up(lambda job: job.interrupt())
+        raise
 
 
 @contextmanager
@@ -223,6 +212,7 @@ def _told(stop: BaseException, name: str, url: str) -> None:
 
 def _be_quiet_of(stop: BaseException) -> None:
     """Have neither a traceback of it printed, nor what Spark says if its JVM ends by it too."""
+    stop.__dict__["is_told"] = True  # the command `holdfast` prints no line of its own then
     context: Any = SparkContext._active_spark_context
     server = getattr(context, "_accumulatorServer", None)  # a context that is being made has none
     if server is not None:

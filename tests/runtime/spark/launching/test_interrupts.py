@@ -13,7 +13,7 @@ import pytest
 from pyspark import SparkContext
 
 from holdfast.runtime.spark.launching.interrupts import (
-    Work,
+    ThreadedCall,
     begun,
     preparing,
     seen_through,
@@ -62,17 +62,24 @@ signal.signal(signal.SIGINT, sparks)
 interrupts.follow = follow
 interrupts.seen_through(start, "orders", url)
 """
-CODES = {signal.SIGINT: -signal.SIGINT, signal.SIGTERM: 143}
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+PYTHON = (sys.executable,)
+HOLDFAST_RUN = (sys.executable, "-c", "from holdfast.runtime.cli import main; main()", "run")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["starting", "running"])
-@pytest.mark.parametrize("kind", CODES)
-def test_a_signal_ends_a_job_by_one_line(kind: signal.Signals, moment: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", SIGNALS)
+@pytest.mark.parametrize("command", [PYTHON, HOLDFAST_RUN], ids=["python", "holdfast-run"])
+def test_a_signal_ends_a_job_by_one_line(
+    command: tuple[str, ...], kind: signal.Signals, moment: str, tmp_path: Path
+) -> None:
     app = tmp_path / "app.py"
     app.write_text(STARTS.replace("time.sleep(60)", "threading.Event().wait(60)"))
     program = subprocess.Popen(
-        [sys.executable, str(app), moment, "s3://bucket/checkpoints"],
+        [*command, str(app), moment, "s3://bucket/checkpoints"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -81,7 +88,8 @@ def test_a_signal_ends_a_job_by_one_line(kind: signal.Signals, moment: str, tmp_
     assert program.stdout.readline() == "ready\n"
     program.send_signal(kind)
     out, told = program.communicate(timeout=30)
-    assert program.returncode == CODES[kind]
+    ends_by_signal = command is PYTHON and kind is signal.SIGINT
+    assert program.returncode == (-kind if ends_by_signal else 128 + kind)
     assert out == ("stopped\n" if moment == "running" else "")
     (line,) = told.splitlines()
     word = "terminated" if kind is signal.SIGTERM else "interrupted"
@@ -93,8 +101,8 @@ def test_a_signal_ends_a_job_by_one_line(kind: signal.Signals, moment: str, tmp_
 
 def test_an_abandoned_call_is_undone_when_it_returns() -> None:
     go, stopped = threading.Event(), threading.Event()
-    work = Work(go.wait, lambda _: stopped.set()).begin()
-    work.give_up()
+    call = ThreadedCall(go.wait).begin()
+    call.give_up(lambda _: stopped.set())
     assert not stopped.is_set()
     go.set()
     assert stopped.wait(20)
@@ -104,7 +112,7 @@ def test_a_signal_while_the_work_begins_is_told_too(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Under load the thread runs before the main thread waits for it."""
-    monkeypatch.setattr(Work, "begin", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(ThreadedCall, "begin", Mock(side_effect=KeyboardInterrupt))
     monkeypatch.setattr("sys.excepthook", sys.excepthook)
     for start in (begun, seen_through):
         with pytest.raises(KeyboardInterrupt):
@@ -117,7 +125,7 @@ def test_an_error_is_raised_to_the_waiting_caller() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Work(fails).begin().result()
+        ThreadedCall(fails).begin().result()
 
 
 def test_a_signal_while_the_context_is_made_is_told_as_any_other(
@@ -132,7 +140,7 @@ def test_a_signal_while_the_context_is_made_is_told_as_any_other(
 
 
 def test_handlers_of_the_program_are_as_before() -> None:
-    before = [signal.getsignal(kind) for kind in CODES]
+    before = [signal.getsignal(kind) for kind in SIGNALS]
     with stoppable():
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert [signal.getsignal(kind) for kind in CODES] == before
+    assert [signal.getsignal(kind) for kind in SIGNALS] == before
