@@ -82,7 +82,6 @@ class StreamBuilder(Protocol):
         Raises:
             Invalid: it is none of these, or has a type that Arrow has not.
         """
-        ...
 
     def pickled(self, function: Any, where: str) -> bytes:
         """A user's function, to be unpickled in slots.
@@ -90,7 +89,6 @@ class StreamBuilder(Protocol):
         Raises:
             Invalid: it cannot be pickled; says what in it cannot.
         """
-        ...
 
 
 class DataStream:
@@ -271,11 +269,9 @@ class DataStream:
         try:
             return self._builder.pickled(sink, f"sink {uid or type(sink).__qualname__!r}")
         except Invalid as error:
-            raise Invalid(
-                "a sink cannot be pickled, so it cannot get into slots",
-                where=error.where,
+            raise error.replaced(
+                what="a sink cannot be pickled, so it cannot get into slots",
                 expected="a sink whose attributes can be pickled",
-                found=error.found,
                 fix="Make such things (locks, connections) in its method open_writer",
             ) from error
 
@@ -308,7 +304,7 @@ class DataStream:
                 expected=str(node.source.watermark),
                 found=str(watermark),
             )
-        if any(each.node is node for other in self._builder.graph.nodes for each in other.inputs):
+        if self._builder.graph.is_read(node):
             raise Invalid(
                 f"source {node.uid!r} is read already",
                 fix="Call with_watermark right after from_stream, and use what it answers",

@@ -3,6 +3,4 @@
 It imports nothing here, since commands that need no options start faster without the table.
 """
 
-from __future__ import annotations
-
 __all__: list[str] = []

@@ -26,7 +26,7 @@ from holdfast.runtime.options.environment_options import (
     PlainArguments,
     Restoring,
 )
-from holdfast.runtime.options.precedence import choose_fields, disagreement, fields_set
+from holdfast.runtime.options.table import GivenOptions, disagreement, fields_set
 from holdfast.storage import CheckpointStorage, Invalid, load_storage
 from holdfast.storage.options.checks import text_fix
 from holdfast.storage.options.durations import Duration
@@ -78,7 +78,7 @@ class Arguments:
     slot_request_timeout: Duration
 
 
-def parallelism_of(code: CodeArguments, line: Settings, session: Settings | None = None) -> int:
+def parallelism_of(code: CodeArguments, line: Settings, session: Settings) -> int:
     """How many slots a session needs room for that is yet to be made.
 
     Refuses what can be refused without the session.
@@ -86,8 +86,8 @@ def parallelism_of(code: CodeArguments, line: Settings, session: Settings | None
     Raises:
         Invalid: as `choose_all`.
     """
-    line, session = map(_without_changelog, (line, session or Settings()))
-    return choose_all(code, line=line, session=session).parallelism
+    options = GivenOptions(_without_changelog(line), _without_changelog(session))
+    return choose_all(code, options).parallelism
 
 
 def _without_changelog(settings: Settings) -> Settings:
@@ -99,9 +99,8 @@ def _without_changelog(settings: Settings) -> Settings:
 
 def choose_all(
     code: CodeArguments,
+    options: GivenOptions,
     *,
-    line: Settings,
-    session: Settings,
     open_storage: Callable[[str], CheckpointStorage] = load_storage,
 ) -> Arguments:
     """What counts of what program, command line and session set.
@@ -111,7 +110,7 @@ def choose_all(
     """
     passed = {each.name: getattr(code, each.name) for each in fields(PlainArguments)}
     passed = {name: value for name, value in passed.items() if value is not None}
-    plain = PlainArguments(**choose_fields(ENVIRONMENT, passed, line=line, session=session))
+    plain = PlainArguments(**options.choose(ENVIRONMENT, passed))
     max_parallelism = plain.max_parallelism
     if max_parallelism is None:
         max_parallelism = default_max_parallelism(plain.parallelism)
@@ -120,27 +119,27 @@ def choose_all(
     storage = open_storage(plain.storage) if isinstance(plain.storage, str) else plain.storage
     _check_kind(backend, StateBackend, "backend", 'a registered name such as "hashmap"')
     _check_kind(storage, CheckpointStorage, "storage", "a path, a URL, a registered name")
-    backend = _choose_rocksdb(backend, line=line, session=session)
+    backend = _choose_rocksdb(backend, options)
     _check_changelog(code.changelog, backend)
-    checkpointing = choose_checkpointing(code.checkpointing, line=line, session=session)
-    restart = _choose_restart(code.restart, line=line, session=session)
+    checkpointing = choose_checkpointing(code.checkpointing, options)
+    restart = _choose_restart(code.restart, options)
     return Arguments(
         parallelism=plain.parallelism,
         max_parallelism=max_parallelism,
-        backend=with_changelog(backend, changelog=code.changelog, line=line, session=session),
+        backend=with_changelog(backend, options, changelog=code.changelog),
         storage=storage,
         checkpointing=checkpointing,
         restart=restart or default_restart(is_checkpointing=checkpointing.interval is not None),
         allow_pickle=plain.allow_pickle,
         endpoint=plain.endpoint,
         log_level=plain.log_level,
-        network=_choose_network(code.network, line=line, session=session),
+        network=_choose_network(code.network, options),
         slot_request_timeout=plain.slot_request_timeout,
     )
 
 
 def choose_checkpointing(
-    code: CheckpointConfig | Duration | None, *, line: Settings, session: Settings
+    code: CheckpointConfig | Duration | None, options: GivenOptions
 ) -> CheckpointConfig:
     """How checkpoints are taken. A field that has its default value in code is not set there.
 
@@ -154,49 +153,45 @@ def choose_checkpointing(
             found=repr(code),
         )
     config = code if isinstance(code, CheckpointConfig) else CheckpointConfig(interval=code)
-    chosen = choose_fields(CHECKPOINTING, fields_set(config), line=line, session=session)
+    chosen = options.choose(CHECKPOINTING, fields_set(config))
     return replace(config, **chosen)
 
 
-def _choose_network(
-    code: NetworkConfig | None, *, line: Settings, session: Settings
-) -> NetworkConfig:
+def _choose_network(code: NetworkConfig | None, options: GivenOptions) -> NetworkConfig:
     if code is not None:
         _check_kind(code, NetworkConfig, "network", "such as NetworkConfig(ssl=True)")
     config = code or NetworkConfig()
-    chosen = choose_fields(NETWORK, fields_set(config), line=line, session=session)
+    chosen = options.choose(NETWORK, fields_set(config))
     return replace(config, **chosen)
 
 
-def _choose_rocksdb(backend: Any, *, line: Settings, session: Settings) -> Any:
+def _choose_rocksdb(backend: Any, options: GivenOptions) -> Any:
     """The backend with what options set of it, beside what the program sets."""
     if isinstance(backend, RocksDBStateBackend):
         passed = rocksdb_fields(backend)
-        chosen = choose_fields(ROCKSDB, passed, line=line, session=session)
+        chosen = options.choose(ROCKSDB, passed)
         return replace(backend, **rocksdb_arguments(chosen)) if chosen != passed else backend
-    if line.of(ROCKSDB):
+    if options.line.of(ROCKSDB):
         raise Invalid(
             "options of the state backend rocksdb are given, and the job has another one",
-            where=line.where(),
+            where=options.line.where(),
             expected="state.backend.type=rocksdb, or a program that says so",
             found=type(backend).__name__,
         )
     return backend
 
 
-def _choose_restart(
-    code: RestartStrategy | None, *, line: Settings, session: Settings
-) -> RestartStrategy | None:
-    named = restart_strategy(line)
+def _choose_restart(code: RestartStrategy | None, options: GivenOptions) -> RestartStrategy | None:
+    named = restart_strategy(options.line)
     if code is None:
-        return named or restart_strategy(session)
+        return named or restart_strategy(options.session)
     _check_kind(code, RestartStrategy, "restart", "such as FixedDelayRestart(attempts=3)")
     if named is not None and named != code:
-        raise disagreement(line, "restart-strategy.type", "restart", code, named)
+        raise disagreement(options.line, "restart-strategy.type", "restart", code, named)
     return code
 
 
-def choose_restoring(code: Restoring, *, line: Settings, session: Settings) -> Restoring:
+def choose_restoring(code: Restoring, options: GivenOptions) -> Restoring:
     """From what a job begins.
 
     A path on the command line is about this one start, so it precedes that of the program. A claim
@@ -214,16 +209,17 @@ def choose_restoring(code: Restoring, *, line: Settings, session: Settings) -> R
             fix=text_fix(restore),
         )
     passed = {name: value for name, value in fields_set(code).items() if value}
-    given = line.of(EXECUTE)
+    given = options.line.of(EXECUTE)
     path = given.get("restore")
     if path is None:
-        return Restoring(**choose_fields(EXECUTE, passed, line=line, session=session))
+        return Restoring(**options.choose(EXECUTE, passed))
     for name in ("restore", "claim_mode"):
         passed.pop(name, None)
-    chosen = choose_fields(EXECUTE, passed, line=line, session=session)
+    chosen = options.choose(EXECUTE, passed)
     chosen["claim_mode"] = given.get("claim_mode")
     if code.restore not in (None, path):
-        chosen["note"] = f"restored from {path}, as {line.source} says, and not from {restore!r}"
+        source = options.line.source
+        chosen["note"] = f"restored from {path}, as {source} says, and not from {restore!r}"
     return Restoring(**chosen)
 
 
@@ -244,11 +240,7 @@ def _check_changelog(changelog: object, backend: StateBackend) -> None:
 
 
 def with_changelog(
-    backend: StateBackend,
-    *,
-    changelog: bool | ChangelogOptions | None,
-    line: Settings,
-    session: Settings,
+    backend: StateBackend, options: GivenOptions, *, changelog: bool | ChangelogOptions | None
 ) -> StateBackend:
     """The backend, with its changes logged if that is set.
 
@@ -258,13 +250,13 @@ def with_changelog(
     Raises:
         Invalid: the command line contradicts the program; or options do not fit each other.
     """
-    given = line.of(CHANGELOG)
+    given = options.line.of(CHANGELOG)
     is_logged = isinstance(backend, ChangelogStateBackend)
     if given and (is_logged or not _agrees(given, changelog)):
         says = f"backend={backend!r}" if is_logged else f"changelog={changelog!r}"
         raise Invalid(
-            f"the program and {line.source} do not agree about the changelog",
-            where=line.source,
+            f"the program and {options.line.source} do not agree about the changelog",
+            where=options.line.source,
             expected=f"what the program says: {says}",
             found=", ".join(f"{name}={value!r}" for name, value in given.items()),
             fix="Leave it out of one of them",
@@ -272,8 +264,8 @@ def with_changelog(
     if changelog is False or is_logged:
         return backend
     if not isinstance(changelog, ChangelogOptions):
-        options = changelog_options({**session.of(CHANGELOG), **given}, enabled=changelog)
-        return backend if options is None else ChangelogStateBackend(backend, options)
+        logged = changelog_options({**options.session.of(CHANGELOG), **given}, enabled=changelog)
+        return backend if logged is None else ChangelogStateBackend(backend, logged)
     return ChangelogStateBackend(backend, changelog)
 
 

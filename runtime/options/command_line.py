@@ -37,7 +37,6 @@ class CommandLine:
 
     @property
     def has_job(self) -> bool:
-        """Whether the program has started a job."""
         return self._first_job is not None
 
     def check_start(self, job: str) -> None:
@@ -57,7 +56,6 @@ class CommandLine:
                 )
 
     def started(self, job: str) -> None:
-        """Record that the job was started."""
         with self._lock:
             self._first_job = self._first_job or job
 

@@ -3,6 +3,4 @@
 It imports `protocol` and all below.
 """
 
-from __future__ import annotations
-
 __all__: list[str] = []

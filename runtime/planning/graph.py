@@ -16,9 +16,7 @@ from holdfast.storage import Invalid
 __all__ = [
     "Graph",
     "Input",
-    "JobGraph",
     "Node",
-    "StartedGraph",
     "check_event_time",
     "united_schema",
 ]
@@ -39,7 +37,6 @@ class Input:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows."""
         return self.node.schema if self.tag is None else self.node.side_schemas[self.tag]
 
 
@@ -72,7 +69,6 @@ class Node:
 
     @property
     def gets_event_time(self) -> bool:
-        """Whether the rows that come in have event time."""
         return self.inputs[0].node.has_event_time
 
     def spec(self) -> OperatorSpec:
@@ -83,19 +79,33 @@ class Node:
 
 
 class Graph:
-    """All nodes of a job, in an order in which inputs come first."""
+    """All nodes of one job, in an order in which inputs come first.
+
+    Once a job was started from it nothing can be added: what an old stream adds would belong to no
+    job. Then all methods raise `Invalid`.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._generated: Counter[str] = Counter()
+        self._started_as: str | None = None
 
     def add(self, node: Node) -> Node:
         """Add a node whose inputs are there already.
 
         Raises:
-            Invalid: another node has its uid; or the uid is no text that can be one; or not all
-                inputs have event time, or none.
+            Invalid: another node has its uid; or the uid is no text that can be one; or an input is
+                of another job; or not all inputs have event time, or none.
         """
+        self._check_open(node.uid)
+        for each in node.inputs:
+            if each.node not in self.nodes:
+                raise Invalid(
+                    f"stream {each.node.uid!r} is of another job",
+                    where=f"{node.name} {node.uid!r}",
+                    expected="streams of one environment, made since it has last started a job",
+                    fix="Begin it anew, with from_stream or from_batch of this environment",
+                )
         uid: Any = node.uid
         if not isinstance(uid, str) or not uid.strip() or uid.startswith("_"):
             raise Invalid(
@@ -121,6 +131,7 @@ class Graph:
 
         It changes when an operator of the same name is added before it.
         """
+        self._check_open(name)
         self._generated[name] += 1
         return f"{name}-{self._generated[name]}"
 
@@ -130,6 +141,7 @@ class Graph:
         Raises:
             Invalid: one of that name is read with another schema.
         """
+        self._check_open(node.uid)
         for tag, schema in schemas.items():
             there = node.side_schemas.setdefault(tag, schema)
             if there != schema:
@@ -138,6 +150,25 @@ class Graph:
                     expected=str(there),
                     found=str(schema),
                 )
+
+    def is_read(self, node: Node) -> bool:
+        """Whether another node has it as an input, so that what it emits must not change."""
+        self._check_open(node.uid)
+        return any(each.node is node for other in self.nodes for each in other.inputs)
+
+    def start(self, job_id: str) -> None:
+        """A job was started from it, under this name."""
+        self._started_as = job_id
+
+    def _check_open(self, what: str) -> None:
+        if self._started_as is not None:
+            raise Invalid(
+                f"the stream is of job {self._started_as!r}, which was started already",
+                where=repr(what),
+                expected="streams made since then: a job is started with what was written before",
+                fix="Begin with from_stream or from_batch again; the environment has an empty "
+                "graph",
+            )
 
 
 def united_schema(inputs: Sequence[Input]) -> pa.Schema:
@@ -174,74 +205,3 @@ def check_event_time(inputs: Sequence[Input]) -> None:
                 where=f"{inputs[0].node.uid!r} and {each.node.uid!r}",
                 fix="Call with_watermark on all of them, before union, or on none",
             )
-
-
-class JobGraph(Graph):
-    """A graph that refuses streams of other jobs."""
-
-    def add(self, node: Node) -> Node:
-        """Add a node whose inputs are there already.
-
-        Raises:
-            Invalid: as `Graph.add`; or an input is of another job.
-        """
-        for each in node.inputs:
-            if each.node not in self.nodes:
-                raise Invalid(
-                    f"stream {each.node.uid!r} is of another job",
-                    where=f"{node.name} {node.uid!r}",
-                    expected="streams of one environment, made since it has last started a job",
-                    fix="Begin it anew, with from_stream or from_batch of this environment",
-                )
-        return super().add(node)
-
-
-class StartedGraph(JobGraph):
-    """Replaces a graph from which a job was started: nothing can be added any more.
-
-    Using an old stream raises here. Otherwise the operator would belong to no job.
-    """
-
-    def __init__(self, job_id: str) -> None:
-        self._job_id = job_id
-
-    @property
-    def nodes(self) -> list[Node]:  # type: ignore[override]
-        """Refuse access: it is read only to change the job.
-
-        Raises:
-            Invalid: always.
-        """
-        raise self._refusal("with_watermark")
-
-    def add(self, node: Node) -> Node:
-        """Refuse it.
-
-        Raises:
-            Invalid: always.
-        """
-        raise self._refusal(node.uid)
-
-    def generated_uid(self, name: str) -> str:
-        """Refuse it.
-
-        Raises:
-            Invalid: always.
-        """
-        raise self._refusal(name)
-
-    def replace_side_schemas(self, node: Node, schemas: Mapping[str, pa.Schema]) -> None:
-        """Refuse it.
-
-        Raises:
-            Invalid: always.
-        """
-        raise self._refusal(node.uid)
-
-    def _refusal(self, what: str) -> Invalid:
-        return Invalid(
-            f"the stream is of job {self._job_id!r}, which was started already",
-            where=repr(what),
-            expected="streams made since then: a job is started with what was written before",
-            fix="Begin with from_stream or from_batch again; the environment has an empty graph",
-        )

@@ -53,7 +53,6 @@ class EdgePlan:
     """Which input of the first operator of its target it is."""
 
     def partitioner(self, parallelism: int, max_parallelism: int) -> Partitioner:
-        """A partitioner that finds the slot of each row."""
         return Partitioner(self.key_columns, self.schema, parallelism, max_parallelism)
 
     def channels(self, parallelism: int) -> int:
@@ -95,18 +94,15 @@ class JobPlan:
     edges: tuple[EdgePlan, ...]
 
     def edge(self, edge_id: str) -> EdgePlan:
-        """The edge of this id."""
         return next(edge for edge in self.edges if edge.edge_id == edge_id)
 
     def source_edges(self, uid: str) -> tuple[EdgePlan, ...]:
-        """The edges that a source feeds."""
         return tuple(
             edge for edge in self.edges if edge.kind is EdgeKind.SOURCE and edge.origin == uid
         )
 
     @property
     def operator_uids(self) -> tuple[str, ...]:
-        """The uids of all operators."""
         return tuple(spec.uid for chain in self.chains for spec in chain.operators)
 
 

@@ -152,13 +152,7 @@ class Partitioner:
             try:
                 codec.hash_column(batch.column(place))
             except Invalid as cause:
-                return Invalid(
-                    cause.what,
-                    where=f"key column {batch.schema.field(place).name!r}",
-                    expected=cause.expected,
-                    found=cause.found,
-                    fix=cause.fix,
-                )
+                return cause.replaced(where=f"key column {batch.schema.field(place).name!r}")
         return error
 
 

@@ -45,8 +45,8 @@ from holdfast.runtime.options.arguments import (
 )
 from holdfast.runtime.options.command_line import command_line
 from holdfast.runtime.options.environment_options import Restoring
-from holdfast.runtime.options.table import session_settings
-from holdfast.runtime.planning.graph import Input, JobGraph, Node, StartedGraph
+from holdfast.runtime.options.table import GivenOptions, session_settings
+from holdfast.runtime.planning.graph import Graph, Input, Node
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.spark.job_builder import JobBuilder
@@ -167,13 +167,9 @@ class StreamEnvironment:
         if spark is None:
             spark = _session_for(code, self._line.settings)
         check_classic(spark)
-        self.spark, self._session = spark, session_settings(spark.conf.getAll)
-        chosen = choose_all(
-            code,
-            line=self._line.settings,
-            session=self._session,
-            open_storage=SessionStorages.of(spark),
-        )
+        self.spark = spark
+        self._options = GivenOptions(self._line.settings, session_settings(spark.conf.getAll))
+        chosen = choose_all(code, self._options, open_storage=SessionStorages.of(spark))
         self.parallelism, self.max_parallelism = chosen.parallelism, chosen.max_parallelism
         self.backend, self.storage = chosen.backend, chosen.storage
         self.checkpointing, self.restart = chosen.checkpointing, chosen.restart
@@ -185,7 +181,7 @@ class StreamEnvironment:
         )
         self._line.has_environment = True
         register_formats(spark)
-        self._builder = JobBuilder(JobGraph())
+        self._builder = JobBuilder(Graph())
 
     def from_stream(
         self, frame: DataFrame, *, uid: str | None = None, available_now: bool = False
@@ -288,12 +284,12 @@ class StreamEnvironment:
                 allow_non_restored_state,
                 allow_missing_output=allow_missing_output,
             ),
-            line=self._line.settings,
-            session=self._session,
+            self._options,
         )
         handle = begun(partial(self._started, name, restoring), name, self.storage.url)
         self._line.started(name)
-        self._builder.graph, self._builder = StartedGraph(name), JobBuilder(JobGraph())
+        self._builder.graph.start(name)
+        self._builder = JobBuilder(Graph())
         return handle
 
     def _started(self, name: str, restoring: Restoring) -> JobHandle:
@@ -454,7 +450,7 @@ class StreamEnvironment:
 
 
 def _session_for(code: CodeArguments, line: Settings) -> SparkSession:
-    parallelism_of(code, line)  # what can be refused without a JVM is
+    parallelism_of(code, line, Settings())  # what can be refused without a JVM is
 
     def slots(conf: Mapping[str, str]) -> int:
         return parallelism_of(code, line, session_settings(conf))

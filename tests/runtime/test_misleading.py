@@ -38,6 +38,7 @@ from holdfast.runtime.options.arguments import (
     choose_restoring,
 )
 from holdfast.runtime.options.environment_options import Restoring
+from holdfast.runtime.options.table import GivenOptions
 from holdfast.runtime.spark.sessions.session_checks import check_classic as check_session
 from holdfast.runtime.spark.sources.frame_checks import check_classic as check_frame
 from holdfast.savepoints.finding import find_snapshot
@@ -46,7 +47,7 @@ from holdfast.storage.options.table import Settings
 from support.simulations.jobs import Builder
 
 SCHEMA = pa.schema([("n", pa.int64())])
-_NOTHING = Settings()
+_NOTHING = GivenOptions(Settings(), Settings())
 _HOUR = timedelta(hours=1)
 _ANY: Any = None
 """A name for what types would not let pass."""
@@ -66,11 +67,11 @@ class Sum(AggregateFunction[int, int, int]):
 def _environment(**said: Any) -> object:
     unsaid = {each.name: None for each in fields(CodeArguments)}
     code = CodeArguments(**{**unsaid, **said})
-    return choose_all(code, line=_NOTHING, session=_NOTHING)
+    return choose_all(code, _NOTHING)
 
 
 def _checkpointing(value: Any) -> object:
-    return choose_checkpointing(value, line=_NOTHING, session=_NOTHING)
+    return choose_checkpointing(value, _NOTHING)
 
 
 _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
@@ -138,11 +139,7 @@ _REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         r'names no place: expected text: a path or a URL.*Pass it as text: "/saved"',
     ),
     "a restore from a Path": (
-        lambda: choose_restoring(
-            Restoring(_any(Path("/saved/1")), None, False),
-            line=_NOTHING,
-            session=_NOTHING,
-        ),
+        lambda: choose_restoring(Restoring(_any(Path("/saved/1")), None, False), _NOTHING),
         r'restore says nothing.*Pass it as text: "/saved/1"',
     ),
     "a savepoint at a Path": (

@@ -8,28 +8,21 @@ from typing import Any
 import pytest
 
 from holdfast.runtime.api.functions import OutputTag
-from holdfast.runtime.planning.graph import JobGraph, StartedGraph
 from holdfast.runtime.sinks import CollectSink
 from holdfast.runtime.stream import DataStream
 from holdfast.storage import Invalid
 from support.simulations.jobs import ORDERS, Builder
 
 
-def builder() -> Builder:
-    builder = Builder()
-    builder.graph = JobGraph()
-    return builder
-
-
 def test_streams_of_one_job_go_together() -> None:
-    mine = builder()
+    mine = Builder()
     first, second = mine.source("a", ORDERS), mine.source("b", ORDERS)
     first.union(second).sink_to(CollectSink(), uid="out")
     assert [node.uid for node in mine.graph.nodes] == ["a", "b", "out"]
 
 
 def test_a_stream_of_another_job_is_refused() -> None:
-    mine, other = builder().source("a", ORDERS), builder().source("b", ORDERS)
+    mine, other = Builder().source("a", ORDERS), Builder().source("b", ORDERS)
     with pytest.raises(Invalid, match="stream 'b' is of another job") as caught:
         mine.union(other).sink_to(CollectSink(), uid="out")
     assert caught.value.where == "sink 'out'"
@@ -45,10 +38,10 @@ USES: list[Callable[[DataStream], Any]] = [
 
 @pytest.mark.parametrize("use", USES)
 def test_a_stream_of_a_job_that_was_started_is_refused(use: Callable[[DataStream], Any]) -> None:
-    mine = builder()
+    mine = Builder()
     streams = [mine.source("a", ORDERS)]
     streams.append(streams[0].flat_map(tuple, ORDERS, uid="m"))
-    mine.graph = StartedGraph("orders")
+    mine.graph.start("orders")
     stream = streams[use is USES[-1]]
     with pytest.raises(Invalid, match="the stream is of job 'orders', which was started already"):
         use(stream)

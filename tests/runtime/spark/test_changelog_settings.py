@@ -11,7 +11,7 @@ from holdfast.backends import load_backend
 from holdfast.changelog import ChangelogOptions, ChangelogStateBackend
 from holdfast.runtime import StreamEnvironment
 from holdfast.runtime.options.arguments import with_changelog
-from holdfast.runtime.options.table import session_settings
+from holdfast.runtime.options.table import GivenOptions, session_settings
 from holdfast.storage import Invalid
 from holdfast.storage.options.table import Settings
 
@@ -22,8 +22,9 @@ SEVEN = ChangelogOptions(max_materialization_failures=7)
 HASHMAP = load_backend("hashmap")
 
 
-def session(texts: dict[str, str]) -> Settings:
-    return session_settings({f"spark.holdfast.{key}": text for key, text in texts.items()})
+def given(texts: dict[str, str]) -> GivenOptions:
+    conf = {f"spark.holdfast.{key}": text for key, text in texts.items()}
+    return GivenOptions(Settings(), session_settings(conf))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def session(texts: dict[str, str]) -> Settings:
 def test_code_wins_over_the_session(
     said: Any, settings: dict[str, str], options: ChangelogOptions | None
 ) -> None:
-    backend = with_changelog(HASHMAP, changelog=said, line=Settings(), session=session(settings))
+    backend = with_changelog(HASHMAP, given(settings), changelog=said)
     if options is None:
         assert backend is HASHMAP
     else:
@@ -54,10 +55,7 @@ def test_code_wins_over_the_session(
 def test_a_backend_that_is_a_changelog_stays_as_it_was_made() -> None:
     backend = ChangelogStateBackend(HASHMAP, SEVEN)
     for settings in ({}, ON, OFF):
-        assert (
-            with_changelog(backend, changelog=None, line=Settings(), session=session(settings))
-            is backend
-        )
+        assert with_changelog(backend, given(settings), changelog=None) is backend
 
 
 @pytest.mark.parametrize("said", [True, False, ChangelogOptions()], ids=["on", "off", "options"])
@@ -80,7 +78,7 @@ def test_a_changelog_is_of_its_kinds() -> None:
 )
 def test_a_setting_that_cannot_be_is_refused(settings: dict[str, str], told: str) -> None:
     with pytest.raises(Invalid, match=told):
-        with_changelog(HASHMAP, changelog=None, line=Settings(), session=session(settings))
+        with_changelog(HASHMAP, given(settings), changelog=None)
 
 
 @pytest.mark.slow

@@ -21,9 +21,9 @@ from holdfast.runtime.api.restart_strategies import ExponentialDelayRestart
 from holdfast.runtime.options.arguments import CodeArguments, choose_all, choose_restoring
 from holdfast.runtime.options.command_line import CommandLine, running_with
 from holdfast.runtime.options.environment_options import Restoring
-from holdfast.runtime.options.table import read_settings, session_settings
+from holdfast.runtime.options.table import GivenOptions, read_settings, session_settings
 from holdfast.storage import Invalid, load_storage
-from holdfast.storage.options.table import Settings
+from holdfast.storage.options.table import COMMAND_LINE
 
 UNSAID = CodeArguments(
     parallelism=None,
@@ -41,8 +41,15 @@ RECOVERY = "execution.state-recovery."
 ON = {"state.changelog.enabled": "true"}
 
 
-def settings(texts: dict[str, str] | None) -> Settings:
-    return read_settings(texts or {}, source="the command line", prefix="-D")
+def given(
+    line: dict[str, str] | None = None, session: dict[str, str] | None = None, prefix: str = ""
+) -> GivenOptions:
+    line, session = (
+        {f"{prefix}{key}": text for key, text in (texts or {}).items()} for texts in (line, session)
+    )
+    return GivenOptions(
+        *(read_settings(texts, source=COMMAND_LINE, prefix="-D") for texts in (line, session))
+    )
 
 
 def chosen(
@@ -50,7 +57,7 @@ def chosen(
     line: dict[str, str] | None = None,
     session: dict[str, str] | None = None,
 ) -> Any:
-    return choose_all(code, line=settings(line), session=settings(session))
+    return choose_all(code, given(line, session))
 
 
 def changelog_of(backend: Any) -> tuple[StateBackend, ChangelogOptions]:
@@ -245,11 +252,7 @@ OTHER = Restoring("/a/chk-1", "claim", allow_non_restored_state=True)
 def test_where_a_job_begins(
     code: Restoring, line: dict[str, str], session: dict[str, str], counts: Any
 ) -> None:
-    found = choose_restoring(
-        code,
-        line=settings({f"{RECOVERY}{key}": text for key, text in line.items()}),
-        session=settings({f"{RECOVERY}{key}": text for key, text in session.items()}),
-    )
+    found = choose_restoring(code, given(line, session, RECOVERY))
     expected = counts if isinstance(counts, Restoring) else Restoring(*counts)
     assert replace(found, note="") == expected
     is_overruled = "path" in line and code.restore not in (None, line["path"])
@@ -269,19 +272,13 @@ def test_restore_options_may_not_contradict_the_path_in_code(
     line: dict[str, str], name: str
 ) -> None:
     with pytest.raises(Invalid, match=f"do not agree about {name}"):
-        choose_restoring(
-            OTHER,
-            line=settings({f"{RECOVERY}{key}": text for key, text in line.items()}),
-            session=settings({}),
-        )
+        choose_restoring(OTHER, given(line, prefix=RECOVERY))
 
 
 @pytest.mark.parametrize("wrong", [True, "", 7])
 def test_an_invalid_restore_path_is_refused_by_its_argument(wrong: Any) -> None:
     with pytest.raises(Invalid, match=r"restore says nothing that can be restored.*latest"):
-        choose_restoring(
-            replace(LATEST, restore=wrong), line=settings(None), session=settings(None)
-        )
+        choose_restoring(replace(LATEST, restore=wrong), given())
 
 
 def test_a_session_says_it_behind_a_prefix() -> None:
