@@ -18,9 +18,9 @@ from holdfast.changelog import ChangelogOptions
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.network_config import NetworkConfig
 from holdfast.runtime.api.restart_strategies import RestartStrategy
-from holdfast.runtime.control import run_folders
 from holdfast.runtime.control.endpoint import open_endpoint
-from holdfast.runtime.control.second_start import check_not_running
+from holdfast.runtime.control.folder import run_folders
+from holdfast.runtime.control.lookup import check_not_running
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
 from holdfast.runtime.driver.ended_run import EndedRun
@@ -59,12 +59,9 @@ from holdfast.runtime.spark.launching.interrupts import (
 )
 from holdfast.runtime.spark.launching.job_network import JobNetwork, job_network
 from holdfast.runtime.spark.launching.pickling import check_pickles
-from holdfast.runtime.spark.sessions.session_checks import (
-    SessionFacts,
-    check_classic,
-    check_session,
-)
+from holdfast.runtime.spark.sessions.session_checks import check_classic, check_session
 from holdfast.runtime.spark.sessions.session_choice import choose_session
+from holdfast.runtime.spark.sessions.task_slots import SlotHold
 from holdfast.runtime.spark.sources.frame_checks import check_supported
 from holdfast.runtime.spark.sources.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.sources.query_source import QuerySourcePlan, check_streaming
@@ -322,9 +319,9 @@ class StreamEnvironment:
             takes_over=restoring.restore is not None,
             ended={run for run, handle in list(_runs.items()) if handle.status.is_final},
         )
-        facts = check_session(self.spark, self.parallelism, name, wait_s=wait_s)
+        hold = check_session(self.spark, self.parallelism, name, wait_s=wait_s)
         with ExitStack() as undone:
-            undone.callback(facts.hold.release)
+            undone.callback(hold.release)
             beginning = begin(
                 job,
                 restoring.restore,
@@ -335,7 +332,7 @@ class StreamEnvironment:
             if isinstance(beginning, JobResult):
                 handle = _ended(beginning, job, plan)
             else:
-                run = self._job_run(plan, sources, job, beginning, network, opens, facts, restoring)
+                run = self._job_run(plan, sources, job, beginning, network, opens, hold, restoring)
                 missing = storage_warnings(self.storage.url, self.storage.capabilities)
                 notes = StartNotes(
                     overridden=restoring.note,
@@ -387,7 +384,7 @@ class StreamEnvironment:
         beginning: Beginning,
         network: JobNetwork,
         opens: SessionStorages,
-        facts: SessionFacts,
+        hold: SlotHold,
         restoring: Restoring,
     ) -> JobRun:
         keeper = CheckpointKeeper(
@@ -418,7 +415,7 @@ class StreamEnvironment:
                     job=plan.job_id,
                     driver=network.driver,
                     network=network.slots,
-                    hold=facts.hold,
+                    hold=hold,
                 ),
                 open_storage=opens,
                 protection=network.protection,

@@ -25,15 +25,17 @@ from holdfast.runtime.driver.failure.lost_slots import shortened
 from holdfast.runtime.slot_process import SlotFailed, SlotLaunch, host_slot
 from holdfast.runtime.spark.launching.job_network import slot_listening
 from holdfast.runtime.spark.launching.spark_log import QuietLog, mark_jobs, query_tag, source_tag
-from holdfast.runtime.spark.sessions.live_jobs import SlotHold
 from holdfast.runtime.spark.sessions.session_checks import with_crash_reports
-from holdfast.runtime.spark.sessions.task_slots import task_slots
+from holdfast.runtime.spark.sessions.task_slots import SlotHold, task_slots
 from holdfast.storage import Fenced
 
 __all__ = ["SparkCluster", "SparkDeployment"]
 
 _CANCEL_TIMEOUT_S = 30.0
 _TOLD_CHARACTERS = 4000
+_ROOM_LOOK_S = 0.2
+_QUIET_END_S = 2.0
+"""Slots that were told to stop do so by themselves, which looks better in Spark's log."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +140,6 @@ class SparkDeployment:
         return True
 
 
-_ROOM_LOOK_S = 0.2
-_QUIET_END_S = 2.0
-"""Slots that were told to stop do so by themselves, which looks better in Spark's log."""
-
-
 class SparkCluster:
     """Runs slots in a Spark session."""
 
@@ -181,5 +178,4 @@ class SparkCluster:
         return TaskSlotCount(self._hold.needed(), there)
 
     def close(self) -> None:
-        """Let other jobs have the task slots."""
         self._hold.release()

@@ -8,20 +8,22 @@ import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from holdfast.runtime.spark.sessions.live_jobs import LIVE_JOBS, SlotHold
-from holdfast.runtime.spark.sessions.task_slots import most_task_slots, task_slots
+from holdfast.runtime.spark.sessions.task_slots import (
+    LIVE_JOBS,
+    SlotHold,
+    most_task_slots,
+    task_slots,
+)
 from holdfast.storage import Invalid, SystemClock
 from holdfast.storage.distribution import DISTRIBUTION, holdfast_version
 
 __all__ = [
     "CORES_FOR_SOURCES",
-    "SessionFacts",
     "check_classic",
     "check_session",
     "on_this_machine",
@@ -37,14 +39,6 @@ _LOOPBACK = "127.0.0.1"
 _LOOK_S = 0.2
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionFacts:
-    """What a session has for a job."""
-
-    hold: SlotHold
-    """The task slots for the job's slots; to be released when the job has ended."""
 
 
 def on_this_machine(master: str) -> SparkSession.Builder:
@@ -70,8 +64,10 @@ def with_this_python() -> None:
 
 def check_session(
     spark: SparkSession, parallelism: int, job: str, *, wait_s: float = 0.0
-) -> SessionFacts:
+) -> SlotHold:
     """Make sure that the slots of a job can run here, and hold the task slots that they need.
+
+    These are to be released when the job has ended.
 
     Executors that have not registered yet are waited for, so long at most. Where no more can come
     that is not done.
@@ -87,7 +83,7 @@ def check_session(
     hold = _held_in_time(context, parallelism, job, wait_s)
     try:
         _check_executors(spark)
-        return SessionFacts(hold)
+        return hold
     except BaseException:
         hold.release()
         raise
@@ -95,6 +91,7 @@ def check_session(
 
 def with_crash_reports(spark: SparkSession) -> SparkSession:
     """A session of the same application whose Python says how it ends when it crashes."""
+    # Not in the user's session, whose settings are the user's.
     session = spark.newSession()
     session.conf.set("spark.sql.execution.pyspark.udf.faulthandler.enabled", "true")
     return session

@@ -19,9 +19,8 @@ from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import Sink
 from holdfast.runtime.spark.launching import interrupts
 from holdfast.runtime.spark.launching.pickling import check_pickles
-from holdfast.runtime.spark.sessions.live_jobs import LiveJobs, SlotHold
 from holdfast.runtime.spark.sessions.session_checks import _held_in_time
-from holdfast.runtime.spark.sessions.task_slots import most_task_slots
+from holdfast.runtime.spark.sessions.task_slots import LiveJobs, SlotHold, most_task_slots
 from holdfast.storage import Invalid, JobManagerCheckpointStorage, load_storage
 from support.simulations.jobs import ORDERS, Builder
 

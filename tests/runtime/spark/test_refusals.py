@@ -316,10 +316,10 @@ def test_a_job_beside_another_gets_only_what_that_leaves(spark: SparkSession) ->
             'master("local[6]"), or spark-submit --master "local[6]", or a lower parallelism, or '
             "cancel a job that is not needed"
         )
-        check_session(spark, 1, "third").hold.release()
+        check_session(spark, 1, "third").release()
     finally:
-        first.hold.release()
-    check_session(spark, 2, "second").hold.release()
+        first.release()
+    check_session(spark, 2, "second").release()
 
 
 def test_a_job_that_is_refused_or_has_ended_holds_no_task_slots(spark: SparkSession) -> None:
@@ -331,7 +331,7 @@ def test_a_job_that_is_refused_or_has_ended_holds_no_task_slots(spark: SparkSess
                 env.execute_async("job", restore=restore)
         else:
             env.execute_async("job").result(200)
-    check_session(spark, 3, "job").hold.release()
+    check_session(spark, 3, "job").release()
 
 
 def test_a_stream_that_spark_cannot_process_is_refused(spark: SparkSession) -> None:
