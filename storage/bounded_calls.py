@@ -49,11 +49,15 @@ def within(limit_s: float, call: Callable[[], _Answer]) -> _Answer:
         raise GivenUp from None
 
 
-def begun(call: Callable[[], _Answer]) -> Future[_Answer]:
-    """Start the call on another thread, which does not keep the interpreter from exiting."""
+def begun(call: Callable[[], _Answer], *, is_awaited_at_exit: bool = True) -> Future[_Answer]:
+    """Start the call on another thread, which does not keep the interpreter from exiting.
+
+    Unless it `is_awaited_at_exit`, no exit handler waits for it either.
+    """
     future: Future[_Answer] = Future()
-    _under_way.add(future)
-    future.add_done_callback(_under_way.discard)
+    if is_awaited_at_exit:
+        _under_way.add(future)
+        future.add_done_callback(_under_way.discard)
     try:
         worker = _idle.pop()
     except IndexError:

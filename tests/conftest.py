@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from holdfast.backends import StateBackend
-from holdfast.runtime.control import FOLDER_VARIABLE
+from holdfast.runtime.control.folder import FOLDER_VARIABLE
 from support import budgets, dealing
 from support.servers.guarded import ServerFailed
 from support.servers.hadoop import hdfs_jars

@@ -9,7 +9,7 @@ import typer
 from holdfast.runtime.cli.checkpoints import commands
 from holdfast.runtime.cli.jobs import cancel_job, list_jobs
 from holdfast.runtime.cli.output import show
-from holdfast.runtime.cli.registered import list_parts
+from holdfast.runtime.cli.registered import list_registered
 from holdfast.runtime.cli.run import RunCommand, run_app
 from holdfast.runtime.cli.savepoints import commands as savepoint_commands
 from holdfast.runtime.cli.savepoints import stop_job
@@ -33,7 +33,7 @@ application.command("cancel")(cancel_job)
 application.command("stop")(stop_job)
 application.add_typer(savepoint_commands, name="savepoint")
 application.add_typer(commands, name="checkpoints")
-application.command("backends")(list_parts)
+application.command("backends")(list_registered)
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so

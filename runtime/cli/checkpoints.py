@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from holdfast.runtime.api.display import bytes_for_people, moment
 from holdfast.runtime.cli.cleaning import Cleaning
 from holdfast.runtime.cli.groups import ListsByDefault
-from holdfast.runtime.cli.history import show_history, take_checkpoint
-from holdfast.runtime.cli.jobs import JobArgument, JsonOption
 from holdfast.runtime.cli.listing import list_checkpoints
-from holdfast.runtime.cli.places import find_jobs
-from holdfast.runtime.cli.running import look
-from holdfast.runtime.cli.stored import OptionsOption
-from holdfast.runtime.control import runs_named
-from holdfast.storage import Invalid, NotFound
+from holdfast.runtime.cli.output import show, show_json, table
+from holdfast.runtime.cli.parameters import JobArgument, JsonOption, StorageOptions, argument
+from holdfast.runtime.cli.running import look, one_run
+from holdfast.runtime.cli.storages import find_jobs
+from holdfast.runtime.control.client import JobClient
+from holdfast.runtime.control.lookup import runs_named
+from holdfast.runtime.control.messages import CheckpointReport, JobReport
+from holdfast.storage import Invalid, NotFound, SystemClock, Unavailable
 from holdfast.storage.options.durations import duration_ms
 
 __all__ = ["commands"]
 
+_LOOK_EVERY_S = 0.1
+_HAVE_ENDED = ("completed", "aborted")
 
 commands = typer.Typer(
     help="List the checkpoints of jobs, trigger one, and clean up after them. With a JOB or PATH "
@@ -33,14 +38,13 @@ _ABOUT_PATHS = (
     "The root of a storage, with a folder for each job, or the folder of one job: "
     "a path, or a URL such as `s3://bucket/checkpoints/orders`."
 )
-_Path = Annotated[str, typer.Argument(metavar="PATH", help=_ABOUT_PATHS, show_default=False)]
+_Path = Annotated[str, argument("PATH", _ABOUT_PATHS)]
 _Target = Annotated[
     str,
-    typer.Argument(
-        metavar="JOB|PATH",
-        help=f"The name or the run id of a running job; or a place: {_ABOUT_PATHS[0].lower()}"
+    argument(
+        "JOB|PATH",
+        f"The name or the run id of a running job; or a place: {_ABOUT_PATHS[0].lower()}"
         f"{_ABOUT_PATHS[1:]} `./orders` is a folder that has the name of a job.",
-        show_default=False,
     ),
 ]
 _DryRun = Annotated[
@@ -60,7 +64,7 @@ _Timeout = Annotated[
 
 
 @commands.command("list")
-def _list(target: _Target, *, options: OptionsOption = None, as_json: JsonOption = False) -> None:
+def _list(target: _Target, *, options: StorageOptions = None, as_json: JsonOption = False) -> None:
     """Show the checkpoints of a running job, or those that are completed at a place.
 
     A running job reports those under way, the last ones that have ended, and why some failed. In a
@@ -85,9 +89,9 @@ def _list(target: _Target, *, options: OptionsOption = None, as_json: JsonOption
                 found=" ".join(f"-D{option}" for option in options),
                 fix="Leave them out, or name the place of its checkpoints",
             )
-        show_history(target, as_json=as_json)
+        _show_history(JobClient(one_run(target)).describe(), as_json=as_json)
         return
-    raise typer.Exit(list_checkpoints(find_jobs(target, options or ()), as_json=as_json))
+    raise typer.Exit(list_checkpoints(find_jobs(target, options), as_json=as_json))
 
 
 @commands.command("trigger")
@@ -104,14 +108,26 @@ def _trigger(job: JobArgument, *, timeout: _Timeout = "10min", as_json: JsonOpti
     job, or several; 2 wrong arguments.
     """
     timeout_s = duration_ms(timeout, name="--timeout", least_ms=1) / 1000
-    take_checkpoint(job, timeout_s=timeout_s, as_json=as_json)
+    client = JobClient(one_run(job))
+    before = client.trigger_checkpoint()
+    taken = _next_ended(client, before, timeout_s)
+    if taken.status != "completed":
+        raise Unavailable(
+            f"checkpoint {taken.checkpoint} was given up",
+            where=f"job {before.job!r}",
+            found=taken.reason,
+        )
+    if as_json:
+        show_json({"job": before.job, "run": before.run, "checkpoint": msgspec.to_builtins(taken)})
+    else:
+        show(f"checkpoint {taken.checkpoint} is complete: {taken.folder}")
 
 
 @commands.command("clean")
 def _clean(
     path: _Path,
     *,
-    options: OptionsOption = None,
+    options: StorageOptions = None,
     dry_run: _DryRun = False,
     take_over: _TakeOver = False,
     as_json: JsonOption = False,
@@ -128,8 +144,8 @@ def _clean(
     Exit codes: 0 done, also if there was nothing to do; 1 a job could not be cleaned, or not
     wholly; 2 wrong arguments; 130 stopped by Ctrl-C.
     """
-    place = find_jobs(path, options or ())
-    cleaning = Cleaning(place, dry_run=dry_run, take_over=take_over, as_json=as_json)
+    found = find_jobs(path, options)
+    cleaning = Cleaning(found, dry_run=dry_run, take_over=take_over, as_json=as_json)
     raise typer.Exit(cleaning.run())
 
 
@@ -150,3 +166,75 @@ def _is_job(target: str) -> bool:
         expected="JOB, as `holdfast list` shows it, or PATH, the root of a storage or the folder "
         "of a job",
     )
+
+
+def _show_history(report: JobReport, *, as_json: bool) -> None:
+    if as_json:
+        plain = msgspec.to_builtins(report)
+        kept = ["job", "run", "status", "storage", "counts", "checkpoints"]
+        kept += ["last_completed", "last_savepoint"]
+        show_json({name: plain[name] for name in kept})
+        return
+    name, counts = f"job {report.job!r}", report.counts
+    if not report.checkpoints:
+        show(f"{name} has begun no checkpoint in this run")
+    else:
+        show(_lines(report))
+        others = f"{counts.failed} failed, {counts.aborted} given up"
+        show(f"{counts.begun} begun in this run, {counts.completed} completed, {others}")
+    if report.last_completed is not None:
+        show(f"the newest: {report.last_completed.folder}")
+    if report.last_savepoint is not None:
+        show(f"the last savepoint: {report.last_savepoint.folder}")
+    show(f"what is stored: holdfast checkpoints {report.storage}")
+
+
+def _next_ended(client: JobClient, before: JobReport, timeout_s: float) -> CheckpointReport:
+    """Wait for the checkpoint that was triggered after this report, or another one that does."""
+    clock = SystemClock()
+    deadline_s = clock.monotonic_s() + timeout_s
+    last = max((each.checkpoint for each in before.checkpoints), default=0)
+    while (taken := _ended_since(client.describe(), last)) is None:
+        if clock.monotonic_s() > deadline_s:
+            raise Unavailable(
+                "no checkpoint is complete yet",
+                where=f"job {before.job!r}",
+                expected=f"one within {timeout_s:g} s",
+                fix="It may still be completed: `holdfast checkpoints` shows it then",
+            )
+        clock.sleep_s(_LOOK_EVERY_S)
+    return taken
+
+
+def _ended_since(report: JobReport, last: int) -> CheckpointReport | None:
+    """The first checkpoint that has begun and ended since: a completed one, if there is one.
+
+    Savepoints are passed over: they come from other requests.
+    """
+    ended = [
+        each
+        for each in report.checkpoints
+        if each.checkpoint > last and each.status in _HAVE_ENDED and not each.is_savepoint
+    ]
+    ended.sort(key=lambda each: (each.status != "completed", each.checkpoint))
+    return ended[0] if ended else None
+
+
+def _lines(report: JobReport) -> Any:
+    columns = ("#checkpoint", "triggered (UTC)", "trigger", "status", "#took", "#size", "#written")
+    lines = table(f"job {report.job!r}, {report.status}", *columns, "why")
+    for each in report.checkpoints:
+        took = (
+            "" if each.ended_ms is None else f"{(each.ended_ms - each.triggered_ms) / 1000:.3f} s"
+        )
+        lines.add_row(
+            str(each.checkpoint),
+            moment(each.triggered_ms),
+            each.trigger,
+            each.status,
+            took,
+            bytes_for_people(each.size_bytes),
+            bytes_for_people(each.written_bytes),
+            each.reason.partition("\n")[0],
+        )
+    return lines

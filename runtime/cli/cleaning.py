@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from holdfast.runtime.api.display import bytes_for_people
 from holdfast.runtime.cli.exit_codes import INTERRUPTED
-from holdfast.runtime.cli.output import say, show, show_json, table
-from holdfast.runtime.cli.places import Place
+from holdfast.runtime.cli.output import progress_bar, say, show, show_json, table
+from holdfast.runtime.cli.storages import FoundJobs
 from holdfast.storage import HoldfastError, JobStorage
 from holdfast.storage.jobs.cleaning import (
     Found,
@@ -72,7 +71,7 @@ class _Cleaned:
 class Cleaning:
     """One call of the command."""
 
-    place: Place
+    found: FoundJobs
     dry_run: bool
     take_over: bool
     as_json: bool
@@ -82,7 +81,7 @@ class Cleaning:
         """Clean one job after the other, and show the results; returns the exit code."""
         code = 0
         try:
-            for job in self.place.jobs:
+            for job in self.found.jobs:
                 self._jobs.append(_Cleaned(job))
                 try:
                     self._clean(self._jobs[-1])
@@ -112,12 +111,8 @@ class Cleaning:
             self._delete(cleaned, batches, len(cleaned.found.unneeded))
 
     def _delete(self, cleaned: _Cleaned, batches: Iterator[int], wanted: int) -> None:
-        console = Console(stderr=True)
         name = TextColumn("{task.description}", markup=False)
-        columns = (name, *Progress.get_default_columns()[1:])
-        with Progress(
-            *columns, console=console, transient=True, disable=not console.is_terminal
-        ) as progress:
+        with progress_bar(name, *Progress.get_default_columns()[1:]) as progress:
             task = progress.add_task(f"job {cleaned.job.job_id!r}", total=wanted)
             for deleted in batches:
                 cleaned.deleted += deleted
@@ -127,7 +122,7 @@ class Cleaning:
         if self.as_json:
             show_json(
                 {
-                    "path": self.place.url,
+                    "path": self.found.url,
                     "dry_run": self.dry_run,
                     "take_over": self.take_over,
                     "jobs": [cleaned.as_document() for cleaned in self._jobs],

@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as ProgressBar
-from rich.text import Text
 
 from holdfast import savepoints
-from holdfast.runtime.cli.jobs import JsonOption
-from holdfast.runtime.cli.output import say, show, show_json, table
-from holdfast.runtime.cli.stored import OptionsOption, PathArgument, opener
+from holdfast.runtime.cli.output import progress_bar, say, show, show_json, table
+from holdfast.runtime.cli.parameters import (
+    JsonOption,
+    PathArgument,
+    StorageOptions,
+    argument,
+    option,
+)
+from holdfast.runtime.cli.storages import opener
 from holdfast.savepoints import conversion
 from holdfast.storage import HoldfastError, Invalid, SavepointFolder, Unavailable
 from holdfast.storage.options.checks import check_choice
@@ -26,78 +29,62 @@ __all__ = ["convert_snapshot"]
 _FORMATS = ("canonical", "native")
 _Destination = Annotated[
     str,
-    typer.Argument(
-        metavar="DST",
-        help="The folder that becomes the savepoint: a path or a URL at which nothing is.",
-        show_default=False,
-    ),
+    argument("DST", "The folder that becomes the savepoint: a path or a URL at which nothing is."),
 ]
 _Backend = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--backend",
         metavar="NAME",
-        help="For which backend: a name that `holdfast backends` shows.",
-        show_default=False,
+        about="For which backend: a name that `holdfast backends` shows.",
     ),
 ]
 _Format = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--format",
         metavar="FORMAT",
-        help="`native`, as the backend writes it itself, or `canonical`, which any backend and any "
-        "tool reads. Without it: native if a backend is named, else canonical.",
-        show_default=False,
+        about="`native`, as the backend writes it itself, or `canonical`, which any backend and "
+        "any tool reads. Without it: native if a backend is named, else canonical.",
     ),
 ]
 _MaxParallelism = Annotated[
     int | None,
-    typer.Option(
-        "--max-parallelism",
-        min=1,
-        metavar="N",
-        help="Another number of key groups.",
-        show_default=False,
-    ),
+    option("--max-parallelism", metavar="N", about="Another number of key groups.", least=1),
 ]
 _Parallelism = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--parallelism",
-        min=1,
         metavar="N",
-        help="For how many slots it is laid out; any number can restore it.",
-        show_default=False,
+        about="For how many slots it is laid out; any number can restore it.",
+        least=1,
     ),
 ]
 _Operators = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--operator",
         metavar="UID",
-        help="Only this operator; repeatable. Positions of sources are carried over in any case.",
-        show_default=False,
+        about="Only this operator; repeatable. Positions of sources are carried over in any case.",
     ),
 ]
 _Workers = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--workers",
-        min=1,
         metavar="N",
-        help="How many processes of this machine; by default as many as it has cores.",
-        show_default=False,
+        about="How many processes of this machine; by default as many as it has cores.",
+        least=1,
     ),
 ]
 _Spark = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--spark",
         metavar="MASTER",
-        help="Do it as a job of Spark at this master, such as `spark://host:7077`, with a task for "
-        "each range of key groups.",
-        show_default=False,
+        about="Do it as a job of Spark at this master, such as `spark://host:7077`, with a task "
+        "for each range of key groups.",
     ),
 ]
 _Fresh = Annotated[
@@ -129,7 +116,7 @@ def convert_snapshot(  # noqa: PLR0913 - each is an option of the command
     spark: _Spark = None,
     fresh: _Fresh = False,
     take_over: _TakeOver = False,
-    options: OptionsOption = None,
+    options: StorageOptions = None,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a checkpoint or savepoint of any backend into a savepoint of any other.
@@ -236,8 +223,6 @@ def _runner(spark: str | None, workers: int | None) -> Iterator[conversion.Runne
 
 @contextmanager
 def _progress() -> Iterator[conversion.Progress]:
-    """A progress bar on a terminal; elsewhere nothing."""
-    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -245,9 +230,7 @@ def _progress() -> Iterator[conversion.Progress]:
         TextColumn("{task.fields[rows]:,} rows"),
         TimeElapsedColumn(),
     )
-    with ProgressBar(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with progress_bar(*columns) as bar:
         names = {
             conversion.PiecePhase.SPREAD: "finding key groups",
             conversion.PiecePhase.WRITE: "converting",
@@ -291,8 +274,8 @@ def _show(converted: conversion.Converted) -> None:
     lines = table("converted, and read again", "operator", "state", "#entries")
     for each in converted.operators:
         for name, rows in each.tables.items():
-            lines.add_row(Text(each.uid), Text(name), f"{rows:,}")
+            lines.add_row(each.uid, name, f"{rows:,}")
         if each.elements:
-            lines.add_row(Text(each.uid), "(without keys)", f"{each.elements:,}")
+            lines.add_row(each.uid, "(without keys)", f"{each.elements:,}")
     show(lines)
     show(f"a savepoint is complete: {converted.path}")

@@ -40,11 +40,9 @@ class _WithDefault(TyperGroup):
             if not word.replace("-", "").isalpha():  # no command could have this name
                 raise
             commands = ", ".join(sorted(self.commands))
-            raise NotFound(
-                f"{error.what}, and {word!r} is no command of `{ctx.command_path}`",
-                where=error.where,
+            raise error.replaced(
+                what=f"{error.what}, and {word!r} is no command of `{ctx.command_path}`",
                 expected=error.expected or f"a job or place, or one of {commands}",
-                found=error.found,
                 fix=f"{hint}{error.fix}",
             ) from error
 

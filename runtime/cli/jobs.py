@@ -9,36 +9,16 @@ import typer
 
 from holdfast.runtime.api.display import moment
 from holdfast.runtime.cli.output import say, show, show_json, table
+from holdfast.runtime.cli.parameters import FormatOption, JsonOption, argument
 from holdfast.runtime.cli.running import going_on, look, one_run
-from holdfast.runtime.control import FoundRun, JobClient
+from holdfast.runtime.control.client import JobClient
+from holdfast.runtime.control.registry import FoundRun
 from holdfast.storage import HoldfastError, NotFound
 from holdfast.storage.registry import whole_url
 
-__all__ = ["FormatOption", "JobArgument", "JsonOption", "cancel_job", "list_jobs"]
+__all__ = ["cancel_job", "list_jobs"]
 
-JobArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB",
-        help="The name of a running job, or its run id, or the first four or more characters of "
-        "that: `holdfast list` shows both.",
-        show_default=False,
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document and no table.")]
-
-FormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="The format of the savepoint: `canonical`, which any tool and any backend reads, and "
-        "which it has by default, or `native`, as the job's backend writes it for checkpoints.",
-        show_default=False,
-    ),
-]
-
-_LIST_PATIENCE_S = 3.0
+_LIST_TIMEOUT_S = 3.0
 """Timeout of each driver, so that one that is stuck does not hold up the list."""
 
 
@@ -73,11 +53,10 @@ def list_jobs(*, as_json: JsonOption = False) -> None:
 def cancel_job(
     names: Annotated[
         list[str],
-        typer.Argument(
-            metavar="[DIR] JOB",
-            help="The job, as `holdfast list` shows it. With -s before it the directory for the "
+        argument(
+            "[DIR] JOB",
+            "The job, as `holdfast list` shows it. With -s before it the directory for the "
             "savepoint, unless it goes where the job's savepoints go by default.",
-            show_default=False,
         ),
     ],
     *,
@@ -139,15 +118,14 @@ def cancel_job(
 def _described(run: FoundRun) -> dict[str, Any] | None:
     """The driver's report; None if it has just ended."""
     try:
-        report = JobClient(run, silence_s=_LIST_PATIENCE_S).describe()
+        report = JobClient(run, silence_s=_LIST_TIMEOUT_S).describe()
     except NotFound:
         return None
     except HoldfastError as error:
         known: dict[str, Any] = msgspec.to_builtins(run.registration)
         del known["token"], known["version"]
         return known | {"status": None, "error": str(error)}
-    plain: dict[str, Any] = msgspec.to_builtins(report)
-    return plain
+    return dict(msgspec.to_builtins(report))
 
 
 def _show(jobs: list[dict[str, Any]]) -> None:

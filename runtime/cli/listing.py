@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import typer
-from rich.text import Text
-
 from holdfast.runtime.api.display import bytes_for_people, moment
-from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table
-from holdfast.runtime.cli.places import Place
-from holdfast.runtime.cli.stored import OptionsOption, opener
+from holdfast.runtime.cli.parameters import JsonOption, StorageOptions, argument
+from holdfast.runtime.cli.storages import FoundJobs, opener
 from holdfast.storage import (
+    CheckpointMetadata,
     Corrupt,
     HoldfastError,
     JobStorage,
@@ -27,17 +24,17 @@ from holdfast.storage.registry import whole_url
 __all__ = ["list_checkpoints", "list_savepoints"]
 
 
-def list_checkpoints(place: Place, *, as_json: bool) -> int:
+def list_checkpoints(found: FoundJobs, *, as_json: bool) -> int:
     """Show the completed checkpoints of each job; returns the exit code."""
     jobs, failures = [], 0
-    for job in place.jobs:
+    for job in found.jobs:
         try:
             jobs.append(_described(job))
         except HoldfastError as error:
             failures += 1
             jobs.append({"job": job.job_id, "url": job.url, "error": str(error)})
     if as_json:
-        show_json({"path": place.url, "jobs": jobs})
+        show_json({"path": found.url, "jobs": jobs})
     else:
         for each in jobs:
             _show(each)
@@ -75,13 +72,8 @@ def _checkpoint(job: JobStorage, number: int, sizes: Mapping[str, int]) -> dict[
         "checkpoint": number,
         "kind": metadata.kind,
         "trigger": metadata.properties.get("trigger"),
-        "triggered_ms": metadata.triggered_ms,
-        "completed_ms": metadata.completed_ms,
-        "size_bytes": metadata.size_bytes,
-        "files": len(metadata.files()),
+        **_common(metadata),
         "files_of_older": len(metadata.files()) - len(own),
-        "operators": sorted(metadata.operators),
-        "sources": sorted(metadata.sources),
         "epoch": metadata.epoch,
         "url": url,
     }
@@ -90,15 +82,13 @@ def _checkpoint(job: JobStorage, number: int, sizes: Mapping[str, int]) -> dict[
 def list_savepoints(
     directory: Annotated[
         str,
-        typer.Argument(
-            metavar="DIR",
-            help="The folder that savepoints are in: a path, or a URL such as "
-            "`s3://bucket/savepoints`.",
-            show_default=False,
+        argument(
+            "DIR",
+            "The folder that savepoints are in: a path, or a URL such as `s3://bucket/savepoints`.",
         ),
     ],
     *,
-    options: OptionsOption = None,
+    options: StorageOptions = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the savepoints in a directory, of all jobs, the oldest first.
@@ -142,7 +132,7 @@ def list_savepoints(
             say(f"{each['status']}: {each['error']}")
             continue
         lines.add_row(
-            Text(each["job"]),
+            each["job"],
             moment(each["completed_ms"]),
             str(each["checkpoint"]),
             bytes_for_people(each["size_bytes"]),
@@ -173,6 +163,13 @@ def _savepoint(folder: SavepointFolder, sizes: Mapping[str, int]) -> dict[str, A
         "status": "complete",
         "job": metadata.job_id,
         "checkpoint": metadata.checkpoint_id,
+        **_common(metadata),
+    }
+
+
+def _common(metadata: CheckpointMetadata) -> dict[str, Any]:
+    """What rows of checkpoints and of savepoints tell."""
+    return {
         "triggered_ms": metadata.triggered_ms,
         "completed_ms": metadata.completed_ms,
         "size_bytes": metadata.size_bytes,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import typer
 from rich.console import Console
+from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +17,7 @@ from holdfast.runtime.protocol.error_data import tell_error, told_kinds
 from holdfast.storage import HoldfastError
 
 __all__ = [
+    "progress_bar",
     "say",
     "show",
     "show_error",
@@ -30,6 +32,12 @@ _WIDE = 10_000
 def say(line: str) -> None:
     """Print a line that is no result, to stderr."""
     Console(stderr=True, soft_wrap=True).print(Text(line))
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A progress bar on a terminal, which goes at its end; elsewhere nothing."""
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def show(what: Table | str) -> None:
@@ -69,7 +77,6 @@ class _Plain(Table):
     """Cells of text, without markup."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        """As of any table."""
         plain = (Text(cell) if isinstance(cell, str) else cell for cell in cells)
         super().add_row(*plain, **options)
 

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import typer
 
-from holdfast.runtime.cli.jobs import JsonOption
 from holdfast.runtime.cli.output import say, show, show_json, table
+from holdfast.runtime.cli.parameters import JsonOption
 from holdfast.storage import Invalid, load_storage
 from holdfast.storage.plugins import load
 from holdfast.storage.registry import registered_storages
 
-__all__ = ["Part", "list_parts"]
+__all__ = ["list_registered"]
 
 _PATHS = ("file", "filesystem")
 
@@ -30,7 +30,7 @@ class _Kind:
     tried: Callable[[str, Callable[..., Any]], Mapping[str, Any]]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Registered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One registered name."""
 
     name: str
@@ -45,7 +45,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it cannot be used; empty if it can."""
 
 
-def list_parts(*, as_json: JsonOption = False) -> None:
+def list_registered(*, as_json: JsonOption = False) -> None:
     """Show the state backends, checkpoint storages and changelog storages that are registered.
 
     Those of plug-ins too, each with what it can do. What cannot be loaded says why, and what to
@@ -60,21 +60,20 @@ def list_parts(*, as_json: JsonOption = False) -> None:
     Exit codes: 0 all that is registered can be loaded; 1 something cannot; 2 wrong arguments.
     """
     kinds = _kinds()
-    found = {name: _parts(kind) for name, kind in kinds.items()}
+    found = {
+        name: [_described(entry, kind) for _, entry in sorted(kind.entries().items())]
+        for name, kind in kinds.items()
+    }
     if as_json:
         show_json(msgspec.to_builtins(found))
     else:
-        for name, parts in found.items():
-            _show(kinds[name].title, parts)
-    if any(part.error for parts in found.values() for part in parts):
+        for name, listed in found.items():
+            _show(kinds[name].title, listed)
+    if any(each.error for listed in found.values() for each in listed):
         raise typer.Exit(1)
 
 
-def _parts(kind: _Kind) -> list[Part]:
-    return [_part(entry, kind) for _, entry in sorted(kind.entries().items())]
-
-
-def _part(entry: EntryPoint, kind: _Kind) -> Part:
+def _described(entry: EntryPoint, kind: _Kind) -> _Registered:
     known: dict[str, Any] = {
         "name": entry.name,
         "target": entry.value,
@@ -88,7 +87,7 @@ def _part(entry: EntryPoint, kind: _Kind) -> Part:
         known["error"] = str(error)
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
         known["error"] = f"it cannot be made: {error!r}"
-    return Part(**known)
+    return _Registered(**known)
 
 
 def _tried_storage(name: str, factory: Callable[..., Any]) -> Mapping[str, Any]:
@@ -127,21 +126,21 @@ def _kinds() -> Mapping[str, _Kind]:
     }
 
 
-def _show(title: str, parts: list[Part]) -> None:
+def _show(title: str, listed: list[_Registered]) -> None:
     lines = table(title, "name", "what it is", "what it can", "from")
-    for part in parts:
+    for each in listed:
         lines.add_row(
-            part.name,
-            "cannot be used" if part.error else part.purpose,
+            each.name,
+            "cannot be used" if each.error else each.purpose,
             "depends on the place"
-            if part.unknown
-            else ", ".join(map(_ability, (part.capabilities or {}).items())),
-            part.distribution,
+            if each.unknown
+            else ", ".join(map(_ability, (each.capabilities or {}).items())),
+            each.distribution,
         )
     show(lines)
-    for part in parts:
-        if part.error:
-            say(f"{part.name}: {part.error}")
+    for each in listed:
+        if each.error:
+            say(f"{each.name}: {each.error}")
 
 
 def _ability(item: tuple[str, Any]) -> str:

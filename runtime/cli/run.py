@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from holdfast.runtime.cli.parameters import argument, option
 from holdfast.runtime.cli.program import run_program
 from holdfast.storage import Invalid
 from holdfast.storage.options.table import COMMAND_LINE, key_value_pairs
@@ -24,35 +25,25 @@ _CLAIM_MODE = "execution.state-recovery.claim-mode"
 _IGNORE = "execution.state-recovery.ignore-unclaimed-state"
 
 _App = Annotated[
-    Path,
-    typer.Argument(
-        metavar="APP",
-        help="A Python program that makes a StreamEnvironment and executes a job.",
-        show_default=False,
-    ),
+    Path, argument("APP", "A Python program that makes a StreamEnvironment and executes a job.")
 ]
-_Arguments = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="ARG", help="The program's own arguments.", show_default=False),
-]
+_Arguments = Annotated[list[str] | None, argument("ARG", "The program's own arguments.")]
 _Restore = Annotated[
     str | None,
-    typer.Option(
+    option(
         "-s",
         "--from-savepoint",
         metavar="PATH",
-        help="The folder of a checkpoint or savepoint to restore the job from, or `latest`. It "
+        about="The folder of a checkpoint or savepoint to restore the job from, or `latest`. It "
         "precedes restore=... of the program.",
-        show_default=False,
     ),
 ]
 _ClaimMode = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--claim-mode",
         metavar="NO_CLAIM|CLAIM",
-        help="Who owns the checkpoint of another job that is restored.",
-        show_default=False,
+        about="Who owns the checkpoint of another job that is restored.",
     ),
 ]
 _AllowNonRestored = Annotated[
@@ -65,12 +56,11 @@ _AllowNonRestored = Annotated[
 ]
 _Options = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "-D",
         metavar="KEY=VALUE",
-        help="An option of the job, under Flink's name; repeatable. Other users can see it in the "
+        about="An option of the job, under Flink's name; repeatable. Other users can see it in the "
         "list of processes: pass keys and passwords by the environment.",
-        show_default=False,
     ),
 ]
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.runtime.cli.output import say
-from holdfast.runtime.control import FoundRun, Runs, chosen_run, find_runs, run_folders
+from holdfast.runtime.control.folder import run_folders
+from holdfast.runtime.control.lookup import chosen_run
+from holdfast.runtime.control.registry import FoundRun, Runs, find_runs
 from holdfast.storage import SystemClock
 
 __all__ = ["going_on", "look", "one_run"]

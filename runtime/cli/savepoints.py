@@ -8,9 +8,15 @@ import typer
 
 from holdfast.runtime.cli.convert import convert_snapshot
 from holdfast.runtime.cli.groups import TakesByDefault
-from holdfast.runtime.cli.jobs import FormatOption, JobArgument, JsonOption
 from holdfast.runtime.cli.listing import list_savepoints
 from holdfast.runtime.cli.output import show, show_json
+from holdfast.runtime.cli.parameters import (
+    FormatOption,
+    JobArgument,
+    JsonOption,
+    argument,
+    option,
+)
 from holdfast.runtime.cli.running import going_on, one_run
 from holdfast.runtime.cli.stored import (
     diff_snapshots,
@@ -18,7 +24,7 @@ from holdfast.runtime.cli.stored import (
     show_state,
     validate_snapshot,
 )
-from holdfast.runtime.control import JobClient
+from holdfast.runtime.control.client import JobClient
 from holdfast.storage.registry import whole_url
 
 __all__ = ["commands", "stop_job"]
@@ -47,11 +53,7 @@ def _take(
     job: JobArgument,
     directory: Annotated[
         str | None,
-        typer.Argument(
-            metavar="DIR",
-            help=f"Where: a path or a URL. By default {_DEFAULT}.",
-            show_default=False,
-        ),
+        argument("DIR", f"Where: a path or a URL. By default {_DEFAULT}."),
     ] = None,
     *,
     form: FormatOption = None,
@@ -94,12 +96,11 @@ def stop_job(
     *,
     directory: Annotated[
         str | None,
-        typer.Option(
+        option(
             "-p",
             "--savepoint-path",
             metavar="DIR",
-            help=f"Where the savepoint goes: a path or a URL. By default {_DEFAULT}.",
-            show_default=False,
+            about=f"Where the savepoint goes: a path or a URL. By default {_DEFAULT}.",
         ),
     ] = None,
     drain: Annotated[

@@ -10,71 +10,28 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.text import Text
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from holdfast import savepoints
 from holdfast.runtime.api.display import bytes_for_people, moment
-from holdfast.runtime.cli.jobs import JsonOption
-from holdfast.runtime.cli.output import say, show, show_json, table
-from holdfast.runtime.cli.places import storage_options
-from holdfast.storage import CheckpointStorage, load_storage
-from holdfast.storage.registry import whole_url
-
-__all__ = [
-    "OptionsOption",
-    "PathArgument",
-    "diff_snapshots",
-    "inspect_snapshot",
-    "opened",
-    "opener",
-    "show_state",
-    "validate_snapshot",
-]
-
-_ABOUT_PATHS = (
-    "The folder of a savepoint, or of a checkpoint: a path, or a URL such as "
-    "`s3://bucket/savepoints/savepoint-7c41a9-0f3a2b9c1d5e` or "
-    "`hdfs://nn/checkpoints/orders/chk-00000000000000000042`."
+from holdfast.runtime.cli.output import progress_bar, say, show, show_json, table
+from holdfast.runtime.cli.parameters import (
+    ABOUT_SNAPSHOTS,
+    JsonOption,
+    PathArgument,
+    StorageOptions,
+    argument,
+    option,
 )
-PathArgument = Annotated[str, typer.Argument(metavar="PATH", help=_ABOUT_PATHS, show_default=False)]
-OptionsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-D",
-        metavar="KEY=VALUE",
-        help="An option of the storage, such as `-Dendpoint=http://host:9000`; repeatable. Other "
-        "users can see it in the list of processes: pass keys and passwords by the environment.",
-        show_default=False,
-    ),
-]
+from holdfast.runtime.cli.storages import opener
 
-
-def opener(options: list[str] | None, *paths: str) -> Callable[[str], CheckpointStorage]:
-    """A function that opens the storage of a URL, with the options of a command for these paths.
-
-    Each storage gets the options that it knows, and those that no storage knows, which it refuses.
-    """
-    beside = list(map(whole_url, paths))
-
-    def open_storage(url: str) -> CheckpointStorage:
-        return load_storage(url, **storage_options(url, options or (), beside))
-
-    return open_storage
-
-
-def opened(
-    path: str, options: list[str] | None, *paths: str, looks_for_files: bool = True
-) -> savepoints.StoredSnapshot:
-    """The snapshot at a path; raises as `find_snapshot`. `paths` are as of `opener`."""
-    return savepoints.find_snapshot(path, opener(options, *paths), looks_for_files=looks_for_files)
+__all__ = ["diff_snapshots", "inspect_snapshot", "show_state", "validate_snapshot"]
 
 
 def inspect_snapshot(
     path: PathArgument,
     *,
-    options: OptionsOption = None,
+    options: StorageOptions = None,
     quick: Annotated[
         bool,
         typer.Option(
@@ -98,7 +55,7 @@ def inspect_snapshot(
 
     Exit codes: 0 done; 1 there is none, or it is damaged; 2 wrong arguments; 130 Ctrl-C.
     """
-    snapshot = opened(path, options)
+    snapshot = savepoints.find_snapshot(path, opener(options, path))
     with _reading("reading state") as tell:
         found = savepoints.inspect(snapshot, is_quick=quick, tell=tell)
     if as_json:
@@ -112,30 +69,28 @@ def show_state(
     *,
     operator: Annotated[
         str | None,
-        typer.Option(
-            "--operator", metavar="UID", help="Of which operator; if several could be meant."
-        ),
+        option("--operator", metavar="UID", about="Of which operator; if several could be meant."),
     ] = None,
     state: Annotated[
         str | None,
-        typer.Option("--state", metavar="NAME", help="Which state; if there are several."),
+        option("--state", metavar="NAME", about="Which state; if there are several."),
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--kind",
             metavar="KIND",
-            help="`keyed` or `operator`, where a state with keys and one without have one name.",
+            about="`keyed` or `operator`, where a state with keys and one without have one name.",
         ),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="Only rows of this key: as text, or as JSON."),
+        option("--key", metavar="KEY", about="Only rows of this key: as text, or as JSON."),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", min=0, metavar="N", help="At most so many rows; 0 for all.")
     ] = 20,
-    options: OptionsOption = None,
+    options: StorageOptions = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show entries of a state, in the columns of docs/savepoint-format.md.
@@ -152,7 +107,7 @@ def show_state(
     Exit codes: 0 done, also if there are no such entries; 1 there is no such state, or it is
     damaged; 2 wrong arguments; 130 Ctrl-C.
     """
-    snapshot = opened(path, options)
+    snapshot = savepoints.find_snapshot(path, opener(options, path))
     uid = savepoints.choose_operator(snapshot, operator, state, kind)
     name, its_kind = savepoints.choose_state(snapshot, uid, state, kind)
     rows = savepoints.rows_of(snapshot, uid, (name, its_kind), key)
@@ -169,17 +124,17 @@ def show_state(
     columns = list(dict.fromkeys(column for row in listed for column in row))
     lines = table(f"state {name!r} of operator {uid!r}", *columns)
     for cells in _rows_told(columns, listed):
-        lines.add_row(*map(Text, cells))
+        lines.add_row(*cells)
     show(lines)
     if not is_all:
         say(f"there are more: --limit {limit}")
 
 
 def diff_snapshots(
-    a: Annotated[str, typer.Argument(metavar="A", help=_ABOUT_PATHS, show_default=False)],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.", show_default=False)],
+    a: Annotated[str, argument("A", ABOUT_SNAPSHOTS)],
+    b: Annotated[str, argument("B", "Another one.")],
     *,
-    options: OptionsOption = None,
+    options: StorageOptions = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two snapshots: whether they have the same entries, as sets, and which states differ.
@@ -195,8 +150,9 @@ def diff_snapshots(
     130 Ctrl-C.
     """
     with _reading("comparing") as tell:
-        both = opened(a, options, a, b), opened(b, options, a, b)
-        compared = savepoints.compare(*both, tell)
+        opens = opener(options, a, b)
+        first, second = (savepoints.find_snapshot(path, opens) for path in (a, b))
+        compared = savepoints.compare(first, second, tell)
     if as_json:
         show_json({"equal": compared.are_equal, **msgspec.to_builtins(compared)})
     else:
@@ -206,7 +162,7 @@ def diff_snapshots(
 
 
 def validate_snapshot(
-    path: PathArgument, *, options: OptionsOption = None, as_json: JsonOption = False
+    path: PathArgument, *, options: StorageOptions = None, as_json: JsonOption = False
 ) -> None:
     """Read all of a checkpoint or savepoint, and report everything that is wrong with it.
 
@@ -220,7 +176,9 @@ def validate_snapshot(
     Exit codes: 0 it is whole; 1 it is not, or there is none; 2 wrong arguments; 130 Ctrl-C.
     """
     with _reading("reading") as tell:
-        validated = savepoints.validate(opened(path, options, looks_for_files=False), tell)
+        opens = opener(options, path)
+        snapshot = savepoints.find_snapshot(path, opens, looks_for_files=False)
+        validated = savepoints.validate(snapshot, tell)
     if as_json:
         show_json({"whole": not validated.findings, **msgspec.to_builtins(validated)})
     else:
@@ -232,16 +190,13 @@ def validate_snapshot(
 @contextmanager
 def _reading(what: str) -> Iterator[Callable[[int], None]]:
     """Callback for progress: shows the number of rows on a terminal."""
-    console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         TextColumn("{task.completed:,.0f} rows"),
         TimeElapsedColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
+    with progress_bar(*columns) as progress:
         yield partial(progress.advance, progress.add_task(what, total=None))
 
 
@@ -274,7 +229,7 @@ def _show_operator(operator: savepoints.InspectedOperator) -> None:
             "" if state.size_bytes is None else bytes_for_people(state.size_bytes),
             _skew(state),
         )
-        lines.add_row(*map(Text, cells))
+        lines.add_row(*cells)
     show(lines)
 
 
@@ -287,12 +242,12 @@ def _show_compared(compared: savepoints.ComparedSnapshots) -> None:
     lines = table("", *columns, "#only A", "#only B", "#changed", "for example")
     for each in compared.states:
         lines.add_row(
-            Text(each.uid),
-            Text(each.state + (" (without keys)" if each.kind == "operator" else "")),
+            each.uid,
+            each.state + (" (without keys)" if each.kind == "operator" else ""),
             each.status,
             *(f"{number:,}" for number in (each.rows_a, each.rows_b)),
             *(f"{number:,}" for number in (each.only_a, each.only_b, each.changed)),
-            Text("; ".join(each.examples)),
+            "; ".join(each.examples),
         )
     show(lines)
     for each in compared.states:

@@ -14,7 +14,6 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -29,6 +28,7 @@ from holdfast.runtime.control.requests import carry_out
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.protocol.error_data import tell_error, told_kinds
 from holdfast.storage import Clock, HoldfastError, Invalid, NotFound, TooLarge, Unavailable
+from holdfast.storage.bounded_calls import begun
 from holdfast.storage.distribution import holdfast_version
 from holdfast.storage.errors import UNREADABLE
 
@@ -168,7 +168,10 @@ class CallHandler(BaseHTTPRequestHandler):
         job = self._job
         # The request is carried out by a thread of its own: it is completed even if the caller
         # stops waiting, and this thread can tell the caller meanwhile that the driver is alive.
-        outcome = _begun(lambda: carry_out(request, job.handle, job.registration))
+        # It may wait for the end of the job, which shall not hold up that of the process.
+        outcome = begun(
+            lambda: carry_out(request, job.handle, job.registration), is_awaited_at_exit=False
+        )
         while not _is_done(outcome, _PULSE_S):
             if job.is_ending.is_set() and not _is_done(outcome, _PULSE_S / 2):
                 raise Unavailable(
@@ -253,20 +256,6 @@ class _BoundedReader(io.RawIOBase):
         if self._count > _MOST_HEAD_BYTES + MOST_REQUEST_BYTES:
             raise _too_large(f"more than {_MOST_HEAD_BYTES + MOST_REQUEST_BYTES} bytes")
         return count
-
-
-def _begun(do: Callable[[], Any]) -> Future[Any]:
-    """The outcome of `do`, which runs in a daemon thread: it must not keep the process alive."""
-    outcome: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(do())
-        except BaseException as error:  # noqa: BLE001 - the caller is told
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="holdfast-command", daemon=True).start()
-    return outcome
 
 
 def _is_done(outcome: Future[Any], within_s: float) -> bool:

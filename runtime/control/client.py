@@ -54,7 +54,6 @@ class JobClient:
         self._where = f"job {run.registration.job!r}, process {run.registration.pid}"
 
     def describe(self) -> JobReport:
-        """The state of the job."""
         return self._call(Describe(), JobReport)
 
     def trigger_checkpoint(self) -> JobReport:
@@ -111,7 +110,6 @@ class JobClient:
             ) from error
 
     def _response(self, request: Request) -> bytes:
-        """The body of the driver's response."""
         method, path = ROUTES[type(request)].split()
         body = None if method == "GET" else msgspec.json.encode(request)
         headers = {"Authorization": f"Bearer {self.registration.token}"}

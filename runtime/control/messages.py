@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.runtime.checkpoint import CheckpointCounts
 from holdfast.runtime.protocol.error_data import ToldError
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "Answer",
     "Cancel",
     "CancelWithSavepoint",
-    "CheckpointCounts",
     "CheckpointReport",
     "Describe",
     "Ended",
@@ -135,15 +135,6 @@ class CheckpointReport(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     """Where a completed one is; a checkpoint may have been deleted since, as `retained` says."""
     is_savepoint: bool = False
-
-
-class CheckpointCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many there have been in this run."""
-
-    begun: int
-    completed: int
-    failed: int
-    aborted: int
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):

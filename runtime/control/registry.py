@@ -102,6 +102,7 @@ def register(folder: Path, registration: Registration) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    # Under another name first: a command that reads it half written would call it damaged.
     fresh = folder / f"{registration.run}.tmp"
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(file, "wb") as stream:
@@ -180,6 +181,8 @@ def _read(path: Path) -> Registration:
         Corrupt: it is damaged.
     """
     try:
+        # Not blocking: to open a FIFO in its place would wait for a writer. What it is, and whose,
+        # is asked of the open file below, which cannot be exchanged any more.
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         raise

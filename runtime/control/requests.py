@@ -10,7 +10,6 @@ from holdfast.runtime.checkpoint import CheckpointStatistics, CheckpointStatus
 from holdfast.runtime.control.messages import (
     Cancel,
     CancelWithSavepoint,
-    CheckpointCounts,
     CheckpointReport,
     Describe,
     Ended,
@@ -76,7 +75,6 @@ def _said(form: str | None) -> dict[str, str]:
 
 
 def _job_report(handle: JobHandle, registration: Registration) -> JobReport:
-    """The state of the job at this moment."""
     overview = handle.checkpoints()
     metrics = handle.metrics()
     last, saved = overview.last_completed, overview.last_savepoint
@@ -99,7 +97,7 @@ def _job_report(handle: JobHandle, registration: Registration) -> JobReport:
             )
             for failure in handle.failure_details[-_KEPT_FAILURES:]
         ),
-        counts=msgspec.convert(overview.counts, CheckpointCounts, from_attributes=True),
+        counts=overview.counts,
         checkpoints=tuple(_checkpoint(each, registration) for each in overview.recent),
         last_completed=None if last is None else _checkpoint(last, registration),
         last_savepoint=None if saved is None else _checkpoint(saved, registration),
@@ -108,22 +106,16 @@ def _job_report(handle: JobHandle, registration: Registration) -> JobReport:
 
 
 def _checkpoint(known: CheckpointStatistics, registration: Registration) -> CheckpointReport:
-    number = known.checkpoint_id
-    is_completed = known.status is CheckpointStatus.COMPLETED
-    folder = known.savepoint or f"{registration.storage}/{names.checkpoint_folder(number)}"
+    folder = f"{registration.storage}/{names.checkpoint_folder(known.checkpoint_id)}"
     reason = "" if known.reason is None else known.reason.value
-    return CheckpointReport(
-        checkpoint=number,
-        status=known.status.value,
-        trigger=known.trigger.value,
-        triggered_ms=known.triggered_ms,
-        ended_ms=known.ended_ms,
-        size_bytes=known.size_bytes,
-        written_bytes=known.written_bytes,
-        reason=_bounded(": ".join(filter(None, (reason, known.detail)))),
-        folder=folder if is_completed else "",
-        is_savepoint=known.savepoint is not None,
-    )
+    # All fields that both have go by their names.
+    told = msgspec.to_builtins(known, str_keys=True) | {
+        "checkpoint": known.checkpoint_id,
+        "reason": _bounded(": ".join(filter(None, (reason, known.detail)))),
+        "folder": known.savepoint or folder if known.status is CheckpointStatus.COMPLETED else "",
+        "is_savepoint": known.savepoint is not None,
+    }
+    return msgspec.convert(told, CheckpointReport)
 
 
 def _bounded(text: str) -> str:

@@ -64,21 +64,27 @@ def test_many_calls_are_made_side_by_side() -> None:
     assert sorted(call.result(60) for call in calls) == list(range(10))
 
 
-@pytest.mark.parametrize(("given_up", "printed"), [(False, b"done\n"), (True, b"")])
-def test_the_end_of_the_process_waits_for_calls_that_were_not_given_up(
-    given_up: bool,  # noqa: FBT001
-    printed: bytes,
+@pytest.mark.parametrize(
+    ("call", "takes_s", "printed"),
+    [
+        ("begun(work)", 0.5, b"done\n"),
+        ("within(0.01, work)", 5, b""),
+        ("begun(work, is_awaited_at_exit=False)", 5, b""),
+    ],
+)
+def test_the_end_of_the_process_waits_for_calls_that_are_still_of_use(
+    call: str, takes_s: float, printed: bytes
 ) -> None:
     program = f"""
         from holdfast.storage import SystemClock
         from holdfast.storage.bounded_calls import GivenUp, begun, within
 
         def work():
-            SystemClock().sleep_s({5 if given_up else 0.5})
+            SystemClock().sleep_s({takes_s})
             print("done", flush=True)
 
         try:
-            within(0.01, work) if {given_up} else begun(work)
+            {call}
         except GivenUp:
             pass
     """

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from holdfast.runtime.cli import jobs
 from holdfast.runtime.cli.application import application
 from holdfast.runtime.cli.main import main
-from holdfast.runtime.control import JobClient
+from holdfast.runtime.control.client import JobClient
 from holdfast.runtime.control.registry import register, socket_path
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import SavepointFolder, Unavailable, load_storage
@@ -79,7 +79,7 @@ def test_list_without_running_jobs_is_empty() -> None:
 def test_a_driver_that_does_not_answer_is_listed(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_LIST_PATIENCE_S", 0.2)
+    monkeypatch.setattr(jobs, "_LIST_TIMEOUT_S", 0.2)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as stuck:
         stuck.bind(str(socket_path(live.folder, "0000000057ca0c01")))
         stuck.listen(8)

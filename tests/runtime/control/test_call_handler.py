@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.runtime.control import JobClient
 from holdfast.runtime.control import call_handler as handler_module
 from holdfast.runtime.control.call_handler import MOST_REQUEST_BYTES
+from holdfast.runtime.control.client import JobClient
 from holdfast.runtime.control.messages import Answer
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.protocol.error_data import ToldError

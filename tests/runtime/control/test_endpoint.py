@@ -20,12 +20,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.runtime.control import FoundRun, JobClient, find_runs
 from holdfast.runtime.control import call_handler as handler_module
 from holdfast.runtime.control import client as client_module
 from holdfast.runtime.control import endpoint as endpoint_module
+from holdfast.runtime.control.client import JobClient
 from holdfast.runtime.control.endpoint import open_endpoint
 from holdfast.runtime.control.messages import Answer
+from holdfast.runtime.control.registry import FoundRun, find_runs
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.protocol.error_data import tell_error, told_kinds

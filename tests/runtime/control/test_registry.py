@@ -14,10 +14,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.runtime.control import Registration, Runs, chosen_run, find_runs
 from holdfast.runtime.control.endpoint import ListeningSocket
 from holdfast.runtime.control.folder import make_folder
-from holdfast.runtime.control.registry import register, socket_path, unregister
+from holdfast.runtime.control.lookup import chosen_run
+from holdfast.runtime.control.registry import (
+    Registration,
+    Runs,
+    find_runs,
+    register,
+    socket_path,
+    unregister,
+)
 from holdfast.storage import Corrupt, Invalid, ManualClock, NotFound, SystemClock
 from support.jobs.job_with_endpoint import HOST
 

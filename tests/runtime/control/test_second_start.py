@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.control import second_start
+from holdfast.runtime.control import lookup
 from holdfast.runtime.control.registry import FoundRun, Registration, Runs
 from holdfast.storage import Invalid, SystemClock
 
@@ -25,10 +25,10 @@ RUNNING = Registration(
 
 def test_a_job_that_runs_is_not_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs((FoundRun(RUNNING, Path("socket")),), ())
-    monkeypatch.setattr(second_start, "find_runs", lambda *_, **__: runs)
+    monkeypatch.setattr(lookup, "find_runs", lambda *_, **__: runs)
 
     def check(job: str, storage: str) -> None:
-        second_start.check_not_running(job, storage, (), SystemClock())
+        lookup.check_not_running(job, storage, (), SystemClock())
 
     with pytest.raises(Invalid) as caught:
         check("orders", STORAGE)
@@ -46,10 +46,10 @@ def test_a_take_over_warns_that_the_job_runs_already(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs = Runs((FoundRun(RUNNING, Path("socket")),), ())
-    monkeypatch.setattr(second_start, "find_runs", lambda *_, **__: runs)
-    second_start.check_not_running("bills", STORAGE, (), SystemClock(), takes_over=True)
+    monkeypatch.setattr(lookup, "find_runs", lambda *_, **__: runs)
+    lookup.check_not_running("bills", STORAGE, (), SystemClock(), takes_over=True)
     assert not caplog.messages
-    second_start.check_not_running("orders", STORAGE, (), SystemClock(), takes_over=True)
+    lookup.check_not_running("orders", STORAGE, (), SystemClock(), takes_over=True)
     (told,) = caplog.messages
     assert "job 'orders' runs already" in told
     assert "in process 4711 on here: this start takes it over" in told
@@ -59,7 +59,7 @@ def test_a_run_that_has_ended_and_is_found_still_is_no_hindrance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs = Runs((FoundRun(RUNNING, Path("socket")),), ())
-    monkeypatch.setattr(second_start, "find_runs", lambda *_, **__: runs)
-    second_start.check_not_running("orders", STORAGE, (), SystemClock(), ended={RUNNING.run})
+    monkeypatch.setattr(lookup, "find_runs", lambda *_, **__: runs)
+    lookup.check_not_running("orders", STORAGE, (), SystemClock(), ended={RUNNING.run})
     with pytest.raises(Invalid, match="runs already"):
-        second_start.check_not_running("orders", STORAGE, (), SystemClock(), ended={"another"})
+        lookup.check_not_running("orders", STORAGE, (), SystemClock(), ended={"another"})

@@ -17,8 +17,9 @@ from holdfast.runtime.checkpoint import (
     SavepointPurpose,
     Trigger,
 )
-from holdfast.runtime.control import FoundRun, JobClient, find_runs
+from holdfast.runtime.control.client import JobClient
 from holdfast.runtime.control.endpoint import JobEndpoint, open_endpoint
+from holdfast.runtime.control.registry import FoundRun, find_runs
 from holdfast.runtime.driver.events import CancelWanted, CheckpointWanted, EventQueue
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome

@@ -1,10 +1,10 @@
-"""The arguments of a command that name a storage: URL and options, and the jobs in it."""
+"""The storages that a command is pointed at: by paths and URLs, and options as text."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
@@ -16,35 +16,44 @@ from holdfast.storage.jobs.cleaning import jobs_at
 from holdfast.storage.options.table import key_value_pairs
 from holdfast.storage.registry import storage_factory, whole_url
 
-__all__ = ["Place", "find_jobs", "storage_options"]
-
+__all__ = ["FoundJobs", "find_jobs", "opener", "storage_options"]
 
 _OF_NO_DIRECTORY = {"storage_options", "allow_unsafe_commit"}
 """Options of file systems that a local one refuses."""
 
 
+def opener(options: Iterable[str] | None, *paths: str) -> Callable[[str], CheckpointStorage]:
+    """A function that opens the storage of a URL, with the options of a command for these paths.
+
+    Each storage gets the options that it knows, and those that no storage knows, which it refuses.
+    """
+    given, urls = tuple(options or ()), list(map(whole_url, paths))
+
+    def open_storage(url: str) -> CheckpointStorage:
+        return load_storage(url, **storage_options(url, given, urls))
+
+    return open_storage
+
+
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place that the arguments of a command name."""
+class FoundJobs:
+    """The jobs in a storage that the arguments of a command name."""
 
     url: str
     """As given; a path is made absolute."""
     jobs: tuple[JobStorage, ...]
 
 
-def find_jobs(path: str, options: Iterable[str]) -> Place:
+def find_jobs(path: str, options: Iterable[str] | None) -> FoundJobs:
     """The jobs at a path or URL: of a storage's root, all of them; of a job's folder, that one.
-
-    `options` are `key=value` for the storage.
 
     Raises:
         Invalid: an option is unknown, or its value is not accepted.
         NotFound: there is no job.
         Unavailable: the storage did not answer.
     """
-    options = tuple(options)
     url = whole_url(path)
-    return Place(url, tuple(jobs_at(url, lambda place: _opened(place, options))))
+    return FoundJobs(url, tuple(jobs_at(url, opener(options, path))))
 
 
 def storage_options(url: str, options: Iterable[str], beside: Iterable[str] = ()) -> dict[str, Any]:
@@ -69,13 +78,8 @@ def storage_options(url: str, options: Iterable[str], beside: Iterable[str] = ()
 
 
 def _known(url: str) -> set[str]:
-    """The options that the storage of a URL can be given."""
     is_local = "://" not in url or url.startswith("file:")
     return set(_kinds(storage_factory(url))) - (_OF_NO_DIRECTORY if is_local else set())
-
-
-def _opened(url: str, options: Iterable[str]) -> CheckpointStorage:
-    return load_storage(url, **storage_options(url, options))
 
 
 def _kinds(factory: Any) -> dict[str, Any]:
@@ -94,7 +98,6 @@ def _kinds(factory: Any) -> dict[str, Any]:
 
 
 def _value(key: str, text: str, kind: Any) -> Any:
-    """The value that a text stands for."""
     for member in sorted(_members(kind), key=_rank):
         for read in (lambda: text, lambda: json.loads(text)):
             try:

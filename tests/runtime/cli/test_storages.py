@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.cli.places import storage_options
+from holdfast.runtime.cli.storages import storage_options
 from holdfast.storage import HoldfastError, Invalid, load_storage
 from holdfast.storage.places.hdfs.storage import HdfsCheckpointStorage, HdfsKeywords
 from holdfast.storage.places.s3.options import S3Arguments
