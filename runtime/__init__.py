@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         CheckpointStatus,
     )
     from holdfast.runtime.control.history import checkpoint_history
-    from holdfast.runtime.driver.failure.failure import Failure
+    from holdfast.runtime.driver.failure.failures import Failure
     from holdfast.runtime.driver.handle import JobHandle
     from holdfast.runtime.driver.run import JobStatus
     from holdfast.runtime.sinks import (

@@ -49,25 +49,16 @@ class AbortReason(Enum):
     @property
     def counts(self) -> bool:
         """Whether it is a failure in the sense of `tolerable_failures`."""
-        return self in _COUNTED
-
-
-_COUNTED = frozenset(
-    {AbortReason.DECLINED, AbortReason.EXPIRED, AbortReason.IO, AbortReason.FINALIZE}
-)
+        return self not in (AbortReason.SUBSUMED, AbortReason.SHUTDOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begin:
-    """Send barriers into the sources' channels of every slot, and take down the positions there."""
+class _AboutOne:
+    """What `Begin` and `Store` say of the checkpoint."""
 
     checkpoint_id: int
     triggered_ms: int
     trigger: Trigger
-    base: int | None
-    """The newest checkpoint in the job's folder that is complete by now. Slots may build on it, or
-    on one that is complete later; `Retain` keeps what they may refer to. A savepoint builds on
-    nothing."""
     savepoint: SavepointRequest | None = None
     """If it is a savepoint: whose, and where it goes."""
 
@@ -78,27 +69,27 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class Begin(_AboutOne):
+    """Send barriers into the sources' channels of every slot, and take down the positions there."""
+
+    base: int | None
+    """The newest checkpoint in the job's folder that is complete by now. Slots may build on it, or
+    on one that is complete later; `Retain` keeps what they may refer to. A savepoint builds on
+    nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store(_AboutOne):
     """Commit `_metadata`; answer with `stored` or `store_failed` once that is decided.
 
     There is one at a time, beside savepoints with which the job goes on. One that is stored is
     above all that were stored before, but for such a savepoint.
     """
 
-    checkpoint_id: int
-    triggered_ms: int
-    trigger: Trigger
     operators: Mapping[str, tuple[StateSnapshot, ...]]
     """What each operator left, by uid; its parts in the order of slots."""
     sources: Mapping[str, StateSnapshot]
     """The position of each source, by uid."""
-    savepoint: SavepointRequest | None = None
-    """If it is a savepoint: whose, and where it is."""
-
-    @property
-    def is_final(self) -> bool:
-        """Whether it is the one after the end of all input."""
-        return self.trigger is Trigger.FINAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,6 @@ class CheckpointCoordinator:
 
     @property
     def next_checkpoint_id(self) -> int:
-        """The number of the next one to begin."""
         return self._next_id
 
     @property
@@ -119,7 +118,6 @@ class CheckpointCoordinator:
 
     @property
     def history(self) -> CheckpointHistory:
-        """What became of the checkpoints."""
         return self._history
 
     def next_tick_ms(self) -> int | None:

@@ -31,12 +31,10 @@ class PendingCheckpoint:
 
     @property
     def checkpoint_id(self) -> int:
-        """Its number."""
         return self.begun.checkpoint_id
 
     @property
     def is_ready(self) -> bool:
-        """Whether all slots and sources have answered."""
         return not self._missing_slots and not self._missing_sources
 
     @property
@@ -64,7 +62,6 @@ class PendingCheckpoint:
                     self._weigh(part)
 
     def locate(self, uid: str, position: StateSnapshot) -> None:
-        """Take in the position of a source."""
         if uid in self._missing_sources:
             self._missing_sources.discard(uid)
             self._positions[uid] = position

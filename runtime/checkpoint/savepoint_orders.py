@@ -43,7 +43,6 @@ class SavepointRequest:
 
     @property
     def ends_job(self) -> bool:
-        """Whether the job ends with it, by itself."""
         return self.purpose.ends_job
 
 
@@ -72,17 +71,14 @@ class SavepointOrder:
 
     @property
     def request(self) -> SavepointRequest:
-        """What is asked for."""
         return SavepointRequest(url=self.folder.url, format=self.format, purpose=self.purpose)
 
     @property
     def ends_job(self) -> bool:
-        """Whether the job ends with it, by itself."""
         return self.purpose.ends_job
 
     @property
     def cancels_job(self) -> bool:
-        """Whether the job is cancelled when it is complete."""
         return self.purpose is SavepointPurpose.CANCEL
 
     @property
@@ -97,7 +93,6 @@ class SavepointOrder:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is known what became of it."""
         return self.outcome.done()
 
     def complete(self) -> None:

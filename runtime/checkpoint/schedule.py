@@ -70,7 +70,6 @@ class CheckpointSchedule:
             self._final_ms = now_ms
 
     def suspend(self) -> None:
-        """Suspend checkpoints until `resume`."""
         self._is_suspended = True
 
     def resume(self, now_ms: int) -> None:
@@ -80,14 +79,13 @@ class CheckpointSchedule:
             self._due_ms = self._next_due_ms(now_ms)
 
     def begun(self, trigger: Trigger, now_ms: int) -> None:
-        """One has begun."""
+        # Whatever began answers a request and counts as the periodic one: it has the same state.
         self._requested_ms = None
         self._due_ms = self._next_due_ms(now_ms)
         if trigger is Trigger.FINAL:
             self._final = _Final.BEGUN
 
     def ended(self, trigger: Trigger, now_ms: int, *, is_complete: bool) -> None:
-        """One has ended, well or not."""
         self._pause_until_ms = now_ms + self._min_pause_ms
         if trigger is Trigger.FINAL:
             self._final = _Final.COMPLETED if is_complete else _Final.WANTED

@@ -83,7 +83,6 @@ class CheckpointCounts:
 
     @property
     def in_progress(self) -> int:
-        """Those that have not ended."""
         return self.begun - self.completed - self.failed - self.aborted
 
     def __str__(self) -> str:
@@ -166,7 +165,6 @@ class CheckpointHistory:
         return self.overview()._repr_html_()
 
     def begun(self, begun: Begin) -> None:
-        """A checkpoint has begun."""
         with self._lock:
             self._running[begun.checkpoint_id] = CheckpointStatistics(
                 checkpoint_id=begun.checkpoint_id,
@@ -200,7 +198,6 @@ class CheckpointHistory:
             self._running[checkpoint_id] = replace(known, status=CheckpointStatus.STORING)
 
     def completed(self, checkpoint_id: int, now_ms: int) -> None:
-        """It is complete."""
         with self._lock:
             known = self._running.pop(checkpoint_id)
             ended = replace(known, status=CheckpointStatus.COMPLETED, ended_ms=now_ms)
@@ -212,7 +209,6 @@ class CheckpointHistory:
                 self._last_savepoint = ended
 
     def aborted(self, abort: Abort, now_ms: int) -> None:
-        """It was given up."""
         with self._lock:
             ended = replace(
                 self._running.pop(abort.checkpoint_id),

@@ -31,8 +31,8 @@ from holdfast.runtime.checkpoint import (
 from holdfast.runtime.driver.attempt_parts import AttemptParts, Deployment
 from holdfast.runtime.driver.checkpoints.savepoint_requests import (
     announcement,
-    given_up,
     no_savepoint,
+    not_completed,
 )
 from holdfast.runtime.driver.events import (
     AttemptEvent,
@@ -84,6 +84,7 @@ from holdfast.storage import HoldfastError
 
 __all__ = ["Attempt"]
 
+# Deadlines of slots pass without an event: they are looked at this often.
 _LONGEST_WAIT_S = 0.5
 _logger = logging.getLogger(__name__)
 
@@ -115,7 +116,6 @@ class Attempt:
 
     @property
     def phase(self) -> AttemptPhase:
-        """What the attempt is doing."""
         return self._phase
 
     @property
@@ -130,7 +130,6 @@ class Attempt:
 
     @property
     def pids(self) -> Mapping[int, int]:
-        """Process ids of the slots that have registered."""
         return {slot: registered.process.pid for slot, registered in list(self._registered.items())}
 
     @property
@@ -334,7 +333,8 @@ class Attempt:
         if order is None:
             return
         self._parts.discard(order, abort.checkpoint_id)
-        order.fail(given_up(order, f"{abort.reason.value}: {abort.detail}"))
+        why = f"{abort.reason.value}: {abort.detail}"
+        order.fail(not_completed(order, why, attempt_is_over=False))
         if order.ends_job:
             for feed in self._feeds.values():
                 feed.release()
@@ -456,11 +456,9 @@ class Attempt:
         self._fail(f"slot {slot} is lost: {reason}")
         self._is_symptom = True
 
-    def _fail(
-        self, reason: str, details: str = "", *, is_fatal: bool = False, uid: str | None = None
-    ) -> None:
+    def _fail(self, reason: str, details: str = "", *, is_fatal: bool = False) -> None:
         if self._outcome is None:
-            self._outcome = Unsuccessful(reason, details, is_fatal, uid)
+            self._outcome = Unsuccessful(reason, details, is_fatal)
 
     def _explained(self, outcome: Outcome) -> Outcome:
         """Replace a symptom by its cause: a lost connection is noticed before Spark reports why."""
@@ -490,6 +488,7 @@ class Attempt:
             for source in self._parts.sources.values():  # also those that have not begun to feed
                 last_first.callback(source.stop)
             if not isinstance(self._outcome, Succeeded):
+                # All at once: each slot that is gone takes the whole timeout of a call.
                 with ThreadPoolExecutor(max(len(self._links), 1)) as telling:
                     _ = [telling.submit(self._call_off, slot) for slot in self._links]
 

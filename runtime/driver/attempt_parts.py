@@ -22,18 +22,15 @@ class Deployment(Protocol):
 
     def ending(self) -> None:
         """The attempt is over: slots that stop from now on are no failure."""
-        ...
 
     def cancel(self) -> None:
         """Stop all slots; returns when they are stopped, or after a bounded time."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptParts:
     """Everything that an attempt is given."""
 
-    number: int
     slots: int
     version: str
     """The version of Holdfast on the driver; slots must have the same."""

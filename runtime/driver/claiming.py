@@ -1,4 +1,4 @@
-"""Claimed checkpoints of other jobs, which this job deletes when newer ones subsume them.
+"""Claimed savepoints and checkpoints of other jobs: this job deletes them when it has newer ones.
 
 They are listed in the job's own checkpoints, and in the record of its end, until they are deleted:
 later runs delete the rest. There may be several, if the other job had claimed some itself and not
@@ -18,14 +18,16 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.runtime.driver.claimed_savepoint import CLAIMED, NOT_MARKED, Claim, ClaimedSavepoint
 from holdfast.storage import (
+    CheckpointMetadata,
     Corrupt,
     Fenced,
     HoldfastError,
+    Invalid,
     JobOwner,
     JobStorage,
     NotFound,
+    SavepointFolder,
     StateFolder,
     load_storage,
     names,
@@ -41,6 +43,7 @@ __all__ = [
     "NO_CLAIM",
     "Claimed",
     "ClaimedCheckpoint",
+    "ClaimedSavepoint",
     "claim",
     "claimed_before",
     "claims_as_properties",
@@ -50,6 +53,13 @@ __all__ = [
 
 CLAIM = "claim"
 NO_CLAIM = "no-claim"
+
+_CLAIMED = b"A job has claimed this, and deletes it.\n"
+_NOT_MARKED = (
+    "%s is listed as claimed, but its folder has no record of that, so it is kept. "
+    "If it is not needed, delete %s yourself"
+)
+"""The document may be forged, or the job's folder may be a copy whose claims are another job's."""
 
 _logger = logging.getLogger(__name__)
 
@@ -64,8 +74,32 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The epoch of the claim in the other job's folder. A run with a higher one has it back."""
 
 
+@dataclass(kw_only=True)
+class _Claim:
+    """A claimed snapshot: it is deleted by steps, after it was released."""
+
+    by: str = ""
+    """The mark of this job's folder; there is a record of it beside the snapshot."""
+    _is_released: bool = False
+    _is_gone: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is deleted, so that it is not listed any more."""
+        return self._is_gone.is_set()
+
+    @property
+    def owes(self) -> bool:
+        """Whether it is to be deleted, and not deleted yet."""
+        return self._is_released and not self.is_gone
+
+    def release(self) -> None:
+        """Have it deleted by `step`: the job has enough checkpoints of its own, or ends."""
+        self._is_released = True
+
+
 @dataclass
-class ClaimedCheckpoint(Claim):
+class ClaimedCheckpoint(_Claim):
     """A checkpoint in another job's folder, counted as the oldest of this job's own.
 
     `release` and `record` are for one thread, `step` and `owes` for another, the sweeper's.
@@ -76,11 +110,7 @@ class ClaimedCheckpoint(Claim):
     epoch: int
     owner: JobOwner | None = None
     """The right to the other job's folder, in the run that has claimed it."""
-    by: str = ""
-    """The mark of this job's folder; there is a record of it in the other's."""
-    _is_released: bool = False
     _is_dropped: bool = False
-    _is_gone: threading.Event = field(default_factory=threading.Event)
 
     def __str__(self) -> str:
         return f"checkpoint {self.checkpoint_id} at {self.job.url}"
@@ -88,7 +118,7 @@ class ClaimedCheckpoint(Claim):
     def mark(self) -> None:
         """Write a record beside it that this job deletes it. Raises `Unavailable`."""
         record = names.owner_record(self.epoch, "claimed", self.by)
-        self.job.storage.create(self.job.name_of(record), CLAIMED)
+        self.job.storage.create(self.job.name_of(record), _CLAIMED)
 
     def is_marked(self) -> bool:
         """Whether that record exists: a document that lists a claim may be forged."""
@@ -127,7 +157,7 @@ class ClaimedCheckpoint(Claim):
                 self._is_gone.set()  # the folder of the other job was removed
                 return 0
             if not self.is_marked():
-                _logger.warning(NOT_MARKED, self, self.job.url)
+                _logger.warning(_NOT_MARKED, self, self.job.url)
                 self._is_gone.set()
                 return 0
             self.owner = self.job.resume(self.epoch)
@@ -139,6 +169,77 @@ class ClaimedCheckpoint(Claim):
             self._is_dropped = True
         deleted = self.owner.sweeper.step(most)
         if not self.owner.sweeper.owes:
+            self._is_gone.set()
+        return deleted
+
+
+@dataclass
+class ClaimedSavepoint(_Claim):
+    """A savepoint, counted as the oldest of the job's own checkpoints.
+
+    A savepoint has no owner, so no run has to be fenced. Only the duty to delete it is claimed: the
+    files that it lists, and no others in its folder.
+    """
+
+    folder: SavepointFolder
+    epoch: int = 0
+    _metadata: CheckpointMetadata | None = None
+    _done: int = 0
+
+    def __str__(self) -> str:
+        return f"the savepoint at {self.folder.url}"
+
+    def record(self) -> str | None:
+        return None if self.is_gone else self.folder.url
+
+    def mark(self) -> None:
+        self.folder.storage.create(self._marker, _CLAIMED)
+
+    def is_marked(self) -> bool:
+        return bool(self.folder.storage.read_if_there(self._marker))
+
+    @property
+    def _marker(self) -> str:
+        return self.folder.name_of(names.savepoint_claim(self.by))
+
+    def is_same(self, folder: StateFolder, metadata: CheckpointMetadata) -> bool:
+        """Whether this is a savepoint that is about to be restored, by whatever path, or its copy.
+
+        Raises:
+            Corrupt, Invalid: it is not a savepoint any more.
+            Unavailable: the storage did not answer.
+        """
+        if self.folder.is_alike(folder):
+            return True
+        try:
+            return self.folder.read_metadata() == metadata
+        except NotFound:
+            return False
+
+    def step(self, most: int) -> int:
+        """Do the next part of deleting it; see `Sweeps`.
+
+        Raises:
+            Unavailable: the storage did not answer.
+        """
+        if self._metadata is None:
+            if not self.is_marked():
+                _logger.warning(_NOT_MARKED, self, self.folder.url)
+                self._is_gone.set()
+                return 0
+            try:
+                self._metadata = self.folder.read_metadata()
+            except NotFound:
+                self._is_gone.set()
+                return 0
+            except (Corrupt, Invalid) as error:
+                _logger.warning("%s was claimed, and stays as it is: %s", self, error)
+                self._is_gone.set()
+                return 0
+        deleted = self.folder.delete_some(self._metadata, self._done, most)
+        self._done += deleted
+        if not deleted:
+            self.folder.storage.delete([self._marker])
             self._is_gone.set()
         return deleted
 
@@ -170,7 +271,7 @@ def claim(point: RestorePoint, by: StateFolder) -> Claimed:
             fix="Restore from a newer one",
         )
     owner.hold(point.metadata)
-    claimed = ClaimedCheckpoint(other, number, owner.epoch, owner, by.mark)
+    claimed = ClaimedCheckpoint(other, number, owner.epoch, owner, by=by.mark)
     claimed.mark()
     return claimed
 
@@ -190,7 +291,7 @@ def handed_on(claims: Iterable[Claimed], to: StateFolder) -> tuple[Claimed, ...]
             each.mark()
             mine.append(each)
         else:
-            _logger.warning(NOT_MARKED, each, "it")
+            _logger.warning(_NOT_MARKED, each, "it")
     return tuple(mine)
 
 

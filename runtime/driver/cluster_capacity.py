@@ -26,7 +26,6 @@ class TaskSlotCount:
 
     @property
     def lacks(self) -> bool:
-        """Whether fewer exist than are needed."""
         return self.there < self.needed
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.runtime.api.errors import JobFailed
 from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder
-from holdfast.runtime.driver.failure.failure import Failure
+from holdfast.runtime.driver.failure.failures import Failure
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import Invalid, JobResult, NotFound, Unavailable
 
@@ -66,11 +66,7 @@ class EndedRun:
     def cancel(self) -> None:
         """Does nothing: the job has ended."""
 
-    def interrupt(self) -> None:
-        """Does nothing: the job has ended."""
-
-    def request_checkpoint(self) -> None:
-        """Does nothing: the job has ended."""
+    interrupt = request_checkpoint = cancel
 
     def order_savepoint(self, order: SavepointOrder) -> None:
         """Fail the order: the job has ended."""
@@ -95,9 +91,7 @@ class EndedRun:
         )
 
     def slot_pids(self) -> dict[int, int]:
-        """There are no slots."""
         return {}
 
     def metrics(self) -> dict[str, Any]:
-        """Nothing was fed, and nothing read."""
         return {"attempts": 0, "task_slots": {}, "sources": {}, "slots": {}}

@@ -93,7 +93,6 @@ class CheckpointStored:
 
     @property
     def checkpoint_id(self) -> int:
-        """Its number."""
         return self.metadata.checkpoint_id
 
 
@@ -151,7 +150,6 @@ class EventQueue:
         self._queue: SimpleQueue[AttemptEvent] = SimpleQueue()
 
     def put(self, event: AttemptEvent) -> None:
-        """Append an event."""
         self._queue.put(event)
 
     def next(self, timeout_s: float) -> AttemptEvent | None:

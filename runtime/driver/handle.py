@@ -12,7 +12,7 @@ from holdfast.runtime.api.errors import NotEnded
 from holdfast.runtime.checkpoint import CheckpointOverview, SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
 from holdfast.runtime.driver.ended_run import EndedRun
-from holdfast.runtime.driver.failure.failure import Failure
+from holdfast.runtime.driver.failure.failures import Failure
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.sinks import collected_table
 from holdfast.storage import Invalid, JobStorage

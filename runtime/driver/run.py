@@ -27,7 +27,7 @@ from holdfast.runtime.driver.attempt_parts import AttemptParts
 from holdfast.runtime.driver.checkpoints.savepoint_requests import (
     SavepointOrders,
     ended_otherwise,
-    never_decided,
+    not_completed,
 )
 from holdfast.runtime.driver.cluster_capacity import TaskSlotWatch
 from holdfast.runtime.driver.events import (
@@ -37,8 +37,12 @@ from holdfast.runtime.driver.events import (
     EventQueue,
     SavepointWanted,
 )
-from holdfast.runtime.driver.failure.failure import Failure, failure_of, job_failed
-from holdfast.runtime.driver.failure.repeated_failures import Repeat, RepeatedFailures, positions_of
+from holdfast.runtime.driver.failure.failures import (
+    Failure,
+    Repeat,
+    RepeatedFailures,
+    positions_of,
+)
 from holdfast.runtime.driver.outcomes import (
     AttemptPhase,
     Cancelled,
@@ -74,7 +78,6 @@ class JobStatus(Enum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the job has ended."""
         return self in (JobStatus.FINISHED, JobStatus.CANCELLED, JobStatus.FAILED)
 
 
@@ -163,7 +166,6 @@ class JobRun:
             return dict(self._collected.get(uid, {}))
 
     def slot_pids(self) -> dict[int, int]:
-        """Process ids of the slots of this attempt."""
         attempt = self._attempt
         return {} if attempt is None else dict(attempt.pids)
 
@@ -189,12 +191,9 @@ class JobRun:
         }
 
     def _run(self, server: DriverServer) -> None:
-        decider, repeats = (
-            self._parts.restart.start(),
-            RepeatedFailures(
-                self._parts.restart.max_same_failures, self._parts.restart.ran_well_ms / 1000
-            ),
-        )
+        restart = self._parts.restart
+        decider = restart.start()
+        repeats = RepeatedFailures(restart.max_same_failures, restart.ran_well_ms / 1000)
         self._parts.keeper.clean()  # what an earlier driver has left
         while True:
             self._running_since_s = math.inf
@@ -225,7 +224,8 @@ class JobRun:
                 return
             if delay_ms is None:
                 assert failure is not None
-                self._end(JobStatus.FAILED, job_failed(failure))
+                error = JobFailed(failure.summary, uid=failure.uid, traceback=failure.traceback)
+                self._end(JobStatus.FAILED, error)
                 return
             self._room.look(is_running=False)
             if self._cancel.wait(delay_ms / 1000):
@@ -233,8 +233,14 @@ class JobRun:
                 return
 
     def _failed(self, outcome: Unsuccessful, repeat: Repeat) -> Failure:
-        now_ms = self._parts.clock.now_ms()
-        failure = failure_of(outcome, repeat, attempt=self.attempts, failed_ms=now_ms)
+        failure = Failure(
+            attempt=self.attempts,
+            failed_ms=self._parts.clock.now_ms(),
+            summary=f"{outcome.reason}{repeat.told}",
+            count=repeat.count,
+            uid=outcome.uid,
+            traceback=outcome.details.rstrip(),
+        )
         with self._lock:
             self._failures.append(failure)
         return failure
@@ -277,7 +283,6 @@ class JobRun:
         self._complete_history()
 
     def _try(self, server: DriverServer) -> Outcome:
-        """Run one attempt, from the newest checkpoint."""
         parts = self._parts
         self.attempts += 1
         events = EventQueue()
@@ -347,7 +352,6 @@ class JobRun:
             driver_address=server.address,
         )
         return AttemptParts(
-            number=self.attempts,
             slots=parts.plan.parallelism,
             version=holdfast_version(),
             config=parts.config,
@@ -399,7 +403,7 @@ class JobRun:
                 self._stopped_at = order.folder.url
             elif order.is_decided:
                 order.end(ended_otherwise(order, why))
-            elif order.fail(never_decided(order, why)):
+            elif order.fail(not_completed(order, why, attempt_is_over=True)):
                 self._parts.keeper.discard(order, 0)
 
     def _cancel_if_ordered(self, outcome: Outcome) -> None:

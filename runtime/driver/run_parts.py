@@ -43,15 +43,12 @@ class Cluster(Protocol):
 
         Puts `TaskSlotsFound` into the queue when it starts them, and `SlotsEnded` when they ended.
         """
-        ...
 
     def room(self) -> TaskSlotCount | None:
         """Task slots that the job needs and that exist; None if that is not known now."""
-        ...
 
     def close(self) -> None:
         """Let others have what slots ran on: the job has ended."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +74,6 @@ class SourcePlan(Protocol):
         Raises:
             HoldfastError: the position is of another kind, or cannot be read.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,6 @@ class SlotDeadlines:
             self._deadline_s = None
 
     def heard(self, slot: int, now_s: float, *, is_closing: bool) -> None:
-        """A heartbeat has arrived."""
         self._last_beat_s[slot] = now_s
         if is_closing:
             self._closing.add(slot)

@@ -54,11 +54,9 @@ class SlotLink(Protocol):
             Unavailable: the slot does not answer.
             Fenced: the slot is of another attempt.
         """
-        ...
 
     def close(self) -> None:
         """Give the connection back."""
-        ...
 
 
 class Source(ABC):

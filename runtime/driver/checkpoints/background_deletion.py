@@ -30,7 +30,6 @@ class Sweeps(Protocol):
     @property
     def owes(self) -> bool:
         """Whether anything is left to delete."""
-        ...
 
     def step(self, most: int) -> int:
         """Delete at most `most` objects, and return how many were deleted.
@@ -39,7 +38,6 @@ class Sweeps(Protocol):
             Fenced: another process owns these objects now; nothing is owed any more.
             Exception: the deletion failed, and is still owed.
         """
-        ...
 
 
 @dataclass(eq=False)
@@ -82,7 +80,6 @@ class BackgroundSweeper:
 
     @property
     def owes(self) -> bool:
-        """Whether anything is left to delete."""
         return any(each.sweeps.owes for each in self._turns)
 
     def wake(self) -> None:

@@ -24,9 +24,8 @@ __all__ = [
     "SavepointPlaces",
     "announcement",
     "ended_otherwise",
-    "given_up",
-    "never_decided",
     "no_savepoint",
+    "not_completed",
 ]
 
 
@@ -124,37 +123,27 @@ def no_savepoint(order: SavepointOrder, found: str) -> Unavailable:
     )
 
 
-def given_up(order: SavepointOrder, why: str) -> Unavailable:
-    """The error for one that failed while its attempt ran."""
+def not_completed(order: SavepointOrder, why: str, *, attempt_is_over: bool) -> Unavailable:
+    """The error for an order that failed while its attempt ran, or because that is over."""
     if order.is_needed:
-        return _maybe_needed(order, why)
+        return Unavailable(
+            "the savepoint is complete, and it is not known whether the job counts it as its last",
+            where=order.folder.url,
+            found=why,
+            fix='Leave it there, and start the job with restore="latest": it goes on from what '
+            "counts",
+        )
+    what = "the savepoint was not completed, and nothing is left of it"
+    if attempt_is_over:
+        return Unavailable(
+            what,
+            where=order.folder.url,
+            expected="an attempt of the job that runs until it is",
+            found=f"one that was over before: {why}",
+            fix="Ask for another one when the job runs",
+        )
     return Unavailable(
-        "the savepoint was not completed, and nothing is left of it",
-        where=order.folder.url,
-        found=why,
-        fix="Remove the cause, and ask for another one",
-    )
-
-
-def never_decided(order: SavepointOrder, why: str) -> Unavailable:
-    """The error for an order whose attempt is over."""
-    if order.is_needed:
-        return _maybe_needed(order, why)
-    return Unavailable(
-        "the savepoint was not completed, and nothing is left of it",
-        where=order.folder.url,
-        expected="an attempt of the job that runs until it is",
-        found=f"one that was over before: {why}",
-        fix="Ask for another one when the job runs",
-    )
-
-
-def _maybe_needed(order: SavepointOrder, why: str) -> Unavailable:
-    return Unavailable(
-        "the savepoint is complete, and it is not known whether the job counts it as its last",
-        where=order.folder.url,
-        found=why,
-        fix='Leave it there, and start the job with restore="latest": it goes on from what counts',
+        what, where=order.folder.url, found=why, fix="Remove the cause, and ask for another one"
     )
 
 

@@ -3,6 +3,4 @@
 It imports `driver.outcomes`, and layers below the driver.
 """
 
-from __future__ import annotations
-
 __all__: list[str] = []

@@ -87,11 +87,9 @@ class LostSlots:
         """Memory of the machine, as slots saw it after they lost another slot."""
 
     def came(self, slot: int, process: ProcessIdentity) -> None:
-        """A slot has registered."""
         self._processes[slot] = process
 
     def lives(self, slot: int, memory: MemoryFacts) -> None:
-        """A heartbeat of a slot has arrived."""
         self._last[slot] = memory
 
     def saw(self, slot: int, memory: MemoryFacts) -> None:

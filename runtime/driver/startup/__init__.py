@@ -3,6 +3,4 @@
 It imports `driver.restoring` and `driver.claiming`, and layers below the driver.
 """
 
-from __future__ import annotations
-
 __all__: list[str] = []

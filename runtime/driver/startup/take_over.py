@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.runtime.driver.claimed_savepoint import ClaimedSavepoint
 from holdfast.runtime.driver.claiming import (
     CLAIM,
     NO_CLAIM,
     Claimed,
+    ClaimedSavepoint,
     claim,
     claimed_before,
     delete_claimed,
@@ -202,7 +202,6 @@ def _point(
 
 
 def _delete_all(job: JobStorage) -> None:
-    """Take a job over, and delete its checkpoints now."""
     owner = job.take_over()
     owner.release_all()
     owner.sweeper.run()

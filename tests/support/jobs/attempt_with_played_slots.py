@@ -199,7 +199,6 @@ class Stage:
         self.cancelled = 0
         self.history = CheckpointHistory()
         self.parts = AttemptParts(
-            number=1,
             slots=slots,
             version=VERSION,
             config=CheckpointConfig(**{"interval": None, **settings}),

@@ -15,7 +15,7 @@ from holdfast.runtime.checkpoint import (
     Trigger,
 )
 from holdfast.runtime.driver.checkpoints import savepoint_keeper
-from holdfast.runtime.driver.checkpoints.savepoint_requests import never_decided
+from holdfast.runtime.driver.checkpoints.savepoint_requests import not_completed
 from holdfast.runtime.driver.events import (
     CheckpointStored,
     StoreFailed,
@@ -174,7 +174,9 @@ def test_a_savepoint_restored_by_the_new_owner_is_not_deleted(
     assert point is not None
     assert point.folder.url == order.folder.url
     assert order.folder.load() == point.metadata
-    assert "is complete, and it is not known" in str(never_decided(order, answer.reason))
+    assert "is complete, and it is not known" in str(
+        not_completed(order, answer.reason, attempt_is_over=True)
+    )
 
 
 def test_the_next_attempt_does_not_wait_for_unresponsive_savepoints(

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.runtime.driver.events import AttemptEvent, SlotLost, SlotsEnded, SourceFailed
 from holdfast.runtime.driver.failure import lost_slots
+from holdfast.runtime.driver.failure.failures import RepeatedFailures
 from holdfast.runtime.driver.failure.lost_slots import Loss, LostSlots, loss_in, shortened
-from holdfast.runtime.driver.failure.repeated_failures import RepeatedFailures
 from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
 from holdfast.runtime.protocol.messages import CancelAttempt, Failed
 from holdfast.runtime.protocol.process_facts import MemoryFacts, memory_facts

@@ -16,7 +16,7 @@ from holdfast.runtime.api.restart_strategies import (
     RestartStrategy,
 )
 from holdfast.runtime.driver.events import EventQueue, SourceFailed
-from holdfast.runtime.driver.failure.repeated_failures import Positions, RepeatedFailures
+from holdfast.runtime.driver.failure.failures import Positions, RepeatedFailures
 from holdfast.runtime.driver.outcomes import (
     FailureKind,
     Outcome,

@@ -1,4 +1,4 @@
-"""Counts repetitions of the same failure, and decides when another attempt is pointless."""
+"""The failures of a run, and whether the same one repeats so often that the job gives up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.runtime.driver.outcomes import FailureKind, Unsuccessful
 from holdfast.storage import CheckpointMetadata
 
-__all__ = ["Positions", "Repeat", "RepeatedFailures", "positions_of"]
+__all__ = ["Failure", "Positions", "Repeat", "RepeatedFailures", "positions_of"]
 
 Positions = Mapping[str, Any]
 """The position of each source by uid, as the newest checkpoint has it."""
@@ -20,6 +20,26 @@ _WAITED_OUT_S = 3600.0
 """Backoffs are short: without it a storage that is down for a minute would end each job."""
 _ANOTHER_EACH_TIME = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")
 """Numbers, ports, processes, and ids of Spark's queries and runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an attempt has failed."""
+
+    attempt: int
+    failed_ms: int
+    """When, in milliseconds since 1970."""
+    summary: str
+    """In one line."""
+    count: int = 1
+    """How often in a row it has occurred, with no checkpoint that got past it."""
+    uid: str | None = None
+    """The operator or source that failed; None if neither did."""
+    traceback: str = ""
+    """The traceback of the user's code, or the error of Spark; empty if there is none."""
+
+    def __str__(self) -> str:
+        return f"{self.summary}\n\n{self.traceback}" if self.traceback else self.summary
 
 
 @dataclass(frozen=True, slots=True)
