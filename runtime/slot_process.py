@@ -160,12 +160,8 @@ def _with_advice(error: Exception, launch: SlotLaunch) -> Exception:
     cause, folder = error.__cause__, launch.restored_from
     if not (isinstance(error, NotOpened) and isinstance(cause, Corrupt) and folder is not None):
         return error
-    advised = Corrupt(
-        cause.what,
-        where=cause.where,
-        expected=cause.expected,
-        found=cause.found,
-        fix=with_restore_advice(cause.fix, cause, folder, launch.restored_number),
+    advised = cause.replaced(
+        fix=with_restore_advice(cause.fix, cause, folder, launch.restored_number)
     )
     named = NotOpened(error.uid, advised)
     named.__cause__ = advised.with_traceback(cause.__traceback__)

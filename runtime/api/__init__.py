@@ -3,6 +3,4 @@
 It imports no other folder of the room.
 """
 
-from __future__ import annotations
-
 __all__: list[str] = []

@@ -56,7 +56,6 @@ class Listening:
 
     @property
     def interface(self) -> str:
-        """Where it listens."""
         return self.host if self.bind_address is None else self.bind_address
 
 

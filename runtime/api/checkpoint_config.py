@@ -103,19 +103,16 @@ class CheckpointConfig:
 
     @property
     def interval_ms(self) -> int | None:
-        """The interval in milliseconds; None when there is none."""
         if self.interval is None:
             return None
         return duration_ms(self.interval, name="interval", least_ms=_SHORTEST_MS)
 
     @property
     def timeout_ms(self) -> int:
-        """The timeout in milliseconds."""
         return duration_ms(self.timeout, name="timeout", least_ms=_SHORTEST_MS)
 
     @property
     def min_pause_ms(self) -> int:
-        """The pause in milliseconds."""
         return duration_ms(self.min_pause, name="min_pause")
 
 

@@ -66,27 +66,21 @@ class TimerAccess(Protocol):
 
     def current_processing_time(self) -> int:
         """The clock of this machine."""
-        ...
 
     def current_watermark(self) -> int:
         """How far event time has got; the least 64-bit number before there is any."""
-        ...
 
     def register_event_time_timer(self, timestamp: int) -> None:
         """Call `on_timer` once the watermark has reached `timestamp`; twice is once."""
-        ...
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         """Call `on_timer` once the clock has reached `timestamp`; twice is once."""
-        ...
 
     def delete_event_time_timer(self, timestamp: int) -> None:
         """Take the request back, if there is one."""
-        ...
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
         """Take the request back, if there is one."""
-        ...
 
 
 class RuntimeContext(Protocol):
@@ -98,56 +92,44 @@ class RuntimeContext(Protocol):
     @property
     def uid(self) -> str:
         """The operator's uid."""
-        ...
 
     @property
     def slot(self) -> int:
         """The number of this slot, from 0."""
-        ...
 
     @property
     def parallelism(self) -> int:
         """How many slots there are."""
-        ...
 
     @property
     def attempt(self) -> int:
         """How often the job was started before, by this run."""
-        ...
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueState[Any]:
         """A value for each key."""
-        ...
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
         """A list for each key."""
-        ...
 
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapState[Any]:
         """A map for each key."""
-        ...
 
     def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
         """A value for each key, to which values are reduced."""
-        ...
 
     def get_aggregating_state(
         self, descriptor: AggregatingStateDescriptor
     ) -> AggregatingState[Any]:
         """An accumulator for each key."""
-        ...
 
     def get_operator_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState[Any]:
         """A list of this slot, dealt out anew when the parallelism changes."""
-        ...
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState[Any]:
         """A list of this slot; on restore each slot gets those of all."""
-        ...
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         """A map that is the same in every slot."""
-        ...
 
 
 class Context(Protocol):
@@ -155,11 +137,9 @@ class Context(Protocol):
 
     def timestamp(self) -> int | None:
         """When the row happened, in milliseconds; None in a stream without event time."""
-        ...
 
     def timer_service(self) -> TimerAccess:
         """Timers, and the time. Only keyed streams have timers to register."""
-        ...
 
 
 class KeyedContext(Context, Protocol):
@@ -167,7 +147,6 @@ class KeyedContext(Context, Protocol):
 
     def get_current_key(self) -> Any:
         """The key of the row, or of the timer, in hand."""
-        ...
 
 
 class OnTimerContext(KeyedContext, Protocol):
@@ -175,7 +154,6 @@ class OnTimerContext(KeyedContext, Protocol):
 
     def time_domain(self) -> TimeDomain:
         """Which time the timer belongs to."""
-        ...
 
 
 class BatchContext(Protocol):
@@ -183,38 +161,30 @@ class BatchContext(Protocol):
 
     def current_watermark(self) -> int:
         """How far event time has got."""
-        ...
 
     def current_processing_time(self) -> int:
         """The clock of this machine, in milliseconds."""
-        ...
 
     def keys(self) -> pa.Array:
         """The key of each row of the batch in hand, as state takes them.
 
         That is the key column, or a struct of several. While timers fire there is no batch.
         """
-        ...
 
     def timestamps(self) -> pa.Array | None:
         """When each row of the batch in hand happened; None in a stream without event time."""
-        ...
 
     def register_event_time_timers(self, keys: Any, timestamps: Any) -> None:
         """A timer for each key and time, from columns or sequences of one length."""
-        ...
 
     def register_processing_time_timers(self, keys: Any, timestamps: Any) -> None:
         """A timer for each key and time, likewise."""
-        ...
 
     def delete_event_time_timers(self, keys: Any, timestamps: Any) -> None:
         """Take requests back, where there are any."""
-        ...
 
     def delete_processing_time_timers(self, keys: Any, timestamps: Any) -> None:
         """Take requests back, where there are any."""
-        ...
 
 
 class _Function:

@@ -55,12 +55,10 @@ class NetworkConfig:
 
     @property
     def driver_ports(self) -> PortRange:
-        """Where the driver listens."""
         return port_range(str(self.driver_port), name="driver_port")
 
     @property
     def slot_ports(self) -> PortRange:
-        """Where slots listen."""
         return port_range(str(self.slot_port), name="slot_port")
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "restart_strategy",
 ]
 
+# Powers of the multiplier are no floats any more after some hundred failures.
 _ENDLESS_MS = 2**62
 
 
@@ -49,7 +50,6 @@ class RestartDecider(Protocol):
         `now_ms` is of a clock that does not go back, so not the time of day; `chance` is a number
         from 0 to 1.
         """
-        ...
 
 
 class RestartStrategy(ABC):
@@ -105,7 +105,6 @@ class FixedDelayRestart(RestartStrategy):
 
     @property
     def delay_ms(self) -> int:
-        """The delay in milliseconds."""
         return duration_ms(self.delay, name="delay")
 
     def start(self) -> RestartDecider:
@@ -137,12 +136,10 @@ class FailureRateRestart(RestartStrategy):
 
     @property
     def failure_rate_interval_ms(self) -> int:
-        """The interval in milliseconds."""
         return duration_ms(self.failure_rate_interval, name="failure_rate_interval", least_ms=1)
 
     @property
     def delay_ms(self) -> int:
-        """The delay in milliseconds."""
         return duration_ms(self.delay, name="delay")
 
     def start(self) -> RestartDecider:
@@ -192,17 +189,14 @@ class ExponentialDelayRestart(RestartStrategy):
 
     @property
     def initial_backoff_ms(self) -> int:
-        """The first backoff in milliseconds."""
         return duration_ms(self.initial_backoff, name="initial_backoff", least_ms=1)
 
     @property
     def max_backoff_ms(self) -> int:
-        """The longest backoff in milliseconds."""
         return duration_ms(self.max_backoff, name="max_backoff", least_ms=1)
 
     @property
     def reset_backoff_threshold_ms(self) -> int:
-        """The threshold in milliseconds."""
         return duration_ms(self.reset_backoff_threshold, name="reset_backoff_threshold", least_ms=1)
 
     @property

@@ -3,6 +3,4 @@
 It imports `spark.sessions`, and layers below `spark`.
 """
 
-from __future__ import annotations
-
 __all__: list[str] = []

@@ -31,6 +31,10 @@ _ENCRYPTION = (
     "spark.ssl.rpc.enabled",
 )
 """Settings by which Spark is asked to protect what its processes send and store."""
+_IN_THE_CLEAR = (
+    "security.ssl.internal.enabled is false: rows travel unencrypted between machines, and who can "
+    "change what travels can command the job's slots"
+)
 _POD_IP = "SPARK_EXECUTOR_POD_IP"
 _HOSTNAME = "--hostname"
 _MOST_ANCESTORS = 8
@@ -78,7 +82,9 @@ def job_network(
                 found="false",
                 fix="Leave it out; rows of the job would travel in the clear",
             )
-        protection, notes = Protection(is_clear_allowed=True), (*notes, *_warnings(is_open=is_open))
+        protection = Protection(is_clear_allowed=True)
+        if is_open:
+            notes = (*notes, _IN_THE_CLEAR)
     elif config.ssl is True or is_open or asked:
         protection = Protection(make_certificate())
     else:
@@ -117,16 +123,6 @@ def _driver(config: NetworkConfig, conf: Mapping[str, str], *, is_here: bool) ->
         None if interface is None else bare_host(interface),
         config.driver_ports,
     )
-
-
-def _warnings(*, is_open: bool) -> tuple[str, ...]:
-    if not is_open:
-        return ()
-    note = (
-        "security.ssl.internal.enabled is false: rows travel unencrypted between machines, and who "
-        "can change what travels can command the job's slots"
-    )
-    return (note,)
 
 
 def slot_listening(config: NetworkConfig, seen_as: str) -> Listening:

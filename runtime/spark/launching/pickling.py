@@ -89,7 +89,6 @@ class _Pickler(cloudpickle.Pickler):
     dispatch_table = _REDUCERS
 
     def reducer_override(self, obj: Any) -> Any:
-        """See `pickle.Pickler`."""
         if isinstance(obj, _StructField):
             return partial(msgspec.field, default_factory=obj.default_factory), ()
         reduced = super().reducer_override(obj)  # type: ignore[no-untyped-call]
