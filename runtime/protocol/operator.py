@@ -136,8 +136,8 @@ class Operator(ABC):
     """One operator in one slot."""
 
     makes_event_time: ClassVar[bool] = False
-    """Whether watermarks begin here: then `advance` and `idle` are not passed on by the chain, but
-    by the operator where it sees fit, through its output; nor is `active`."""
+    """Whether watermarks begin here: then the chain does not pass on watermarks, nor that its input
+    is idle or active; the operator does so where it sees fit, through its output."""
 
     batch_bytes: ClassVar[int] = 0
     """Batches that wait are joined up to about this size before the first operator of a chain has
@@ -162,12 +162,6 @@ class Operator(ABC):
         """
         del watermark
         return False
-
-    def idle(self) -> None:
-        """Nothing is waited for, for a while; the chain passes that on afterwards."""
-
-    def active(self) -> None:
-        """Something is waited for again after `idle`; the chain passes that on afterwards."""
 
     def tick(self, now_ms: int) -> None:
         """The clock has got to here: do a bounded amount of what is due.

@@ -312,13 +312,7 @@ class Chain:
                 self._routers[link.target].mark(Watermark(watermark))
 
     def _mark(self, place: int, mark: Idle | Active) -> None:
-        operator = self.operators[place]
-        with self.named(place):
-            if isinstance(mark, Idle):
-                operator.idle()
-            else:
-                operator.active()
-        if not operator.makes_event_time:
+        if not self.operators[place].makes_event_time:
             self.pass_mark(place, mark)
 
     def _align(self, barrier: Barrier) -> None:

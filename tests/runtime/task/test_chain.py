@@ -63,12 +63,6 @@ class Noted(Operator):
         self.more -= 1
         return self.more >= 0
 
-    def idle(self) -> None:
-        self.note("idle")
-
-    def active(self) -> None:
-        self.note("active")
-
     def tick(self, now_ms: int) -> None:
         self.note(f"tick {now_ms}")
         self.out.emit(rows(-1))
@@ -194,7 +188,7 @@ def test_event_time_goes_through_the_tree_and_out_by_each_edge() -> None:
 
 def test_so_does_idleness() -> None:
     stage = Stage()
-    assert stage.take(Idle()) == ["a idle", "b idle", "c idle"]
+    stage.take(Idle())
     assert (stage.out("main"), stage.out("side")) == ([Idle()], [Idle()])
 
 
@@ -204,7 +198,7 @@ def test_an_idle_chain_stays_idle_whatever_it_emits_until_a_mark_wakes_it() -> N
     stage.chain.tick(100)
     stage.take(rows(1))
     assert stage.out() == [Idle(), [-1], [-1], [1]]
-    assert stage.take(Active()) == ["a active", "b active", "c active"]
+    stage.take(Active())
     assert stage.out() == [Active()]
     stage.take(Idle(), Watermark(5))
     assert stage.out() == [Idle(), Active(), Watermark(5)]
@@ -213,12 +207,12 @@ def test_an_idle_chain_stays_idle_whatever_it_emits_until_a_mark_wakes_it() -> N
 def test_an_operator_that_makes_event_time_keeps_that_of_others_to_itself() -> None:
     stage = Stage(a={"kind": Timing})
     found = stage.take(Watermark(5), Idle(), Active())
-    assert found == ["a time 5", "a idle", "a active"]
+    assert found == ["a time 5"]
+    assert stage.out() == []
     stage.chain.outputs[0].advance(3)
     stage.chain.outputs[0].idle()
     stage.chain.outputs[0].active()
-    assert stage.calls[3:-2] == ["b time 3", "c time 3", "b idle", "c idle"]
-    assert stage.calls[-2:] == ["b active", "c active"]
+    assert stage.calls[1:] == ["b time 3", "c time 3"]
     assert stage.out() == [Watermark(3), Idle(), Active()]
 
 
@@ -395,8 +389,6 @@ def test_unread_side_outputs_and_empty_batches_are_dropped() -> None:
     [
         ("rows", [rows(1)]),
         ("time", [Watermark(1)]),
-        ("idle", [Idle()]),
-        ("active", [Idle(), Active()]),
         ("prepare", [Barrier(1)]),
         ("finish", [EndOfInput()]),
     ],
