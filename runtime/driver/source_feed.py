@@ -21,11 +21,10 @@ from typing import Any, Protocol
 
 from holdfast.runtime.checkpoint import SavepointOrder
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle
 from holdfast.runtime.protocol.messages import (
     Admit,
-    EndSource,
-    IdleSource,
-    InjectBarrier,
+    MarkSource,
     RoomFor,
     ToSlot,
     Winner,
@@ -201,14 +200,12 @@ class Feed:
     def idle(self) -> None:
         """Declare the source idle until its next batch."""
         with self._turn() as sequence:
-            for slot in self._slots:
-                slot.call(IdleSource(source=self._source.uid, sequence=sequence))
+            self._put_mark(sequence, Idle())
 
     def end(self) -> None:
         """Declare the end of the source: no rows follow."""
         with self._turn() as sequence:
-            for slot in self._slots:
-                slot.call(EndSource(source=self._source.uid, sequence=sequence))
+            self._put_mark(sequence, EndOfInput())
             self.has_ended = True
 
     def fail(self, summary: str, details: str, *, is_fatal: bool = False, fault: str = "") -> None:
@@ -264,37 +261,31 @@ class Feed:
         for threads in (self._cuts, self._stores, self._saves):
             threads.shutdown(wait=False, cancel_futures=True)
 
+    def _put_mark(self, sequence: int, mark: Barrier | Idle | EndOfInput) -> None:
+        for slot in self._slots:
+            slot.call(MarkSource(source=self._source.uid, sequence=sequence, mark=mark))
+
     def _drain(self) -> None:
         try:
             with self._turn(is_barrier=True) as sequence:
                 self._hold()
                 self._has_drained = True
                 if not self.has_ended:
-                    for slot in self._slots:
-                        slot.call(EndSource(source=self._source.uid, sequence=sequence))
+                    self._put_mark(sequence, EndOfInput())
         except Exception as error:  # noqa: BLE001 - an error of the thread would be lost
             self._fail(f"it could not be ended: {error}")
 
     def _cut(
         self, checkpoint_id: int, completed: int | None, savepoint: SavepointOrder | None
     ) -> None:
-        uid = self._source.uid
+        barrier = Barrier(checkpoint_id, completed, is_savepoint=savepoint is not None)
         try:
             with self._turn(is_barrier=True) as sequence:
                 if savepoint is not None and savepoint.ends_job:
                     self._hold()
                     if savepoint.is_decided:  # it has failed already, and `release` was called
                         self.release()
-                for slot in self._slots:
-                    slot.call(
-                        InjectBarrier(
-                            source=uid,
-                            sequence=sequence,
-                            checkpoint_id=checkpoint_id,
-                            completed=completed,
-                            is_savepoint=savepoint is not None,
-                        )
-                    )
+                self._put_mark(sequence, barrier)
                 position = self._source.position()
         except Exception as error:  # noqa: BLE001 - an error of the thread would be lost
             self._fail(f"a barrier could not be sent: {error}")

@@ -15,18 +15,15 @@ from holdfast.runtime.network.authentication import Authentication
 from holdfast.runtime.network.credentials import Credentials
 from holdfast.runtime.network.element_stream import ACKNOWLEDGED, END, check_schema, read_element
 from holdfast.runtime.network.server import Opening, Server
-from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle
 from holdfast.runtime.protocol.messages import (
     Admit,
     BeginSavepoint,
     CancelAttempt,
     CheckpointAborted,
     CheckpointCompleted,
-    EndSource,
     Exchange,
     Finish,
-    IdleSource,
-    InjectBarrier,
+    MarkSource,
     Push,
     PushKey,
     RoomFor,
@@ -44,7 +41,7 @@ SlotCommand: TypeAlias = (
 )
 """Commands for the slot itself; those of sources go to its staging."""
 
-SourceCommand: TypeAlias = Admit | InjectBarrier | IdleSource | EndSource | RoomFor
+SourceCommand: TypeAlias = Admit | MarkSource | RoomFor
 
 
 def obey_source(staging: Staging, command: SourceCommand) -> bool:
@@ -58,13 +55,8 @@ def obey_source(staging: Staging, command: SourceCommand) -> bool:
                 winners=admit.winners,
                 watermark=admit.watermark,
             )
-        case InjectBarrier() as inject:
-            barrier = Barrier(inject.checkpoint_id, inject.completed, inject.is_savepoint)
-            return staging.mark(inject.source, inject.sequence, barrier)
-        case IdleSource(source=source, sequence=sequence):
-            return staging.mark(source, sequence, Idle())
-        case EndSource(source=source, sequence=sequence):
-            return staging.mark(source, sequence, EndOfInput())
+        case MarkSource(source=source, sequence=sequence, mark=mark):
+            return staging.mark(source, sequence, mark)
         case RoomFor(source=source, limit_bytes=limit_bytes, timeout_s=timeout_s):
             return staging.await_room(source, limit_bytes, timeout_s)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle
 from holdfast.runtime.protocol.metrics import LongCall, SlotMetrics
 from holdfast.runtime.protocol.process_facts import MemoryFacts
 from holdfast.storage import StateSnapshot
@@ -26,14 +27,12 @@ __all__ = [
     "CheckpointCompleted",
     "Collect",
     "Decline",
-    "EndSource",
     "Exchange",
     "Failed",
     "Finish",
     "Finished",
     "Heartbeat",
-    "IdleSource",
-    "InjectBarrier",
+    "MarkSource",
     "Push",
     "PushKey",
     "Ready",
@@ -107,28 +106,12 @@ class BeginSavepoint(msgspec.Struct, frozen=True, kw_only=True, tag="begin_savep
         return f"BeginSavepoint({self.checkpoint_id}, {self.folder!r}, {self.format!r})"
 
 
-class InjectBarrier(msgspec.Struct, frozen=True, kw_only=True, tag="inject_barrier"):
-    """Cut the source here: `Staging.mark`. What it says of the checkpoint is the `Barrier`'s."""
+class MarkSource(msgspec.Struct, frozen=True, kw_only=True, tag="mark_source"):
+    """Cut the source here, or say that it is silent for now or has ended: `Staging.mark`."""
 
     source: str
     sequence: int
-    checkpoint_id: int
-    completed: int | None
-    is_savepoint: bool = False
-
-
-class IdleSource(msgspec.Struct, frozen=True, kw_only=True, tag="idle_source"):
-    """The source is silent for now: `Staging.mark`."""
-
-    source: str
-    sequence: int
-
-
-class EndSource(msgspec.Struct, frozen=True, kw_only=True, tag="end_source"):
-    """The source has ended: `Staging.mark`."""
-
-    source: str
-    sequence: int
+    mark: Barrier | Idle | EndOfInput
 
 
 class CheckpointCompleted(msgspec.Struct, frozen=True, tag="checkpoint_completed"):
@@ -165,9 +148,7 @@ ToSlot: TypeAlias = (
     Start
     | Admit
     | BeginSavepoint
-    | InjectBarrier
-    | IdleSource
-    | EndSource
+    | MarkSource
     | CheckpointCompleted
     | CheckpointAborted
     | Finish

@@ -19,6 +19,7 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.outcomes import AttemptPhase, Cancelled, Succeeded, Unsuccessful
+from holdfast.runtime.protocol.elements import Barrier
 from holdfast.runtime.protocol.messages import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -26,13 +27,13 @@ from holdfast.runtime.protocol.messages import (
     Failed,
     Finished,
     Heartbeat,
-    InjectBarrier,
+    MarkSource,
     Ready,
     Start,
 )
 from holdfast.runtime.protocol.metrics import SlotMetrics
 from holdfast.storage import Unavailable
-from support.jobs.attempt_with_played_slots import InlineExecutor, Script, Stage, Step
+from support.jobs.attempt_with_played_slots import InlineExecutor, Script, Stage, Step, marks_of
 
 
 @pytest.fixture(autouse=True)
@@ -338,8 +339,8 @@ def test_checkpoints_are_taken_at_their_interval() -> None:
         yield from stage.running()
         for number in (7, 8):
             while not any(
-                isinstance(each, InjectBarrier) and each.checkpoint_id == number
-                for each in stage.slots[0].told
+                barrier.checkpoint_id == number
+                for barrier in marks_of(stage.slots[0].told, Barrier)
             ):
                 yield 250
             yield from stage.acknowledged(number)
@@ -349,13 +350,15 @@ def test_checkpoints_are_taken_at_their_interval() -> None:
     assert stage.run(script) == Cancelled()
     assert [store.checkpoint_id for store in stage.stored] == stage.retained == [7, 8]
     assert stage.stored[1].triggered_ms - stage.stored[0].triggered_ms >= 1_000
-    barriers = [each for each in stage.slots[1].told if isinstance(each, InjectBarrier)]
-    assert [(each.source, each.sequence, each.checkpoint_id) for each in barriers] == [
-        ("a", 1, 7),
-        ("b", 1, 7),
-        ("a", 2, 8),
-        ("b", 2, 8),
+    marks = [each for each in stage.slots[1].told if isinstance(each, MarkSource)]
+    barriers = marks_of(marks, Barrier)
+    assert [(each.source, each.sequence) for each in marks] == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("b", 2),
     ]
+    assert [each.checkpoint_id for each in barriers] == [7, 7, 8, 8]
 
 
 def test_a_checkpoint_can_be_asked_for() -> None:

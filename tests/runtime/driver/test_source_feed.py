@@ -13,11 +13,10 @@ from holdfast.runtime.checkpoint import SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
 from holdfast.runtime.driver.source_feed import Feed
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle
 from holdfast.runtime.protocol.messages import (
     Admit,
-    EndSource,
-    IdleSource,
-    InjectBarrier,
+    MarkSource,
     RoomFor,
     ToSlot,
     Winner,
@@ -29,7 +28,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
-from support.jobs.attempt_with_played_slots import PlayedSlot, PlayedSource
+from support.jobs.attempt_with_played_slots import PlayedSlot, PlayedSource, marks_of
 from support.waiting import wait_until
 
 
@@ -55,7 +54,7 @@ def test_a_barrier_does_not_wait_for_the_position_of_an_earlier_one() -> None:
     stage.feed.cut(8, None)
     stage.feed.cut(9, None)
     wait_until(lambda: len(stage.slots[1].told) == 3)
-    barriers = [each for each in stage.slots[1].told if isinstance(each, InjectBarrier)]
+    barriers = marks_of(stage.slots[1].told, Barrier)
     assert [each.checkpoint_id for each in barriers] == [7, 8, 9]
     stage.feed.give_up(8)
     assert stage.events.next(0) is None
@@ -86,9 +85,9 @@ def test_commands_are_numbered_and_go_to_all_slots() -> None:
     stage.feed.end()
     expected = [
         Admit(source="a", sequence=1, batch=3, winners=[Winner(0, 1)], watermark=9),
-        IdleSource(source="a", sequence=2),
-        InjectBarrier(source="a", sequence=3, checkpoint_id=7, completed=5),
-        EndSource(source="a", sequence=4),
+        MarkSource(source="a", sequence=2, mark=Idle()),
+        MarkSource(source="a", sequence=3, mark=Barrier(7, 5)),
+        MarkSource(source="a", sequence=4, mark=EndOfInput()),
     ]
     assert [slot.told for slot in stage.slots] == [expected, expected]
     assert (stage.feed.rows, stage.feed.batches, stage.feed.has_ended) == (5, 1, True)
@@ -106,7 +105,7 @@ def test_after_half_a_batch_there_is_no_barrier(slot: int) -> None:
     failed = stage.events.next(10)
     assert isinstance(failed, SourceFailed)
     assert "a command of a source did not get to all slots" in failed.summary
-    assert not any(isinstance(each, InjectBarrier) for each in stage.slots[0].told)
+    assert not marks_of(stage.slots[0].told, Barrier)
     assert stage.source.at == 0
     with pytest.raises(Unavailable, match="did not get to all slots"):
         stage.admit()
@@ -228,9 +227,9 @@ def test_batches_and_barriers_take_turns() -> None:
         sequences = [each.sequence for each in slot.told]  # type: ignore[union-attr]
         assert sequences == [*range(1, batches + cuts + 1)]
         before = {
-            each.checkpoint_id: place - each.checkpoint_id
+            each.mark.checkpoint_id: place - each.mark.checkpoint_id
             for place, each in enumerate(slot.told)
-            if isinstance(each, InjectBarrier)
+            if isinstance(each, MarkSource) and isinstance(each.mark, Barrier)
         }
         for cut in found:
             assert isinstance(cut, SourceCut)
@@ -257,5 +256,5 @@ def test_a_slow_savepoint_place_delays_no_barrier(tmp_path: Path) -> None:
     cut = stage.events.next(10)
     assert isinstance(cut, SourceCut)
     assert cut.checkpoint_id == 7
-    barriers = [each for each in stage.slots[0].told if isinstance(each, InjectBarrier)]
+    barriers = marks_of(stage.slots[0].told, Barrier)
     assert [each.checkpoint_id for each in barriers] == [7, 8]

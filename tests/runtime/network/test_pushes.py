@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.runtime.network import Credentials, SlotClient
 from holdfast.runtime.protocol.elements import Barrier, Watermark
-from holdfast.runtime.protocol.messages import Admit, InjectBarrier, PushKey, RoomFor, Winner
+from holdfast.runtime.protocol.messages import Admit, MarkSource, PushKey, RoomFor, Winner
 from holdfast.runtime.task.channel import Closed
 from holdfast.runtime.task.staging import Superseded
 from holdfast.storage import Fenced, HoldfastError, Invalid, Unavailable
@@ -65,9 +65,8 @@ def test_a_command_that_is_sent_again_is_not_done_again(slot: Slot, client: Slot
 
 def test_a_barrier_says_what_it_was_given(slot: Slot, client: SlotClient) -> None:
     for sequence, completed in ((1, None), (2, 7)):
-        command = InjectBarrier(
-            source="s", sequence=sequence, checkpoint_id=sequence + 7, completed=completed
-        )
+        barrier = Barrier(sequence + 7, completed)
+        command = MarkSource(source="s", sequence=sequence, mark=barrier)
         assert client.call(command)
     assert slot.take(slot.source, 2) == [Barrier(8), Barrier(9, 7)]
 

@@ -43,7 +43,6 @@ def test_watermarks_from_before_end_here_but_for_the_last() -> None:
         assert slot.operator.makes_event_time
         assert slot.feed([("a", 5)], [99_999]) == [("a", 5, 5)]
         slot.operator.advance(7)
-        slot.operator.idle()
         assert marks(slot) == [4]
         slot.operator.advance(MAX_WATERMARK)
         assert marks(slot) == [MAX_WATERMARK]

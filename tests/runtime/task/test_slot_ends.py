@@ -17,15 +17,15 @@ from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.functions import KeyedProcessFunction
 from holdfast.runtime.network import Credentials, DriverServer, SlotClient
 from holdfast.runtime.planning.job_plan import plan_job
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput
 from holdfast.runtime.protocol.messages import (
     Acknowledge,
     CheckpointCompleted,
-    EndSource,
     Failed,
     Finish,
     Finished,
     Heartbeat,
-    InjectBarrier,
+    MarkSource,
     Ready,
     Register,
     Start,
@@ -128,10 +128,10 @@ class PlayedJob:
             link.call(Start({each.slot: each.address for each in self.wait_for(Register)}))
         self.wait_for(Ready)
         for link in links:
-            link.call(EndSource(source="s", sequence=1))
+            link.call(MarkSource(source="s", sequence=1, mark=EndOfInput()))
         self.wait_for(Finished)
         for link in links:
-            link.call(InjectBarrier(source="s", sequence=2, checkpoint_id=1, completed=None))
+            link.call(MarkSource(source="s", sequence=2, mark=Barrier(1, None)))
 
     def finish(self, links: Sequence[SlotClient]) -> None:
         """The same, and on to the command to finish."""

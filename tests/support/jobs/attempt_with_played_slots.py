@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder, SavepointPurpose, Store
@@ -27,6 +27,7 @@ from holdfast.runtime.driver.events import (
 from holdfast.runtime.driver.outcomes import AttemptPhase, Outcome
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle
 from holdfast.runtime.protocol.messages import (
     Acknowledge,
     CancelAttempt,
@@ -34,6 +35,7 @@ from holdfast.runtime.protocol.messages import (
     CheckpointCompleted,
     Finish,
     Finished,
+    MarkSource,
     Ready,
     Register,
     Start,
@@ -51,6 +53,7 @@ from holdfast.storage import (
 from holdfast.storage.processes import ProcessIdentity
 
 VERSION = "1.2.3"
+_Mark = TypeVar("_Mark", Barrier, Idle, EndOfInput)
 Step = AttemptEvent | int | None
 """Something that happens; or so many milliseconds that pass; or nothing."""
 Script = Callable[["Stage"], Iterator[Step]]
@@ -103,6 +106,12 @@ class PlayedQueue(EventQueue):
             elif step is not None:
                 return step
         return self._waiting.popleft() if self._waiting else None
+
+
+def marks_of(told: Iterable[ToSlot], kind: type[_Mark]) -> list[_Mark]:
+    """The marks of this kind, of those that a slot was to put into channels of its sources."""
+    marks = [each.mark for each in told if isinstance(each, MarkSource)]
+    return [mark for mark in marks if isinstance(mark, kind)]
 
 
 @dataclass

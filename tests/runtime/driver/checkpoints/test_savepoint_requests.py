@@ -20,15 +20,15 @@ from holdfast.runtime.driver.events import (
     StoreFailed,
 )
 from holdfast.runtime.driver.outcomes import Cancelled, Succeeded, Unsuccessful
+from holdfast.runtime.protocol.elements import Barrier, EndOfInput
 from holdfast.runtime.protocol.messages import (
     BeginSavepoint,
     CheckpointAborted,
     CheckpointCompleted,
     Decline,
-    EndSource,
     Finish,
     Finished,
-    InjectBarrier,
+    MarkSource,
     ToSlot,
 )
 from holdfast.storage import (
@@ -41,6 +41,7 @@ from support.jobs.attempt_with_played_slots import (
     Step,
     an_order,
     error_of,
+    marks_of,
     metadata_of,
 )
 
@@ -71,7 +72,7 @@ def test_slots_learn_the_folder_before_the_barrier_and_sinks_do_not_commit(
         yield SlotLost(0, "the test is over")
 
     assert isinstance(stage.run(script), Unsuccessful)
-    barriers = told(stage, InjectBarrier)
+    barriers = told(stage, MarkSource)
     assert len(barriers) == 2, "one for each source"
     begun = BeginSavepoint(
         checkpoint_id=7,
@@ -80,8 +81,8 @@ def test_slots_learn_the_folder_before_the_barrier_and_sinks_do_not_commit(
         format="native",
         ends_job=False,
     )
-    assert told(stage, BeginSavepoint, InjectBarrier) == [begun, *barriers]
-    assert all(each.is_savepoint for each in barriers if isinstance(each, InjectBarrier))
+    assert told(stage, BeginSavepoint, MarkSource) == [begun, *barriers]
+    assert [each.is_savepoint for each in marks_of(barriers, Barrier)] == [True, True]
     (store,) = stage.stored
     assert (store.savepoint, store.trigger, store.is_final) == (
         order.request,
@@ -105,12 +106,12 @@ def test_a_savepoint_is_aborted_if_a_slot_refuses_it(
         yield SavepointWanted(order)
         assert not any(feed.is_held for feed in stage.attempt.feeds.values())
         yield CheckpointWanted()
-        assert getattr(told(stage, InjectBarrier)[-1], "checkpoint_id", 0) == 8
+        assert marks_of(stage.slots[0].told, Barrier)[-1].checkpoint_id == 8
         yield SlotLost(0, "the test is over")
 
     assert isinstance(stage.run(script), Unsuccessful)
     assert "a slot cannot open its place" in error_of(order)
-    assert not any(getattr(each, "is_savepoint", False) for each in told(stage, InjectBarrier))
+    assert not any(each.is_savepoint for each in marks_of(stage.slots[0].told, Barrier))
     assert stage.discarded == [(order, 7)]
 
 
@@ -124,7 +125,7 @@ def test_no_barrier_is_sent_before_every_slot_knows_the_folder(storage: Checkpoi
         yield SavepointWanted(order)
 
     assert isinstance(stage.run(script), Unsuccessful)
-    assert told(stage, InjectBarrier) == []
+    assert marks_of(stage.slots[0].told, Barrier) == []
 
 
 @pytest.mark.usefixtures("inline")
@@ -142,7 +143,7 @@ def test_a_job_is_stopped_when_it_is_complete(storage: CheckpointStorage) -> Non
 
     assert stage.run(script) == Succeeded()
     assert told(stage, CheckpointCompleted, Finish) == [CheckpointCompleted(7), Finish()]
-    assert told(stage, EndSource) == []
+    assert marks_of(stage.slots[0].told, EndOfInput) == []
 
 
 @pytest.mark.usefixtures("inline")
@@ -152,9 +153,9 @@ def test_a_drained_job_ends_its_sources_first(storage: CheckpointStorage) -> Non
     def script(stage: Stage) -> Iterator[Step]:
         yield from stage.running()
         yield SavepointWanted(order)
-        assert len(told(stage, EndSource)) == 2
+        assert len(marks_of(stage.slots[0].told, EndOfInput)) == 2
         yield 5_000
-        assert told(stage, InjectBarrier) == [], "no checkpoint of what is half drained"
+        assert marks_of(stage.slots[0].told, Barrier) == [], "no checkpoint of what is half drained"
         yield from (Finished(0), Finished(0), Finished(1), Finished(1))
         yield from stage.acknowledged(7)
         yield None

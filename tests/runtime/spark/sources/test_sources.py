@@ -19,7 +19,8 @@ from holdfast.runtime.driver.events import EventQueue, SourceFailed
 from holdfast.runtime.driver.run_parts import SourceOpening, SourcePlan
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.network import Credentials
-from holdfast.runtime.protocol.messages import EndSource, IdleSource, RoomFor, ToSlot
+from holdfast.runtime.protocol.elements import EndOfInput, Idle
+from holdfast.runtime.protocol.messages import MarkSource, RoomFor, ToSlot
 from holdfast.runtime.spark.sources.frame_source import FrameSourcePlan, check_batch
 from holdfast.runtime.spark.sources.query_progress import has_seen_all
 from holdfast.runtime.spark.sources.query_source import QuerySourcePlan, check_streaming
@@ -34,6 +35,7 @@ from holdfast.storage import (
     Unavailable,
     load_storage,
 )
+from support.jobs.attempt_with_played_slots import marks_of
 from support.jobs.spark_jobs import await_that
 
 pytestmark = pytest.mark.slow
@@ -182,7 +184,7 @@ def test_a_query_that_others_stop_has_failed(
         assert stage.failure().startswith(
             "the query was stopped from outside before its end [source 'in']. "
         )
-        assert not any(isinstance(each, EndSource) for each in stage.slot.told)
+        assert not marks_of(stage.slot.told, EndOfInput)
     stopping[0].join(60)
     assert not stopping[0].is_alive()
 
@@ -194,7 +196,7 @@ def test_a_bounded_query_that_has_read_all_has_ended(
     frame = read_files(spark, make_files(tmp_path / "in", []))
     with stage.run(stage.open(QuerySourcePlan(SourceFrame(frame, is_bounded=True)))) as source:
         await_that(lambda: stage.slot.told, "the end")
-        assert [type(each) for each in stage.slot.told] == [EndSource]
+        assert stage.slot.told == [MarkSource(source="in", sequence=1, mark=EndOfInput())]
         assert source.position().has_ended
     assert stage.events.next(0) is None
 
@@ -240,7 +242,7 @@ def test_a_source_that_is_held_back_is_not_idle(
     plan = QuerySourcePlan(SourceFrame(silent, is_bounded=False, watermark=watermark))
     with stage.run(stage.open(plan)):
         await_that(lambda: stage.slot.told, "it is idle")
-        assert [type(each) for each in stage.slot.told] == [IdleSource]
+        assert stage.slot.told == [MarkSource(source="in", sequence=1, mark=Idle())]
     held = Stage(job)
     full = read_files(spark, make_files(tmp_path / "full", ["1.json"]))
     slow = SourceWatermark("a", 0, idle_after_ms=3_000)
