@@ -1,4 +1,4 @@
-"""How often a commit is tried: the same wherever one is made."""
+"""How often commits are tried: by every committer alike."""
 
 from __future__ import annotations
 

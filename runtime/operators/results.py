@@ -1,8 +1,7 @@
-"""Results of functions on their way out: as batches, with event time, by output.
+"""Results of functions: fitted to the schema of their output, with event time, and emitted.
 
-In a stream with event time results happened when the row did that they were made of, or when the
-event-time timer was due. As in Flink, what a processing-time timer makes happened at no time: its
-event time is null.
+In a stream with event time, a result has the event time of the row or of the event-time timer that
+it was made from. As in Flink, results of processing-time timers have none: it is null.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class RowResults:
         }
 
     def emit(self, rows: Sequence[Any], times: pa.Array | None) -> None:
-        """Pass rows on; in a stream with event time `times` says when each of them happened.
+        """Pass rows on; `times` are their event times, in a stream with event time.
 
         Rows of a side output that is not read are dropped.
 
@@ -105,7 +104,8 @@ class BatchResults:
     def emit(self, result: Any, moment: int | None) -> None:
         """Pass one result on: a batch or a table, or a tag with one of them.
 
-        All its rows happened at `moment`. Rows of a side output that is not read are dropped.
+        All its rows have the event time `moment`. Those of a side output without readers are
+        dropped.
 
         Raises:
             Invalid: it is something else, or does not fit its output.
@@ -148,7 +148,7 @@ class BatchResults:
 
 
 def moments_of(times: pa.Array, ends: Sequence[int], first: int) -> pa.Array:
-    """When each result happened: `ends` says how many there were after each of these rows.
+    """The event time of each result; `ends` is the number of results after each row.
 
     The rows are those of `times` from number `first` on.
     """

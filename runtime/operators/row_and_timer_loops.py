@@ -49,7 +49,7 @@ class RowLoop:
         self._results = results
 
     def run(self, keys: Iterable[Any], rows: Iterator[Any], times: pa.Array | None) -> None:
-        """Keys that were admitted, rows, and when they happened, in a stream with event time."""
+        """Process rows under their admitted keys; `times`: in a stream with event time."""
         if times is None:
             self._run_untimed(zip(keys, rows, strict=False))
         else:
@@ -132,9 +132,9 @@ class TimerLoop:
         self._clock = clock
 
     def run(self, due: Iterator[Timer], *, has_time: bool) -> bool:
-        """Fire a bounded number of timers; answers whether there may be more.
+        """Fire a bounded number of timers; returns whether there may be more.
 
-        With `has_time` what they make happened when they were due.
+        With `has_time` their results have the time of the timer as event time.
         """
         made, moments, has_more = self._some(due)
         times = moments if has_time else [None] * len(moments)

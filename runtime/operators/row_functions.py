@@ -28,7 +28,7 @@ __all__ = ["FilterSpec", "FlatMapSpec", "MapSpec"]
 
 @dataclass(frozen=True, kw_only=True)
 class MapSpec(UserFunctionSpec):
-    """Answers a row for each row."""
+    """Returns a row for each row."""
 
     def build(self) -> Operator:
         return _Map(self, self.load())
@@ -36,7 +36,7 @@ class MapSpec(UserFunctionSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class FlatMapSpec(UserFunctionSpec):
-    """Answers any number of rows for each row, or None."""
+    """Returns any number of rows for each row, or None."""
 
     def build(self) -> Operator:
         return _FlatMap(self, self.load())
@@ -83,7 +83,7 @@ class _RowFunction(Operator):
         return batch.column(batch.num_columns - 1) if self._spec.has_event_time else None
 
     def _answers(self, rows: Sequence[Any], convert: Callable[[Any], Any] | None) -> list[Any]:
-        """The answer for each row, converted if that is asked for."""
+        """The function's return value for each row, converted if `convert` is given."""
         answers: list[Any] = []
         calls = map(self._function, rows)
         try:

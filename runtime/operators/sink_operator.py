@@ -166,13 +166,13 @@ class SinkOperator(Operator):
         *,
         form: SnapshotForm = SnapshotForm.OWN,
     ) -> Sequence[Future[StateSnapshot]]:
-        """All that is pending: what was just prepared, and what no notification came for."""
+        """All committables that are not known to be committed."""
         assert self._backend is not None
         self._state.update(self._pending)
         return [self._backend.snapshot(checkpoint_id, target, form=form)]
 
     def completed(self, checkpoint_id: int) -> None:
-        """Commit all that was prepared for this checkpoint and those before it, beside this."""
+        """Begin to commit, in another thread, what was prepared for it and for those before."""
         due = [each for each in self._pending if self._begun < each[0] <= checkpoint_id]
         self._begun = checkpoint_id
         self._commit(due, self._context)
@@ -219,7 +219,7 @@ class SinkOperator(Operator):
 
 
 def _fitted(batch: pa.RecordBatch, spec: SinkSpec) -> pa.RecordBatch:
-    """The batch under the very schema of the sink: batches differ in what may be null, at most.
+    """The batch with the schema of the sink, from which it may differ in what may be null.
 
     Raises:
         Invalid: it has other columns.

@@ -81,7 +81,7 @@ class UserFunctionSpec(OperatorSpec):
 
 
 def unpickled(data: bytes, what: str) -> Any:
-    """What the driver has pickled of a user's.
+    """An object of a user, from the driver's pickle.
 
     Raises:
         Invalid: it cannot be unpickled here.
@@ -98,7 +98,7 @@ def unpickled(data: bytes, what: str) -> Any:
 
 
 def answers_anything(method: Any) -> bool:
-    """Whether calls of a user's method must be looked at, because it is no generator."""
+    """Whether the return values of a user's method must be checked, since it is no generator."""
     return not inspect.isgeneratorfunction(inspect.unwrap(method))
 
 
@@ -161,11 +161,11 @@ class UserCode:
         )
 
     def no_rows(self, answer: object) -> TypeError:
-        """What is wrong if a function answers one of `NO_ROWS`."""
+        """The error for a function that returned one of `NO_ROWS`."""
         return TypeError(f"it answered {shown(answer)}, which is not a list of rows")
 
     def row(self, row: object) -> str:
-        """How a row in hand is named."""
+        """The current row, for an error's message."""
         try:
             return f"row {_brief(repr(row))}"
         except Exception as error:  # noqa: BLE001 - a value may have any `__repr__`
@@ -173,7 +173,7 @@ class UserCode:
 
 
 def _line_of(trace: TracebackType) -> str:
-    """The last line of the user's file: what is below it is called from there."""
+    """The innermost line in the user's file; deeper frames are of what it calls."""
     frames = traceback.extract_tb(trace)
     file = frames[0].filename
     line = next(each.lineno for each in reversed(frames) if each.filename == file)

@@ -73,15 +73,15 @@ class SlotCommitter(Committer):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to make, and nothing to collect."""
+        """Whether no commit is waiting, running, or to be collected."""
         return not self._commits
 
     def collect(self) -> None:
-        """Tell the operator of commits that have been made.
+        """Notify the operator of commits that have ended.
 
         Raises:
-            Unavailable: the place of one did not answer, often enough or in time.
-            Exception: what else one has raised.
+            Unavailable: the place of a sink did not answer, often enough or in time.
+            Exception: what else a commit has raised.
         """
         while self._commits and self._commits[0].ended.done():
             self._commits[0].ended.result()
@@ -92,7 +92,7 @@ class SlotCommitter(Committer):
         return self._watchdog.look()
 
     def close(self) -> None:
-        """Begin no other commit and no other try; returns when the one that is made has ended."""
+        """Begin no more commits and tries; returns when the running call has ended."""
         self._stopping.set()
         self._executor.shutdown(wait=True, cancel_futures=True)
 
@@ -116,7 +116,7 @@ class SlotCommitter(Committer):
 
 
 class SlotCommitters:
-    """Those of all operators of a slot. `long_call` is for one other thread."""
+    """The committers of all operators of a slot. `long_call` is for one other thread."""
 
     def __init__(self, clock: Clock, wake: Callable[[], None]) -> None:
         self._clock = clock
@@ -130,7 +130,7 @@ class SlotCommitters:
 
     @property
     def are_idle(self) -> bool:
-        """Whether all is committed that completed checkpoints list."""
+        """Whether everything that completed checkpoints list is committed."""
         return all(each.is_idle for each in self._all)
 
     def collect(self) -> None:

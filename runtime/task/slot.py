@@ -60,6 +60,7 @@ from holdfast.storage.registry import storage_at
 __all__ = ["Driver", "Slot", "SlotCommand"]
 
 SlotCommand = CheckpointCompleted | CheckpointAborted | Finish | CancelAttempt
+# Bounds how late `Operator.tend` is called while there is nothing else to do.
 _LONGEST_WAIT_S = 0.5
 _logger = logging.getLogger(__name__)
 
