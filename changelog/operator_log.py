@@ -300,22 +300,15 @@ class OperatorLog:
             yield from table.durable
 
 
+@dataclass(frozen=True, slots=True)
 class LogWriter:
     """Writes the log as of a checkpoint, in one background thread."""
 
-    def __init__(
-        self,
-        restored: Sequence[tuple[TableInfo, LogPiece]],
-        views: Sequence[_TableView],
-        boundaries: Sequence[int],
-        note: Callable[[WrittenLog], None],
-        copy: Callable[[Handle, bytes], None] | None,
-    ) -> None:
-        self._restored = restored
-        self._views = views
-        self._boundaries = boundaries
-        self._note = note
-        self._copy = copy
+    _restored: Sequence[tuple[TableInfo, LogPiece]]
+    _views: Sequence[_TableView]
+    _boundaries: Sequence[int]
+    _note: Callable[[WrittenLog], None]
+    _copy: Callable[[Handle, bytes], None] | None
 
     def write(self, begin: Callable[[], Segments], future: SnapshotFuture) -> WrittenLog:
         """Write what is in no file yet; `begin` is called only if there is something to write.

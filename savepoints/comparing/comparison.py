@@ -191,7 +191,7 @@ class _Side:
             keys = self.reader.description.keys
             return [_types_of(table.info, keys) for table in self.keyed[name]]
         assert self.unkeyed is not None
-        written = [each.info for each in self.unkeyed.tables() if each.name == name]
+        written = [each.info for each in self.unkeyed.named(name)]
         return [
             _Types(each.mode.value, {"map key": each.map_keys}, each.values) for each in written
         ]
@@ -216,8 +216,9 @@ class _Side:
     def elements(self, name: str) -> Counter[bytes]:
         """The number of occurrences of each element of a list without keys, over all slots."""
         found = Counter[bytes]()
-        for _, values in self._of_blocks(name):
-            found.update(map(_in_key_order, values))
+        for slot in self._slots:
+            for _, values in self._of_slot(name, slot):
+                found.update(map(_in_key_order, values))
         return found
 
     def copies(self, name: str) -> list[dict[bytes, bytes]]:
@@ -236,17 +237,12 @@ class _Side:
         assert self.unkeyed is not None
         return self.unkeyed.slots
 
-    def _of_blocks(self, name: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        for slot in self._slots:
-            yield from self._of_slot(name, slot)
-
     def _of_slot(self, name: str, slot: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
         assert self.unkeyed is not None
-        for each in self.unkeyed.tables():
-            if each.name == name:
-                for block in self.unkeyed.blocks(each, slot):
-                    keys = [] if block.map_keys is None else block.map_keys.to_list(block.count)
-                    yield keys, _packed(block, each.info.values, self.common)
+        for each in self.unkeyed.named(name):
+            for block in self.unkeyed.blocks(each, slot):
+                keys = [] if block.map_keys is None else block.map_keys.to_list(block.count)
+                yield keys, _packed(block, each.info.values, self.common)
 
     def _of_all_keyed(self) -> dict[str, RowSums]:
         """The checksums of all keyed states, with the part of each slot read once."""
@@ -264,12 +260,11 @@ class _Side:
     def _of_slots(self, name: str) -> Iterator[RowSums]:
         """The checksums of a state without keys, for each slot."""
         assert self.unkeyed is not None
-        for each in self.unkeyed.tables():
-            if each.name == name:
-                for slot in self.unkeyed.slots:
-                    counter = RowCounter(each.as_unordered, _form(each.info.values))
-                    self._count(self.unkeyed.blocks(each, slot), counter)
-                    yield counter.sums
+        for each in self.unkeyed.named(name):
+            for slot in self.unkeyed.slots:
+                counter = RowCounter(each.as_unordered, _form(each.info.values))
+                self._count(self.unkeyed.blocks(each, slot), counter)
+                yield counter.sums
 
     def _count(self, blocks: Iterable[Block], counter: RowCounter) -> None:
         for block in blocks:
@@ -384,8 +379,7 @@ def _key_codec(side: _Side) -> _Called:
 
 def _entry_codec(side: _Side, name: str) -> _Called:
     assert side.unkeyed is not None
-    table = next(each for each in side.unkeyed.tables() if each.name == name)
-    map_keys = table.info.map_keys
+    map_keys = side.unkeyed.named(name)[0].info.map_keys
     return _shown_value if map_keys is None else partial(_shown_key, KeyForm(map_keys).codec)
 
 

@@ -9,7 +9,7 @@ pieces, and files that no result refers to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -117,7 +117,9 @@ class PieceWorker:
                 counter = self._counter(plan, number, table)
                 buckets = [_Bucket(writer, len(plan.pieces)) for _ in plan.pieces]
                 for block in _regrouped(tables, table, counter, reader, plan):
-                    _deal(block, plan, buckets)
+                    for span, bucket in zip(plan.pieces, buckets, strict=True):
+                        for some in block.within(span.first, span.last):
+                            bucket.add(some)
                 read.append(TableSums(table.info, counter.sums))
                 for piece, bucket in enumerate(buckets):
                     if handles := bucket.ended():
@@ -137,7 +139,9 @@ class PieceWorker:
             backend=self.backend,
             checkpoint_id=self.checkpoint_id,
         )
-        with reader.open(_none_of(plan, task.piece)) as tables:
+        # Rows that were put aside are not read from the source again.
+        of_source = KeyGroupRange.empty() if plan.spread else plan.pieces[task.piece].key_groups
+        with reader.open(of_source) as tables:
             listed = [
                 TableToWrite(
                     table.info,
@@ -272,24 +276,10 @@ def _regrouped(
             type may be missing: no slot has had a key.
     """
     regrouping: Regrouping | None = None
+    every = KeyGroupRange(0, plan.max_parallelism - 1)
     for block in _counted(tables, table, counter):
         if regrouping is None:
             keys = reader.typed(table).keys
             assert keys is not None, "it has refused what has no type of keys"
             regrouping = Regrouping(keys, plan.max_parallelism)
-        yield from regrouping.regrouped(block, _all(plan))
-
-
-def _deal(block: Block, plan: OperatorPlan, buckets: Sequence[_Bucket]) -> None:
-    for piece, bucket in zip(plan.pieces, buckets, strict=True):
-        for some in block.within(piece.first, piece.last):
-            bucket.add(some)
-
-
-def _all(plan: OperatorPlan) -> KeyGroupRange:
-    return KeyGroupRange(0, plan.max_parallelism - 1)
-
-
-def _none_of(plan: OperatorPlan, piece: int) -> KeyGroupRange:
-    """The key groups of the source that are read for a piece; none if its rows were put aside."""
-    return KeyGroupRange.empty() if plan.spread else plan.pieces[piece].key_groups
+        yield from regrouping.regrouped(block, every)

@@ -316,6 +316,10 @@ class OperatorReader:
         """All tables; raises as `unkeyed_tables`."""
         return unkeyed_tables(self.uid, self.parts)
 
+    def named(self, name: str) -> tuple[UnkeyedTable, ...]:
+        """The tables of a state; several if slots have stored it in several types."""
+        return tuple(table for table in self.tables() if table.name == name)
+
     @property
     def parallelism(self) -> int:
         """The number of slots of the operator; 1 if none has left state without keys."""

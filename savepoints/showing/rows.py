@@ -127,11 +127,10 @@ def rows_of(
     if key is not None:
         raise Invalid(f"state {name!r} of operator {uid!r} has no keys", found=f"--key {key}")
     unkeyed = snapshot.unkeyed(uid)
-    for each in unkeyed.tables():
-        if each.name == name:
-            for slot in unkeyed.slots:
-                for batch in unkeyed.batches(each, slot):
-                    yield from _plain(batch)
+    for each in unkeyed.named(name):
+        for slot in unkeyed.slots:
+            for batch in unkeyed.batches(each, slot):
+                yield from _plain(batch)
 
 
 def _keyed(reader: KeyedReader, table: KeyedTable, key: str | None) -> Iterator[dict[str, Any]]:

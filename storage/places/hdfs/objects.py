@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import islice
@@ -67,6 +68,7 @@ class _Moved(Enum):
 _NOT_MOVED = {Reason.ABSENT: _Moved.GONE, Reason.EXISTS: _Moved.TAKEN}
 
 
+@dataclass(eq=False)
 class HdfsObjects:
     """Each call to the servers is bounded in time, and repeated where that can help."""
 
@@ -74,21 +76,12 @@ class HdfsObjects:
         shared_between_processes=True, durable=True, atomic_create=True, ranges_at_once=4
     )
 
-    def __init__(
-        self,
-        settings: HdfsSettings,
-        root: str,
-        url: str,
-        retries: Retries,
-        clock: Clock,
-        entropy: Entropy,
-    ) -> None:
-        self._settings = settings
-        self._root = root
-        self._url = url
-        self._retries = retries
-        self.clock = clock
-        self._entropy = entropy
+    _settings: HdfsSettings
+    _root: str
+    _url: str
+    _retries: Retries
+    clock: Clock
+    _entropy: Entropy
 
     @property
     def client(self) -> HdfsClient:

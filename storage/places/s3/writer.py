@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from holdfast.storage.errors import HoldfastError, Invalid, TooLarge
 from holdfast.storage.interface import Buffer, ObjectWriter, flat
@@ -102,11 +103,9 @@ class S3Writer(ObjectWriter):
         while len(self._running) >= max(1, self._at_once // grown):
             self._collect()
         body, self._buffer = self._buffer, bytearray()
-        self._running.append(self._pool.submit(self._put_part, self._upload, self._number, body))
+        put = partial(self._requests.put_part, wanted=lambda: self._is_wanted)
+        self._running.append(self._pool.submit(put, self._upload, self._number, body))
         self._number += 1
-
-    def _put_part(self, upload: MultipartUpload, number: int, body: bytearray) -> UploadedPart:
-        return self._requests.put_part(upload, number, body, lambda: self._is_wanted)
 
     def _collect(self) -> None:
         """Wait for the oldest part; if it has failed, the others stop."""
