@@ -176,6 +176,7 @@ class LoggedValueTable(LoggedTable[ValueTable], ValueTable):
 
     def apply(self) -> None:
         if self._is_ahead:
+            # First what was sealed, then what is newer: the inner table gets them in their order.
             self.apply_some(1.0)
             self._put_below()
             self.apply_some(1.0)

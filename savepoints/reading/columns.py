@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.backends.arrow.keys import KeyForm
-from holdfast.backends.arrow.rows import RowForm, TypedTable
+from holdfast.backends.arrow.rows import RowForm
 from holdfast.backends.arrow.values import may_lack_fields
 from holdfast.backends.blocks.block import Block, Column
 from holdfast.backends.keys.groups import KeyGroupRange, key_groups
 from holdfast.backends.operator_state.canonical import typed_state
-from holdfast.backends.snapshots.canonical import typed_table
 from holdfast.backends.snapshots.neutral import ENTRIES_KIND, PARQUET_KIND, SegmentInfo, TableInfo
 from holdfast.backends.snapshots.parquet import is_complete_part, read_part_columns
 from holdfast.backends.snapshots.restores import attributes_of
@@ -191,7 +190,7 @@ class KeyedColumns(StateColumns):
     def _of_files(
         self, files: Sequence[_File], groups: _Groups, keys: KeySet | None
     ) -> Iterator[pa.RecordBatch]:
-        schema, typed = self.schema, self._typed
+        schema, typed = self.schema, self.reader.typed(self.table)
         form = None if keys is None else KeyForm(self.keys)
         for file in files:
             segment = file.segment
@@ -218,12 +217,8 @@ class KeyedColumns(StateColumns):
         return self.reader.description.uid
 
     @property
-    def _typed(self) -> TypedTable:
-        return typed_table(self._uid, self.max_parallelism, self.keys, self.table.info)
-
-    @property
     def _form(self) -> RowForm:
-        return RowForm(self._typed, is_complete=self._is_complete)
+        return RowForm(self.reader.typed(self.table), is_complete=self._is_complete)
 
 
 class UnkeyedColumns(StateColumns):

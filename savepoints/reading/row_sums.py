@@ -27,6 +27,8 @@ __all__ = ["RowCounter", "RowSums"]
 
 _Numbers = npt.NDArray[np.uint64]
 
+# Of XXH64 and of the end of MurmurHash3. Each part of a row has one of its own, so that the same
+# bytes as a key and as a value, say, give another sum.
 _PRIMES = tuple(
     np.uint64(prime)
     for prime in (

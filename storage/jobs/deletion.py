@@ -337,7 +337,7 @@ class Sweeper:
 
     def _tell_stuck(self, points: list[str], error: Exception) -> None:
         self._stuck += 1
-        if self._stuck & (self._stuck - 1) == 0:
+        if self._stuck.bit_count() == 1:  # the 1st, 2nd, 4th, 8th … try: the log stays readable
             which = points[0] if len(points) == 1 else f"{points[0]} to {points[-1]}"
             _logger.warning(
                 "%s of job %r at %s could not be deleted in %d tries in a row; it blocks all other "

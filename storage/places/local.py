@@ -31,6 +31,7 @@ from holdfast.storage.places.hidden_names import hidden_name, target_of, walk
 
 __all__ = ["LocalObjects", "local_path", "make_directories", "sync_directory"]
 
+# Each is lost to a process that has just removed the directory, since it was empty.
 _MKDIR_ATTEMPTS = 100
 _PROBE = "probe"
 _OUR_PROBE = re.compile(rf"\.{_PROBE}\.[0-9a-f]{{16}}\.unfinished(\.linked)?")

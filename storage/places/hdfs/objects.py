@@ -53,6 +53,7 @@ _DELETES_IN_HAND = 256
 _ENTRIES_AT_ONCE = 1000
 _CREATE_ATTEMPTS = 10
 _FOLDER_RIGHTS = 0o755
+# Each may be lost to another client that clears away old probes: those of killed processes.
 _PROBES = 20
 _OLD_MS = 600_000
 
