@@ -33,23 +33,20 @@ class UserCodeFailed(HoldfastError):
     """A user's function raised. Whether a retry helps is known to its author only.
 
     What it raised is the `__cause__` in the process where that happened; the text of the traceback
-    travels with the error, and is the end of its message.
+    travels with the error, and is the end of its message. `parts` are those of any error.
     """
 
     def __init__(
         self,
         what: str,
         *,
-        where: str = "",
-        expected: str = "",
-        found: str = "",
-        fix: str = "",
         user_traceback: str = "",
         line: str = "",
+        **parts: str,
     ) -> None:
         self.line = line
         self.user_traceback = user_traceback
-        super().__init__(what, where=where, expected=expected, found=found, fix=fix)
+        super().__init__(what, **parts)
 
     @property
     def summary(self) -> str:
@@ -63,16 +60,9 @@ class UserCodeFailed(HoldfastError):
         message = super()._message()
         return f"{message}\n\n{self.user_traceback}" if self.user_traceback else message
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        parts = {
-            "where": self.where,
-            "expected": self.expected,
-            "found": self.found,
-            "fix": self.fix,
-            "user_traceback": self.user_traceback,
-            "line": self.line,
-        }
-        return partial(type(self), **parts), (self.what,)
+    def _parts(self) -> dict[str, str]:
+        own = {"user_traceback": self.user_traceback, "line": self.line}
+        return super()._parts() | own
 
 
 class OperatorFailed(HoldfastError):

@@ -28,7 +28,6 @@ from holdfast.runtime.checkpoint import (
     SavepointRequest,
     Store,
 )
-from holdfast.runtime.driver.attempt_parts import AttemptParts, Deployment
 from holdfast.runtime.driver.checkpoints.savepoint_requests import (
     announcement,
     no_savepoint,
@@ -61,6 +60,7 @@ from holdfast.runtime.driver.outcomes import (
     classify_source_failure,
     first_line_of,
 )
+from holdfast.runtime.driver.run_parts import AttemptParts, Deployment
 from holdfast.runtime.driver.slot_deadlines import SlotDeadlines
 from holdfast.runtime.driver.source_feed import Feed, SlotLink
 from holdfast.runtime.protocol.messages import (

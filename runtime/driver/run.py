@@ -23,7 +23,6 @@ from holdfast.runtime.checkpoint import (
 )
 from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
 from holdfast.runtime.driver.attempt import Attempt
-from holdfast.runtime.driver.attempt_parts import AttemptParts
 from holdfast.runtime.driver.checkpoints.savepoint_requests import (
     SavepointOrders,
     ended_otherwise,
@@ -50,7 +49,7 @@ from holdfast.runtime.driver.outcomes import (
     Succeeded,
     Unsuccessful,
 )
-from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
+from holdfast.runtime.driver.run_parts import AttemptParts, RunParts, SourceOpening
 from holdfast.runtime.driver.source_feed import Source
 from holdfast.runtime.network import Credentials, DriverServer, SlotClient
 from holdfast.runtime.protocol.messages import Collect, ToDriver

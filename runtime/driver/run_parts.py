@@ -1,8 +1,8 @@
-"""What a run of a job is made of, and what its sources are opened with."""
+"""What a run of a job and its attempts are made of, and what its sources are opened with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,11 +10,12 @@ from holdfast.backends import StateBackend
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.restart_strategies import RestartStrategy
-from holdfast.runtime.driver.attempt_parts import Deployment
+from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder, Store
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
-from holdfast.runtime.driver.cluster_capacity import TaskSlotCount
+from holdfast.runtime.driver.cluster_capacity import TaskSlotCount, TaskSlotWatch
 from holdfast.runtime.driver.events import EventQueue
-from holdfast.runtime.driver.source_feed import Source
+from holdfast.runtime.driver.outcomes import AttemptPhase
+from holdfast.runtime.driver.source_feed import SlotLink, Source
 from holdfast.runtime.network import LOOPBACK_ONLY, Credentials, Protection
 from holdfast.runtime.planning.job_plan import EdgePlan, JobPlan
 from holdfast.runtime.slot_process import SlotLaunch
@@ -29,7 +30,17 @@ from holdfast.storage import (
 from holdfast.storage.registry import OpenStorage
 from holdfast.storage.restore_points import RestorePoint
 
-__all__ = ["Cluster", "RunParts", "SourceOpening", "SourcePlan"]
+__all__ = ["AttemptParts", "Cluster", "Deployment", "RunParts", "SourceOpening", "SourcePlan"]
+
+
+class Deployment(Protocol):
+    """The slots of an attempt, as the cluster runs them."""
+
+    def ending(self) -> None:
+        """The attempt is over: slots that stop from now on are no failure."""
+
+    def cancel(self) -> None:
+        """Stop all slots; returns when they are stopped, or after a bounded time."""
 
 
 class Cluster(Protocol):
@@ -100,3 +111,33 @@ class RunParts:
     """Whether what sinks have prepared for `restore` may be gone."""
     room_timeout_s: float = 300.0
     """How long an attempt waits for room for its slots."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptParts:
+    """Everything that an attempt is given."""
+
+    slots: int
+    version: str
+    """The version of Holdfast on the driver; slots must have the same."""
+    config: CheckpointConfig
+    sources: Mapping[str, Source]
+    next_checkpoint_id: int
+    restored: int | None
+    """The checkpoint that the attempt goes on from, if it is in the job's own folder."""
+    history: CheckpointHistory
+    deploy: Callable[[EventQueue], Deployment]
+    """Starts the slots; puts `SlotsEnded` into the queue when they have ended."""
+    link: Callable[[str], SlotLink]
+    """Connects to the slot at an address."""
+    store: Callable[[Store, EventQueue, SavepointOrder | None], None]
+    """Commits a checkpoint, or the savepoint of an order, in the background; puts the result into
+    the queue."""
+    retain: Callable[[int], None]
+    """Deletes obsolete checkpoints below this number in the background."""
+    discard: Callable[[SavepointOrder, int], None]
+    """Deletes the files of a failed savepoint in the background; called with its number."""
+    on_phase: Callable[[AttemptPhase], None]
+    clock: Clock
+    room: TaskSlotWatch
+    room_timeout_s: float

@@ -29,9 +29,9 @@ from holdfast.runtime.driver.job_log import speak
 from holdfast.runtime.driver.restoring import check_fit
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.driver.run_parts import RunParts, SourcePlan
-from holdfast.runtime.driver.startup.commit_checks import check_commits
 from holdfast.runtime.driver.startup.start_notes import (
     StartNotes,
+    check_commits,
     checkpointing_note,
     storage_warnings,
 )

@@ -1,17 +1,20 @@
-"""Notes about how a job was started, for the log `holdfast` and for its handle.
+"""What is said of a job when it starts: notes and warnings, or that it would lose rows.
 
-Among them are warnings about guarantees that the checkpoint storage lacks.
+Notes go to the log `holdfast` and to the job's handle.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.storage import Capabilities
+from holdfast.runtime.operators.sink_operator import SinkSpec
+from holdfast.runtime.planning.job_plan import JobPlan
+from holdfast.storage import Capabilities, Invalid
 
-__all__ = ["StartNotes", "checkpointing_note", "storage_warnings"]
+__all__ = ["StartNotes", "check_commits", "checkpointing_note", "storage_warnings"]
 
 _logger = logging.getLogger(__name__)
 
@@ -68,3 +71,31 @@ def storage_warnings(url: str, capabilities: Capabilities) -> tuple[str, ...]:
             "them: let there never be two"
         )
     return tuple(missing)
+
+
+def check_commits(plan: JobPlan, endless: Sequence[str], config: CheckpointConfig) -> None:
+    """Refuse a job whose sinks would not commit all rows; `endless` are its sources without end.
+
+    Raises:
+        Invalid: there is a sink, and no checkpoint after which it would commit the rows.
+    """
+    operators = [spec for chain in plan.chains for spec in chain.operators]
+    sinks = [spec.uid for spec in operators if isinstance(spec, SinkSpec)]
+    if not sinks:
+        return
+    if endless and config.interval is None:
+        raise Invalid(
+            f"sink {sinks[0]!r} would never commit a row",
+            where=f"source {endless[0]!r} does not end, and no checkpoints are taken",
+            expected="checkpoints: sinks commit when one is complete",
+            fix='Pass checkpointing="5s", or another interval, to the environment',
+        )
+    if not endless and not config.final_checkpoint:
+        raise Invalid(
+            f"sink {sinks[0]!r} would lose the last rows",
+            where="all sources end, and no checkpoint is taken after that",
+            expected="a final checkpoint: sinks commit when one is complete",
+            found="final_checkpoint=False",
+            fix="Leave final_checkpoint out (on a command line, "
+            "execution.checkpointing.checkpoints-after-tasks-finish)",
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 from typing import Any, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -36,12 +35,7 @@ class TaggedJobs:
         self._context.addJobTag(self._tag)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         try:
             self._context.removeJobTag(self._tag)
             if error is not None:

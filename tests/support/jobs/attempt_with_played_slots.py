@@ -15,7 +15,6 @@ from typing import Any, Self, TypeVar
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder, SavepointPurpose, Store
 from holdfast.runtime.driver.attempt import Attempt
-from holdfast.runtime.driver.attempt_parts import AttemptParts
 from holdfast.runtime.driver.cluster_capacity import TaskSlotCount, TaskSlotWatch
 from holdfast.runtime.driver.events import (
     AttemptEvent,
@@ -25,6 +24,7 @@ from holdfast.runtime.driver.events import (
     TaskSlotsFound,
 )
 from holdfast.runtime.driver.outcomes import AttemptPhase, Outcome
+from holdfast.runtime.driver.run_parts import AttemptParts
 from holdfast.runtime.driver.source_feed import Feed, Source
 from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
 from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle

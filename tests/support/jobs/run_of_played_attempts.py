@@ -13,7 +13,6 @@ from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.restart_strategies import FixedDelayRestart, RestartStrategy
 from holdfast.runtime.driver.attempt import Attempt
-from holdfast.runtime.driver.attempt_parts import AttemptParts
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.claiming import Claimed
 from holdfast.runtime.driver.cluster_capacity import TaskSlotCount
@@ -26,7 +25,7 @@ from holdfast.runtime.driver.outcomes import (
     Unsuccessful,
 )
 from holdfast.runtime.driver.run import JobRun, JobStatus
-from holdfast.runtime.driver.run_parts import RunParts, SourceOpening
+from holdfast.runtime.driver.run_parts import AttemptParts, RunParts, SourceOpening
 from holdfast.runtime.driver.source_feed import Source
 from holdfast.runtime.network import Protection
 from holdfast.runtime.slot_process import SlotLaunch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.driver.startup.commit_checks import check_commits
+from holdfast.runtime.driver.startup.start_notes import check_commits
 from holdfast.runtime.planning.job_plan import JobPlan, plan_job
 from holdfast.runtime.sinks import CollectSink
 from holdfast.storage import Invalid
