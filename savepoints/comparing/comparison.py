@@ -29,6 +29,7 @@ from holdfast.backends.snapshots.regrouping import Regrouping, in_order
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.savepoints.comparing.common_types import common_of_all, differences, projection
 from holdfast.savepoints.finding import KEYED, OPERATOR, StoredSnapshot
+from holdfast.savepoints.reading.readers import OperatorReader
 from holdfast.savepoints.reading.row_sums import RowCounter, RowSums
 from holdfast.savepoints.reading.tables import KeyedTable
 from holdfast.savepoints.showing.inspecting import type_of
@@ -158,13 +159,13 @@ class _Side:
     def __init__(self, snapshot: StoredSnapshot, uid: str, tell: Callable[[int], None]) -> None:
         has = uid in snapshot.metadata.operators
         self.reader = snapshot.keyed(uid) if has else None
-        self.unkeyed = snapshot.unkeyed(uid) if has else None
+        self.unkeyed = snapshot.unkeyed(uid) if has else OperatorReader(uid, (), snapshot.folder)
         self.tell = tell
         self.keyed: dict[str, list[KeyedTable]] = {}
         if self.reader is not None:
             for table in self.reader.description.tables:
                 self.keyed.setdefault(table.name, []).append(table)
-        unkeyed = () if self.unkeyed is None else self.unkeyed.tables()
+        unkeyed = self.unkeyed.tables()
         self.broadcast = {table.name for table in unkeyed if table.info.mode is Mode.BROADCAST}
         self.states = {(name, KEYED) for name in self.keyed}
         self.states |= {(table.name, OPERATOR) for table in unkeyed}
@@ -190,7 +191,6 @@ class _Side:
             assert self.reader is not None
             keys = self.reader.description.keys
             return [_types_of(table.info, keys) for table in self.keyed[name]]
-        assert self.unkeyed is not None
         written = [each.info for each in self.unkeyed.named(name)]
         return [
             _Types(each.mode.value, {"map key": each.map_keys}, each.values) for each in written
@@ -216,7 +216,7 @@ class _Side:
     def elements(self, name: str) -> Counter[bytes]:
         """The number of occurrences of each element of a list without keys, over all slots."""
         found = Counter[bytes]()
-        for slot in self._slots:
+        for slot in self.unkeyed.slots:
             for _, values in self._of_slot(name, slot):
                 found.update(map(_in_key_order, values))
         return found
@@ -229,16 +229,10 @@ class _Side:
                 for keys, values in self._of_slot(name, slot)
                 for key, value in zip(keys, values, strict=True)
             }
-            for slot in self._slots
+            for slot in self.unkeyed.slots
         ]
 
-    @property
-    def _slots(self) -> Sequence[int]:
-        assert self.unkeyed is not None
-        return self.unkeyed.slots
-
     def _of_slot(self, name: str, slot: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        assert self.unkeyed is not None
         for each in self.unkeyed.named(name):
             for block in self.unkeyed.blocks(each, slot):
                 keys = [] if block.map_keys is None else block.map_keys.to_list(block.count)
@@ -259,7 +253,6 @@ class _Side:
 
     def _of_slots(self, name: str) -> Iterator[RowSums]:
         """The checksums of a state without keys, for each slot."""
-        assert self.unkeyed is not None
         for each in self.unkeyed.named(name):
             for slot in self.unkeyed.slots:
                 counter = RowCounter(each.as_unordered, _form(each.info.values))
@@ -378,7 +371,6 @@ def _key_codec(side: _Side) -> _Called:
 
 
 def _entry_codec(side: _Side, name: str) -> _Called:
-    assert side.unkeyed is not None
     map_keys = side.unkeyed.named(name)[0].info.map_keys
     return _shown_value if map_keys is None else partial(_shown_key, KeyForm(map_keys).codec)
 
