@@ -1,4 +1,4 @@
-"""The hidden names under which storages write before they move a file to its name.
+"""The hidden names under which storages write before they move a file; listings without them.
 
 <folder>/<name>  is written as  <folder>/.<name>.<token>.unfinished
 """

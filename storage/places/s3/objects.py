@@ -24,7 +24,6 @@ from holdfast.storage.places.s3.requests import (
     DELETED_AT_ONCE,
     ListedObject,
     MultipartUpload,
-    ObjectRange,
     S3Requests,
 )
 from holdfast.storage.places.s3.writer import S3Writer
@@ -63,7 +62,8 @@ class S3Objects:
         if length == 0:  # S3 has no empty range: one byte tells whether it exists
             self._requests.get(key, offset, offset + 1)
             return b""
-        return self._read(key, offset, end).data
+        pieces = {"piece_bytes": self._piece_bytes, "at_once": self._at_once}
+        return read_object(self._requests, key, offset, end, **pieces).data
 
     def writer(self, name: str) -> ObjectWriter:
         return S3Writer(
@@ -135,16 +135,6 @@ class S3Objects:
 
     def _key(self, name: str) -> str:
         return self._place.prefix + check_name(name)
-
-    def _read(self, key: str, offset: int, end: int | None) -> ObjectRange:
-        return read_object(
-            self._requests,
-            key,
-            offset,
-            end,
-            piece_bytes=self._piece_bytes,
-            at_once=self._at_once,
-        )
 
     def _refusal(self, name: str) -> HoldfastError:
         """The error for an object that cannot be created where none is found."""
