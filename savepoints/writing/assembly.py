@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -30,8 +31,8 @@ from holdfast.storage import (
     SegmentWriter,
     StateFolder,
     StateSnapshot,
-    Unavailable,
 )
+from holdfast.storage.retries import Backoff, repeat_while_unavailable
 
 __all__ = [
     "AttemptTarget",
@@ -180,11 +181,9 @@ def clean_and_commit(folder: SavepointFolder, metadata: CheckpointMetadata) -> N
     needed = metadata.files()
     folder.delete_own(lambda file: file not in needed)
     # After Unavailable it may be committed: only another try with the same bytes tells.
-    for last in (*[False] * (_TRIES - 1), True):
-        try:
-            folder.commit(metadata)
-        except Unavailable:
-            if last:
-                raise
-        else:
-            return
+    repeat_while_unavailable(
+        partial(folder.commit, metadata),
+        Backoff(first_s=0.0),  # storages pause themselves before they give up
+        pause=folder.storage.clock.sleep_s,
+        most=_TRIES,
+    )
