@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         NoRestart,
         RestartStrategy,
     )
-    from holdfast.runtime.checkpoint import (
+    from holdfast.runtime.checkpoint.statistics import (
         CheckpointOverview,
         CheckpointStatistics,
         CheckpointStatus,

@@ -351,7 +351,6 @@ class DataStream:
     ) -> Node:
         """Add an operator; `depth` says how many calls from here to the user's line."""
         graph = self._builder.graph
-        has_generated_uid = uid is None
         if uid is None:
             uid = graph.generated_uid(name)
             warnings.warn(
@@ -367,7 +366,6 @@ class DataStream:
             inputs=self._inputs,
             has_event_time=self._inputs[0].node.has_event_time,
             make_spec=make,
-            has_generated_uid=has_generated_uid,
         )
         node.spec()  # what does not fit shows here, where it was written
         return graph.add(node)

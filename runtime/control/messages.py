@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.runtime.checkpoint import CheckpointCounts
+from holdfast.runtime.checkpoint.statistics import CheckpointCounts
 from holdfast.runtime.protocol.error_data import ToldError
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.runtime.checkpoint import CheckpointStatistics, CheckpointStatus
+from holdfast.runtime.checkpoint.statistics import CheckpointStatistics, CheckpointStatus
 from holdfast.runtime.control.messages import (
     Cancel,
     CancelWithSavepoint,

@@ -15,18 +15,20 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from holdfast.runtime.checkpoint import (
+from holdfast.runtime.checkpoint.commands import (
     Abort,
     Begin,
-    CheckpointCoordinator,
     Command,
     FailJob,
     Notify,
     Retain,
+    Store,
+)
+from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
+from holdfast.runtime.checkpoint.savepoint_orders import (
     SavepointOrder,
     SavepointPurpose,
     SavepointRequest,
-    Store,
 )
 from holdfast.runtime.driver.checkpoints.savepoint_requests import (
     announcement,
@@ -113,10 +115,6 @@ class Attempt:
         self._lost = LostSlots()
         self._metrics: dict[int, SlotMetrics] = {}
         self.long_calls = LongCalls()
-
-    @property
-    def phase(self) -> AttemptPhase:
-        return self._phase
 
     @property
     def feeds(self) -> Mapping[str, Feed]:

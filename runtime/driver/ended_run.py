@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.runtime.api.errors import JobFailed
-from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
+from holdfast.runtime.checkpoint.statistics import CheckpointHistory
 from holdfast.runtime.driver.failure.failures import Failure
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.storage import Invalid, JobResult, NotFound, Unavailable

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
-from holdfast.runtime.checkpoint import SavepointOrder
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
 from holdfast.runtime.protocol.messages import (
     Acknowledge,
     Decline,

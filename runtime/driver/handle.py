@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from holdfast.runtime.api.display import html_table, moment
 from holdfast.runtime.api.errors import NotEnded
-from holdfast.runtime.checkpoint import CheckpointOverview, SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.statistics import CheckpointOverview
 from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
 from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.failure.failures import Failure

@@ -15,13 +15,9 @@ import msgspec
 
 from holdfast.runtime.api.errors import JobFailed
 from holdfast.runtime.api.restart_strategies import RestartDecider
-from holdfast.runtime.checkpoint import (
-    Abort,
-    AbortReason,
-    CheckpointHistory,
-    CheckpointStatus,
-)
+from holdfast.runtime.checkpoint.commands import Abort, AbortReason
 from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
+from holdfast.runtime.checkpoint.statistics import CheckpointHistory, CheckpointStatus
 from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.checkpoints.savepoint_requests import (
     SavepointOrders,

@@ -10,7 +10,9 @@ from holdfast.backends import StateBackend
 from holdfast.runtime.api.addresses import Listening
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
 from holdfast.runtime.api.restart_strategies import RestartStrategy
-from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder, Store
+from holdfast.runtime.checkpoint.commands import Store
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
+from holdfast.runtime.checkpoint.statistics import CheckpointHistory
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.cluster_capacity import TaskSlotCount, TaskSlotWatch
 from holdfast.runtime.driver.events import EventQueue

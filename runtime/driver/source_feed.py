@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from holdfast.runtime.checkpoint import SavepointOrder
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
 from holdfast.runtime.protocol.elements import Barrier, EndOfInput, Idle
 from holdfast.runtime.protocol.messages import (

@@ -55,7 +55,6 @@ class Node:
     has_event_time: bool = False
     make_spec: Callable[[Node], OperatorSpec] | None = None
     source: Any = None
-    has_generated_uid: bool = False
 
     @property
     def is_source(self) -> bool:

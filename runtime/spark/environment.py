@@ -441,7 +441,6 @@ class StreamEnvironment:
             name="source",
             schema=builder.arrow_schema(frame.schema, f"source {chosen!r}"),
             source=SourceFrame(frame, is_bounded),
-            has_generated_uid=uid is None,
         )
         return DataStream(builder, (Input(builder.graph.add(node)),))
 

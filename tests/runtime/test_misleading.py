@@ -27,7 +27,7 @@ from holdfast.runtime import (
     NetworkConfig,
     ProcessFunction,
 )
-from holdfast.runtime.checkpoint import SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointPurpose
 from holdfast.runtime.cli.application import application
 from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointPlaces
 from holdfast.runtime.operators.user_code import UserCode

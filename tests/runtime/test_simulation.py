@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.runtime.checkpoint import SavepointPurpose
 from holdfast.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointPurpose
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.run import JobStatus
 from holdfast.runtime.operators.sink_operator import SinkOperator

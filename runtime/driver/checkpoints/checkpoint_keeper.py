@@ -25,7 +25,8 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.runtime.checkpoint import SavepointOrder, Store
+from holdfast.runtime.checkpoint.commands import Store
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
 from holdfast.runtime.driver.checkpoints.background_deletion import BackgroundSweeper
 from holdfast.runtime.driver.checkpoints.savepoint_keeper import SavepointKeeper
 from holdfast.runtime.driver.claiming import Claimed, claims_as_properties

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from holdfast.runtime.checkpoint import SavepointOrder
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
 from holdfast.storage import CheckpointMetadata, HoldfastError, Unavailable
 from holdfast.storage.bounded_calls import begun
 from holdfast.storage.retries import Backoff, repeat_while_unavailable

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.runtime.checkpoint import SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.protocol.checkpoints import SavepointFormat
 from holdfast.runtime.protocol.messages import BeginSavepoint
 from holdfast.storage import (

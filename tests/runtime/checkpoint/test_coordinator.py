@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.runtime.checkpoint import AbortReason, Begin, Command, Notify, Retain, Store, Trigger
+from holdfast.runtime.checkpoint.commands import (
+    AbortReason,
+    Begin,
+    Command,
+    Notify,
+    Retain,
+    Store,
+    Trigger,
+)
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.storage import Invalid
 from support.simulations.coordinator_driver import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.runtime.checkpoint import AbortReason, Begin, Command, Notify, Retain
+from holdfast.runtime.checkpoint.commands import AbortReason, Begin, Command, Notify, Retain
 from support.simulations.coordinator_driver import Driver, abort, brief
 
 

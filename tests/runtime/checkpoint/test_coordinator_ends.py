@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.runtime.checkpoint import (
+from holdfast.runtime.checkpoint.commands import (
     Abort,
     AbortReason,
-    CheckpointStatus,
     Command,
     FailJob,
     Store,
     Trigger,
 )
+from holdfast.runtime.checkpoint.statistics import CheckpointStatus
 from support.simulations.coordinator_driver import (
     COUNTED,
     START_MS,

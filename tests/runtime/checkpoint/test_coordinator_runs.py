@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.checkpoint import (
+from holdfast.runtime.checkpoint.commands import (
     AbortReason,
     Begin,
-    CheckpointCoordinator,
     Command,
     FailJob,
     Notify,
     Retain,
-    SavepointRequest,
     Store,
 )
+from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
 from holdfast.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointRequest
 from support.simulations.coordinator_runs import CoordinatorRun
 
 

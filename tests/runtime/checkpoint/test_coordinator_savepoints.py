@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.runtime.checkpoint import (
-    AbortReason,
-    Begin,
-    CheckpointStatus,
-    FailJob,
-    Retain,
-    SavepointOrder,
-    SavepointPurpose,
-    Store,
-    Trigger,
-)
+from holdfast.runtime.checkpoint.commands import AbortReason, Begin, FailJob, Retain, Store, Trigger
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.statistics import CheckpointStatus
 from holdfast.storage import HoldfastError, Invalid, Unavailable
 from support.simulations.coordinator_driver import Driver, abort, an_order, begin, brief, completed
 

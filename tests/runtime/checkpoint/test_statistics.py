@@ -3,13 +3,9 @@
 from functools import partial
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.checkpoint import (
-    AbortReason,
-    CheckpointCoordinator,
-    CheckpointHistory,
-    CheckpointStatus,
-)
-from holdfast.runtime.checkpoint.commands import Abort, Begin, Trigger
+from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
+from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
+from holdfast.runtime.checkpoint.statistics import CheckpointHistory, CheckpointStatus
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.storage import FileHandle, Handle, InlineHandle, StateSnapshot, names
 from support.simulations.coordinator_driver import SLOTS, START_MS, Driver, part

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast.runtime.checkpoint import Abort, AbortReason, Begin, CheckpointHistory, Trigger
+from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
+from holdfast.runtime.checkpoint.statistics import CheckpointHistory
 
 
 def write(history: CheckpointHistory, numbers: range) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from holdfast.runtime.checkpoint import Store, Trigger
+from holdfast.runtime.checkpoint.commands import Store, Trigger
 from holdfast.runtime.driver.claiming import (
     ClaimedCheckpoint,
     claim,

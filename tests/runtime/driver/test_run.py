@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.runtime.api.errors import JobFailed
 from holdfast.runtime.api.restart_strategies import FixedDelayRestart, RestartDecider
-from holdfast.runtime.checkpoint import SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointPurpose
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.events import CancelWanted, EventQueue

@@ -9,14 +9,9 @@ from unittest.mock import patch
 import pytest
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.checkpoint import (
-    AbortReason,
-    Begin,
-    CheckpointStatus,
-    SavepointOrder,
-    Store,
-    Trigger,
-)
+from holdfast.runtime.checkpoint.commands import AbortReason, Begin, Store, Trigger
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder
+from holdfast.runtime.checkpoint.statistics import CheckpointStatus
 from holdfast.runtime.driver.claiming import ClaimedCheckpoint, claimed_before
 from holdfast.runtime.driver.events import CancelWanted, EventQueue, StoreFailed
 from holdfast.runtime.driver.outcomes import Cancelled, Outcome, Succeeded, Unsuccessful

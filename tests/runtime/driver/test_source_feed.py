@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.checkpoint import SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.events import CutFailed, EventQueue, SourceCut, SourceFailed
 from holdfast.runtime.driver.source_feed import Feed
 from holdfast.runtime.protocol.checkpoints import SavepointFormat

@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.backends import KeyedStateBackend, KeyGroupRange, StateBackend, ValueStateDescriptor
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.checkpoint import Begin, CheckpointCoordinator, Store
+from holdfast.runtime.checkpoint.commands import Begin, Store
+from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.events import CheckpointStored, EventQueue
 from holdfast.runtime.protocol.messages import Acknowledge

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.checkpoint import CheckpointHistory, SavepointOrder, SavepointPurpose, Store
+from holdfast.runtime.checkpoint.commands import Store
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.statistics import CheckpointHistory
 from holdfast.runtime.driver.attempt import Attempt
 from holdfast.runtime.driver.cluster_capacity import TaskSlotCount, TaskSlotWatch
 from holdfast.runtime.driver.events import (

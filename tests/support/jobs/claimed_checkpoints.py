@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from holdfast.runtime.checkpoint import Store, Trigger
+from holdfast.runtime.checkpoint.commands import Store, Trigger
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.events import CheckpointStored, EventQueue
 from holdfast.runtime.driver.startup.take_over import Beginning, begin

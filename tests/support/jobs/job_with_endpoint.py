@@ -9,14 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.runtime.checkpoint import (
-    Abort,
-    AbortReason,
-    Begin,
-    SavepointOrder,
-    SavepointPurpose,
-    Trigger,
-)
+from holdfast.runtime.checkpoint.commands import Abort, AbortReason, Begin, Trigger
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.control.client import JobClient
 from holdfast.runtime.control.endpoint import JobEndpoint, open_endpoint
 from holdfast.runtime.control.registry import FoundRun, find_runs

@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.checkpoint import (
+from holdfast.runtime.checkpoint.commands import (
     Abort,
     AbortReason,
     Begin,
-    CheckpointCoordinator,
     Command,
     FailJob,
     Notify,
     Retain,
-    SavepointOrder,
-    SavepointPurpose,
     Trigger,
 )
+from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
 from holdfast.storage import InlineHandle, SavepointFolder, StateSnapshot, load_storage
 

@@ -12,20 +12,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.checkpoint import (
+from holdfast.runtime.checkpoint.commands import (
     Abort,
     AbortReason,
     Begin,
-    CheckpointCoordinator,
     Command,
     FailJob,
     Notify,
     Retain,
-    SavepointPurpose,
-    SavepointRequest,
     Store,
     Trigger,
 )
+from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointPurpose, SavepointRequest
 from holdfast.runtime.protocol.checkpoints import SavepointFormat, SlotStatistics
 from holdfast.storage import (
     InlineHandle,

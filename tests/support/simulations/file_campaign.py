@@ -32,15 +32,8 @@ from holdfast.backends.testing.model.subjects import (
     subjects_of,
 )
 from holdfast.runtime.api.checkpoint_config import CheckpointConfig
-from holdfast.runtime.checkpoint import (
-    Abort,
-    Begin,
-    CheckpointCoordinator,
-    Command,
-    Notify,
-    Retain,
-    Store,
-)
+from holdfast.runtime.checkpoint.commands import Abort, Begin, Command, Notify, Retain, Store
+from holdfast.runtime.checkpoint.coordinator import CheckpointCoordinator
 from holdfast.runtime.protocol.checkpoints import SlotStatistics
 from holdfast.storage import (
     CheckpointMetadata,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from holdfast.backends.keyed.backend import KeyedStateBackend
 from holdfast.backends.snapshots.neutral import SnapshotForm, SnapshotFuture
 from holdfast.backends.testing.gates import Gate
-from holdfast.runtime.checkpoint import Begin
+from holdfast.runtime.checkpoint.commands import Begin
 from holdfast.storage import JobStorage, SegmentWriter, StateSnapshot, Unavailable
 from support.storages.early_files import EarlyWriter
 

@@ -10,7 +10,7 @@ import random
 from functools import partial
 from typing import Any
 
-from holdfast.runtime.checkpoint import SavepointOrder, SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.ended_run import EndedRun
 from holdfast.runtime.driver.run import JobRun, JobStatus
 from holdfast.runtime.protocol.checkpoints import SavepointFormat

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.runtime.checkpoint import Store, Trigger
+from holdfast.runtime.checkpoint.commands import Store, Trigger
 from holdfast.runtime.driver.checkpoints.background_deletion import BackgroundSweeper
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.events import CheckpointStored, EventQueue

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.runtime.checkpoint import Store, Trigger
+from holdfast.runtime.checkpoint.commands import Store, Trigger
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.events import AttemptEvent, CheckpointStored, EventQueue, StoreFailed
 from holdfast.storage import (

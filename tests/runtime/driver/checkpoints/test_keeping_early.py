@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runtime.checkpoint import Store, Trigger
+from holdfast.runtime.checkpoint.commands import Store, Trigger
 from holdfast.runtime.driver.checkpoints.checkpoint_keeper import CheckpointKeeper
 from holdfast.runtime.driver.events import CheckpointStored, EventQueue, StoreFailed
 from holdfast.storage import (

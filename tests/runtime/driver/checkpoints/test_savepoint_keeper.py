@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.checkpoint import (
-    SavepointOrder,
-    SavepointPurpose,
-    Store,
-    Trigger,
-)
+from holdfast.runtime.checkpoint.commands import Store, Trigger
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointOrder, SavepointPurpose
 from holdfast.runtime.driver.checkpoints import savepoint_keeper
 from holdfast.runtime.driver.checkpoints.savepoint_requests import not_completed
 from holdfast.runtime.driver.events import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.checkpoint import SavepointPurpose
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointPurpose
 from holdfast.runtime.driver.checkpoints.savepoint_requests import SavepointOrders, SavepointPlaces
 from holdfast.runtime.driver.events import EventQueue, SavepointWanted
 from holdfast.storage import CheckpointStorage, Invalid, Unavailable

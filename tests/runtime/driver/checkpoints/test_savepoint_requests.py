@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.runtime.checkpoint import (
-    SavepointPurpose,
-    Trigger,
-)
+from holdfast.runtime.checkpoint.commands import Trigger
+from holdfast.runtime.checkpoint.savepoint_orders import SavepointPurpose
 from holdfast.runtime.driver.events import (
     CancelWanted,
     CheckpointStored,

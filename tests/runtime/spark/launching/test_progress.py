@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from holdfast.runtime import JobFailed, JobStatus, NotEnded
-from holdfast.runtime.checkpoint import CheckpointHistory
+from holdfast.runtime.checkpoint.statistics import CheckpointHistory
 from holdfast.runtime.spark.launching.progress import follow
 
 
