@@ -34,9 +34,9 @@ tour:  ## the rooms of storage and state alone, without Spark
 test:  ## every test, but for those that make check has just run on the same files
 	@$(INSIDE) python tools/run_tests.py
 
-# Searches of Hypothesis look at all their examples here, at a tenth of them in the quick tests.
+# Searches of Hypothesis look at all their examples here, at a tenth of them in other targets.
 soak:  ## all that the other targets deal out, and the long searches: for a night
-	@$(INSIDE) pytest -m "soak or (hypothesis and not slow)"
+	@$(INSIDE) pytest -m "soak or hypothesis"
 
 check:  ## format, lint, types, imports and the quick tests: before every commit
 	@$(INSIDE) python tools/check.py

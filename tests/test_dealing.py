@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from support.budgets import BUDGETS, LEEWAY, Account, Machine
 from support.dealing import dealt
+from support.longest_first import LONGEST
 
 pytest_plugins = ["pytester"]
 BACKENDS = [("hashmap",), ("rocksdb",), ("sqlite",)]
@@ -151,3 +153,8 @@ def test_no_machine_is_faster_than_that_of_the_budgets() -> None:
 def test_every_test_has_a_budget_and_all_fit_into_ten_minutes(part: str) -> None:
     assert "tests" in BUDGETS[part]
     assert sum(sum(each.values()) for each in BUDGETS.values()) <= 600
+
+
+def test_files_that_begin_first_are_there() -> None:
+    root = Path(__file__).parents[1]
+    assert [file for file in LONGEST if not (root / file).is_file()] == []

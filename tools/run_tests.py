@@ -23,7 +23,7 @@ CORES = os.cpu_count() or 1
 ON_SPARK = ("tests/runtime/spark", "tests/test_examples.py", "tests/test_benchmarks.py")
 WORKERS = {"quick": CORES + 1, "slow": 2 * CORES + 1, "spark": max(CORES, 2)}
 CHOICES = {
-    "quick": ["-m", "not slow and not soak", "--hypothesis-profile=check"],
+    "quick": ["-m", "not slow and not soak"],
     "slow": ["-m", "slow and not soak", *(f"--ignore={each}" for each in ON_SPARK)],
     "spark": ["-m", "slow and not soak", *ON_SPARK],
 }
@@ -32,12 +32,11 @@ CHOICES = {
 def command(part: str) -> list[str]:
     """The pytest of one part.
 
-    Workers take whole files, since what the tests of a file share is made once; in the order of
-    their names: by their number of tests the longest ones, which are few in a file, would come
-    last, and to one worker.
+    Workers take whole files, since what the tests of a file share is made once; in the order in
+    which they are collected, which is that of `tests/support/longest_first.py`.
     """
     dealt = ["--dist", "loadfile", "--no-loadscope-reorder", "--numprocesses", str(WORKERS[part])]
-    return ["pytest", "--quiet", *dealt, *CHOICES[part]]
+    return ["pytest", "--quiet", "--hypothesis-profile=check", *dealt, *CHOICES[part]]
 
 
 def state_of_files() -> str | None:

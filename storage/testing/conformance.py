@@ -20,10 +20,10 @@ from holdfast.storage.testing.clauses.sharing import SharingClauses
 from holdfast.storage.testing.clauses.visibility import VisibilityClauses
 from holdfast.storage.testing.clauses.writes import WritingClauses
 
-__all__ = ["CheckpointStorageConformance"]
+__all__ = ["CheckpointStorageConformance", "JobClauses", "ObjectClauses"]
 
 
-class CheckpointStorageConformance(
+class ObjectClauses(
     ReadingClauses,
     WritingClauses,
     VisibilityClauses,
@@ -34,6 +34,11 @@ class CheckpointStorageConformance(
     UnfinishedClauses,
     SharingClauses,
     LocationClauses,
+):
+    """What a storage owes for each object."""
+
+
+class JobClauses(
     SegmentClauses,
     CommitClauses,
     OwnerClauses,
@@ -43,4 +48,8 @@ class CheckpointStorageConformance(
     EndClauses,
     DamageClauses,
 ):
+    """What Holdfast's files and commit protocol owe on a storage that keeps its objects so."""
+
+
+class CheckpointStorageConformance(ObjectClauses, JobClauses):
     """Inherit, and define the fixture `place`, which answers a `Place`; nothing else is needed."""

@@ -35,6 +35,10 @@ class Place:
     """How many files (uploads, rows, …) are at the place, hidden and half-written ones too, found
     without the storage's help. By it the suite sees what a storage leaves without a word."""
 
+    rounds: int = 20
+    """How often many threads create one object at once, which is not the same each time. A store
+    that lets them wait for each other may take fewer."""
+
     unusable: Callable[[], CheckpointStorage] | None = None
     """A storage of the same kind that cannot work: nothing answers, or its root is a file. By it
     the suite sees that no error of a library below gets out."""

@@ -14,6 +14,7 @@ from holdfast_sqlite import SqliteStateBackend
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("class")
 class TestOverHashMap(StateBackendConformance):
     @pytest.fixture
     def place(self) -> Place:

@@ -60,6 +60,7 @@ def test_changes_written_by_several_checkpoints_are_kept_once(
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("name", "options")
 @INNER
 @pytest.mark.parametrize("options", [QUIET, BUSY_LOG], ids=["quiet", "busy"])
 def test_checkpoints_may_begin_and_end_in_any_order(

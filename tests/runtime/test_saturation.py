@@ -33,7 +33,7 @@ def test_barriers_pass_two_saturated_pipelines() -> None:
 
 @pytest.mark.slow
 def test_saturated_jobs_make_progress_whatever_fails() -> None:
-    for seed in range(6, 26):
+    for seed in range(6, 6 + len(TRIED)):  # each is the story of one backend
         SaturatedSimulation(seed).run()
 
 

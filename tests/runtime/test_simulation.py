@@ -49,7 +49,7 @@ def test_a_job_without_faults_answers_what_is_right() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.dealt("first", take=2)
+@pytest.mark.dealt("first")
 @pytest.mark.parametrize("first", range(0, SEEDS, _AT_ONCE))
 def test_every_row_is_seen_once_whatever_fails(first: int) -> None:
     for seed in range(first, first + _AT_ONCE):
@@ -64,7 +64,7 @@ def test_a_job_may_be_stopped_and_gone_on_with_from_its_savepoint() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.dealt("first", take=2)
+@pytest.mark.dealt("first")
 @pytest.mark.parametrize("first", range(20_000, 20_000 + SEEDS, _AT_ONCE))
 def test_every_row_is_seen_once_by_jobs_restored_from_savepoints(first: int) -> None:
     for seed in range(first, first + _AT_ONCE):

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 ROOMS = ("backends", "changelog", "runtime", "savepoints", "storage")
 SIDES = ("benchmarks", "examples", "tests", "tools")
@@ -94,6 +94,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.source, self.path)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree, walked once for all checks."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def top(self) -> str:
         return self.path.partition("/")[0]
@@ -128,7 +133,7 @@ def files_are_short(module: Module) -> list[str]:
 def functions_are_short(module: Module) -> list[str]:
     return [
         module.problem(node.lineno, f"{node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}")
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > MAX_FUNCTION_LINES
     ]
@@ -144,7 +149,7 @@ def lines_are_short(module: Module) -> list[str]:
 
 def imports(module: Module) -> Iterator[tuple[int, str]]:
     """Every dotted name that a module imports, with its line, wherever the import stands."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -198,7 +203,7 @@ def none_is_found_by_identity(module: Module) -> list[str]:
         module.problem(
             node.lineno, "`None in` compares: use has_none of holdfast.backends.values.normalizing"
         )
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Compare)
         and isinstance(node.ops[0], ast.In | ast.NotIn)
         and isinstance(node.left, ast.Constant)
@@ -209,7 +214,7 @@ def none_is_found_by_identity(module: Module) -> list[str]:
 def local_names(module: Module) -> dict[str, str]:
     """What each imported name stands for, by the name it has in this module."""
     names = {}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 whole = alias.name if alias.asname else alias.name.partition(".")[0]
@@ -229,14 +234,17 @@ def dotted(node: ast.AST) -> list[str]:
     return []
 
 
-def uses(module: Module) -> Iterator[tuple[ast.expr, str]]:
+@cache
+def uses(module: Module) -> list[tuple[ast.expr, str]]:
     """Every use of something out of a module that is imported, under its full dotted name."""
     names = local_names(module)
-    for node in ast.walk(module.tree):
+    found: list[tuple[ast.expr, str]] = []
+    for node in module.nodes:
         if isinstance(node, ast.Name | ast.Attribute) and (parts := dotted(node)):
             whole = ".".join([names.get(parts[0], ""), *parts[1:]])
             if parts[0] in names and "." in whole:
-                yield node, whole
+                found.append((node, whole))
+    return found
 
 
 def time_comes_from_the_clock(module: Module) -> list[str]:
@@ -257,7 +265,7 @@ def files_are_deleted_in_known_places(module: Module) -> list[str]:
     where = "nothing removes it after a kill: use WorkingDirectory"
     problems = [
         module.problem(node.lineno, f"{node.attr} {what}")
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Attribute)
         and node.attr in DELETIONS
         and module.path not in DELETERS
@@ -275,10 +283,10 @@ def chance_comes_from_entropy(module: Module) -> list[str]:
         return []
     seeded = {
         id(node.func)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and (node.args or node.keywords)
     }
-    annotations = {id(part) for each in annotated(module.tree) for part in ast.walk(each)}
+    annotations = {id(part) for each in annotated(module.nodes) for part in ast.walk(each)}
     is_test = module.top in {"tests", "benchmarks"} or module.path.startswith(KITS)
     allowed = seeded | annotations if is_test else annotations
     return [
@@ -299,7 +307,7 @@ def nothing_that_comes_in_is_run(module: Module) -> list[str]:
     ]
     found += [
         (node.lineno, node.func.id)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in {"eval", "exec"}
@@ -314,7 +322,7 @@ def what_cannot_be_read_is_foreseen(module: Module) -> list[str]:
         return []
     names = {
         handler.lineno: {name for each in ast.walk(handler.type) for name in dotted(each)}
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Try) and any(map(_decodes, node.body))
         for handler in node.handlers
         if handler.type is not None
@@ -331,9 +339,9 @@ def _decodes(node: ast.AST) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr == "decode" for each in ast.walk(node))
 
 
-def annotated(tree: ast.Module) -> Iterator[ast.expr]:
+def annotated(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
     """Every annotation."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
             yield node.annotation
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:

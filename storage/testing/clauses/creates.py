@@ -27,7 +27,6 @@ __all__ = ["CreateClauses", "at_once"]
 _Answer = TypeVar("_Answer")
 
 _THREADS = 16
-_ROUNDS = 20
 _DELETIONS = 40
 _LATER_S = 0.000_04
 _WAIT_S = 60
@@ -104,7 +103,7 @@ class CreateClauses:
     def test_one_of_sixteen_threads_creates(self, place: Place) -> None:
         """Each round has one winner; all others are told the winner's content."""
         storage = opened(place, "atomic_create")
-        for number in range(_ROUNDS):
+        for number in range(place.rounds):
             name = f"object-{number}"
             mine = [pattern(100 + thread, f"{number}/{thread}") for thread in range(_THREADS)]
             answers = at_once([partial(storage.create, name, data) for data in mine])
@@ -118,7 +117,7 @@ class CreateClauses:
         """One winner also when all bring the same bytes, even the same object of Python."""
         storage = opened(place, "atomic_create")
         data = b"equal"
-        for number in range(_ROUNDS):
+        for number in range(place.rounds):
             answers = at_once([partial(storage.create, f"object-{number}", data)] * _THREADS)
             same(answers.count(None), 1, f"winners among {_THREADS} threads with equal bytes")
             same(answers.count(data), _THREADS - 1, "losers among them")

@@ -16,9 +16,9 @@ from holdfast.backends.testing.model.fleet import UID, Fleet
 from holdfast.storage import ManualClock
 from support.kills import state_operators
 from support.kills.state_operators import STEPS, Telling, backend_of, job_of
-from support.states.tried_backends import TRIED, share
+from support.states.tried_backends import TRIED
 
-KILLS = 80
+KILLS = 20
 MANY_KILLS = 1000
 LIVES_OF_A_STORY = 10
 Said = list[tuple[str, int]]
@@ -106,7 +106,7 @@ def live_and_die(root: Path, backend: str, *, stories: int) -> list[Witness]:
 def test_a_killed_operator_goes_on_from_its_last_checkpoint(
     quick_path: Path, backend_name: str
 ) -> None:
-    kill(quick_path, backend_name, share(KILLS, backend_name))
+    kill(quick_path, backend_name, KILLS)
 
 
 @pytest.mark.soak

@@ -29,6 +29,7 @@ def told(folder: Path, task: str, value_bytes: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see memory")
+@pytest.mark.dealt("value_bytes")
 @pytest.mark.parametrize("value_bytes", [1 << 10, 512 << 10])
 def test_state_ten_times_larger_than_its_memory(tmp_path: Path, value_bytes: int) -> None:
     assert STATE_BYTES >= 10 * MEMORY_BYTES

@@ -12,7 +12,8 @@ import pytest
 from support.kills import sink_writers
 from support.kills.sink_writers import FORMATS, ROWS, hidden_in, seen_in
 
-KILLS = 200
+KILLS = 60
+MANY_KILLS = 1000
 
 
 class Nursery:
@@ -77,3 +78,9 @@ def check_kills(root: Path, kills: int) -> None:
 @pytest.mark.slow
 def test_killed_jobs_show_each_row_once(quick_path: Path) -> None:
     check_kills(quick_path, KILLS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_jobs_that_are_killed_over_and_over_show_each_row_once(quick_path: Path) -> None:
+    check_kills(quick_path, MANY_KILLS)

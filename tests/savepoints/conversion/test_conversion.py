@@ -23,7 +23,9 @@ from support.states.tried_backends import PLAIN, TRIED, backend_named
 CHECKPOINT = ("checkpoint", SnapshotForm.OWN)
 NATIVE = ("savepoint", SnapshotForm.NATIVE)
 CANONICAL = ("savepoint", SnapshotForm.CANONICAL)
-SOURCES = [(name, *how) for name in TRIED for how in (CHECKPOINT, NATIVE, CANONICAL)]
+FORMS = {form: kind for kind, form in (CHECKPOINT, NATIVE, CANONICAL)}
+CELLS = [(name, form, to) for name in TRIED for form in FORMS for to in (*PLAIN, None)]
+QUICK = (TRIED[0], SnapshotForm.OWN)
 Convert = Callable[..., StoredSnapshot]
 
 
@@ -53,29 +55,29 @@ def files_below(path: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.dealt("name", "form", "to")
 @pytest.mark.parametrize(
-    ("name", "kind", "form"),
-    [pytest.param(*each, marks=() if each == SOURCES[0] else pytest.mark.slow) for each in SOURCES],
+    ("name", "form", "to"),
+    [pytest.param(*each, marks=() if each[:2] == QUICK else pytest.mark.slow) for each in CELLS],
 )
 def test_any_snapshot_becomes_one_of_any_backend(
-    name: str, kind: str, form: SnapshotForm, quick_path: Path, convert: Convert
+    name: str, form: SnapshotForm, to: str | None, quick_path: Path, convert: Convert
 ) -> None:
     backend = backend_named(name, quick_path / "state")
-    source = stored(quick_path / "from", backend, kind, form)
+    source = stored(quick_path / "from", backend, FORMS[form], form)
     before = files_below(quick_path / "from")
     expected, unkeyed = content_of(source, backend), unkeyed_content(source)
     assert len(expected) > 30
-    for to in (*PLAIN, None):
-        after = convert(source, to, name=f"to {to}")
-        assert after.metadata.kind == "savepoint"
-        assert after.metadata.properties["format"] == ("native" if to else "canonical")
-        assert after.metadata.checkpoint_id == source.metadata.checkpoint_id
-        other = backend_named(to or "hashmap", quick_path / "state")
-        assert content_of(after, other) == expected
-        assert unkeyed_content(after) == unkeyed
-        position = after.metadata.sources["clicks"].handles["log"]
-        assert after.folder.read(position) == b"to the last row" * 4000
-        assert not [each for each in files_below(quick_path / f"to {to}") if "_conversion" in each]
+    after = convert(source, to)
+    assert after.metadata.kind == "savepoint"
+    assert after.metadata.properties["format"] == ("native" if to else "canonical")
+    assert after.metadata.checkpoint_id == source.metadata.checkpoint_id
+    other = backend_named(to or "hashmap", quick_path / "state")
+    assert content_of(after, other) == expected
+    assert unkeyed_content(after) == unkeyed
+    position = after.metadata.sources["clicks"].handles["log"]
+    assert after.folder.read(position) == b"to the last row" * 4000
+    assert not [each for each in files_below(quick_path / "converted") if "_conversion" in each]
     assert files_below(quick_path / "from") == before
 
 

@@ -53,6 +53,7 @@ class TestLocal(CheckpointStorageConformance):
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("class")
 class TestFsspecMemory(CheckpointStorageConformance):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Iterator[Place]:
@@ -66,6 +67,7 @@ class TestFsspecMemory(CheckpointStorageConformance):
 
 
 @pytest.mark.slow
+@pytest.mark.dealt("class")
 class TestFsspecLocal(CheckpointStorageConformance):
     """A file system of which fsspec knows no atomic create, taken at the user's own risk."""
 

@@ -18,46 +18,27 @@ from holdfast.storage import Invalid, NotFound, SystemClock, Unavailable, load_s
 from holdfast.storage.places.hdfs.client import HdfsClient
 from holdfast.storage.places.hdfs.hadoop_config import HdfsSettings
 from holdfast.storage.places.hdfs.storage import HdfsCheckpointStorage
-from holdfast.storage.testing import CheckpointStorageConformance, Place
+from holdfast.storage.testing import Place
+from holdfast.storage.testing.conformance import ObjectClauses
 from support.servers.hdfs import HdfsServer
+from support.storages.server_places import (
+    hdfs_client,
+    hdfs_files_below,
+    hdfs_path,
+    hdfs_place,
+)
 
 pytestmark = pytest.mark.slow
 
 MIB = 1024 * 1024
 
 
-def raw(server: HdfsServer) -> hdfs_native.Client:
-    """The library, without the house."""
-    return hdfs_native.Client(server.url().rstrip("/"))
+class TestHdfs(ObjectClauses):
+    """Clauses about jobs: `tests/storage/places/test_jobs_on_servers.py`."""
 
-
-def path_of(url: str) -> str:
-    return "/" + url.split("/", 3)[3]
-
-
-def files_below(client: hdfs_native.Client, url: str) -> list[str]:
-    try:
-        found = [each.path for each in client.list_status(path_of(url), True) if not each.isdir]
-    except FileNotFoundError:
-        return []
-    return [path.removeprefix(path_of(url) + "/") for path in found]
-
-
-class TestHdfs(CheckpointStorageConformance):
     @pytest.fixture
     def place(self, hdfs_server: HdfsServer, hdfs_url: str) -> Place:
-        client = raw(hdfs_server)
-        root = f"{hdfs_url}/übung der kontrollpunkte 部/100% #1?"
-
-        def unusable() -> HdfsCheckpointStorage:
-            client.inner.create(f"{path_of(hdfs_url)}/file", hdfs_native.WriteOptions()).close()
-            return HdfsCheckpointStorage(f"{hdfs_url}/file/checkpoints")
-
-        return Place(
-            open=lambda: HdfsCheckpointStorage(root),
-            count=lambda: len(files_below(client, root)),
-            unusable=unusable,
-        )
+        return hdfs_place(hdfs_server, hdfs_url)
 
 
 @pytest.fixture
@@ -143,7 +124,7 @@ def test_a_lost_answer_does_not_lose_a_create(
     cut(storage, lost)
     assert storage.create("job/object", b"mine") is None
     assert storage.create("job/object", b"other") == b"mine"
-    assert files_below(raw(hdfs_server), storage.url) == ["job/object"]
+    assert hdfs_files_below(hdfs_client(hdfs_server), storage.url) == ["job/object"]
 
 
 @pytest.mark.parametrize("lost", ["create", "close", "get_file_info", "rename"])
@@ -154,7 +135,7 @@ def test_a_lost_answer_does_not_lose_a_write(
     cut(storage, lost)
     storage.write("job/object", b"y" * 5000)
     assert storage.read("job/object") == b"y" * 5000
-    assert files_below(raw(hdfs_server), storage.url) == ["job/object"]
+    assert hdfs_files_below(hdfs_client(hdfs_server), storage.url) == ["job/object"]
 
 
 def test_a_lost_answer_does_not_hide_what_others_have_done(
@@ -162,7 +143,7 @@ def test_a_lost_answer_does_not_hide_what_others_have_done(
 ) -> None:
     """A hidden file that another client deleted is not taken for one that was moved."""
     storage.write("object", b"old")
-    client = raw(hdfs_server)
+    client = hdfs_client(hdfs_server)
 
     class Deleting(Cutting):
         def rename(self, source: str, target: str, overwrite: bool) -> None:  # noqa: FBT001
@@ -180,7 +161,7 @@ def test_a_lost_answer_does_not_hide_what_others_have_done(
     with pytest.raises(Unavailable, match="other clients delete it at this moment"):
         storage.create("new", b"new")
     assert storage.create("object", b"new") == b"old"
-    assert files_below(client, storage.url) == ["object"]
+    assert hdfs_files_below(client, storage.url) == ["object"]
 
 
 def test_lost_answers_do_not_keep_from_looking_and_deleting(
@@ -214,7 +195,7 @@ def test_a_half_written_file_can_be_seen_and_deleted_by_others(
     writer.abort()
     with pytest.raises(Invalid, match="committed or aborted before"):
         writer.write(b"x")
-    assert files_below(raw(hdfs_server), hdfs_url) == []
+    assert hdfs_files_below(hdfs_client(hdfs_server), hdfs_url) == []
 
 
 def test_an_abort_finishes_nothing(storage: HdfsCheckpointStorage, hdfs_server: HdfsServer) -> None:
@@ -222,7 +203,7 @@ def test_an_abort_finishes_nothing(storage: HdfsCheckpointStorage, hdfs_server: 
     writer.write(b"x" * (5 * MIB))
     writer.abort()
     writer.abort()
-    assert files_below(raw(hdfs_server), storage.url) == []
+    assert hdfs_files_below(hdfs_client(hdfs_server), storage.url) == []
 
 
 def test_giving_up_does_not_wait_for_an_hdfs_that_fails(storage: HdfsCheckpointStorage) -> None:
@@ -240,14 +221,14 @@ def test_giving_up_does_not_wait_for_an_hdfs_that_fails(storage: HdfsCheckpointS
 def test_old_probes_are_cleared_away(
     storage: HdfsCheckpointStorage, hdfs_server: HdfsServer
 ) -> None:
-    client = raw(hdfs_server)
+    client = hdfs_client(hdfs_server)
     for name in (".probe.old", ".probe.old.unfinished", ".probe.new.unfinished", ".probes"):
-        path = f"{path_of(storage.url)}/{name}"
+        path = f"{hdfs_path(storage.url)}/{name}"
         client.inner.create(path, hdfs_native.WriteOptions()).close()
         if ".old" in name:
             client.set_times(path, 1000, 1000)
     storage.prepare()
-    assert files_below(client, storage.url) == [".probe.new.unfinished", ".probes"]
+    assert hdfs_files_below(client, storage.url) == [".probe.new.unfinished", ".probes"]
 
 
 def test_a_place_is_proven_once_for_a_process(storage: HdfsCheckpointStorage) -> None:
@@ -274,7 +255,7 @@ def test_an_hdfs_that_moves_onto_what_is_there_is_refused(
     for _ in range(2):
         with pytest.raises(Invalid, match=r"prepare .* found it succeeded"):
             storage.prepare()
-    assert files_below(raw(hdfs_server), storage.url) == []
+    assert hdfs_files_below(hdfs_client(hdfs_server), storage.url) == []
 
 
 def test_folders_are_created_and_removed_beside_concurrent_writers(
@@ -306,7 +287,7 @@ def test_replication_and_block_size_count(hdfs_url: str, hdfs_server: HdfsServer
     storage = load_storage(hdfs_url, config={"dfs.blocksize": "1m"}, replication=2)
     storage.write("object", b"x" * (5 * MIB // 2))
     assert storage.read_range("object", MIB - 5, 10) == b"x" * 10
-    status = raw(hdfs_server).get_file_info(f"{path_of(hdfs_url)}/object")
+    status = hdfs_client(hdfs_server).get_file_info(f"{hdfs_path(hdfs_url)}/object")
     assert (status.replication, status.blocksize) == (2, MIB)
     storage = load_storage(hdfs_url, block_size_bytes=1)
     with pytest.raises(Invalid, match="Specified block size 1 is less than"):

@@ -6,36 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage import CheckpointStorage
-from holdfast.storage.places.s3.storage import S3CheckpointStorage
-from holdfast.storage.testing import CheckpointStorageConformance, Place
+from holdfast.storage.testing import Place
+from holdfast.storage.testing.clauses.creates import CreateClauses
+from holdfast.storage.testing.conformance import ObjectClauses
 from support.servers.s3 import S3Server
-
-NOBODY = "http://127.0.0.1:9"
-MIB = 1024 * 1024
-
-
-def kept_below(server: S3Server, bucket: str, prefix: str) -> int:
-    """Objects and uploads, as a plain client counts them."""
-    client = server.client()
-    objects = client.list_objects_v2(Bucket=bucket, Prefix=prefix)
-    uploads = client.list_multipart_uploads(Bucket=bucket, Prefix=prefix)
-    assert not objects["IsTruncated"]
-    assert not uploads["IsTruncated"]
-    return len(objects.get("Contents", ())) + len(uploads.get("Uploads", ()))
-
-
-def place_at(server: S3Server, bucket: str, scheme: str, path: str) -> Place:
-    url = f"{scheme}://{bucket}/{path}"
-
-    def unusable() -> CheckpointStorage:
-        return S3CheckpointStorage(url, endpoint=NOBODY, anon=True, max_attempts=1)
-
-    return Place(
-        open=lambda: S3CheckpointStorage(url, **server.options()),
-        count=lambda: kept_below(server, bucket, f"{path}/" if path else ""),
-        unusable=unusable,
-    )
+from support.storages.server_places import s3_place
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +20,31 @@ def bucket(running_s3: S3Server) -> str:
 
 
 @pytest.mark.slow
-class TestS3(CheckpointStorageConformance):
-    """Below a path with spaces and letters of all kinds, in a bucket that all tests share."""
+class TestS3(ObjectClauses):
+    """Below a path with spaces and letters of all kinds, in a bucket that all tests share.
+
+    SeaweedFS lets those who create one object at once wait for seconds, so that there are few
+    rounds of them. Clauses about jobs: `tests/storage/places/test_jobs_on_servers.py`.
+    """
 
     @pytest.fixture
     def place(self, s3_server: S3Server, bucket: str, tmp_path: Path) -> Place:
-        return place_at(s3_server, bucket, "s3", f"übung der 部/{tmp_path.name} 100% + #1")
+        path = f"übung der 部/{tmp_path.name} 100% + #1"
+        return s3_place(s3_server, bucket, path, rounds=3)
+
+
+@pytest.mark.soak
+class TestManyRoundsOnS3(CreateClauses):
+    @pytest.fixture
+    def place(self, s3_server: S3Server, bucket: str, tmp_path: Path) -> Place:
+        return s3_place(s3_server, bucket, tmp_path.name)
 
 
 @pytest.mark.slow
 def test_both_names_of_the_scheme_are_one_place(s3_server: S3Server, bucket: str) -> None:
-    one, other = (place_at(s3_server, bucket, scheme, "both").open() for scheme in ("s3", "s3a"))
+    one, other = (
+        s3_place(s3_server, bucket, "both", scheme=scheme).open() for scheme in ("s3", "s3a")
+    )
     one.write("a/b", b"x")
     assert other.create("a/b", b"y") == b"x"
     assert [found.name for found in other.list("")] == ["a/b"]
