@@ -81,7 +81,7 @@ class NoRestart(RestartStrategy):
     """The first failure ends the job."""
 
     def start(self) -> RestartDecider:
-        return _Never()
+        return FixedDelayRestart(attempts=0).start()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,11 +210,6 @@ class ExponentialDelayRestart(RestartStrategy):
 def _check_same_failures(count: int | None) -> None:
     if count is not None:
         check_count(count, name="max_same_failures", least=1)
-
-
-class _Never:
-    def failed(self, now_ms: int, chance: float) -> int | None:
-        return None
 
 
 class _FixedDelay:

@@ -43,8 +43,8 @@ class PendingCheckpoint:
 
         What is complete after it does not make it obsolete, nor it what came before.
         """
-        order = self.begun.savepoint
-        return order is not None and not order.ends_job
+        request = self.begun.savepoint
+        return request is not None and not request.purpose.ends_job
 
     def acknowledge(
         self,

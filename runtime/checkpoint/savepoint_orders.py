@@ -41,10 +41,6 @@ class SavepointRequest:
     format: SavepointFormat
     purpose: SavepointPurpose
 
-    @property
-    def ends_job(self) -> bool:
-        return self.purpose.ends_job
-
 
 @dataclass(eq=False)
 class SavepointOrder:

@@ -24,8 +24,8 @@ from holdfast.runtime.control.folder import FOLDER_VARIABLE, make_folder
 from holdfast.runtime.control.registry import (
     Registration,
     entry_path,
+    find_runs,
     register,
-    remove_dead,
     socket_path,
     unregister,
 )
@@ -93,7 +93,8 @@ class ListeningSocket:
         self.folder = folder
         self._run = registration.run
         make_folder(folder)
-        remove_dead(folder, host=registration.host, clock=clock)
+        # A search removes what drivers that were killed have left.
+        find_runs([folder], host=registration.host, clock=clock)
         self.socket = _listen(socket_path(folder, self._run))
         try:
             register(folder, registration)
@@ -128,8 +129,7 @@ class JobEndpoint:
     """Listens from construction on, until `close`; can be found as soon as it listens.
 
     The first of `folders` that can be used is taken. Its content may be removed while the job runs:
-    a folder of a login when its user logs out, one for temporary files when they are old. So the
-    endpoint looks every half minute, and registers anew.
+    a folder of a login when its user logs out, one for temporary files when they are old.
 
     Raises:
         Unavailable: none can be used; says why.

@@ -33,7 +33,6 @@ __all__ = [
     "entry_path",
     "find_runs",
     "register",
-    "remove_dead",
     "socket_path",
     "unregister",
 ]
@@ -145,11 +144,6 @@ def find_runs(folders: Iterable[Path], *, host: str, clock: Clock) -> Runs:
         _remove_unregistered(folder, set(names), clock)
     found.sort(key=lambda each: (each.registration.job, each.registration.started_ms))
     return Runs(tuple(found), tuple(troubles))
-
-
-def remove_dead(folder: Path, *, host: str, clock: Clock) -> None:
-    """Remove the files of drivers that were killed."""
-    find_runs([folder], host=host, clock=clock)
 
 
 def _look(
