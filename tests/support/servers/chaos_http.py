@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from xml.sax.saxutils import escape
 
-from support.servers.chaos_proxy import LOOPBACK, Pair, Proxy, abort
+from support.servers.chaos_proxy import LOOPBACK, Pair, Proxy
 from support.servers.chaos_rules import (
     Chooser,
     CutAnswer,
@@ -85,19 +85,15 @@ class S3Proxy(Proxy):
 
     async def serve(self, client: Pair) -> None:
         server: Pair | None = None
-        try:
-            while (message := await _read_request(client)) is not None:
-                request = _request_of(message)
-                fault = self.chooser.choose(request)
-                with self._lock:
-                    self._seen.append(Seen(request, fault))
-                if server is None or server[0].at_eof():
-                    server = await self.connect()
-                if not await self._spoil(message, fault, client, server):
-                    return
-        finally:
-            if server:
-                abort(server[1])
+        while (message := await _read_request(client)) is not None:
+            request = _request_of(message)
+            fault = self.chooser.choose(request)
+            with self._lock:
+                self._seen.append(Seen(request, fault))
+            if server is None or server[0].at_eof():
+                server = await self.connect()
+            if not await self._spoil(message, fault, client, server):
+                return
 
     async def _spoil(
         self, message: _Message, fault: Fault | None, client: Pair, server: Pair
@@ -140,11 +136,7 @@ class S3Proxy(Proxy):
 
     async def _pass_later(self, message: _Message, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        server = await self.connect()
-        try:
-            await _exchange(message, server)
-        finally:
-            abort(server[1])
+        await _exchange(message, await self.connect())
 
 
 async def _let_go(pair: Pair) -> None:

@@ -26,6 +26,12 @@ def abort(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
+def _end_with(task: asyncio.Task[Any] | None, writer: asyncio.StreamWriter) -> None:
+    # Not by `finally` in the task: one that is cancelled before it runs never gets there.
+    assert task is not None
+    task.add_done_callback(lambda _: abort(writer))
+
+
 class Proxy(ABC):
     """Listens on a port of its own from `start` to `stop`, and serves in a thread."""
 
@@ -76,8 +82,10 @@ class Proxy(ABC):
         """Everything that happens on one connection; it is ended after that."""
 
     async def connect(self) -> Pair:
-        """A connection to the server."""
-        return await asyncio.open_connection(LOOPBACK, self.server_port, limit=_LIMIT_BYTES)
+        """A connection to the server; it ends with the task that asks for it."""
+        pair = await asyncio.open_connection(LOOPBACK, self.server_port, limit=_LIMIT_BYTES)
+        _end_with(asyncio.current_task(), pair[1])
+        return pair
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something beside; an error of it is one of the proxy."""
@@ -87,14 +95,11 @@ class Proxy(ABC):
         return task
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.spawn(self._serve((reader, writer)))
+        _end_with(self.spawn(self._serve((reader, writer))), writer)
 
     async def _serve(self, client: Pair) -> None:
-        try:
-            await self.serve(client)
-            client[1].close()
-        finally:
-            abort(client[1])
+        await self.serve(client)
+        client[1].close()
 
     async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -112,8 +112,6 @@ class _NameProxy(Proxy):
         finally:
             for task in both:
                 task.cancel()
-            abort(client[1])
-            abort(server[1])
 
 
 class _Line:
@@ -194,8 +192,6 @@ class _DataProxy(Proxy):
         finally:
             for task in both:
                 task.cancel()
-            abort(client[1])
-            abort(server[1])
 
 
 async def _pass_bytes(source: asyncio.StreamReader, sink: asyncio.StreamWriter, limit: int) -> bool:
