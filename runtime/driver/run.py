@@ -440,12 +440,7 @@ class JobRun:
             _logger.info("job %r is %s", self._parts.job.job_id, status.value)
 
     def _delete_checkpoints(self, status: JobStatus) -> None:
-        """Record the result, then delete all checkpoints.
-
-        Without the record the job would look as if it never began. A cancelled job without a
-        checkpoint has no visible effect, and needs no record. A claimed checkpoint counts as one:
-        only the record says that it is still to be deleted.
-        """
+        """Record the result, then delete all checkpoints."""
         keeper = self._parts.keeper
         result = JobResult(
             job_id=self._parts.job.job_id,
@@ -459,6 +454,9 @@ class JobRun:
             },
         )
         try:
+            # Without the record the job would look as if it never began. A cancelled job without a
+            # checkpoint has had no visible effect. A claimed checkpoint counts as one: only the
+            # record says that it is still to be deleted.
             if status is JobStatus.FINISHED or keeper.has_checkpoints:
                 keeper.end(result)
         except (HoldfastError, OSError) as error:

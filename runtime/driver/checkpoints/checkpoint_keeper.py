@@ -320,18 +320,15 @@ class CheckpointKeeper:
             self.trouble = ""
 
     def _clean_between(self, completed: CheckpointMetadata) -> None:
-        """From time to time, delete files of abandoned checkpoints and of logs.
-
-        Only files numbered below the last completed checkpoint but one are deleted. No snapshot
-        writes them any more: each backend of a slot, and each source, writes one snapshot after the
-        other, and all have written that one. No checkpoint refers to them, also not to shared ones:
-        checkpoints in progress build on completed ones, whose files are no orphans as long as
-        `retain` keeps them. Files that were begun before their checkpoint are open as the newest
-        checkpoint lists them, and are spared (`holdfast.storage.jobs.decisions` has the reason). A
-        slot that begins files early may leave some of each number, without a report.
-        """
+        """From time to time, delete files of abandoned checkpoints and of logs."""
         number, begun_from = completed.checkpoint_id, completed.begun_from
         before, self._newest = self._newest, number
+        # No snapshot writes files numbered below the last completed checkpoint but one any more:
+        # each backend of a slot, and each source, writes one snapshot after the other, and all have
+        # written that one. No checkpoint refers to them, also not to shared ones: those in progress
+        # build on completed ones, whose files are no orphans as long as `retain` keeps them. Files
+        # that were begun before their checkpoint are open as the newest checkpoint lists them, and
+        # are spared (`holdfast.storage.jobs.decisions` has the reason).
         first = min(before, open_from(number, begun_from))
         now_s = self._clock.monotonic_s()
         if self._leftovers_to and now_s - self._cleaned_s >= _CLEAN_PAUSE_S:
@@ -339,7 +336,7 @@ class CheckpointKeeper:
             self._clean(first)
             if self._leftovers_to < first:
                 self._leftovers_to = 0
-        if begun_from is not None:
+        if begun_from is not None:  # slots may leave files of each number, without a report
             self._leftovers_to = number + 1
         elif number > before + 1:
             self._leftovers_to = max(self._leftovers_to, number - 1)

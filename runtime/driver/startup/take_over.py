@@ -72,15 +72,10 @@ def begin(
     do is done, and it has no checkpoint to go on from. Otherwise it begins again. `check` raises
     when a checkpoint does not fit; then nothing was changed, and the older driver goes on.
 
-    Of a checkpoint of the job itself that is named, the newer ones are deleted: they are of a
-    history that was left. A driver that dies before its first own checkpoint would come back with
-    the newest of them, and not with what was asked for.
-
     A checkpoint of another job is only read, and stays that job's, unless it is claimed: then the
     runs of that job are fenced before anything is restored, and it is deleted as if it were the
-    oldest of this job's own. So is what that job itself had claimed and not deleted yet. A
-    checkpoint of the job itself needs no claim. If the job has ended, what it had claimed is
-    deleted before its record is void, except what is restored: `claim_mode` decides about that.
+    oldest of this job's own. So is what that job itself had claimed and not deleted yet. Of a
+    checkpoint of the job itself, which needs no claim, the newer ones are deleted.
 
     `open_storage` makes a storage of a root that the job's own does not know the way to.
 
@@ -109,6 +104,7 @@ def begin(
     if first is not None and claim_mode == CLAIM:
         claimed_before(first.metadata.properties, first.folder, open_storage)
     job.storage.prepare()
+    # Before the take-over, which makes the record of the job's end void: nothing else lists these.
     owed = () if restore == LATEST else _delete_claimed_of_ended(job, claimed_by, but=first)
     owner = job.take_over(reopen=restore != LATEST)
     if owner.result is not None:  # another driver came to the end meanwhile
@@ -122,6 +118,8 @@ def begin(
     named = point.named_by or point
     if (own := named.number_in(job)) is not None:
         owner.hold(named.metadata)
+        # Newer ones are of a history that was left: a driver that dies before its first own
+        # checkpoint would come back with the newest of them, and not with what was asked for.
         owner.rewind(own)
         owed += claimed_by(named.metadata)
     elif claim_mode == CLAIM:  # with what its job has claimed: that job deletes it no more

@@ -79,28 +79,26 @@ def choose_session(size: Callable[[Mapping[str, str]], int]) -> SparkSession:
 
 
 def _ensure_jvm() -> None:
-    """Start Spark's JVM, unless it runs, with its temporary files below a folder of ours.
-
-    A JVM that is killed leaves them all: `spark-*`, `blockmgr-*` and native libraries. The folder
-    is locked by this process, so the next start of anything of ours removes it if this one is dead;
-    if all goes well the JVM does so itself, when it ends. Not `spark.local.dir`: executors on other
-    machines would take it too, and what a user sets there counts still.
-
-    It is in a session of its own, so that a signal to the program's process group is the program's
-    alone: Spark would be stopped under the job's feet. It ends when this process does.
-    """
+    """Start Spark's JVM, unless it runs, with its temporary files below a folder of ours."""
     if SparkContext._gateway is not None or _GATEWAY in os.environ:
         SparkContext._ensure_initialized()
         return
+    # A JVM that is killed leaves `spark-*`, `blockmgr-*` and native libraries. This process locks
+    # the folder, so the next start of anything of ours removes it if this one is dead.
     folder = WorkingDirectory(kind="spark")
     before = os.environ.get(_JVM_OPTIONS)
+    # Not `spark.local.dir`: executors on other machines would take it too, and what a user sets
+    # there counts still.
     ours = shlex.quote(f"-Djava.io.tmpdir={folder.path}")
     os.environ[_JVM_OPTIONS] = ours if before is None else f"{ours} {before}"
     try:
         launch: Any = launch_gateway
+        # In a session of its own: a signal to the program's process group is the program's alone,
+        # or Spark would be stopped under the job's feet. It ends when this process does.
         gateway = launch(popen_kwargs={"start_new_session": True})
         SparkContext._ensure_initialized(gateway=gateway)
         jvm: Any = SparkContext._jvm
+        # If all goes well the JVM removes the folder itself, when it ends.
         hooks = jvm.org.apache.spark.util.ShutdownHookManager
         hooks.registerShutdownDeleteDir(jvm.java.io.File(str(folder.path)))
     except BaseException:
