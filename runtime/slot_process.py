@@ -194,7 +194,9 @@ class _SlotProcess:
         self._is_unwanted = threading.Event()
         self._senders: list[ExchangeSender] = []
         self._channels = self._make_channels()
-        self._slot = Slot(launch, slot, self._channels, self._outlet, driver, self._bell, clock)
+        self._slot = Slot(
+            launch, slot, self._channels, self._outlet, driver.call, self._bell, clock
+        )
         self._server = stack.enter_context(
             SlotServer(
                 listening,

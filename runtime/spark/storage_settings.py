@@ -7,7 +7,7 @@ these settings. One that is made in code uses its options only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.storage import CheckpointStorage, load_storage
@@ -19,7 +19,7 @@ from holdfast.storage.places.s3.secrets import Secret
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SessionStorages", "storage_from"]
+__all__ = ["SessionStorages"]
 
 _OF_PLACES = ("spark.hadoop.", "fs.", "dfs.", "hadoop.", "ipc.")
 
@@ -45,32 +45,26 @@ _OPTIONS: Mapping[str, Callable[[str, Mapping[str, str]], Mapping[str, Any]]] = 
 class SessionStorages:
     """Opens storages with a session's settings of HDFS and S3; pickled with tasks of Spark.
 
+    Called with a URL, a path or a registered name.
+
     Raises:
         Invalid: as `load_storage`.
     """
 
     conf: Mapping[str, Secret]
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Given in code: they take precedence over the settings. May be secret."""
 
     @classmethod
-    def of(cls, spark: SparkSession) -> SessionStorages:
+    def of(cls, spark: SparkSession, options: Mapping[str, Any] | None = None) -> SessionStorages:
         """The settings that the session has now."""
         said = spark.conf.getAll.items()
-        return cls({name: Secret(value) for name, value in said if name.startswith(_OF_PLACES)})
+        conf = {name: Secret(value) for name, value in said if name.startswith(_OF_PLACES)}
+        return cls(conf, dict(options or {}))
 
     def __call__(self, text: str) -> CheckpointStorage:
-        return storage_from(text, {name: value.reveal() for name, value in self.conf.items()}, {})
-
-
-def storage_from(
-    text: str, conf: Mapping[str, str], options: Mapping[str, Any]
-) -> CheckpointStorage:
-    """The storage for a URL, a path or a registered name, set up as the settings of a session say.
-
-    `options` take precedence over them.
-
-    Raises:
-        Invalid: as `load_storage`.
-    """
-    options_of = _OPTIONS.get(text.partition("://")[0])
-    said = {} if options_of is None else options_of(text, conf)
-    return load_storage(text, **{**said, **options})
+        options_of = _OPTIONS.get(text.partition("://")[0])
+        if options_of is None:
+            return load_storage(text, **self.options)
+        conf = {name: value.reveal() for name, value in self.conf.items()}
+        return load_storage(text, **{**options_of(text, conf), **self.options})

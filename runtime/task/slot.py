@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -57,7 +56,7 @@ from holdfast.storage import (
 from holdfast.storage.names import is_savepoint_folder
 from holdfast.storage.registry import storage_at
 
-__all__ = ["Driver", "Slot", "SlotCommand"]
+__all__ = ["Slot", "SlotCommand"]
 
 SlotCommand = CheckpointCompleted | CheckpointAborted | Finish | CancelAttempt
 # Bounds how late `Operator.tend` is called while there is nothing else to do.
@@ -65,19 +64,12 @@ _LONGEST_WAIT_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
-class Driver(Protocol):
-    """The slot's connection to the driver. Safe to call from any thread."""
-
-    def call(self, message: ToDriver) -> bool:
-        """Send a message; the docstring of the message says what the answer means."""
-        ...
-
-
 class Slot:
     """Runs in the thread that calls `run`. `command` may be called from any thread.
 
     `channels` are by edge, and for each edge by sender; `outlet` returns the upstream end of an
-    edge's channel in another slot.
+    edge's channel in another slot. `call_driver` sends a message from any thread; the docstring of
+    the message says what the answer means.
     """
 
     def __init__(
@@ -86,7 +78,7 @@ class Slot:
         number: int,
         channels: Mapping[str, Sequence[Channel]],
         outlet: Callable[[EdgePlan, int], Outlet],
-        driver: Driver,
+        call_driver: Callable[[ToDriver], bool],
         bell: Bell,
         clock: Clock,
     ) -> None:
@@ -94,7 +86,7 @@ class Slot:
         self._number = number
         self._channels = channels
         self._outlet = outlet
-        self._driver = driver
+        self._call_driver = call_driver
         self._bell = bell
         self._clock = clock
         self._commands: deque[SlotCommand] = deque()
@@ -205,7 +197,7 @@ class Slot:
     def open(self) -> None:
         """Open all operators, and report that the slot is ready. The first part of `run`."""
         self._open()
-        self._driver.call(Ready(self._number))
+        self._call_driver(Ready(self._number))
 
     def step(self) -> bool:
         """Run one command, or else one chain's turn; False if there is nothing to do now."""
@@ -297,7 +289,7 @@ class Slot:
         )
 
     def _collect(self, uid: str, part: str, rows: bytes) -> None:
-        self._driver.call(Collect(uid=uid, part=part, rows=rows))
+        self._call_driver(Collect(uid=uid, part=part, rows=rows))
 
     def _work(self) -> bool:
         """Give one chain a turn of a bounded amount; chains share the time of the slot's thread.
@@ -329,7 +321,7 @@ class Slot:
         # After each turn, and not when idle: barriers may keep the slot busy for ever.
         if not self._has_reported_end and all(chain.has_ended for chain in self.chains):
             self._has_reported_end = True
-            self._driver.call(Finished(self._number))
+            self._call_driver(Finished(self._number))
 
     def _wait_s(self) -> float:
         # Chains without room need no timeout: the receiver that makes room rings the bell.
@@ -409,7 +401,7 @@ class Slot:
         finally:
             checkpoint.is_over = True
         try:
-            self._driver.call(answer)
+            self._call_driver(answer)
         except HoldfastError as error:
             # The checkpoint would wait for the answer until it expires.
             self.fail(error)
@@ -434,7 +426,7 @@ class Slot:
     def _report_closing(self) -> None:
         # At once: by the next heartbeat the slot may have ended.
         with suppress(HoldfastError):  # the driver may be gone, and all is committed
-            self._driver.call(Heartbeat(slot=self._number, metrics=self.metrics(), is_closing=True))
+            self._call_driver(Heartbeat(slot=self._number, metrics=self.metrics(), is_closing=True))
 
     def _checkpoint_aborted(self, checkpoint_id: int) -> None:
         checkpoint = self._checkpoints.get(checkpoint_id)

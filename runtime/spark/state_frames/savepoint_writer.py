@@ -40,7 +40,7 @@ from holdfast.runtime.spark.state_frames.state_writing import (
     OperatorTarget,
     Writer,
 )
-from holdfast.runtime.spark.storage_settings import storage_from
+from holdfast.runtime.spark.storage_settings import SessionStorages
 from holdfast.savepoints import find_snapshot
 from holdfast.savepoints.writing.assembly import (
     UnkeyedTableRows,
@@ -69,7 +69,7 @@ from holdfast.storage import (
     Unavailable,
 )
 from holdfast.storage.jobs.savepoint import SAVEPOINT
-from holdfast.storage.registry import OpenStorage, whole_url
+from holdfast.storage.registry import whole_url
 
 __all__ = ["SavepointWriter"]
 
@@ -157,7 +157,8 @@ class SavepointWriter:
             NotFound, Corrupt, Unavailable: there is none, it is damaged, or cannot be reached.
             Invalid: it has state that cannot be carried on.
         """
-        source = find_snapshot(path, _opener(spark, storage_options))
+        check_classic(spark)
+        source = find_snapshot(path, SessionStorages.of(spark, storage_options))
         operators = source.metadata.operators.values()
         groups = max((each.max_parallelism for each in operators), default=None)
         if groups is None:
@@ -337,7 +338,7 @@ class SavepointWriter:
             Corrupt: what it is made from is damaged; names the file.
             Unavailable: a storage did not answer.
         """
-        storage = _opener(self._spark, storage_options)(whole_url(directory))
+        storage = SessionStorages.of(self._spark, storage_options)(whole_url(directory))
         folder = SavepointFolder.begin(storage, self._job)
         tag = f"holdfast-{folder.folder}"
         try:
@@ -470,11 +471,6 @@ def _collect(frame: DataFrame, written: dict[int, list[StateSnapshot]]) -> None:
     for row in frame.collect():
         snapshot = msgspec.msgpack.decode(bytes(row.snapshot), type=StateSnapshot)
         written.setdefault(row.part, []).append(snapshot)
-
-
-def _opener(spark: SparkSession, options: Mapping[str, Any] | None) -> OpenStorage:
-    check_classic(spark)
-    return partial(storage_from, conf=spark.conf.getAll, options=dict(options or {}))
 
 
 def _discard(folder: SavepointFolder) -> None:

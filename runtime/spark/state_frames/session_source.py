@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import ClassVar
 
 from pyspark.sql.datasource import DataSource
 
-from holdfast.runtime.spark.storage_settings import storage_from
+from holdfast.runtime.spark.storage_settings import SessionStorages
 from holdfast.storage import Invalid
 from holdfast.storage.places.s3.secrets import Secret
 from holdfast.storage.registry import OpenStorage
@@ -81,5 +80,4 @@ class SessionSource(DataSource):
                 expected='storageOptions=\'{"endpoint": "http://host:9000"}\', a JSON object',
                 found="something else",
             )
-        conf = {name: value.reveal() for name, value in self.conf.items()}
-        return partial(storage_from, conf=conf, options=options)
+        return SessionStorages(self.conf, options)

@@ -95,7 +95,7 @@ class Stage:
             0,
             self.channels,
             self._no_outlet,
-            self.driver,
+            self.driver.call,
             bell,
             self.clock,
         )

@@ -196,7 +196,13 @@ class SimulatedSlot:
         self.staging = Staging(sources)
         with world.within(self.process):
             self.slot = Slot(
-                launch, number, self._channels, self._outlet, self._driver, self._bell, world.clock
+                launch,
+                number,
+                self._channels,
+                self._outlet,
+                self._driver.call,
+                self._bell,
+                world.clock,
             )
         self._addresses[self._address] = self
 
