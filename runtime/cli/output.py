@@ -13,7 +13,7 @@ from rich.progress import Progress, ProgressColumn
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.runtime.protocol.error_data import tell_error, told_kinds
+from holdfast.runtime.protocol.error_data import data_of_error
 from holdfast.storage import HoldfastError
 
 __all__ = [
@@ -60,7 +60,7 @@ def show_error(error: HoldfastError, *, as_json: bool) -> None:
     """Print why a command has failed: as text, and with `as_json` as a document, too."""
     say(f"error: {error}")
     if as_json:
-        show_json({"error": msgspec.to_builtins(tell_error(error, told_kinds()))})
+        show_json({"error": msgspec.to_builtins(data_of_error(error))})
 
 
 def _as_json_has_it(value: Any) -> Any:

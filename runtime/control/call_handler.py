@@ -26,7 +26,7 @@ from holdfast.runtime.control.messages import ROUTES, Answer, Request
 from holdfast.runtime.control.registry import Registration
 from holdfast.runtime.control.requests import carry_out
 from holdfast.runtime.driver.handle import JobHandle
-from holdfast.runtime.protocol.error_data import tell_error, told_kinds
+from holdfast.runtime.protocol.error_data import data_of_error
 from holdfast.storage import Clock, HoldfastError, Invalid, NotFound, TooLarge, Unavailable
 from holdfast.storage.bounded_calls import begun
 from holdfast.storage.distribution import holdfast_version
@@ -46,7 +46,6 @@ _PULSE_S = 1.0
 _ROOT = 0
 _LENGTH = re.compile("[0-9]{1,9}")
 _REQUESTS = {route: request for request, route in ROUTES.items()}
-_KINDS = told_kinds()
 _STATUSES: dict[type, HTTPStatus] = {
     NotFound: HTTPStatus.NOT_FOUND,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -190,7 +189,7 @@ class CallHandler(BaseHTTPRequestHandler):
 
     def _refuse(self, error: HoldfastError) -> None:
         status = _STATUSES.get(type(error), HTTPStatus.BAD_REQUEST)
-        self._send(status, Answer(error=tell_error(error, _KINDS)))
+        self._send(status, Answer(error=data_of_error(error)))
 
     def _pulse(self) -> None:
         """Send a line feed, which JSON allows before the answer, so that the caller waits on."""
@@ -204,7 +203,7 @@ class CallHandler(BaseHTTPRequestHandler):
         data = msgspec.json.encode(answer)
         if len(data) > _MOST_ANSWER_BYTES:
             error = Unavailable("the answer is too long to be sent", found=f"{len(data)} bytes")
-            data = msgspec.json.encode(Answer(error=tell_error(error, _KINDS)))
+            data = msgspec.json.encode(Answer(error=data_of_error(error)))
         self.connection.settimeout(_ANSWER_WITHIN_S)
         if self._is_chunked:
             self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data))

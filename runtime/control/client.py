@@ -24,14 +24,13 @@ from holdfast.runtime.control.messages import (
     TriggerCheckpoint,
 )
 from holdfast.runtime.control.registry import FoundRun
-from holdfast.runtime.protocol.error_data import told_error, told_kinds
+from holdfast.runtime.protocol.error_data import error_of_data
 from holdfast.storage import Invalid, NotFound, TooLarge, Unavailable
 from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["JobClient"]
 
 _MOST_BYTES = 1 << 26
-_KINDS = told_kinds()
 _T = TypeVar("_T")
 
 
@@ -82,7 +81,7 @@ class JobClient:
         try:
             answer = msgspec.json.decode(self._response(request), type=Answer)
             if answer.error is not None:
-                raise told_error(answer.error, _KINDS)
+                raise error_of_data(answer.error)
             return msgspec.json.decode(answer.result, type=kind)
         except (RemoteDisconnected, IncompleteRead) as error:
             raise Unavailable(

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.runtime.checkpoint.statistics import CheckpointCounts
-from holdfast.runtime.protocol.error_data import ToldError
+from holdfast.runtime.protocol.error_data import ErrorData
 
 __all__ = [
     "ROUTES",
@@ -95,7 +95,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of a response: a result of the type that the request names, or an error."""
 
     result: msgspec.Raw = msgspec.Raw()
-    error: ToldError | None = None
+    error: ErrorData | None = None
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):

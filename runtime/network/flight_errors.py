@@ -14,7 +14,12 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from holdfast.runtime.protocol.error_data import ToldError, tell_error, told_error, told_kinds
+from holdfast.runtime.protocol.error_data import (
+    ERROR_KINDS,
+    ErrorData,
+    data_of_error,
+    error_of_data,
+)
 from holdfast.runtime.task.channel import Closed
 from holdfast.runtime.task.staging import Superseded
 from holdfast.storage import HoldfastError, Invalid, Unavailable
@@ -22,19 +27,19 @@ from holdfast.storage.errors import UNREADABLE
 
 __all__ = ["from_transport", "from_wire", "raising_house_errors", "raising_wire_errors", "to_wire"]
 
-_KINDS = told_kinds(Closed, Superseded)
+_KINDS = {**ERROR_KINDS, "Closed": Closed, "Superseded": Superseded}
 
 # gRPC carries an error in the trailers of a call, which hold 8 KB in all: a larger one may arrive
 # as an error of the transport, of another kind. Its text is in there twice, and text that is not
 # ASCII takes three times its size.
 _TITLE_BYTES = 300
 _MOST_BYTES = {"what": 600, "where": 600, "expected": 600, "found": 1800, "fix": 600}
-_decoder = msgspec.msgpack.Decoder(ToldError)
+_decoder = msgspec.msgpack.Decoder(ErrorData)
 
 
 def to_wire(error: HoldfastError, *, is_stranger: bool = False) -> Exception:
     """The error as a Flight server raises it; for a stranger of kind `unauthenticated`."""
-    told = tell_error(error, _KINDS)
+    told = data_of_error(error, _KINDS)
     parts = {name: _cut(getattr(told, name), most) for name, most in _MOST_BYTES.items()}
     data = msgspec.msgpack.encode(msgspec.structs.replace(told, **parts))
     kind = flight.FlightUnauthenticatedError if is_stranger else flight.FlightServerError
@@ -52,7 +57,7 @@ def from_wire(error: Exception) -> HoldfastError | None:
         sent = _decoder.decode(data)
     except UNREADABLE:
         return None
-    return told_error(sent, _KINDS)
+    return error_of_data(sent, _KINDS)
 
 
 def from_transport(error: Exception, *, where: str) -> HoldfastError:

@@ -17,13 +17,14 @@ from holdfast.storage import (
     Unavailable,
 )
 
-__all__ = ["ErrorKinds", "ToldError", "tell_error", "told_error", "told_kinds"]
+__all__ = ["ERROR_KINDS", "ErrorData", "data_of_error", "error_of_data"]
 
-ErrorKinds = Mapping[str, type[HoldfastError]]
-"""Error classes that both sides know, by name."""
+_ALL = (HoldfastError, Corrupt, Fenced, Invalid, NotFound, Taken, TooLarge, Unavailable)
+ERROR_KINDS: Mapping[str, type[HoldfastError]] = {kind.__name__: kind for kind in _ALL}
+"""The error classes of storage by name. Both sides must know the same ones."""
 
 
-class ToldError(msgspec.Struct, frozen=True):
+class ErrorData(msgspec.Struct, frozen=True):
     """The class and the parts of an error."""
 
     kind: str
@@ -34,22 +35,20 @@ class ToldError(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
-def told_kinds(*others: type[HoldfastError]) -> ErrorKinds:
-    """The error classes of storage, and the given ones, by name."""
-    kinds: list[type[HoldfastError]] = [HoldfastError, Corrupt, Fenced, Invalid, NotFound, Taken]
-    return {kind.__name__: kind for kind in (*kinds, TooLarge, Unavailable, *others)}
-
-
-def tell_error(error: HoldfastError, kinds: ErrorKinds) -> ToldError:
+def data_of_error(
+    error: HoldfastError, kinds: Mapping[str, type[HoldfastError]] = ERROR_KINDS
+) -> ErrorData:
     """The error as data, as the nearest known base class."""
     known = next(kind for kind in type(error).__mro__ if kind in kinds.values())
-    return ToldError(
+    return ErrorData(
         known.__name__, error.what, error.where, error.expected, error.found, error.fix
     )
 
 
-def told_error(told: ToldError, kinds: ErrorKinds) -> HoldfastError:
+def error_of_data(
+    data: ErrorData, kinds: Mapping[str, type[HoldfastError]] = ERROR_KINDS
+) -> HoldfastError:
     """The error for the data, to be raised."""
-    return kinds.get(told.kind, HoldfastError)(
-        told.what, where=told.where, expected=told.expected, found=told.found, fix=told.fix
+    return kinds.get(data.kind, HoldfastError)(
+        data.what, where=data.where, expected=data.expected, found=data.found, fix=data.fix
     )

@@ -56,9 +56,9 @@ from holdfast.storage import (
 from holdfast.storage.names import is_savepoint_folder
 from holdfast.storage.registry import storage_at
 
-__all__ = ["Slot", "SlotCommand"]
+__all__ = ["Slot"]
 
-SlotCommand = CheckpointCompleted | CheckpointAborted | Finish | CancelAttempt
+_Command = CheckpointCompleted | CheckpointAborted | Finish | CancelAttempt
 # Bounds how late `Operator.tend` is called while there is nothing else to do.
 _LONGEST_WAIT_S = 0.5
 _logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Slot:
         self._call_driver = call_driver
         self._bell = bell
         self._clock = clock
-        self._commands: deque[SlotCommand] = deque()
+        self._commands: deque[_Command] = deque()
         self._checkpoints: dict[int, SlotCheckpoint] = {}
         self._given_up: set[int] = set()
         self._savepoints: dict[int, SlotSavepoint] = {}
@@ -107,7 +107,7 @@ class Slot:
         entries = (Slot.open, Slot.step, Slot.close)
         self._watchdog = Watchdog(clock, entries, self._operator_at_work)
 
-    def command(self, command: SlotCommand) -> None:
+    def command(self, command: _Command) -> None:
         """Queue a command for the slot's thread."""
         self._commands.append(command)
         self._bell.ring()

@@ -19,7 +19,7 @@ from holdfast.runtime.spark.sessions.session_checks import on_this_machine
 from holdfast.savepoints.conversion import PieceResult, PieceTask, PieceWorker
 from holdfast.storage import HoldfastError, Invalid, SystemEntropy, Unavailable
 
-__all__ = ["SparkRunner", "spark_runner", "told_by_spark"]
+__all__ = ["SparkRunner", "spark_error_line", "spark_runner"]
 
 _APP = "holdfast conversion"
 _EXCEPTION = re.compile(r"(?:[a-z]\w*\.)+\w*(?:Exception|Error)\b")
@@ -190,7 +190,7 @@ def _session(master: str) -> SparkSession:
         raise Invalid(
             "there can be no session of Spark at this master",
             expected="such as local[2] or spark://host:7077",
-            found=f"{master}: {told_by_spark(error)}",
+            found=f"{master}: {spark_error_line(error)}",
         ) from error
 
 
@@ -208,7 +208,7 @@ def _java_options(more: str) -> Iterator[None]:
             os.environ[_JAVA_OPTIONS] = before
 
 
-def told_by_spark(error: Exception) -> str:
+def spark_error_line(error: Exception) -> str:
     """The line of an error that names the cause: Java's are followed by a whole stack."""
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
     of_java = (line for line in lines if _EXCEPTION.match(line))

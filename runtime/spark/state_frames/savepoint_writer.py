@@ -20,7 +20,7 @@ from holdfast.backends.keys.groups import check_max_parallelism, check_paralleli
 from holdfast.backends.snapshots.neutral import KeyedAttributes, TableInfo
 from holdfast.backends.state.timers import USER_TIMERS
 from holdfast.runtime.api.functions import TimeDomain
-from holdfast.runtime.protocol.error_data import told_kinds
+from holdfast.runtime.protocol.error_data import ERROR_KINDS
 from holdfast.runtime.spark.launching.pickling import ByValue
 from holdfast.runtime.spark.launching.tagged_jobs import TaggedJobs
 from holdfast.runtime.spark.sessions.session_checks import check_classic
@@ -74,7 +74,6 @@ from holdfast.storage.registry import whole_url
 __all__ = ["SavepointWriter"]
 
 _logger = logging.getLogger(__name__)
-_KINDS = told_kinds()
 _RAISED = re.compile(r"holdfast\.storage\.errors\.(\w+): (.+)")
 
 
@@ -486,5 +485,5 @@ def _error_of_task(error: PySparkException) -> Exception:
     found = _RAISED.search(str(error))
     if found is None:
         return error
-    kind = _KINDS.get(found[1], Unavailable)
+    kind = ERROR_KINDS.get(found[1], Unavailable)
     return kind(found[2])

@@ -21,7 +21,7 @@ from holdfast.runtime.control.call_handler import MOST_REQUEST_BYTES
 from holdfast.runtime.control.client import JobClient
 from holdfast.runtime.control.messages import Answer
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.protocol.error_data import ToldError
+from holdfast.runtime.protocol.error_data import ErrorData
 from holdfast.storage import Invalid, TooLarge
 from support.jobs.job_with_endpoint import Live, live_job
 from support.jobs.run_of_played_attempts import play_attempts
@@ -52,7 +52,7 @@ def answer(connection: socket.socket) -> Answer:
         return msgspec.json.decode(response.read(), type=Answer)
 
 
-def refusal(live: Live, data: bytes) -> ToldError:
+def refusal(live: Live, data: bytes) -> ErrorData:
     with closing(connect(live)) as connection:
         connection.sendall(data)
         refused = answer(connection).error
@@ -60,7 +60,7 @@ def refusal(live: Live, data: bytes) -> ToldError:
     return refused
 
 
-def told(error: ToldError) -> str:
+def told(error: ErrorData) -> str:
     return f"{error.what}: {error.expected}, {error.found}"
 
 

@@ -29,7 +29,7 @@ from holdfast.runtime.control.messages import Answer
 from holdfast.runtime.control.registry import FoundRun, find_runs
 from holdfast.runtime.driver.handle import JobHandle
 from holdfast.runtime.driver.run import JobStatus
-from holdfast.runtime.protocol.error_data import tell_error, told_kinds
+from holdfast.runtime.protocol.error_data import data_of_error
 from holdfast.storage import (
     HoldfastError,
     NotFound,
@@ -164,7 +164,7 @@ def test_connections_beyond_the_limit_are_refused(
 def test_a_refusal_before_the_request_is_read_gives_its_reason(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy, is_closed = tell_error(Unavailable("the job is busy"), told_kinds()), threading.Event()
+    busy, is_closed = data_of_error(Unavailable("the job is busy")), threading.Event()
     body = msgspec.json.encode(Answer(error=busy))
 
     def turns_away(listener: socket.socket) -> None:

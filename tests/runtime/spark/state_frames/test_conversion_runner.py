@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.backends import SnapshotForm, load_backend
-from holdfast.runtime.spark.state_frames.conversion import SparkRunner, told_by_spark
+from holdfast.runtime.spark.state_frames.conversion import SparkRunner, spark_error_line
 from holdfast.savepoints import compare, find_snapshot
 from holdfast.savepoints.conversion import PiecePhase, PieceResult, PieceTask
 from holdfast.savepoints.conversion.plan import OperatorPlan
@@ -178,4 +178,4 @@ OF_JAVA = """An error occurred while calling None.org.apache.spark.api.java.Java
 def test_of_an_error_of_spark_the_line_is_told_that_says_what_is_wrong(
     told: str, shown: str
 ) -> None:
-    assert told_by_spark(RuntimeError(told)).startswith(shown)
+    assert spark_error_line(RuntimeError(told)).startswith(shown)
