@@ -98,6 +98,18 @@ class _Flight:
     was_cancelled: bool = False
 
 
+def _using(kind: str) -> Any:
+    """A rule that calls methods of a state of this kind."""
+
+    def use(self: StateBackendMachine, *, variant: int, many: list[Picks]) -> None:
+        of_kind = [subject for subject in self.subjects.values() if subject.kind == kind]
+        for picks in many:
+            self._do(of_kind[variant % len(of_kind)], picks)
+
+    use.__name__ = f"use_{kind}"
+    return rule(variant=_VARIANTS, many=_MANY_PICKS)(use)
+
+
 class StateBackendMachine(RuleBasedStateMachine):
     """Tries a state backend; a plug-in's author says which."""
 
@@ -157,30 +169,12 @@ class StateBackendMachine(RuleBasedStateMachine):
         """The newest completed checkpoint, or the one that was restored since."""
         self.next_number = 1
 
-    @rule(variant=_VARIANTS, many=_MANY_PICKS)
-    def use_values(self, *, variant: int, many: list[Picks]) -> None:
-        """Call methods of a value state."""
-        self._use("value", variant, many)
-
-    @rule(variant=_VARIANTS, many=_MANY_PICKS)
-    def use_lists(self, *, variant: int, many: list[Picks]) -> None:
-        """Call methods of a list state."""
-        self._use("list", variant, many)
-
-    @rule(variant=_VARIANTS, many=_MANY_PICKS)
-    def use_maps(self, *, variant: int, many: list[Picks]) -> None:
-        """Call methods of a map state."""
-        self._use("map", variant, many)
-
-    @rule(variant=_VARIANTS, many=_MANY_PICKS)
-    def use_reducing(self, *, variant: int, many: list[Picks]) -> None:
-        """Call methods of a reducing state."""
-        self._use("reducing", variant, many)
-
-    @rule(variant=_VARIANTS, many=_MANY_PICKS)
-    def use_aggregating(self, *, variant: int, many: list[Picks]) -> None:
-        """Call methods of an aggregating state."""
-        self._use("aggregating", variant, many)
+    # A rule for each kind, so that Hypothesis draws all kinds alike and shows which one it used.
+    use_values = _using("value")
+    use_lists = _using("list")
+    use_maps = _using("map")
+    use_reducing = _using("reducing")
+    use_aggregating = _using("aggregating")
 
     @rule(picks=_PICKS, stride=st.sampled_from((1, 4)))
     def act_on_all(self, *, picks: Picks, stride: int) -> None:
@@ -372,11 +366,6 @@ class StateBackendMachine(RuleBasedStateMachine):
         finally:
             self._drop()
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _use(self, kind: str, variant: int, many: list[Picks]) -> None:
-        of_kind = [subject for subject in self.subjects.values() if subject.kind == kind]
-        for picks in many:
-            self._do(of_kind[variant % len(of_kind)], picks)
 
     def _do(self, subject: Subject, picks: Picks) -> None:
         self._declare(subject.name)

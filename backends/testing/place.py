@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pytest
-
 from holdfast.backends.interface import StateBackend
 
-__all__ = ["Place", "opened"]
-
-_REASONS = {
-    "keeps_files": "the backend does not declare that it keeps files while a store is open",
-}
+__all__ = ["Place"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +28,3 @@ class Place:
     unusable: Callable[[], StateBackend] | None = None
     """Makes a backend of the same kind that cannot work: its folder is a file, or a library is
     missing. With it the suite sees that errors of libraries are translated."""
-
-
-def opened(place: Place, *needed: str) -> StateBackend:
-    """A backend of the place; skips the test when it does not declare a needed capability."""
-    backend = place.open()
-    for capability in needed:
-        if not getattr(backend.capabilities, capability):
-            pytest.skip(_REASONS[capability])
-    return backend

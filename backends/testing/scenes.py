@@ -20,6 +20,7 @@ from holdfast.backends.state.descriptors import (
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
+    StateTtlConfig,
     ValueStateDescriptor,
 )
 from holdfast.backends.testing.gates import WAIT_S
@@ -48,6 +49,7 @@ __all__ = [
     "keys_of",
     "meanwhile",
     "memory",
+    "of_each_kind",
     "owners_of",
     "slots",
     "taken",
@@ -91,6 +93,26 @@ def keyed(
             **options,
         }
     )
+
+
+def of_each_kind(
+    state: KeyedStateBackend,
+    values: Any,
+    *,
+    suffix: str = "",
+    namespaces: Any = None,
+    ttl: StateTtlConfig | None = None,
+) -> tuple[Any, Any, Any]:
+    """A value `v`, a list `l` and a map `m` by str, of values of a type."""
+    value, listed, entries = (
+        state.get_state(each, namespace_type=namespaces)
+        for each in (
+            ValueStateDescriptor(f"v{suffix}", values, ttl=ttl),
+            ListStateDescriptor(f"l{suffix}", values, ttl=ttl),
+            MapStateDescriptor(f"m{suffix}", str, values, ttl=ttl),
+        )
+    )
+    return value, listed, entries
 
 
 def slots(parallelism: int) -> list[KeyGroupRange]:

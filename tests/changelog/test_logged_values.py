@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.backends import HashMapStateBackend, KeyGroupRange, StateBackend
 from holdfast.backends.tables.contract import StateKind, TableSpec, ValueTable
-from holdfast.backends.testing.table_clauses.stores import Tables
+from holdfast.backends.testing.table_clauses.tables import Tables
 from holdfast.changelog.recording import tables as logged_tables
 from holdfast.changelog.recording.store import LoggedStore
 from holdfast.changelog.recording.tables import LoggedValueTable

@@ -7,7 +7,7 @@ that can be compared.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from holdfast.backends.keys.groups import key_group, key_groups_of_slots
 from holdfast.backends.snapshots.neutral import SnapshotForm, SnapshotFuture, SnapshotTarget
 from holdfast.backends.state.timers import TimerService
 from holdfast.backends.tables.contract import NO_NAMESPACE
-from holdfast.backends.tables.timer_queues import Timer
 from holdfast.backends.testing.model.model import ModelTimer
 from holdfast.backends.testing.model.subjects import Account, Action, KeyKind, Subject
 from holdfast.storage import Clock, JobStorage, StateSnapshot
@@ -158,19 +157,11 @@ class Fleet:
 
     def register(self, timer: ModelTimer) -> None:
         """Register a timer."""
-        timers = self._timers_under(timer.key)
-        if timer.domain == "event":
-            timers.register_event_time_timer(timer.timestamp, timer.namespace)
-        else:
-            timers.register_processing_time_timer(timer.timestamp, timer.namespace)
+        self._change("register", timer)
 
     def delete(self, timer: ModelTimer) -> None:
         """Take a timer back."""
-        timers = self._timers_under(timer.key)
-        if timer.domain == "event":
-            timers.delete_event_time_timer(timer.timestamp, timer.namespace)
-        else:
-            timers.delete_processing_time_timer(timer.timestamp, timer.namespace)
+        self._change("delete", timer)
 
     def fire(self, domain: str, until: int, again: int) -> list[ModelTimer]:
         """The timers that are due, which must come in order of time in each slot.
@@ -180,7 +171,7 @@ class Fleet:
         fired = []
         for slot in self.slots:
             last = None
-            for timer in _due(self._timers(slot), domain, until):
+            for timer in getattr(self._timers(slot), f"due_{domain}_time")(until):
                 assert last is None or last <= timer.timestamp, "timers fire out of order"
                 last = timer.timestamp
                 fired.append(ModelTimer(domain, timer.timestamp, timer.key, timer.namespace))
@@ -191,11 +182,7 @@ class Fleet:
 
     def next_timer(self, domain: str) -> int | None:
         """When the first timer of all slots is due."""
-        timers = list(map(self._timers, self.slots))
-        moments = [
-            each.next_event_time() if domain == "event" else each.next_processing_time()
-            for each in timers
-        ]
+        moments = [getattr(self._timers(each), f"next_{domain}_time")() for each in self.slots]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def close(self) -> None:
@@ -237,10 +224,11 @@ class Fleet:
     def _timers(self, slot: KeyedStateBackend) -> TimerService:
         return slot.timers(_TIMERS, namespace_type=str)
 
-    def _timers_under(self, key: Any) -> TimerService:
-        slot = self._slot_of(key)
-        slot.set_current_key(key)
-        return self._timers(slot)
+    def _change(self, verb: str, timer: ModelTimer) -> None:
+        slot = self._slot_of(timer.key)
+        slot.set_current_key(timer.key)
+        change = getattr(self._timers(slot), f"{verb}_{timer.domain}_time_timer")
+        change(timer.timestamp, timer.namespace)
 
 
 def comparable(verb: str, answer: Any) -> Any:
@@ -254,11 +242,6 @@ def comparable(verb: str, answer: Any) -> Any:
     if verb in ("keys", "values"):
         return sorted(answer, key=repr)
     return answer
-
-
-def _due(timers: TimerService, domain: str, until: int) -> Iterator[Timer]:
-    due = timers.due_event_time if domain == "event" else timers.due_processing_time
-    return due(until)
 
 
 def _column(values: list[Any]) -> Any:

@@ -14,7 +14,7 @@ from holdfast.backends.state.descriptors import (
     ValueStateDescriptor,
 )
 from holdfast.backends.testing.model.subjects import Mean
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.scenes import ALL, keyed, slots
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, same
@@ -35,7 +35,7 @@ class BatchClauses:
     def test_rows_and_batches_are_one_state(self, place: Place) -> None:
         """What one view writes the other reads, in columns of Arrow and in lists."""
         for name, keys in _COLUMNS.items():
-            with keyed(opened(place)) as state:
+            with keyed(place.open()) as state:
                 total = state.get_state(ValueStateDescriptor("total", int))
                 for column in (pa.array(keys), keys, pa.chunked_array([keys[:1], keys[1:]])):
                     total.put_many(column, pa.array([10, 20, 30, 40]))
@@ -50,7 +50,7 @@ class BatchClauses:
 
     def test_the_last_of_a_batch_counts(self, place: Place) -> None:
         """Of several values for one key; a null clears, also what came before it."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             total = state.get_state(ValueStateDescriptor("total", int))
             total.put_many([1, 2, 3, 4], [1, 2, 3, 4])
             total.put_many(pa.array([1, 2, 1, 2, 3]), pa.array([None, 5, 6, None, None]))
@@ -60,7 +60,7 @@ class BatchClauses:
 
     def test_a_batch_that_does_not_fit_changes_nothing(self, place: Place) -> None:
         """Not even the rows of it that would fit."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             total = state.get_state(ValueStateDescriptor("total", int))
             summed = state.get_state(ReducingStateDescriptor("sum", operator.add, int))
             for each in (total.put_many, summed.reduce_many):
@@ -84,7 +84,7 @@ class BatchClauses:
         for reduce in (operator.add, min, max, _first, _last):
             for name, keys in (("float", faces), ("str", texts)):
                 for column in (keys, pa.array(keys)):
-                    with keyed(opened(place), key_type={"float": float, "str": str}[name]) as state:
+                    with keyed(place.open(), key_type={"float": float, "str": str}[name]) as state:
                         rows = state.get_state(ReducingStateDescriptor("rows", reduce, int))
                         batch = state.get_state(ReducingStateDescriptor("batch", reduce, int))
                         for _ in range(2):
@@ -102,7 +102,7 @@ class BatchClauses:
 
     def test_a_sum_past_64_bits_is_refused(self, place: Place) -> None:
         """By the row and by the batch: it must not come back as another number."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             summed = state.get_state(ReducingStateDescriptor("sum", operator.add, int))
             state.set_current_key(1)
             summed.add(2**62)
@@ -117,7 +117,7 @@ class BatchClauses:
     def test_keys_of_tuples_reduce_by_the_batch(self, place: Place) -> None:
         """Columns of structs are columns of keys like any other."""
         column = pa.array([{"a": "x", "b": 1}, {"a": "x", "b": 2}, {"a": "x", "b": 1}])
-        with keyed(opened(place), key_type=tuple[str, int]) as state:
+        with keyed(place.open(), key_type=tuple[str, int]) as state:
             summed = state.get_state(ReducingStateDescriptor("sum", operator.add, int))
             summed.reduce_many(column, pa.array([1, 2, 4]))
             found = summed.get_many([("x", 1), ("x", 2)]).to_pylist()
@@ -125,7 +125,7 @@ class BatchClauses:
 
     def test_aggregating_a_batch_is_adding_its_rows(self, place: Place) -> None:
         """In the order of the rows, keys may repeat; what was there before goes on."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             rows = state.get_state(AggregatingStateDescriptor("rows", Mean(), tuple[int, int]))
             batch = state.get_state(AggregatingStateDescriptor("batch", Mean(), tuple[int, int]))
             keys, numbers = [1, 2, 1, 3, 1], [4, 6, 8, 1, 9]
@@ -142,7 +142,7 @@ class BatchClauses:
         """By the row and by the batch; nothing of such a batch is written."""
         keys, kept = list(range(300)), []
         for key_groups in slots(2):
-            with keyed(opened(place), key_groups=key_groups, key_type=int) as state:
+            with keyed(place.open(), key_groups=key_groups, key_type=int) as state:
                 total = state.get_state(ValueStateDescriptor("total", int))
                 for key in keys:
                     try:
@@ -168,7 +168,7 @@ class BatchClauses:
             str: ("", pa.string()),
             bytes: (b"", pa.binary()),
         }
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             for annotation, (value, kind) in samples.items():
                 each = state.get_state(ValueStateDescriptor(annotation.__name__, annotation))
                 each.put_many(pa.array([1, 3]), pa.array([value, value]))

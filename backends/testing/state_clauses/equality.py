@@ -18,7 +18,7 @@ from holdfast.backends.state.descriptors import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.scenes import files, keyed, taken
 from holdfast.storage.testing.checks import same
 
@@ -74,7 +74,7 @@ class ComparisonClauses:
         with files() as (job, _):
             snapshots: tuple[Any, ...] = ()
             for step, form in enumerate(SnapshotForm):
-                with keyed(opened(place), *snapshots, job=job, key_type=str) as state:
+                with keyed(place.open(), *snapshots, job=job, key_type=str) as state:
                     state.set_current_key("a")
                     for each in lists:
                         added = elements[each.name]
@@ -84,7 +84,7 @@ class ComparisonClauses:
                         kept.add_all(added[:1])
                         kept.add_all(added[1:])
                     snapshots = (taken(state, job, step + 1, form=form),)
-            with keyed(opened(place), *snapshots, job=job, key_type=str) as state:
+            with keyed(place.open(), *snapshots, job=job, key_type=str) as state:
                 state.set_current_key("a")
                 expected = {name: each * len(SnapshotForm) for name, each in elements.items()}
                 same(read(state), expected, "elements, restored")
@@ -93,12 +93,12 @@ class ComparisonClauses:
         """In states of all kinds, one by one and many at once, before a restore and after it."""
         for cls in (_Aloof, _Agreeable):
             with files() as (job, _):
-                with keyed(opened(place), key_type=int) as state:
+                with keyed(place.open(), key_type=int) as state:
                     _fill(state, cls)
                     same(_found(state, cls), _EXPECTED, f"values of {cls.__name__}")
                     snapshots = (taken(state, job),)
                 for step, form in enumerate((SnapshotForm.CANONICAL, SnapshotForm.OWN)):
-                    with keyed(opened(place), *snapshots, job=job, key_type=int) as state:
+                    with keyed(place.open(), *snapshots, job=job, key_type=int) as state:
                         found = _found(state, cls)
                         same(found, _EXPECTED, f"values of {cls.__name__}, restored")
                         snapshots = (taken(state, job, step + 2, form=form),)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,16 +16,17 @@ from holdfast.backends.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.scenes import (
     churn,
     content,
     files,
     keyed,
     memory,
+    of_each_kind,
     taken,
 )
-from holdfast.storage import Corrupt, FileHandle, Invalid, JobStorage, StateSnapshot
+from holdfast.storage import Corrupt, FileHandle, Invalid, StateSnapshot
 from holdfast.storage.testing.checks import owed, require, same
 
 __all__ = ["DamageClauses", "EvolutionClauses"]
@@ -101,8 +103,8 @@ class EvolutionClauses:
     def test_values_are_migrated(self, place: Place) -> None:
         """An added field with a default, a widened number: in every kind of state."""
         job = memory()
-        with keyed(opened(place)) as state:
-            every = _declared(state.get_state, _OLD)
+        with keyed(place.open()) as state:
+            every = of_each_kind(state, _OLD)
             for key in (1, 2):
                 state.set_current_key(key)
                 every[0].update(_OLD("ann", key))
@@ -111,8 +113,8 @@ class EvolutionClauses:
                 every[2].put("y", None)
             snapshot = taken(state, job)
         for number in (2, 3):  # migrated, and then written as it is now
-            with keyed(opened(place), snapshot, job=job) as state:
-                every = _declared(state.get_state, _NEW)
+            with keyed(place.open(), snapshot, job=job) as state:
+                every = of_each_kind(state, _NEW)
                 for key in (1, 2):
                     state.set_current_key(key)
                     found = (every[0].value(), every[1].get(), sorted(every[2].items()))
@@ -132,7 +134,7 @@ class EvolutionClauses:
         job = memory()
         snapshots: list[StateSnapshot] = []
         for number, values in enumerate(_VERSIONS, 1):
-            with keyed(opened(place), *snapshots, job=job) as state:
+            with keyed(place.open(), *snapshots, job=job) as state:
                 for value in values:
                     _check_version(state, value, is_first=number == 1)
                 snapshots = [taken(state, job, number)]
@@ -140,19 +142,19 @@ class EvolutionClauses:
     def test_a_state_may_have_a_new_name(self, place: Place) -> None:
         """With the old one among its aliases; it is written under the new one."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             state.set_current_key(1)
             state.get_state(ValueStateDescriptor("old", int)).update(3)
             snapshot = taken(state, job, 1)
         renamed = ValueStateDescriptor("new", int, aliases=("older", "old"))
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(place.open(), snapshot, job=job) as state:
             value = state.get_state(renamed)
             state.set_current_key(1)
             same(value.value(), 3, "state under an alias")
             value.update(4)
             snapshot = taken(state, job, 2)
         for descriptor, expected in ((renamed, 4), (ValueStateDescriptor("old", int), None)):
-            with keyed(opened(place), snapshot, job=job) as state:
+            with keyed(place.open(), snapshot, job=job) as state:
                 value = state.get_state(descriptor)
                 state.set_current_key(1)
                 same(value.value(), expected, f"state {descriptor.name!r} after it was renamed")
@@ -160,7 +162,7 @@ class EvolutionClauses:
     def test_an_unreadable_declaration_is_refused(self, place: Place) -> None:
         """Another kind, type, namespace or map key: Invalid, and the state is still there."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             value = state.get_state(ValueStateDescriptor("v", str))
             entries = state.get_state(MapStateDescriptor("m", str, int))
             state.set_current_key(1)
@@ -174,7 +176,7 @@ class EvolutionClauses:
             (MapStateDescriptor("m", int, int), None),
             (MapStateDescriptor("m", str, str), None),
         ]
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(place.open(), snapshot, job=job) as state:
             for descriptor, namespaces in wrong:
                 with owed(Invalid, f"a restore as {descriptor}"):
                     state.get_state(descriptor, namespace_type=namespaces)
@@ -187,13 +189,13 @@ class EvolutionClauses:
     def test_a_value_that_cannot_be_migrated_is_refused(self, place: Place) -> None:
         """When it is met in the middle of loading: nothing is left of the attempt."""
         job = memory()
-        with keyed(opened(place), key_type=int) as state:
+        with keyed(place.open(), key_type=int) as state:
             value = state.get_state(ValueStateDescriptor("v", int | None))
             numbers = state.get_state(ValueStateDescriptor("n", int))
             numbers.put_many(list(range(2000)), [2**53 + 1 if n == 999 else n for n in range(2000)])
             value.put_many([1], [1])
             snapshot = taken(state, job)
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(place.open(), snapshot, job=job) as state:
             with owed(Invalid, "an integer that no float can be"):
                 state.get_state(ValueStateDescriptor("n", float))
             numbers = state.get_state(ValueStateDescriptor("n", int))
@@ -205,18 +207,18 @@ class EvolutionClauses:
         job = memory()
         pickled = ValueStateDescriptor("pickled", object, pickle=True)
         plain = ValueStateDescriptor("plain", int)
-        with keyed(opened(place), allow_pickle=True) as state:
+        with keyed(place.open(), allow_pickle=True) as state:
             state.set_current_key(1)
             state.get_state(pickled).update({1, 2})
             state.get_state(plain).update(3)
             snapshot = taken(state, job)
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(place.open(), snapshot, job=job) as state:
             with owed(Invalid, "a restore of pickles that are not allowed"):
                 state.get_state(pickled)
             value = state.get_state(plain)
             state.set_current_key(1)
             same(value.value(), 3, "other state of that snapshot")
-        with keyed(opened(place), snapshot, job=job, allow_pickle=True) as state:
+        with keyed(place.open(), snapshot, job=job, allow_pickle=True) as state:
             value = state.get_state(pickled)
             state.set_current_key(1)
             same(value.value(), {1, 2}, "a pickled value where that is allowed")
@@ -245,51 +247,44 @@ class DamageClauses:
             _damage(place, f"flipped at {part}", flip)
 
 
-def _declared(get_state: Callable[[StateDescriptor], Any], kind: Any) -> list[Any]:
-    descriptors: list[StateDescriptor] = [
-        ValueStateDescriptor("v", kind),
-        ListStateDescriptor("l", kind),
-        MapStateDescriptor("m", str, kind),
-    ]
-    return list(map(get_state, descriptors))
-
-
 def _check_version(state: KeyedStateBackend, value: Any, *, is_first: bool) -> None:
     """Read this value, of whatever class it is, in every kind of state; the first puts it there."""
-
-    def get_state(descriptor: StateDescriptor) -> Any:
-        return state.get_state(replace(descriptor, name=f"{descriptor.name} {kind.__name__}"))
-
     kind = type(value)
-    every = _declared(get_state, kind)
+    single, listed, mapped = of_each_kind(state, kind, suffix=f" {kind.__name__}")
     for key in range(5):
         state.set_current_key(key)
         if is_first:
-            every[0].update(value)
-            every[1].update([value, value])
-            every[2].put("x", value)
-        found = (every[0].value(), every[1].get(), dict(every[2].items()))
+            single.update(value)
+            listed.update([value, value])
+            mapped.put("x", value)
+        found = (single.value(), listed.get(), dict(mapped.items()))
         same(found, (value, [value, value], {"x": value}), f"a {kind.__name__} of a later version")
 
 
 def _damage(place: Place, what: str, damage: Callable[[Path, bytes], object]) -> None:
     """Restore from a file that was damaged; then from the same file when it is sound again."""
     with files() as (job, folder):
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             churn(state, list(range(-40, 40)), 1500)
             expected = content(state)
             snapshot = taken(state, job)
             neutral = taken(state, job, 2, form=SnapshotForm.NEUTRAL)
-        for name in sorted(_files_of(snapshot)):
-            _damage_file(place, Path(folder) / name, what, damage, (job, snapshot, expected))
-        (name,) = _files_of(neutral)
-        path = Path(folder) / name
+        for path in _paths_of(snapshot, folder):
+            sound = path.read_bytes()
+            damage(path, sound)
+            # In the backend's own form a file need not be read before its state is asked for, but
+            # may be: opening may fail already.
+            with _corrupt(path, what), keyed(place.open(), snapshot, job=job) as state:
+                content(state)
+            path.write_bytes(sound)
+            with keyed(place.open(), snapshot, job=job) as state:
+                same(content(state), expected, f"state from a file that was {what}")
+        (path,) = _paths_of(neutral, folder)
         sound = path.read_bytes()
         damage(path, sound)
-        with keyed(opened(place), neutral, job=job) as state:
-            with owed(Corrupt, f"a restore from a file that is {what}") as caught:
+        with keyed(place.open(), neutral, job=job) as state:
+            with _corrupt(path, what):
                 content(state)
-            require(path.name in str(caught[0]), f"the error must name {path.name}: {caught[0]}")
             value = state.get_state(ValueStateDescriptor("fresh", int))
             state.set_current_key(1)
             value.update(1)
@@ -298,30 +293,14 @@ def _damage(place: Place, what: str, damage: Callable[[Path, bytes], object]) ->
             same(content(state), expected, f"state from a file that was {what}")
 
 
-def _damage_file(
-    place: Place,
-    path: Path,
-    what: str,
-    damage: Callable[[Path, bytes], object],
-    scene: tuple[JobStorage, StateSnapshot, dict[Any, Any]],
-) -> None:
-    """The same of one file of a snapshot in the form that the backend prefers.
-
-    It need not be read before its state is asked for, but may be.
-    """
-    job, snapshot, expected = scene
-    sound = path.read_bytes()
-    damage(path, sound)
-    with (
-        owed(Corrupt, f"a restore from a file that is {what}") as caught,
-        keyed(opened(place), snapshot, job=job) as state,
-    ):
-        content(state)
+@contextmanager
+def _corrupt(path: Path, what: str) -> Iterator[None]:
+    """Require that reading fails inside, with the name of the file."""
+    with owed(Corrupt, f"a restore from a file that is {what}") as caught:
+        yield
     require(path.name in str(caught[0]), f"the error must name {path.name}: {caught[0]}")
-    path.write_bytes(sound)
-    with keyed(opened(place), snapshot, job=job) as state:
-        same(content(state), expected, f"state from a file that was {what}")
 
 
-def _files_of(snapshot: StateSnapshot) -> set[str]:
-    return {each.file for each in snapshot.handles.values() if isinstance(each, FileHandle)}
+def _paths_of(snapshot: StateSnapshot, folder: str) -> list[Path]:
+    names = {each.file for each in snapshot.handles.values() if isinstance(each, FileHandle)}
+    return [Path(folder, name) for name in sorted(names)]

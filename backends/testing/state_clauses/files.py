@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.backends.interface import StateBackend
 from holdfast.backends.testing.gates import WAIT_S
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.scenes import churn, content, keyed, memory, taken
 from holdfast.storage import Invalid
 from holdfast.storage.testing.checks import owed, require, same
@@ -25,7 +25,7 @@ class FileClauses:
 
     def test_no_file_is_left_after_close(self, place: Place) -> None:
         """Of a store that was used, one that never was, and one that was left by an error."""
-        backend = opened(place, "keeps_files")
+        backend = _keeping_files(place)
         count = _counted(place)
         same(count(), 0, "files at a new place")
         job = memory()
@@ -45,7 +45,7 @@ class FileClauses:
 
     def test_files_are_kept_while_a_store_is_open(self, place: Place) -> None:
         """At the place that it was told, and nowhere else; a neighbour's close takes none."""
-        backend = opened(place, "keeps_files")
+        backend = _keeping_files(place)
         count = _counted(place)
         with keyed(backend) as state, keyed(backend) as neighbour:
             churn(neighbour, _KEYS, 100)
@@ -58,7 +58,7 @@ class FileClauses:
 
     def test_files_of_a_dead_process_do_not_disturb_a_new_one(self, place: Place) -> None:
         """Files of a killed process are not read, and do not disturb another open store."""
-        backend = opened(place, "keeps_files")
+        backend = _keeping_files(place)
         _open_and_die(backend)
         with keyed(backend) as state:
             same(content(state), {}, "state beside the files of a process that was killed")
@@ -68,6 +68,13 @@ class FileClauses:
         with keyed(backend) as state:
             churn(state, _KEYS, 100)
         require(_counted(place)() <= left, "files of others may go, and none may come")
+
+
+def _keeping_files(place: Place) -> StateBackend:
+    backend = place.open()
+    if not backend.capabilities.keeps_files:
+        pytest.skip("the backend does not declare that it keeps files while a store is open")
+    return backend
 
 
 def _counted(place: Place) -> Callable[[], int]:

@@ -13,7 +13,7 @@ from holdfast.backends.keyed.backend import KeyedStateBackend
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from holdfast.backends.testing.gates import WAIT_S, Gate
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.scenes import (
     ALL,
     MAX_PARALLELISM,
@@ -43,7 +43,7 @@ class LifecycleClauses:
 
     def test_a_backend_is_light(self, place: Place) -> None:
         """It goes to every slot by pickle: settings only, however much state it has made."""
-        backend = opened(place)
+        backend = place.open()
         require(isinstance(backend, StateBackend), "a backend is a StateBackend")
         with keyed(backend) as state:
             state.set_current_key(1)
@@ -63,7 +63,7 @@ class LifecycleClauses:
 
     def test_a_backend_says_what_it_is(self, place: Place) -> None:
         """Its capabilities are there before anything else, and stay what they are."""
-        backend = opened(place)
+        backend = place.open()
         before = backend.capabilities
         require(isinstance(before, BackendCapabilities), "capabilities are BackendCapabilities")
         with keyed(backend) as state:
@@ -73,7 +73,7 @@ class LifecycleClauses:
 
     def test_state_is_apart(self, place: Place) -> None:
         """Of operators, of slots, of two attempts of one slot: opened side by side."""
-        backend = opened(place)
+        backend = place.open()
         left, right = slots(2)
         scenes = {
             "one operator's left half": (UID, left),
@@ -103,7 +103,7 @@ class LifecycleClauses:
 
     def test_a_reopened_store_begins_empty(self, place: Place) -> None:
         """The same operator, opened again, begins empty: only a snapshot brings state back."""
-        backend = opened(place)
+        backend = place.open()
         for _ in range(2):
             with keyed(backend) as state:
                 same(content(state), {}, "state of an operator that was opened again")
@@ -112,7 +112,7 @@ class LifecycleClauses:
     def test_a_closed_backend_is_invalid(self, place: Place) -> None:
         """Whatever is called; closing it once more does nothing."""
         job = memory()
-        state = keyed(opened(place))
+        state = keyed(place.open())
         total = state.get_state(_TOTAL)
         seen = state.get_state(ListStateDescriptor("seen", int))
         timers = state.timers("timers")
@@ -127,7 +127,7 @@ class LifecycleClauses:
     def test_a_second_thread_is_invalid(self, place: Place) -> None:
         """It would read and write under the other's key; closing alone is any thread's."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             total = state.get_state(_TOTAL)
             state.set_current_key(1)
             total.update(1)
@@ -150,7 +150,7 @@ class LifecycleClauses:
     def test_closing_cancels_running_snapshots(self, place: Place) -> None:
         """Snapshots that are written or wait; then nothing is touched any more."""
         with Gate(memory()) as gate:
-            state = keyed(opened(place))
+            state = keyed(place.open())
             churn(state, _KEYS, 200)
             futures = [state.snapshot(number, gate) for number in range(3)]
             require(gate.entered.wait(WAIT_S), "a snapshot must be written in the background")
@@ -160,7 +160,7 @@ class LifecycleClauses:
 
     def test_closing_may_come_at_any_time(self, place: Place) -> None:
         """Right after opening, in the middle of a walk, after a failure, with frozen tables."""
-        backend = opened(place)
+        backend = place.open()
         keyed(backend).close()
         state = keyed(backend)
         churn(state, _KEYS, 200)
@@ -183,7 +183,7 @@ class LifecycleClauses:
         }
         for what, options in settings.items():
             with owed(Invalid, f"opening with {what}"):
-                keyed(opened(place), **options).close()
+                keyed(place.open(), **options).close()
 
     def test_only_holdfast_errors_are_raised(self, place: Place) -> None:
         """Whatever fails below, opening raises Unavailable or Invalid, and names the place."""

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.backends.keyed.backend import KeyedStateBackend
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.tables.metrics import StateMetrics
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.scenes import (
     ALL,
     STATES,
@@ -37,7 +37,7 @@ class MetricsClauses:
 
     def test_metrics_are_numbers_by_state(self, place: Place) -> None:
         """Sound ones, under the names that states were declared with, whatever became of them."""
-        backend, job = opened(place), memory()
+        backend, job = place.open(), memory()
         snapshots = []
         with keyed(backend, key_type=int) as state:
             _check(state, set(), "before any state was asked for")
@@ -55,7 +55,7 @@ class MetricsClauses:
     def test_metrics_change_nothing(self, place: Place) -> None:
         """Reading them leaves state, the current key, snapshots and timers unchanged."""
         job = memory()
-        with keyed(opened(place), key_type=int) as state:
+        with keyed(place.open(), key_type=int) as state:
             churn(state, _KEYS, 600)
             state.timers("timers").register_event_time_timer(7)
             before = content(state)
@@ -66,12 +66,12 @@ class MetricsClauses:
                 same(content(state), before, "state, after metrics")
             snapshot = taken(state, job)
             same(len(timers_of(state)), 1, "timers, after metrics")
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(place.open(), snapshot, job=job) as state:
             same(content(state), before, "state of a snapshot after metrics")
 
     def test_a_closed_backend_has_no_metrics(self, place: Place) -> None:
         """Of keyed state that is closed there are none: Invalid, and nothing worse."""
-        state = keyed(opened(place), key_type=int)
+        state = keyed(place.open(), key_type=int)
         churn(state, _KEYS, 100)
         state.close()
         with owed(Invalid, "metrics, after close"):
@@ -80,7 +80,7 @@ class MetricsClauses:
 
 def _check_restored(place: Place, key_groups: KeyGroupRange, snapshot: Any, job: Any) -> None:
     """Undeclared state may have metrics, too, under a name that says that it was restored."""
-    with keyed(opened(place), snapshot, job=job, key_groups=key_groups) as state:
+    with keyed(place.open(), snapshot, job=job, key_groups=key_groups) as state:
         _check(state, {*STATES, *_TIMERS}, "of restored state")
         for descriptor in STATES.values():
             state.get_state(descriptor)

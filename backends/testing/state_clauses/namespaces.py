@@ -15,9 +15,9 @@ from holdfast.backends.state.descriptors import (
     ValueStateDescriptor,
 )
 from holdfast.backends.testing.model.subjects import Mean
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import PREFIXES
-from holdfast.backends.testing.scenes import keyed
+from holdfast.backends.testing.scenes import keyed, of_each_kind
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, require, same
 
@@ -33,7 +33,7 @@ class NamespaceClauses:
 
     def test_added_values_are_reduced(self, place: Place) -> None:
         """Value by value, with what is there; nothing added is None, and so it is cleared."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             largest = state.get_state(ReducingStateDescriptor("largest", max, int))
             mean = state.get_state(_MEANS)
             state.set_current_key(1)
@@ -49,10 +49,8 @@ class NamespaceClauses:
 
     def test_namespaces_are_apart(self, place: Place) -> None:
         """Of one key, in every kind of state; the current one is that of the state alone."""
-        with keyed(opened(place)) as state:
-            value = state.get_state(ValueStateDescriptor("v", int), namespace_type=str)
-            seen = state.get_state(ListStateDescriptor("l", int), namespace_type=str)
-            entries = state.get_state(MapStateDescriptor("m", str, int), namespace_type=str)
+        with keyed(place.open()) as state:
+            value, seen, entries = of_each_kind(state, int, namespaces=str)
             pairs = [(key, space) for key in PREFIXES for space in PREFIXES]
             for number, (key, space) in enumerate(pairs):
                 state.set_current_key(key)
@@ -74,7 +72,7 @@ class NamespaceClauses:
 
     def test_a_namespace_must_be_chosen(self, place: Place) -> None:
         """Before state that has them is used; state that has none refuses one."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             spaced = state.get_state(ValueStateDescriptor("spaced", int), namespace_type=str)
             plain = state.get_state(ValueStateDescriptor("plain", int))
             state.set_current_key(1)
@@ -89,7 +87,7 @@ class NamespaceClauses:
 
     def test_namespaces_are_merged(self, place: Place) -> None:
         """Into the target, in order, for the current key; the sources are empty then."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             every = [state.get_state(each, namespace_type=int) for each in (_LISTS, _SUMS, _MEANS)]
             for key in ("ann", "bob"):
                 state.set_current_key(key)
@@ -114,7 +112,7 @@ class NamespaceClauses:
 
     def test_a_merge_may_name_its_target(self, place: Place) -> None:
         """Among the sources, or name one twice: nothing is lost, and nothing counts twice."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             every = [state.get_state(each, namespace_type=int) for each in (_LISTS, _SUMS, _MEANS)]
             state.set_current_key("ann")
             for each in every:
@@ -131,7 +129,7 @@ class KeyClauses:
 
     def test_keys_are_those_that_have_the_state(self, place: Place) -> None:
         """Each once; one that was only read, or was cleared, has it not."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             names = _fill(state)
             for key in range(0, 100, 2):
                 state.set_current_key(key)
@@ -145,7 +143,7 @@ class KeyClauses:
 
     def test_state_may_change_while_keys_are_walked(self, place: Place) -> None:
         """What comes or goes meanwhile may be missed or shown; what stays is shown once."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             for name in _fill(state):
                 going, walked = [key for key in range(100) if key % 3], []
                 for number, key in enumerate(state.keys(name)):
@@ -160,7 +158,7 @@ class KeyClauses:
 
     def test_all_keys_may_be_changed(self, place: Place) -> None:
         """By a function that is called under each key; the current key is the same again."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             for name in _fill(state):
                 state.set_current_key(3)
                 seen: list[int] = []
@@ -179,7 +177,7 @@ class KeyClauses:
 
     def test_the_current_key_survives_a_failure(self, place: Place) -> None:
         """When a function under other keys raises, or another key is refused."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             _fill(state)
             value = state.get_state(_EACH["value"])
             state.set_current_key(3)
@@ -196,7 +194,7 @@ class KeyClauses:
 
     def test_a_key_must_be_chosen(self, place: Place) -> None:
         """Before state is used by the row; nothing is written under no key."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             for name, descriptor in _EACH.items():
                 each = state.get_state(descriptor)
                 with owed(Invalid, f"clearing {name} state under no key"):
@@ -207,7 +205,7 @@ class KeyClauses:
 
     def test_a_state_is_declared_once(self, place: Place) -> None:
         """The same descriptor answers the same state; another of that name is Invalid."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             value = state.get_state(ValueStateDescriptor("v", int))
             require(
                 state.get_state(ValueStateDescriptor("v", int)) is value,

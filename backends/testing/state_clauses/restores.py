@@ -8,7 +8,7 @@ from holdfast.backends.interface import StateBackend, load_backend
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.snapshots.neutral import SnapshotForm
 from holdfast.backends.state.descriptors import ValueStateDescriptor
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import KEYS
 from holdfast.backends.testing.scenes import (
     ALL,
@@ -41,7 +41,7 @@ class RestoreClauses:
 
     def test_key_groups_may_be_spread_anew(self, place: Place) -> None:
         """Up and down, evenly and not: each key's state is in one slot, and all of it is there."""
-        job, backend = memory(), opened(place)
+        job, backend = memory(), place.open()
         snapshots: list[StateSnapshot] = []
         before: dict[Any, Any] = {}
         for step, parallelism in enumerate((1, 3, 2, 7, 4, 1)):
@@ -66,13 +66,13 @@ class RestoreClauses:
     def test_a_part_of_the_key_groups_is_enough(self, place: Place) -> None:
         """Also a single one, or one without a key; nothing of others comes along."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             churn(state, _KEYS, 2000)
             expected = content(state)
             snapshot = taken(state, job)
         for first, last in ((0, 0), (5, 5), (127, 127), (3, 90)):
             key_groups = KeyGroupRange(first, last)
-            with keyed(opened(place), snapshot, job=job, key_groups=key_groups) as state:
+            with keyed(place.open(), snapshot, job=job, key_groups=key_groups) as state:
                 mine = keys_of(state, _KEYS)
                 wanted = {key: each for key, each in expected.items() if key in mine}
                 same(owners_of(state), sorted(wanted), f"keys in key groups {key_groups}")
@@ -81,31 +81,31 @@ class RestoreClauses:
     def test_a_snapshot_may_be_restored_often(self, place: Place) -> None:
         """By several at once, too: it is not used up, and they share nothing."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             churn(state, _KEYS, 500)
             expected = content(state)
             snapshot = taken(state, job)
         with (
-            keyed(opened(place), snapshot, job=job) as one,
-            keyed(opened(place), snapshot, job=job) as two,
+            keyed(place.open(), snapshot, job=job) as one,
+            keyed(place.open(), snapshot, job=job) as two,
         ):
             same(content(one), expected, "the first that restores a snapshot")
             churn(one, _KEYS, 500, "one")
             same(content(two), expected, "the second")
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(place.open(), snapshot, job=job) as state:
             same(content(state), expected, "a third, later")
 
     def test_undeclared_state_is_kept(self, place: Place) -> None:
         """From snapshot to snapshot, also when the files that it was in are gone."""
         with files() as (job, _):
-            with keyed(opened(place)) as state:
+            with keyed(place.open()) as state:
                 churn(state, _KEYS, 500)
                 timers = state.timers("timers")
                 state.set_current_key(1)
                 timers.register_event_time_timer(5)
                 expected = content(state)
                 first = taken(state, job, 1)
-            with keyed(opened(place), first, job=job) as state:
+            with keyed(place.open(), first, job=job) as state:
                 value = state.get_state(ValueStateDescriptor("other", int))
                 state.set_current_key(1000)
                 value.update(5)
@@ -116,18 +116,18 @@ class RestoreClauses:
                 job.storage.delete(f"{job.folder}/{name}" for name in names)
                 third = taken(state, job, 3)
             for snapshot in (second, third):
-                with keyed(opened(place), snapshot, job=job) as state:
+                with keyed(place.open(), snapshot, job=job) as state:
                     same(content(state), expected, "state that was carried on")
                     same([timer[:2] for timer in timers_of(state)], [(5, 1)], "and timers")
 
     def test_state_may_be_declared_late(self, place: Place) -> None:
         """After other state was written, and after a snapshot: it is what it was."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             churn(state, _KEYS, 500)
             expected = content(state)
             snapshot = taken(state, job, 1)
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(place.open(), snapshot, job=job) as state:
             for number, name in enumerate(STATES):
                 state.get_state(STATES[name])
                 taken(state, job, 2 + number)
@@ -135,7 +135,7 @@ class RestoreClauses:
 
     def test_snapshots_that_do_not_fit_are_refused(self, place: Place) -> None:
         """Of another operator, max parallelism or key type; without a storage; foreign ones."""
-        job, backend = memory(), opened(place)
+        job, backend = memory(), place.open()
         with keyed(backend) as state:
             state.set_current_key(1)
             state.get_state(_TOTAL).update(3)
@@ -162,7 +162,7 @@ class RestoreClauses:
 
     def test_snapshots_that_overlap_are_refused(self, place: Place) -> None:
         """Two that have the same key group would double its lists; neighbours have none."""
-        job, backend = memory(), opened(place)
+        job, backend = memory(), place.open()
         snapshots = []
         for key_groups in (*slots(2), ALL):
             with keyed(backend, key_groups=key_groups, key_type=int) as state:
@@ -182,16 +182,16 @@ class ExchangeClauses:
     def test_another_backend_reads_its_snapshots(self, place: Place) -> None:
         """State and timers move to another backend as they are."""
         for form in _MOVING:
-            _move(opened(place), load_backend(_NEUTRAL), form)
+            _move(place.open(), load_backend(_NEUTRAL), form)
 
     def test_the_backend_reads_snapshots_of_another_one(self, place: Place) -> None:
         """State and timers come from another backend as they are."""
         for form in _MOVING:
-            _move(load_backend(_NEUTRAL), opened(place), form)
+            _move(load_backend(_NEUTRAL), place.open(), form)
 
     def test_keys_of_every_type_move(self, place: Place) -> None:
         """There and back, with the same hash: else they end up in the wrong slot."""
-        mine, other = opened(place), load_backend(_NEUTRAL)
+        mine, other = place.open(), load_backend(_NEUTRAL)
         for name, sample in KEYS.items():
             job, keys = memory(), list(sample.instances)
             snapshots: list[StateSnapshot] = []
@@ -223,13 +223,13 @@ class ExchangeClauses:
         expected: dict[Any, Any] = {}
         snapshots = []
         for key_groups, backend in zip(
-            slots(3), (opened(place), load_backend(_NEUTRAL), opened(place)), strict=True
+            slots(3), (place.open(), load_backend(_NEUTRAL), place.open()), strict=True
         ):
             with keyed(backend, key_groups=key_groups, key_type=int) as state:
                 churn(state, keys_of(state, _KEYS), 400)
                 expected |= content(state)
                 snapshots.append(taken(state, job))
-        with keyed(opened(place), *snapshots, job=job) as state:
+        with keyed(place.open(), *snapshots, job=job) as state:
             same(content(state), expected, f"state of key groups {ALL} of {MAX_PARALLELISM}")
 
 

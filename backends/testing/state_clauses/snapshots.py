@@ -11,7 +11,7 @@ from holdfast.backends.interface import load_backend
 from holdfast.backends.snapshots.neutral import ENTRIES_KIND, PARQUET_KIND, SnapshotForm
 from holdfast.backends.state.descriptors import ValueStateDescriptor
 from holdfast.backends.testing.gates import WAIT_S, Gate
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.scenes import STATES, churn, content, keyed, memory, slots, taken
 from holdfast.storage import Corrupt, SegmentWriter, StateSnapshot
 from holdfast.storage.testing.checks import names_in, owed, require, same
@@ -35,14 +35,14 @@ class SnapshotClauses:
         for name, keys in _KEYS.items():
             for compression in ("", "lz4"):
                 job = memory()
-                with keyed(opened(place)) as state, Gate(job) as gate:
+                with keyed(place.open()) as state, Gate(job) as gate:
                     churn(state, keys, 400, name)
                     expected = content(state)
                     future = state.snapshot(1, gate, compression=compression)
                     churn(state, keys, 400, "after")
                     gate.open.set()
                     snapshot = future.result(WAIT_S)
-                with keyed(opened(place), snapshot, job=job) as state:
+                with keyed(place.open(), snapshot, job=job) as state:
                     same(content(state), expected, f"state at the barrier, by {name} keys")
 
     def test_many_snapshots_may_be_under_way(self, place: Place) -> None:
@@ -52,7 +52,7 @@ class SnapshotClauses:
         """
         job, forms = memory(), (SnapshotForm.OWN, SnapshotForm.CANONICAL, SnapshotForm.NATIVE)
         expected = []
-        with keyed(opened(place)) as state, Gate(job) as gate:
+        with keyed(place.open()) as state, Gate(job) as gate:
             churn(state, _INTS, 300)
             futures = []
             for number in range(6):
@@ -65,13 +65,13 @@ class SnapshotClauses:
             snapshots = [future.result(WAIT_S) for future in futures]
             same(content(state), after, "the state itself")
         for number, snapshot in enumerate(snapshots):
-            with keyed(opened(place), snapshot, job=job) as state:
+            with keyed(place.open(), snapshot, job=job) as state:
                 same(content(state), expected[number], f"state at barrier {number}")
 
     def test_state_goes_on_over_many_snapshots(self, place: Place) -> None:
         """However many are taken and done, the state is that of the changes alone."""
         job = memory()
-        with keyed(opened(place)) as state, keyed(load_backend("hashmap")) as plain:
+        with keyed(place.open()) as state, keyed(load_backend("hashmap")) as plain:
             for number in range(30):
                 churn(state, _INTS, 60, number)
                 churn(plain, _INTS, 60, number)
@@ -82,7 +82,7 @@ class SnapshotClauses:
     def test_a_snapshot_can_be_cancelled(self, place: Place) -> None:
         """While it is written or waits; nothing is left of it, and others are not touched."""
         job = memory()
-        with keyed(opened(place)) as state, Gate(job) as gate:
+        with keyed(place.open()) as state, Gate(job) as gate:
             churn(state, _INTS, 500)
             expected = content(state)
             running, waiting = state.snapshot(1, gate), state.snapshot(2, job)
@@ -98,7 +98,7 @@ class SnapshotClauses:
             require(not last.cancel(), "a snapshot that is done cannot be given up")
             churn(state, _INTS, 100, "after all")
         same(names_in(job.storage), [], "objects beside the snapshot, which is inline")
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(place.open(), snapshot, job=job) as state:
             same(content(state), expected, "the snapshot that was not given up")
 
     def test_a_failed_snapshot_harms_nothing(self, place: Place) -> None:
@@ -117,7 +117,7 @@ class SnapshotClauses:
             def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
                 raise Corrupt(f"no table for {checkpoint_id} {path}")
 
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             churn(state, _INTS, 300)
             expected = content(state)
             for form in SnapshotForm:
@@ -126,19 +126,19 @@ class SnapshotClauses:
                     failing.result(WAIT_S)
                 same(content(state), expected, "state after a snapshot failed")
             snapshot = taken(state, job, 2)
-        with keyed(opened(place), snapshot, job=job) as state:
+        with keyed(place.open(), snapshot, job=job) as state:
             same(content(state), expected, "the snapshot after the one that failed")
 
     def test_an_empty_snapshot_is_restored(self, place: Place) -> None:
         """No state, or state without a key: it restores to nothing, and goes on from there."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             bare = taken(state, job, 1)
             for descriptor in STATES.values():
                 state.get_state(descriptor)
             state.timers("timers")
             empty = taken(state, job, 2)
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             churn(state, _INTS, 100)
             for name in STATES:
                 for key in list(state.keys(name)):
@@ -146,7 +146,7 @@ class SnapshotClauses:
                     state.get_state(STATES[name]).clear()
             emptied = taken(state, job, 3)
         for what, snapshot in (("no", bare), ("unused", empty), ("emptied", emptied)):
-            with keyed(opened(place), snapshot, job=job) as state:
+            with keyed(place.open(), snapshot, job=job) as state:
                 same(content(state), {}, f"state from a snapshot of {what} state")
                 churn(state, _INTS, 100)
 
@@ -154,7 +154,7 @@ class SnapshotClauses:
         """Its key groups are those of the slot, and it can be sent: the driver keeps it."""
         job = memory()
         for key_groups in slots(3):
-            with keyed(opened(place), key_groups=key_groups, key_type=int) as state:
+            with keyed(place.open(), key_groups=key_groups, key_type=int) as state:
                 snapshot = taken(state, job)
                 require(isinstance(snapshot, StateSnapshot), "a snapshot is a StateSnapshot")
                 same(pickle.loads(pickle.dumps(snapshot)), snapshot, "a snapshot that was sent")
@@ -166,7 +166,7 @@ class SnapshotClauses:
 
         A native one is in its own form or in the neutral one, whichever has all that there is.
         """
-        job, backend = memory(), opened(place)
+        job, backend = memory(), place.open()
         with keyed(backend, key_type=int) as state:
             churn(state, _INTS, 100)
             for form in SnapshotForm:
@@ -179,7 +179,7 @@ class SnapshotClauses:
     def test_notifications_are_taken(self, place: Place) -> None:
         """Of any checkpoint, in any order, known or not: the driver may be late, or restarted."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             snapshots = []
             for number in (1, 2, 3, 4):
                 churn(state, _INTS, 100, number)
@@ -191,9 +191,9 @@ class SnapshotClauses:
             expected = content(state)
             last = taken(state, job, 5)
         for number in (1, 3):  # completed, and not aborted
-            with keyed(opened(place), snapshots[number][1], job=job) as state:
+            with keyed(place.open(), snapshots[number][1], job=job) as state:
                 same(content(state), snapshots[number][0], f"snapshot {number + 1}")
-        with keyed(opened(place), last, job=job) as state:
+        with keyed(place.open(), last, job=job) as state:
             same(content(state), expected, "the snapshot after all notifications")
 
 

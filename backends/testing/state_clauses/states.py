@@ -10,9 +10,9 @@ from holdfast.backends.state.descriptors import (
     MapStateDescriptor,
     ValueStateDescriptor,
 )
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import KEYS, VALUES, Item
-from holdfast.backends.testing.scenes import keyed
+from holdfast.backends.testing.scenes import keyed, of_each_kind
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, pattern, same
 
@@ -26,7 +26,7 @@ class StateClauses:
 
     def test_an_absent_value_is_the_default(self, place: Place) -> None:
         """Which is never stored: no key has the state until it is set."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             total = state.get_state(ValueStateDescriptor("total", int, default=7))
             state.set_current_key("ann")
             same(total.value(), 7, "a value that was never set")
@@ -39,7 +39,7 @@ class StateClauses:
 
     def test_none_clears_a_value(self, place: Place) -> None:
         """To set a value to None is to clear it; it may be set again."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             total = state.get_state(ValueStateDescriptor("total", int))
             state.set_current_key("ann")
             for clear in (lambda: total.update(None), total.clear):
@@ -50,7 +50,7 @@ class StateClauses:
 
     def test_an_empty_list_is_absent(self, place: Place) -> None:
         """However it became empty; a list begins with the first element."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             seen = state.get_state(ListStateDescriptor("seen", str))
             state.set_current_key(1)
             same(seen.get(), [], "a list that was never written to")
@@ -66,7 +66,7 @@ class StateClauses:
 
     def test_a_map_tells_null_from_absent(self, place: Place) -> None:
         """None is a value of a map; an empty map is no map."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             prices = state.get_state(MapStateDescriptor("prices", str, int))
             state.set_current_key(1)
             same(prices.is_empty(), True, "a map that was never written to is empty")
@@ -83,7 +83,7 @@ class StateClauses:
 
     def test_a_map_may_change_while_it_is_walked(self, place: Place) -> None:
         """What is walked is the map as it was when the walk was asked for."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             prices = state.get_state(MapStateDescriptor("prices", int, int))
             state.set_current_key(1)
             prices.put_all({number: number for number in range(500)})
@@ -98,10 +98,8 @@ class StateClauses:
 
     def test_a_value_that_does_not_fit_changes_nothing(self, place: Place) -> None:
         """A wrong value, element, entry or key is Invalid, and the state as it was."""
-        with keyed(opened(place)) as state:
-            value = state.get_state(ValueStateDescriptor("v", int))
-            seen = state.get_state(ListStateDescriptor("l", int))
-            prices = state.get_state(MapStateDescriptor("m", str, int))
+        with keyed(place.open()) as state:
+            value, seen, prices = of_each_kind(state, int)
             state.set_current_key(1)
             value.update(5)
             seen.update([5])
@@ -129,7 +127,7 @@ class StateClauses:
 
     def test_changing_a_passed_or_returned_object_does_not_change_state(self, place: Place) -> None:
         """Changing an object that was stored, or that was read, changes no state."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             value = state.get_state(ValueStateDescriptor("v", Item))
             seen = state.get_state(ListStateDescriptor("l", list[int]))
             prices = state.get_state(MapStateDescriptor("m", str, dict[str, int]))
@@ -152,7 +150,7 @@ class StateClauses:
 
     def test_values_of_every_type(self, place: Place) -> None:
         """In every kind of state: equal, and of the same type, as they were given."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             state.set_current_key("key")
             for name, sample in VALUES.items():
                 value = state.get_state(ValueStateDescriptor(f"v {name}", sample.annotation))
@@ -173,7 +171,7 @@ class StateClauses:
     def test_keys_of_every_type(self, place: Place) -> None:
         """By the row and by the batch, each key has its own state and is named as it was given."""
         for name, sample in KEYS.items():
-            with keyed(opened(place), key_type=sample.annotation) as state:
+            with keyed(place.open(), key_type=sample.annotation) as state:
                 number = state.get_state(ValueStateDescriptor("number", int))
                 seen = state.get_state(ListStateDescriptor("seen", int))
                 keys = list(sample.instances)
@@ -189,11 +187,9 @@ class StateClauses:
 
     def test_large_values(self, place: Place) -> None:
         """Of a mebibyte and more, in every kind of state, are whole."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             large = [pattern(_MIB, "one"), pattern(2 * _MIB + 1, "two"), b""]
-            value = state.get_state(ValueStateDescriptor("v", bytes))
-            seen = state.get_state(ListStateDescriptor("l", bytes))
-            entries = state.get_state(MapStateDescriptor("m", str, bytes))
+            value, seen, entries = of_each_kind(state, bytes)
             state.set_current_key("k" * 5000)
             value.update(large[1])
             seen.add_all(large)
@@ -205,7 +201,7 @@ class StateClauses:
 
     def test_many_entries(self, place: Place) -> None:
         """Twenty thousand keys, elements and entries are all there, and all can go."""
-        with keyed(opened(place), key_type=int) as state:
+        with keyed(place.open(), key_type=int) as state:
             many = list(range(20_000))
             value = state.get_state(ValueStateDescriptor("v", int))
             seen = state.get_state(ListStateDescriptor("l", int))

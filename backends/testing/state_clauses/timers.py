@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from holdfast.backends.tables.contract import NO_NAMESPACE
 from holdfast.backends.tables.timer_queues import Timer
 from holdfast.backends.testing.gates import WAIT_S, Gate
-from holdfast.backends.testing.place import Place, opened
+from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS
 from holdfast.backends.testing.scenes import keyed, keys_of, memory, slots, taken, timers_of
 from holdfast.storage import StateSnapshot
@@ -21,7 +21,7 @@ class TimerClauses:
 
     def test_a_timer_is_registered_once(self, place: Place) -> None:
         """However often; under another key, namespace, service or time it is another one."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("a", namespace_type=str)
             others = state.timers("b", namespace_type=str)
             for _ in range(3):
@@ -42,7 +42,7 @@ class TimerClauses:
     def test_a_deleted_timer_does_not_fire(self, place: Place) -> None:
         """Not now and not after a restore; to delete what is not there is to do nothing."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("timers")
             state.set_current_key(1)
             for moment in (1, 2, 3):
@@ -51,22 +51,15 @@ class TimerClauses:
                 timers.delete_event_time_timer(moment)
             timers.delete_processing_time_timer(1)
             snapshot = taken(state, job)
-            same(
-                timers_of(state),
-                [(1, 1, NO_NAMESPACE), (3, 1, NO_NAMESPACE)],
-                "timers after a deletion",
-            )
-        with keyed(opened(place), snapshot, job=job) as state:
-            same(
-                timers_of(state),
-                [(1, 1, NO_NAMESPACE), (3, 1, NO_NAMESPACE)],
-                "and after a restore",
-            )
+            expected = [(1, 1, NO_NAMESPACE), (3, 1, NO_NAMESPACE)]
+            same(timers_of(state), expected, "timers after a deletion")
+        with keyed(place.open(), snapshot, job=job) as state:
+            same(timers_of(state), expected, "and after a restore")
 
     def test_timers_fire_in_order_of_time(self, place: Place) -> None:
         """Each once, up to the time that is asked for, from the ends of 64 bits."""
         moments = [5, INT64_MAX, -1, 0, INT64_MIN, 300, 255, 256, 5 * 10**12]
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("timers")
             for number, moment in enumerate(moments):
                 state.set_current_key(number)
@@ -80,7 +73,7 @@ class TimerClauses:
 
     def test_a_timer_may_register_others(self, place: Place) -> None:
         """While timers fire; those that are due by then fire too, in order of time."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("timers")
             state.set_current_key(1)
             timers.register_event_time_timer(1)
@@ -97,7 +90,7 @@ class TimerClauses:
         """As they were at the barrier, whatever fires or comes after it."""
         job = memory()
         for name, sample in KEYS.items():
-            with keyed(opened(place), key_type=sample.annotation) as state, Gate(job) as gate:
+            with keyed(place.open(), key_type=sample.annotation) as state, Gate(job) as gate:
                 timers = state.timers("timers")
                 for number, key in enumerate(sample.instances):
                     state.set_current_key(key)
@@ -108,7 +101,7 @@ class TimerClauses:
                 expected = timers_of(state)[:-1]
                 gate.open.set()
                 snapshot = future.result(WAIT_S)
-            with keyed(opened(place), snapshot, job=job, key_type=sample.annotation) as state:
+            with keyed(place.open(), snapshot, job=job, key_type=sample.annotation) as state:
                 found = timers_of(state)
                 same(sorted(found, key=repr), sorted(expected, key=repr), f"timers, {name} keys")
                 same([timer[0] for timer in found], [timer[0] for timer in expected], "their order")
@@ -118,7 +111,7 @@ class TimerClauses:
         job, keys = memory(), list(range(200))
         snapshots = []
         for key_groups in slots(2):
-            with keyed(opened(place), key_groups=key_groups, key_type=int) as state:
+            with keyed(place.open(), key_groups=key_groups, key_type=int) as state:
                 timers = state.timers("timers")
                 for key in keys_of(state, keys):
                     state.set_current_key(key)
@@ -126,7 +119,7 @@ class TimerClauses:
                 snapshots.append(taken(state, job))
         fired = []
         for key_groups in slots(3):
-            with keyed(opened(place), *snapshots, job=job, key_groups=key_groups) as state:
+            with keyed(place.open(), *snapshots, job=job, key_groups=key_groups) as state:
                 mine = timers_of(state)
                 owned = keys_of(state, keys)
                 same(sorted(key for _, key, _ in mine), owned, "keys with timers in a slot")
@@ -147,7 +140,7 @@ class TimerCrowdClauses:
 
     def test_thousands_of_timers_fire_in_order(self, place: Place) -> None:
         """Each once, in whatever order they were registered, and however far each step goes."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("timers")
             state.set_current_key("ann")
             moments = [INT64_MIN, *_scattered(-1000), INT64_MAX]
@@ -161,7 +154,7 @@ class TimerCrowdClauses:
 
     def test_timers_of_thousands_of_keys_fire_in_order(self, place: Place) -> None:
         """Also where many keys have one at the same time."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("timers", namespace_type=str)
             expected = set()
             for key in _scattered(0):
@@ -177,7 +170,7 @@ class TimerCrowdClauses:
 
     def test_an_earlier_timer_comes_first(self, place: Place) -> None:
         """Before thousands of any key, or between two of them, before and after some fired."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("timers")
             moments = {10 * moment for moment in _scattered(1)}
             for moment in moments:
@@ -196,7 +189,7 @@ class TimerCrowdClauses:
 
     def test_timers_among_thousands_are_deleted(self, place: Place) -> None:
         """The first, the last, those between; all of them; and one that is registered again."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("timers")
             state.set_current_key("ann")
             for moment in _scattered(0):
@@ -221,7 +214,7 @@ class TimerCrowdClauses:
 
     def test_thousands_of_timers_change_while_they_fire(self, place: Place) -> None:
         """What is registered and deleted between two of them counts from then on."""
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("timers")
             state.set_current_key("ann")
             left = {3 * moment for moment in range(_CROWD)}
@@ -246,7 +239,7 @@ class TimerCrowdClauses:
     def test_a_snapshot_may_be_taken_while_timers_fire(self, place: Place) -> None:
         """It has those that have not fired yet, and what was registered and deleted by then."""
         job = memory()
-        with keyed(opened(place)) as state:
+        with keyed(place.open()) as state:
             timers = state.timers("timers")
             state.set_current_key("ann")
             left = set(range(_CROWD))
@@ -263,7 +256,7 @@ class TimerCrowdClauses:
                     left.remove(timer.timestamp + 1)
                     snapshots.append((sorted(left), taken(state, job, number)))
         for expected, snapshot in snapshots:
-            with keyed(opened(place), snapshot, job=job) as state:
+            with keyed(place.open(), snapshot, job=job) as state:
                 found = [timer[0] for timer in timers_of(state)]
                 same(found, expected, "timers of a snapshot from between two that fired")
 
@@ -276,7 +269,7 @@ class TimerCrowdClauses:
             parts, fired = [], set()
             for key_groups in slots(parallelism):
                 with keyed(
-                    opened(place), *snapshots, job=job, key_groups=key_groups, key_type=int
+                    place.open(), *snapshots, job=job, key_groups=key_groups, key_type=int
                 ) as state:
                     timers = state.timers("timers")
                     if not snapshots:
@@ -291,7 +284,7 @@ class TimerCrowdClauses:
             same(fired, due_now, f"timers due in {parallelism} slots")
             expected -= due_now
             snapshots = parts
-        with keyed(opened(place), *snapshots, job=job) as state:
+        with keyed(place.open(), *snapshots, job=job) as state:
             found = [timer[:2] for timer in timers_of(state)]
             same((len(found), set(found)), (len(expected), expected), "timers that are left")
 

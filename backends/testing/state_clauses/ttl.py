@@ -16,8 +16,8 @@ from holdfast.backends.state.descriptors import (
     TtlUpdateType,
     ValueStateDescriptor,
 )
-from holdfast.backends.testing.place import Place, opened
-from holdfast.backends.testing.scenes import keyed, memory, taken
+from holdfast.backends.testing.place import Place
+from holdfast.backends.testing.scenes import keyed, memory, of_each_kind, taken
 from holdfast.storage import ManualClock
 from holdfast.storage.testing.checks import same
 
@@ -33,7 +33,7 @@ class TimeToLiveClauses:
     def test_a_value_lives_from_its_last_write(self, place: Place) -> None:
         """Up to its time and not a millisecond longer, by the row and by the batch."""
         clock = ManualClock(_START_MS)
-        with keyed(opened(place), clock=clock) as state:
+        with keyed(place.open(), clock=clock) as state:
             value = state.get_state(_value())
             state.set_current_key(1)
             value.update(5)
@@ -54,10 +54,8 @@ class TimeToLiveClauses:
         """With ON_READ_AND_WRITE what is read goes on living, and what is not read dies."""
         clock = ManualClock(_START_MS)
         renewing = _config(update_type=TtlUpdateType.ON_READ_AND_WRITE)
-        with keyed(opened(place), clock=clock) as state:
-            value = state.get_state(_value(renewing))
-            seen = state.get_state(ListStateDescriptor("l", int, ttl=renewing))
-            entries = state.get_state(MapStateDescriptor("m", str, int, ttl=renewing))
+        with keyed(place.open(), clock=clock) as state:
+            value, seen, entries = of_each_kind(state, int, ttl=renewing)
             state.set_current_key(1)
             value.put_many([1, 2, 3], [1, 2, 3])
             seen.add(2)
@@ -79,10 +77,8 @@ class TimeToLiveClauses:
     def test_reading_renews_nothing_else(self, place: Place) -> None:
         """With ON_CREATE_AND_WRITE reading does not count as use."""
         clock = ManualClock(_START_MS)
-        with keyed(opened(place), clock=clock) as state:
-            value = state.get_state(_value())
-            seen = state.get_state(ListStateDescriptor("l", int, ttl=_config()))
-            entries = state.get_state(MapStateDescriptor("m", str, int, ttl=_config()))
+        with keyed(place.open(), clock=clock) as state:
+            value, seen, entries = of_each_kind(state, int, ttl=_config())
             state.set_current_key(1)
             value.update(1)
             seen.add(2)
@@ -97,10 +93,8 @@ class TimeToLiveClauses:
         """Where the visibility says so, until the reading that finds it has removed it."""
         clock = ManualClock(_START_MS)
         shown = _config(visibility=StateVisibility.RETURN_EXPIRED_IF_NOT_CLEANED_UP)
-        with keyed(opened(place), clock=clock) as state:
-            value = state.get_state(_value(shown))
-            seen = state.get_state(ListStateDescriptor("l", int, ttl=shown))
-            entries = state.get_state(MapStateDescriptor("m", str, int, ttl=shown))
+        with keyed(place.open(), clock=clock) as state:
+            value, seen, entries = of_each_kind(state, int, ttl=shown)
             state.set_current_key(1)
             value.put_many([1, 2], [1, 2])
             seen.add(3)
@@ -119,7 +113,7 @@ class TimeToLiveClauses:
     def test_elements_and_entries_expire_one_by_one(self, place: Place) -> None:
         """Each from its own last write; with the last of them the list or map is gone."""
         clock = ManualClock(_START_MS)
-        with keyed(opened(place), clock=clock) as state:
+        with keyed(place.open(), clock=clock) as state:
             seen = state.get_state(ListStateDescriptor("l", str, ttl=_config()))
             entries = state.get_state(MapStateDescriptor("m", str, int, ttl=_config()))
             state.set_current_key(1)
@@ -138,7 +132,7 @@ class TimeToLiveClauses:
         """A sum begins anew when its time has passed; a merge leaves out what is past it."""
         clock = ManualClock(_START_MS)
         summed = ReducingStateDescriptor("s", operator.add, int, ttl=_config())
-        with keyed(opened(place), clock=clock) as state:
+        with keyed(place.open(), clock=clock) as state:
             total = state.get_state(summed, namespace_type=int)
             state.set_current_key(1)
             total.set_current_namespace(1)
@@ -160,11 +154,11 @@ class TimeToLiveClauses:
         forever = _value(_config(ttl=timedelta.max))
         for start_ms in (-(2**62), 0, _START_MS, 2**62):
             clock = ManualClock(start_ms)
-            with keyed(opened(place), clock=clock) as state:
+            with keyed(place.open(), clock=clock) as state:
                 state.set_current_key(1)
                 state.get_state(forever).update(1)
                 snapshot = taken(state, job)
-            with keyed(opened(place), snapshot, job=job, clock=clock) as state:
+            with keyed(place.open(), snapshot, job=job, clock=clock) as state:
                 clock.advance(10**15)
                 value = state.get_state(forever)
                 state.set_current_key(1)
@@ -174,10 +168,8 @@ class TimeToLiveClauses:
         """With each access to a state some entries of it are looked at, round and round."""
         clock = ManualClock(_START_MS)
         config = _config(cleanup_entries=5)
-        with keyed(opened(place), clock=clock) as state:
-            value = state.get_state(_value(config))
-            seen = state.get_state(ListStateDescriptor("l", int, ttl=config))
-            entries = state.get_state(MapStateDescriptor("m", str, int, ttl=config))
+        with keyed(place.open(), clock=clock) as state:
+            value, seen, entries = of_each_kind(state, int, ttl=config)
             for key in range(100):
                 state.set_current_key(key)
                 value.update(1)
@@ -197,7 +189,7 @@ class TimeToLiveClauses:
         """However often it comes by; of a list or map it takes just what is past its time."""
         clock = ManualClock(_START_MS)
         config = _config(cleanup_entries=50)
-        with keyed(opened(place), clock=clock) as state:
+        with keyed(place.open(), clock=clock) as state:
             seen = state.get_state(ListStateDescriptor("l", int, ttl=config))
             entries = state.get_state(MapStateDescriptor("m", int, int, ttl=config))
             for number in range(2):
@@ -222,7 +214,7 @@ class TimeToLiveClauses:
         for cleans, expected in ((True, [2]), (False, [1, 2])):
             clock = ManualClock(_START_MS)
             config = _config(cleanup_in_snapshot=cleans)
-            with keyed(opened(place), clock=clock) as state:
+            with keyed(place.open(), clock=clock) as state:
                 value = state.get_state(_value(config))
                 seen = state.get_state(ListStateDescriptor("l", int, ttl=config))
                 state.set_current_key(1)
@@ -231,7 +223,7 @@ class TimeToLiveClauses:
                     seen.add(number)
                     clock.advance(_TTL_MS - 1)
                 snapshot = taken(state, job, form=SnapshotForm.NEUTRAL)
-            with keyed(opened(place), snapshot, job=job, clock=clock) as state:
+            with keyed(place.open(), snapshot, job=job, clock=clock) as state:
                 state.get_state(ValueStateDescriptor("v", int))
                 same(sorted(state.keys("v")), expected, "keys after the restore")
                 state.set_current_key(1)
@@ -241,14 +233,14 @@ class TimeToLiveClauses:
     def test_time_goes_on_over_a_restore(self, place: Place) -> None:
         """What was written before a snapshot expires when it would have without one."""
         job, clock = memory(), ManualClock(_START_MS)
-        with keyed(opened(place), clock=clock) as state:
+        with keyed(place.open(), clock=clock) as state:
             state.set_current_key(1)
             state.get_state(_value()).update(1)
             clock.advance(600)
             state.get_state(MapStateDescriptor("m", str, int, ttl=_config())).put("a", None)
             snapshot = taken(state, job)
         clock.advance(399)
-        with keyed(opened(place), snapshot, job=job, clock=clock) as state:
+        with keyed(place.open(), snapshot, job=job, clock=clock) as state:
             value = state.get_state(_value())
             entries = state.get_state(MapStateDescriptor("m", str, int, ttl=_config()))
             state.set_current_key(1)
@@ -262,12 +254,12 @@ class TimeToLiveClauses:
         """With a restore: what had none lives anew from there; what had it is there for ever."""
         job, clock = memory(), ManualClock(_START_MS)
         mortal, immortal = _value(), ValueStateDescriptor("v", int)
-        with keyed(opened(place), clock=clock) as state:
+        with keyed(place.open(), clock=clock) as state:
             state.set_current_key(1)
             state.get_state(immortal).update(1)
             without = taken(state, job, 1)
         clock.advance(100 * _TTL_MS)
-        with keyed(opened(place), without, job=job, clock=clock) as state:
+        with keyed(place.open(), without, job=job, clock=clock) as state:
             value = state.get_state(mortal)
             state.set_current_key(1)
             clock.advance(_TTL_MS - 1)
@@ -275,7 +267,7 @@ class TimeToLiveClauses:
             with_it = taken(state, job, 2)
             clock.advance(1)
             same(value.value(), None, "the same at its time")
-        with keyed(opened(place), with_it, job=job, clock=clock) as state:
+        with keyed(place.open(), with_it, job=job, clock=clock) as state:
             clock.advance(100 * _TTL_MS)
             value = state.get_state(immortal)
             state.set_current_key(1)

@@ -6,7 +6,7 @@ from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.tables.contract import NO_NAMESPACE, StateKind
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS, PREFIXES, VALUES
-from holdfast.backends.testing.table_clauses.stores import tables
+from holdfast.backends.testing.table_clauses.tables import tables
 from holdfast.backends.values.normalizing import has_none
 from holdfast.storage.errors import Invalid
 from holdfast.storage.testing.checks import owed, require, same

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from holdfast.backends.blocks.block import Block
+import numpy as np
+
 from holdfast.backends.keys.groups import key_group
+from holdfast.backends.tables.contract import NO_NAMESPACE
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS, PREFIXES
-from holdfast.backends.testing.table_clauses.stores import GROUPS, blocks_of, tables
-from holdfast.backends.testing.table_clauses.table_access import Cells, rows_of
+from holdfast.backends.testing.table_clauses.tables import GROUPS, blocks_of, rows_of, tables
 from holdfast.storage.testing.checks import same
 
 __all__ = ["BlockClauses"]
@@ -24,14 +25,11 @@ class BlockClauses:
         """Of the key's hash, in all blocks together: a restore takes the groups it needs."""
         with tables(place) as scene:
             for name, sample in KEYS.items():
-                for cells in (
-                    scene.values(f"{name} v", keys=sample.annotation),
-                    scene.lists(f"{name} l", keys=sample.annotation, namespaces=str),
-                    scene.maps(f"{name} m", keys=sample.annotation),
-                ):
-                    space = "a" if cells.spec.namespaces else None
+                types = {"keys": sample.annotation}
+                plain = scene.every(f"{name} plain", **types)
+                for cells in (*plain, *scene.every(name, **types, namespaces=str)):
                     for key in sample.instances:
-                        cells.fill(key, 1, *([space] if space else []))
+                        cells.fill(key, 1, "a" if cells.spec.namespaces else NO_NAMESPACE)
                     rows = rows_of(cells.spec, blocks_of(cells))
                     groups = [row.group for row in rows]
                     expected = [key_group(cells.spec.keys.hash(row.key), GROUPS) for row in rows]
@@ -49,7 +47,8 @@ class BlockClauses:
             found = {row.key: row.value for row in rows_of(values.spec, blocks)}
             same(found, {key: -key for key in range(15 * _MANY)}, "rows of a large table")
             same(sum(block.count for block in blocks), 15 * _MANY, "how many rows there are")
-            same(list(map(_groups_ascend, blocks)), [True] * len(blocks), "blocks in order")
+            steps = np.concatenate([np.diff(block.group_array.astype(int)) for block in blocks])
+            same(bool((steps >= 0).all()), True, "blocks in order")
             edges = [(int(block.group_array[0]), int(block.group_array[-1])) for block in blocks]
             same([a[1] <= b[0] for a, b in pairwise(edges)], [True] * (len(blocks) - 1), "blocks")
             same(
@@ -94,11 +93,7 @@ class BlockClauses:
         """Those with a stamp below `keep_from_ms`, element by element; None keeps all."""
         stamps = (INT64_MIN, -1, 0, 1, INT64_MAX)
         with tables(place) as scene:
-            for cells in (
-                scene.values(stamped=True),
-                scene.lists(stamped=True),
-                scene.maps(stamped=True),
-            ):
+            for cells in scene.every(stamped=True):
                 for number, stamp in enumerate(stamps):
                     cells.fill(f"k{number}", (stamp, number))
                 with scene.frozen() as frozen:
@@ -116,7 +111,7 @@ class BlockClauses:
         """Whether it was never written to, or emptied."""
         with tables(place) as scene:
             values = scene.values("emptied")
-            every = (scene.values(), scene.lists(), scene.maps())
+            every = scene.every()
             with scene.frozen() as frozen:
                 for cells in every:
                     same(cells.rows(frozen), [], f"the rows of {cells.spec.name} that are empty")
@@ -131,27 +126,15 @@ class BlockClauses:
             for name, sample in KEYS.items():
                 for stamped in (False, True):
                     types = {"keys": sample.annotation, "namespaces": str, "stamped": stamped}
-                    pairs: list[tuple[Cells, Cells]] = [
-                        (
-                            scene.values(f"{name} {stamped} v", **types),
-                            other.values(f"{name} {stamped} v", **types),
-                        ),
-                        (
-                            scene.lists(f"{name} {stamped} l", **types),
-                            other.lists(f"{name} {stamped} l", **types),
-                        ),
-                        (
-                            scene.maps(f"{name} {stamped} m", **types),
-                            other.maps(f"{name} {stamped} m", **types),
-                        ),
-                    ]
-                    for written, loaded in pairs:
+                    names = f"{name} {stamped}"
+                    for written, loaded in zip(
+                        scene.every(names, **types), other.every(names, **types), strict=True
+                    ):
                         for number, key in enumerate(sample.instances):
                             value = (number - 5, number) if stamped else number
                             for space in ("", "a\0"):
                                 written.fill(key, value, space)
-                        for block in blocks_of(written):
-                            loaded.table.load(block)
+                        loaded.load(blocks_of(written))
                         same(loaded.content(), written.content(), f"keys of type {name}, loaded")
 
     def test_a_list_may_be_loaded_in_pieces(self, place: Place) -> None:
@@ -165,7 +148,3 @@ class BlockClauses:
             same(loaded.get("a"), list(range(100)), "a list that was loaded in pieces")
             loaded.extend("a", [100])
             same(loaded.get("a"), list(range(101)), "an append to a list that was loaded")
-
-
-def _groups_ascend(block: Block) -> bool:
-    return bool((block.group_array[1:] >= block.group_array[:-1]).all())

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import KEYS
-from holdfast.backends.testing.table_clauses.stores import tables
+from holdfast.backends.testing.table_clauses.tables import tables
 from holdfast.storage.testing.checks import require, same
 
 __all__ = ["ListTableClauses", "MapTableClauses", "ValueTableClauses"]

@@ -16,8 +16,7 @@ from holdfast.backends.tables.timer_queues import TimerQueue
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import INT64_MAX, INT64_MIN, KEYS, PREFIXES
 from holdfast.backends.testing.scenes import meanwhile
-from holdfast.backends.testing.table_clauses.stores import GROUPS, Tables, tables
-from holdfast.backends.testing.table_clauses.table_access import Cells, rows_of
+from holdfast.backends.testing.table_clauses.tables import GROUPS, Cells, Tables, rows_of, tables
 from holdfast.storage.testing.checks import require, same
 
 __all__ = ["ChangeClauses"]
@@ -33,24 +32,22 @@ class ChangeClauses:
         """Loaded as blocks into another table, of every kind, with keys of every type."""
         with tables(place) as scene, tables(place) as other:
             for name, sample in KEYS.items():
-                for kind in ("values", "lists", "maps"):
-                    spec = {"keys": sample.annotation, "namespaces": str}
-                    cells: Cells = getattr(scene, kind)(f"{name} {kind}", **spec)
-                    loaded: Cells = getattr(other, kind)(f"{name} {kind}", **spec)
-                    changes = [
-                        (key, number, space)
-                        for number, key in enumerate(sample.instances)
-                        for space in _SPACES
-                    ]
+                types = {"keys": sample.annotation, "namespaces": str}
+                changes = [
+                    (key, number, space)
+                    for number, key in enumerate(sample.instances)
+                    for space in _SPACES
+                ]
+                for cells, loaded in zip(
+                    scene.every(name, **types), other.every(name, **types), strict=True
+                ):
                     for change in changes:
                         cells.fill(*change)
-                    for block in _blocks(cells, changes):
-                        loaded.table.load(block)
-                    same(loaded.content(), cells.content(), f"{kind}, keys of type {name}")
+                    loaded.load(_blocks(cells, changes))
+                    same(loaded.content(), cells.content(), f"{cells.kind}, keys of type {name}")
                 maps = other.maps(f"{name} entries", map_keys=sample.annotation)
                 entries = [("a", n or None, NO_NAMESPACE) for n in range(len(sample.instances))]
-                for block in _blocks(maps, entries, map_keys=sample.instances):
-                    maps.table.load(block)
+                maps.load(_blocks(maps, entries, map_keys=sample.instances))
                 expected = {key: n or None for n, key in enumerate(sample.instances)}
                 same(dict(maps.items("a")), expected, f"map keys of type {name}")
 
@@ -79,10 +76,9 @@ class ChangeClauses:
         """Whatever comes between them: lists are appended to, and the last value counts."""
         changes = [(PREFIXES[n % 7], n, NO_NAMESPACE) for n in range(900)]
         with tables(place) as scene:
-            values, lists, maps = scene.values(), scene.lists(), scene.maps()
-            for cells in (values, lists, maps):
-                for block in _blocks(cells, changes):
-                    cells.table.load(block)
+            values, lists, maps = every = scene.every()
+            for cells in every:
+                cells.load(_blocks(cells, changes))
             of_key = {key: [n for k, n, _ in changes if k == key] for key in PREFIXES[:7]}
             same(lists.content(), of_key, "lists whose elements came in turns")
             last = {key: elements[-1] for key, elements in of_key.items()}
@@ -108,8 +104,7 @@ class ChangeClauses:
             }
             expected = {(*change, key) for change, key in zip(changes, map_keys, strict=True)}
             same(sorted(found, key=repr), sorted(expected, key=repr), "rows with all their parts")
-            for block in blocks:
-                maps.table.load(block)
+            maps.load(blocks)
             for (key, value, space), map_key in zip(changes, map_keys, strict=True):
                 same(maps.get(key, map_key, space), value, "an entry that was loaded of them")
 
@@ -122,40 +117,33 @@ class ChangeClauses:
             require(len(blocks) > 2, f"{_MANY} rows must make more than {len(blocks)} blocks")
             edges = [(int(block.group_array[0]), int(block.group_array[-1])) for block in blocks]
             same([a[1] <= b[0] for a, b in pairwise(edges)], [True] * (len(blocks) - 1), "blocks")
-            for block in blocks:
-                loaded.table.load(block)
+            loaded.load(blocks)
             expected = {key: -key for key in range(_MANY)}
             same(loaded.content(), expected, "what many rows make")
             removals = _blocks(values, changes[1:], cells=False)
             require(len(removals) > 2, f"as many without cells make {len(removals)} blocks")
-            for block in removals:
-                loaded.table.unload(block)
+            loaded.unload(removals)
             same(loaded.content(), {0: 0}, "what is left of them")
             same(_blocks(values, []), [], "blocks of no rows")
 
     def test_rows_without_cells_are_unloaded(self, place: Place) -> None:
         """Addresses of every kind of table; with map keys just these entries."""
         with tables(place) as scene:
-            for kind in ("values", "lists", "maps"):
-                for stamped in (False, True):
-                    cells: Cells = getattr(scene, kind)(
-                        f"{kind} {stamped}", namespaces=str, stamped=stamped
-                    )
-                    value = (1, 1) if stamped else 1
-                    every = [(key, value, space) for key in PREFIXES for space in _SPACES]
+            for stamped in (False, True):
+                value = (1, 1) if stamped else 1
+                every = [(key, value, space) for key in PREFIXES for space in _SPACES]
+                for cells in scene.every(f"{stamped}", namespaces=str, stamped=stamped):
                     for change in every:
                         cells.fill(*change)
-                    for block in _blocks(cells, every[::3], cells=False, map_keys=None):
-                        cells.table.unload(block)
+                    cells.unload(_blocks(cells, every[::3], cells=False))
                     kept = {(key, space) for n, (key, _, space) in enumerate(every) if n % 3}
-                    same(set(cells.owners()), kept, f"{kind} that are not unloaded")
+                    same(set(cells.owners()), kept, f"{cells.kind} that are not unloaded")
             maps = scene.maps("entries", map_keys=int)
             for key in PREFIXES:
                 maps.put_all(key, {1: 1, 2: None, 3: 3})
             entries = [(key, None, NO_NAMESPACE) for key in PREFIXES for _ in (1, 3)]
             map_keys = [1, 3] * len(PREFIXES)
-            for block in _blocks(maps, entries, cells=False, map_keys=map_keys):
-                maps.table.unload(block)
+            maps.unload(_blocks(maps, entries, cells=False, map_keys=map_keys))
             expected = {key: [(2, None)] for key in PREFIXES}
             same(maps.content(), expected, "maps of which entries were unloaded")
 
@@ -183,7 +171,7 @@ class ChangeClauses:
     def test_another_thread_makes_blocks(self, place: Place) -> None:
         """While the owner goes on with the same table; neither notices the other."""
         with tables(place) as scene:
-            every: tuple[Cells, ...] = (scene.values(), scene.lists(), scene.maps())
+            every = scene.every()
             changes = [(f"k{number}", number, NO_NAMESPACE) for number in range(500)]
             expected = [sorted(rows_of(cells.spec, _blocks(cells, changes))) for cells in every]
             rows = [_rows(cells, changes) for cells in every]
@@ -255,20 +243,14 @@ _Change = tuple[Any, Any, Any]
 def _rows(
     cells: Cells, changes: Sequence[_Change], *, map_keys: Iterable[Any] | None = None
 ) -> Rows:
+    """The changes as rows; without map keys, a map's are the one that `Cells.fill` sets."""
+    if map_keys is None and cells.spec.map_keys is not None:
+        map_keys = ["m"] * len(changes)
     return Rows(
         addresses=[cells.at(key, space) for key, _, space in changes],
-        map_keys=_map_keys(cells.spec, changes, map_keys),
+        map_keys=None if map_keys is None else list(map_keys),
         cells=[cells.cell(value) for _, value, _ in changes],
     )
-
-
-def _map_keys(
-    spec: TableSpec, changes: Sequence[_Change], map_keys: Iterable[Any] | None
-) -> list[Any] | None:
-    """Those that are given; otherwise the one that `Cells.fill` sets, where there are some."""
-    if map_keys is not None:
-        return list(map_keys)
-    return None if spec.map_keys is None else ["m"] * len(changes)
 
 
 def _blocks(
@@ -279,11 +261,9 @@ def _blocks(
     map_keys: Iterable[Any] | None = None,
 ) -> list[Block]:
     """The blocks of rows; those without cells name entries only if there are map keys."""
-    rows = Rows([of.at(key, space) for key, _, space in changes], None)
-    if cells:
-        rows = _rows(of, changes, map_keys=map_keys)
-    elif map_keys is not None:
-        rows = Rows(rows.addresses, list(map_keys))
+    rows = _rows(of, changes, map_keys=map_keys)
+    if not cells:
+        rows = Rows(rows.addresses, None if map_keys is None else rows.map_keys)
     return list(of.store.blocks(of.spec, rows))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.backends.tables.contract import FrozenTables, StateKind
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import PREFIXES
 from holdfast.backends.testing.scenes import meanwhile
-from holdfast.backends.testing.table_clauses.stores import Tables, tables
-from holdfast.backends.testing.table_clauses.table_access import Cells, Values
+from holdfast.backends.testing.table_clauses.tables import Cells, Tables, Values, tables
 from holdfast.storage.testing.checks import require, same
 
 __all__ = ["FreezeClauses"]
@@ -86,7 +86,7 @@ class FreezeClauses:
     def test_each_freeze_has_its_own_moment(self, place: Place) -> None:
         """Several may be held at once, and are released in any order."""
         with tables(place) as scene:
-            every = (scene.values(), scene.lists(), scene.maps())
+            every = scene.every()
             held: list[tuple[FrozenTables, list[dict[object, object]]]] = []
             for number in range(6):
                 for cells in every:
@@ -104,13 +104,10 @@ class FreezeClauses:
     def test_changes_between_freezes_are_not_lost(self, place: Place) -> None:
         """Many rounds of changes, freezing, releasing and settling are like changes alone."""
         with tables(place) as scene:
-            frozen_often = (scene.values("v"), scene.lists("l"), scene.maps("m"))
+            frozen_often = scene.every()
             held: list[FrozenTables] = []
-            expected: list[dict[object, object]] = []
             for number in range(120):
-                for cells in frozen_often:
-                    cells.fill(f"k{number % 11}", number)
-                    cells.remove(f"k{number % 7}")
+                _change_each(frozen_often, number)
                 if number % 5 == 0:
                     held.append(scene.store.freeze())
                 if number % 8 == 7:
@@ -121,18 +118,16 @@ class FreezeClauses:
                 held.pop().release()
             scene.store.settle(lambda: False)
             with tables(place) as plain_scene:
-                plain = (plain_scene.values("v"), plain_scene.lists("l"), plain_scene.maps("m"))
+                plain = plain_scene.every()
                 for number in range(120):
-                    for cells in plain:
-                        cells.fill(f"k{number % 11}", number)
-                        cells.remove(f"k{number % 7}")
+                    _change_each(plain, number)
                 expected = [cells.content() for cells in plain]
             same([cells.content() for cells in frozen_often], expected, "tables frozen often")
 
     def test_another_thread_reads_frozen_tables(self, place: Place) -> None:
         """While the owner goes on with the same keys; neither notices the other."""
         with tables(place) as scene:
-            every: tuple[Cells, ...] = (scene.values(), scene.lists(), scene.maps())
+            every = scene.every()
             for cells in every:
                 for number in range(_MANY):
                     cells.fill(f"k{number}", number)
@@ -176,6 +171,12 @@ class FreezeClauses:
             scene.store.settle(stop)
             require(len(asked) <= 4, f"to settle went on when told to stop {len(asked)} times")
             same(len(values.keys()), 11 * _MANY, "keys after settling was stopped")
+
+
+def _change_each(every: Sequence[Cells], number: int) -> None:
+    for cells in every:
+        cells.fill(f"k{number % 11}", number)
+        cells.remove(f"k{number % 7}")
 
 
 def _settle_beside_the_owner(values: Values) -> None:

@@ -10,14 +10,25 @@ from typing import Any
 from holdfast.backends.tables.contract import NO_NAMESPACE, StateKind
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import KEYS, PREFIXES
-from holdfast.backends.testing.table_clauses.stores import Tables, tables
-from holdfast.backends.testing.table_clauses.table_access import Cells
+from holdfast.backends.testing.table_clauses.tables import (
+    Cells,
+    Lists,
+    Maps,
+    Tables,
+    Values,
+    tables,
+)
 from holdfast.storage.testing.checks import require, same
 
 __all__ = ["NeighbourClauses", "ScanClauses"]
 
 _MANY = 300
 _LIMIT = 7
+_SPACES: tuple[tuple[Any, Sequence[Any]], ...] = (
+    (NO_NAMESPACE, [NO_NAMESPACE]),
+    (str, PREFIXES),
+)
+"""Types of namespaces, with namespaces that are alike."""
 
 
 class ScanClauses:
@@ -26,11 +37,9 @@ class ScanClauses:
     def test_addresses_are_named_once(self, place: Place) -> None:
         """Each key with its namespace, once, however many elements or entries it has."""
         with tables(place) as scene:
-            spaces: list[Any]
-            for namespaces in (NO_NAMESPACE, int):
-                name = "plain" if namespaces is NO_NAMESPACE else "spaced"
-                spaces = [NO_NAMESPACE] if namespaces is NO_NAMESPACE else [0, -1, 7]
-                every = _filled(scene, name, spaces, namespaces=namespaces)
+            spaced: tuple[Any, Sequence[Any]] = (int, [0, -1, 7])
+            for namespaces, spaces in (_SPACES[0], spaced):
+                every = _filled(scene, f"{len(spaces)}", spaces, namespaces=namespaces)
                 expected = Counter((key, space) for key in PREFIXES for space in spaces)
                 for cells in every:
                     same(
@@ -52,13 +61,13 @@ class ScanClauses:
     def test_the_table_may_change_while_it_is_walked(self, place: Place) -> None:
         """What stays is named once, whatever comes and goes between two steps."""
         with tables(place) as scene:
-            for cells in _filled(scene, "walked", [NO_NAMESPACE], keys=_many_keys()):
+            for cells in _filled(scene, "walked", keys=_many_keys()):
                 _walk_and_change(cells)
 
     def test_a_sweep_returns_at_most_its_limit(self, place: Place) -> None:
         """Each call answers a handful at most: it is paid with every access to state."""
         with tables(place) as scene:
-            for cells in _filled(scene, "swept", [NO_NAMESPACE], keys=_many_keys()):
+            for cells in _filled(scene, "swept", keys=_many_keys()):
                 for limit in (1, _LIMIT, 10 * _MANY):
                     for _ in range(5):
                         found = len(list(cells.table.sweep(limit)))
@@ -75,7 +84,7 @@ class ScanClauses:
         A round of n addresses takes at most n / limit calls, and two that begin and end it.
         """
         with tables(place) as scene:
-            for cells in _filled(scene, "swept", [NO_NAMESPACE], keys=_many_keys()):
+            for cells in _filled(scene, "swept", keys=_many_keys()):
                 staying = {cells.at(key) for key in _many_keys()[::2]}
                 going = iter(_many_keys()[1::2])
                 for round_number in range(4):
@@ -95,7 +104,7 @@ class ScanClauses:
     def test_a_dropped_table_opens_empty(self, place: Place) -> None:
         """One of the same name, of any kind and types, begins empty; other tables stay."""
         with tables(place) as scene:
-            _filled(scene, "kept", [NO_NAMESPACE])
+            _filled(scene, "kept")
             for make, types, key, space in (
                 (scene.values, {}, "k", NO_NAMESPACE),
                 (scene.values, {"keys": bytes}, b"k", NO_NAMESPACE),
@@ -108,15 +117,15 @@ class ScanClauses:
                 same(cells.owners(), [(key, space)], "what was put after the drop")
                 scene.store.drop_table(cells.spec)
             scene.store.drop_table(scene.spec("never made", StateKind.VALUE))
-            for cells in (scene.values("kept v"), scene.lists("kept l"), scene.maps("kept m")):
+            for cells in scene.every("kept"):
                 same(cells.keys(), sorted(PREFIXES), "the keys of tables that were not dropped")
 
     def test_a_table_is_opened_again_as_it_is(self, place: Place) -> None:
         """To ask for a table of a name that there is answers the one that there is."""
         with tables(place) as scene:
-            first = _filled(scene, "again", [NO_NAMESPACE])
+            first = _filled(scene, "again")
             content = [cells.content() for cells in first]
-            again = (scene.values("again v"), scene.lists("again l"), scene.maps("again m"))
+            again = scene.every("again")
             same([cells.content() for cells in again], content, "tables that were opened again")
             again[0].put("a", 77)
             same(first[0].content(), again[0].content(), "a table through the earlier object")
@@ -128,14 +137,14 @@ class NeighbourClauses:
     def test_values_leave_their_neighbours_alone(self, place: Place) -> None:
         """To remove one touches no other, however alike their keys are."""
         with tables(place) as scene:
-            for namespaces, spaces in ((NO_NAMESPACE, [NO_NAMESPACE]), (str, PREFIXES)):
+            for namespaces, spaces in _SPACES:
                 table = scene.values(f"values {len(spaces)}", namespaces=namespaces)
                 _remove_each(table, spaces)
 
     def test_lists_leave_their_neighbours_alone(self, place: Place) -> None:
         """To remove or replace one touches no other, however alike their keys are."""
         with tables(place) as scene:
-            for namespaces, spaces in ((NO_NAMESPACE, [NO_NAMESPACE]), (str, PREFIXES)):
+            for namespaces, spaces in _SPACES:
                 lists = scene.lists(f"lists {len(spaces)}", namespaces=namespaces)
                 for key in PREFIXES:
                     for space in spaces:
@@ -146,7 +155,7 @@ class NeighbourClauses:
     def test_maps_leave_their_neighbours_alone(self, place: Place) -> None:
         """To remove one touches no other, however alike keys, namespaces and map keys are."""
         with tables(place) as scene:
-            for namespaces, spaces in ((NO_NAMESPACE, [NO_NAMESPACE]), (str, PREFIXES)):
+            for namespaces, spaces in _SPACES:
                 maps = scene.maps(f"maps {len(spaces)}", namespaces=namespaces)
                 for key in PREFIXES:
                     for space in spaces:
@@ -186,17 +195,13 @@ def _many_keys() -> list[str]:
 def _filled(
     scene: Tables,
     name: str,
-    spaces: Sequence[object],
+    spaces: Sequence[object] = (NO_NAMESPACE,),
     *,
     keys: Sequence[str] = PREFIXES,
     namespaces: object = NO_NAMESPACE,
-) -> tuple[Cells, Cells, Cells]:
+) -> tuple[Values, Lists, Maps]:
     """A table of each kind, with something at each key and namespace."""
-    every = (
-        scene.values(f"{name} v", namespaces=namespaces),
-        scene.lists(f"{name} l", namespaces=namespaces),
-        scene.maps(f"{name} m", namespaces=namespaces),
-    )
+    every = scene.every(name, namespaces=namespaces)
     for cells in every:
         for key in keys:
             for space in spaces:

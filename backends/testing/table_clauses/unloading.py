@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,13 +9,14 @@ import msgspec
 from holdfast.backends.blocks.block import NO_VALUES, Block
 from holdfast.backends.testing.place import Place
 from holdfast.backends.testing.samples import KEYS, PREFIXES
-from holdfast.backends.testing.table_clauses.stores import blocks_of, tables
-from holdfast.backends.testing.table_clauses.table_access import Cells
+from holdfast.backends.testing.table_clauses.tables import Cells, blocks_of, tables
 from holdfast.storage.testing.checks import same
 
 __all__ = ["UnloadClauses"]
 
 _MANY = 3000
+_ONE: tuple[Any, ...] = (1, [1], [("m", 1)])
+"""What `fill` with 1 makes of a value, a list and a map."""
 
 
 class UnloadClauses:
@@ -32,7 +32,7 @@ class UnloadClauses:
                     values.put(key, number)
                     if number % 2:
                         gone.put(key, 0)
-                _unload(values, _naming(gone))
+                values.unload(_naming(gone))
                 expected = dict(zip(sample.instances[::2], range(0, 1000, 2), strict=False))
                 same(values.content(), expected, f"values by {name} after some were unloaded")
                 removed = values.get_many(sample.instances[1::2])
@@ -47,7 +47,7 @@ class UnloadClauses:
             lists.extend("ab", range(_MANY))
             for key in ("", "a", "ab", "b"):
                 gone.extend(key, [0, 0])  # two rows of one address: it is named twice
-            _unload(lists, _naming(gone))
+            lists.unload(_naming(gone))
             expected = {
                 key: list(range(number + 1))
                 for number, key in enumerate(PREFIXES)
@@ -66,7 +66,7 @@ class UnloadClauses:
             maps.put_all("a", {number: number for number in range(_MANY)})
             for key in ("a", "a\0", "new"):
                 gone.put(key, 7, 7)
-            _unload(maps, _naming(gone))
+            maps.unload(_naming(gone))
             expected = {key: [(1, 1), (2, None)] for key in PREFIXES if key not in {"a", "a\0"}}
             same(maps.content(), expected, "maps after some were unloaded")
             same(maps.get("a", 5), "absent", "an entry of a map that was unloaded")
@@ -83,7 +83,7 @@ class UnloadClauses:
                     gone.put("b", map_key, 0)
                     if number % 2 == 0:
                         gone.put("a", map_key, 0)
-                _unload(maps, _naming(gone, entries=True))
+                maps.unload(_naming(gone, entries=True))
                 same(maps.keys(), ["a"], f"what has entries by {name} after some were unloaded")
                 found = dict(maps.items("a"))
                 expected = {key: 2 * n + 1 for n, key in enumerate(sample.instances[1::2])}
@@ -92,60 +92,57 @@ class UnloadClauses:
     def test_unloading_heeds_namespaces(self, place: Place) -> None:
         """What is under the same key in another namespace stays."""
         with tables(place) as scene, tables(place) as other:
-            for kind in ("values", "lists", "maps"):
-                cells: Cells = getattr(scene, kind)(namespaces=str)
-                gone: Cells = getattr(other, kind)(namespaces=str)
+            every = zip(scene.every(namespaces=str), other.every(namespaces=str), strict=True)
+            for cells, gone in every:
                 for key in PREFIXES:
                     for number, space in enumerate(PREFIXES):
                         cells.fill(key, number, space)
                     gone.fill(key, 0, "a\0")
-                _unload(cells, _naming(gone))
+                cells.unload(_naming(gone))
                 found = sorted(cells.owners())
                 expected = [(key, space) for key in PREFIXES for space in PREFIXES]
                 expected = sorted(owner for owner in expected if owner[1] != "a\0")
-                same(found, expected, f"namespaces of {kind} after one was unloaded")
+                same(found, expected, f"namespaces of {cells.kind} after one was unloaded")
 
     def test_absent_rows_may_be_unloaded(self, place: Place) -> None:
         """From an empty table, and twice: nothing comes of it."""
         with tables(place) as scene, tables(place) as other:
-            for kind, kept in (("values", 1), ("lists", [1]), ("maps", [("m", 1)])):
-                cells: Cells = getattr(scene, kind)()
-                gone: Cells = getattr(other, kind)()
+            for cells, gone, kept in zip(scene.every(), other.every(), _ONE, strict=True):
                 for key in ("a", "b", "c"):
                     gone.fill(key, 0)
-                _unload(cells, _naming(gone))
-                same(cells.owners(), [], f"{kind} that were unloaded from an empty table")
+                cells.unload(_naming(gone))
+                same(cells.owners(), [], f"{cells.kind} that were unloaded from an empty table")
                 cells.fill("b", 1)
                 cells.fill("d", 1)
                 for _ in range(2):
-                    _unload(cells, _naming(gone))
-                same(cells.content(), {"d": kept}, f"{kind} of which some were unloaded twice")
+                    cells.unload(_naming(gone))
+                same(
+                    cells.content(), {"d": kept}, f"{cells.kind} of which some were unloaded twice"
+                )
             maps, lacking = scene.maps(), other.maps("lacking")
             lacking.put_all("d", {"x": 0, "y": 0})
             lacking.put("e", "m", 0)
-            _unload(maps, _naming(lacking, entries=True))
+            maps.unload(_naming(lacking, entries=True))
             same(maps.content(), {"d": [("m", 1)]}, "a map that lacks the unloaded entries")
 
     def test_unloading_does_not_change_frozen_tables(self, place: Place) -> None:
         """Whole addresses and entries: they go for the owner only."""
         with tables(place) as scene, tables(place) as other:
             entries, gone_entries = scene.maps("entries"), other.maps("entries")
-            for kind in ("values", "lists", "maps"):
-                cells: Cells = getattr(scene, kind)()
-                gone: Cells = getattr(other, kind)()
+            for cells, gone in zip(scene.every(), other.every(), strict=True):
                 for number, key in enumerate(PREFIXES):
                     cells.fill(key, number)
                     gone.fill(key, 0)
                 with scene.frozen() as frozen:
-                    _unload(cells, _naming(gone))
-                    same(cells.owners(), [], f"{kind} of the owner")
+                    cells.unload(_naming(gone))
+                    same(cells.owners(), [], f"{cells.kind} of the owner")
                     found = {row.key: row.value for row in cells.rows(frozen)}
                     expected = {key: number for number, key in enumerate(PREFIXES)}
-                    same(found, expected, f"frozen {kind}, unloaded since")
+                    same(found, expected, f"frozen {cells.kind}, unloaded since")
             entries.put_all("a", {"x": 1, "y": 2})
             gone_entries.put("a", "x", 0)
             with scene.frozen() as frozen:
-                _unload(entries, _naming(gone_entries, entries=True))
+                entries.unload(_naming(gone_entries, entries=True))
                 same(entries.items("a"), [("y", 2)], "entries of the owner")
                 frozen_keys = sorted(row.map_key for row in entries.rows(frozen))
                 same(frozen_keys, ["x", "y"], "frozen entries, one unloaded since")
@@ -153,17 +150,14 @@ class UnloadClauses:
     def test_loading_and_unloading_take_turns(self, place: Place) -> None:
         """Each is done when its call returns: what is loaded behind an unload is there."""
         with tables(place) as scene, tables(place) as other:
-            for kind, expected in (("values", 1), ("lists", [1]), ("maps", [("m", 1)])):
-                cells: Cells = getattr(scene, kind)()
-                rows: Cells = getattr(other, kind)()
+            for cells, rows, kept in zip(scene.every(), other.every(), _ONE, strict=True):
                 for key in ("a", "b"):
                     rows.fill(key, 1)
                 loaded = blocks_of(rows)
                 for _ in range(3):
-                    _unload(cells, _naming(rows))
-                    for block in loaded:
-                        cells.table.load(block)
-                same(cells.content(), {"a": expected, "b": expected}, f"{kind} loaded in turns")
+                    cells.unload(_naming(rows))
+                    cells.load(loaded)
+                same(cells.content(), {"a": kept, "b": kept}, f"{cells.kind} loaded in turns")
 
 
 def _naming(cells: Cells, *, entries: bool = False) -> list[Block]:
@@ -177,8 +171,3 @@ def _naming(cells: Cells, *, entries: bool = False) -> list[Block]:
         )
         for block in blocks_of(cells)
     ]
-
-
-def _unload(cells: Cells, blocks: Sequence[Any]) -> None:
-    for block in blocks:
-        cells.table.unload(block)

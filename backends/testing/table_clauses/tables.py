@@ -1,35 +1,50 @@
-"""Tables by keys and values, for the clauses about the table contract.
+"""A store of the backend under test, and its tables by keys and values.
 
 Keys and values of a clause are converted here to addresses and cells, and back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.blocks.columns import decode_values
+from holdfast.backends.keys.base import KeyCodec
+from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.tables.contract import (
     NO_NAMESPACE,
     CellForm,
     FrozenTables,
     ListTable,
     MapTable,
+    StateKind,
     Table,
     TableSpec,
     TableStore,
     ValueTable,
 )
+from holdfast.backends.testing.place import Place
+from holdfast.backends.values.codec import value_codec_for
 
 __all__ = [
+    "GROUPS",
     "Cells",
     "Lists",
     "Maps",
     "Row",
+    "Tables",
     "Values",
+    "blocks_of",
     "rows_of",
+    "tables",
 ]
+
+GROUPS = 128
+"""The max parallelism of the stores that are tried."""
 
 
 class Row(NamedTuple):
@@ -52,6 +67,11 @@ class Cells:
         self.store = store
         self.spec = spec
         self.form: CellForm = store.form(spec)
+
+    @property
+    def kind(self) -> str:
+        """What it holds, for messages: `values`, `lists` or `maps`."""
+        return f"{self.spec.kind.value}s"
 
     def at(self, key: Any, namespace: Any = NO_NAMESPACE) -> Any:
         """The address of a key."""
@@ -109,6 +129,16 @@ class Cells:
     def fill(self, key: Any, value: Any, namespace: Any = NO_NAMESPACE) -> None:
         """Put a value at a key, in a table of any kind."""
         raise NotImplementedError
+
+    def load(self, blocks: Iterable[Block]) -> None:
+        """Load each block."""
+        for block in blocks:
+            self.table.load(block)
+
+    def unload(self, blocks: Iterable[Block]) -> None:
+        """Unload each block."""
+        for block in blocks:
+            self.table.unload(block)
 
 
 class Values(Cells):
@@ -208,6 +238,92 @@ class Maps(Cells):
     def fill(self, key: Any, value: Any, namespace: Any = NO_NAMESPACE) -> None:
         """Set the value of the map key "m"."""
         self.put(key, "m", value, namespace)
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """The type of keys, known from the start."""
+
+    codec: KeyCodec[Any]
+
+
+class Tables:
+    """A store, and tables in it."""
+
+    def __init__(self, store: TableStore) -> None:
+        self.store = store
+
+    def values(self, name: str = "values", **spec: Any) -> Values:
+        """A value table; without more said, of ints by str."""
+        return Values(self.store, self.spec(name, StateKind.VALUE, **spec))
+
+    def lists(self, name: str = "lists", **spec: Any) -> Lists:
+        """A list table; without more said, of ints by str."""
+        return Lists(self.store, self.spec(name, StateKind.LIST, **spec))
+
+    def maps(self, name: str = "maps", *, map_keys: Any = str, **spec: Any) -> Maps:
+        """A map table; without more said, of ints or None by str, by str."""
+        spec = {"values": int | None, **spec}
+        return Maps(self.store, self.spec(name, StateKind.MAP, map_keys=map_keys, **spec))
+
+    def every(self, name: str = "", **spec: Any) -> tuple[Values, Lists, Maps]:
+        """A table of each kind, with names that begin so; else as the methods before."""
+        return (
+            self.values(f"{name} values".lstrip(), **spec),
+            self.lists(f"{name} lists".lstrip(), **spec),
+            self.maps(f"{name} maps".lstrip(), **spec),
+        )
+
+    @staticmethod
+    def spec(
+        name: str,
+        kind: StateKind,
+        *,
+        keys: Any = str,
+        namespaces: Any = NO_NAMESPACE,
+        map_keys: Any = NO_NAMESPACE,
+        values: Any = int,
+        stamped: bool = False,
+    ) -> TableSpec:
+        """A spec by types; NO_NAMESPACE stands for the parts that there are not."""
+
+        def codec(annotation: Any) -> KeyCodec[Any] | None:
+            return None if annotation is NO_NAMESPACE else key_codec_for(annotation)
+
+        return TableSpec(
+            name=name,
+            kind=kind,
+            key_type=_Keys(key_codec_for(keys)),
+            namespaces=codec(namespaces),
+            map_keys=codec(map_keys),
+            values=value_codec_for(values),
+            stamped=stamped,
+        )
+
+    @contextmanager
+    def frozen(self) -> Iterator[FrozenTables]:
+        """The tables as they are now, released in the end."""
+        frozen = self.store.freeze()
+        try:
+            yield frozen
+        finally:
+            frozen.release()
+
+
+@contextmanager
+def tables(place: Place) -> Iterator[Tables]:
+    """A store of the backend under test, with all key groups, closed in the end."""
+    store = place.open().open_store("tables", KeyGroupRange(0, GROUPS - 1), GROUPS)
+    try:
+        yield Tables(store)
+    finally:
+        store.close()
+
+
+def blocks_of(cells: Cells) -> list[Block]:
+    """The blocks of a table as it is now."""
+    with Tables(cells.store).frozen() as frozen:
+        return list(frozen.blocks(cells.spec, None))
 
 
 def rows_of(spec: TableSpec, blocks: Iterable[Block]) -> list[Row]:
