@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,11 +10,14 @@ import pyarrow as pa
 
 from holdfast.backends.arrow.batches import to_list
 from holdfast.backends.keys.base import KeyCodec
-from holdfast.backends.keys.codec import key_codec_for
+from holdfast.backends.keys.codec import (
+    is_without_classes,
+    key_codec_described,
+    key_codec_for,
+)
 from holdfast.backends.keys.groups import KeyGroupRange, key_group, key_groups
 from holdfast.backends.schema.evolution import compare_keys
 from holdfast.backends.values.codec import misfit_in
-from holdfast.backends.values.normalizing import has_none
 from holdfast.storage import Invalid
 
 __all__ = ["NoKey", "OperatorKeys"]
@@ -37,7 +38,11 @@ class NoKey:
 
 
 class OperatorKeys:
-    """The keys of one operator in one slot: their type, and the slot's key groups."""
+    """The keys of one operator in one slot: their type, and the slot's key groups.
+
+    Refused with `Invalid` are a type that keys cannot have, or that is not the one of a snapshot,
+    and a key that is not of the type, or not of the slot's key groups.
+    """
 
     def __init__(
         self, uid: str, key_groups: KeyGroupRange, max_parallelism: int, key_type: Any
@@ -75,11 +80,7 @@ class OperatorKeys:
         return self._written if self._codec is None else self._codec.describe()
 
     def declare(self, key_type: Any) -> None:
-        """Take this as the type of keys.
-
-        Raises:
-            Invalid: keys cannot be of this type, or a snapshot has keys of another.
-        """
+        """Take this as the type of keys."""
         codec = key_codec_for(key_type)
         if self._written is not None:
             compare_keys(self._written, codec.describe()).require(
@@ -88,16 +89,11 @@ class OperatorKeys:
         self._use(codec)
 
     def written(self, description: dict[str, Any]) -> None:
-        """Take over the type of keys of a snapshot.
-
-        Raises:
-            Invalid: it is not the declared type.
-        """
+        """Take over the type of keys of a snapshot."""
         if self._codec is None:
             self._written = description
-            known = _type_of(description)
-            if known is not None:
-                self._use(key_codec_for(known))
+            if is_without_classes(description):
+                self._use(key_codec_described(description))
         else:
             compare_keys(description, self._codec.describe()).require(
                 "the keys of the snapshot", where=self._where
@@ -109,11 +105,7 @@ class OperatorKeys:
             self.plain = {"int": int, "str": str}.get(codec.describe()["type"])
 
     def admit(self, key: Any) -> Any:
-        """The canonical form of a key.
-
-        Raises:
-            Invalid: the key is not of the type of keys, or not of this slot's key groups.
-        """
+        """The canonical form of a key."""
         if self._codec is None:
             self.declare(_inferred(key))
         try:
@@ -128,11 +120,7 @@ class OperatorKeys:
         return canonical
 
     def admit_many(self, keys: Any) -> Sequence[Any]:
-        """The canonical form of many keys, from an Arrow column or from a sequence.
-
-        Raises:
-            Invalid: as `admit` does, for any of them.
-        """
+        """The canonical form of many keys, from an Arrow column or from a sequence."""
         if not isinstance(keys, pa.Array | pa.ChunkedArray):
             return list(map(self.admit, keys))
         if len(keys) == 0:
@@ -166,30 +154,3 @@ def _inferred(key: Any) -> Any:
     if isinstance(key, np.generic):
         return type(key.item())
     return type(key)
-
-
-_SIMPLE: dict[str, Any] = {
-    "int": int,
-    "str": str,
-    "bytes": bytes,
-    "bool": bool,
-    "float": float,
-    "date": dt.date,
-    "datetime": dt.datetime,
-    "decimal": Decimal,
-    "none": type(None),
-}
-
-
-def _type_of(description: dict[str, Any]) -> Any:
-    """The annotation for a description of keys; None where the user's class is needed."""
-    kind = description["type"]
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if kind == "tuple":
-        items = tuple(map(_type_of, description["items"]))
-        return None if has_none(items) else tuple.__class_getitem__(items)
-    if kind == "union":
-        members = [_type_of(member) for member in description["members"]]
-        return None if has_none(members) else members[0] | members[1]
-    return None

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.backends.keys.hashing import Hashes
-from holdfast.backends.values.normalizing import shown
+from holdfast.backends.keys.hashing import Hashes, hash_bytes
+from holdfast.backends.values.normalizing import shown, to_plain
 from holdfast.storage.errors import Corrupt, Invalid
 
 __all__ = ["KeyCodec", "binary_of_rows", "is_any_of"]
 
 _K = TypeVar("_K")
+_T = TypeVar("_T")
 
 _READ_ERRORS = (struct.error, LookupError, ValueError, ArithmeticError)
 """Python's errors for bytes that are no key."""
@@ -39,11 +40,15 @@ class KeyCodec(ABC, Generic[_K]):
     - Bytes and hash are the same in every process, version and machine.
     - Column methods give the results of the row methods for each value.
 
-    A codec has no state beside its type, so threads may share it.
+    A codec has no state beside its type, so threads may share it. What is no key of the type is
+    refused with `Invalid`, which names the type expected and the one found; in a column that may be
+    the type of the column, a value, or a null. Bytes that are no key are `Corrupt`.
     """
 
     name: str
     """The type, as errors name it."""
+    kind: ClassVar[str]
+    """The type, as descriptions name it."""
     width: ClassVar[int | None] = None
     """The number of bytes of every key, if it is constant."""
 
@@ -52,41 +57,26 @@ class KeyCodec(ABC, Generic[_K]):
         """The canonical one of all keys that equal this one, of the exact type.
 
         Converts scalars of NumPy and Arrow, and subclasses of builtins.
-
-        Raises:
-            Invalid: not a key of this type; names the type expected and the one found.
         """
 
     @abstractmethod
     def encode(self, key: object) -> bytes:
-        """The ordered bytes of a key.
+        """The ordered bytes of a key."""
 
-        Raises:
-            Invalid: not a key of this type; names the type expected and the one found.
-        """
-
-    @abstractmethod
     def hash(self, key: object) -> int:
-        """The stable hash, from 0 to 2^32 - 1.
-
-        Raises:
-            Invalid: not a key of this type; names the type expected and the one found.
-        """
+        """The stable hash, from 0 to 2^32 - 1: by default that of the ordered bytes."""
+        return hash_bytes(self.encode(key))
 
     def hash_and_encode(self, key: object) -> tuple[int, bytes]:
         """Both at once. Override it where they share work."""
         return self.hash(key), self.encode(key)
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
         """The type as JSON, for a snapshot's metadata."""
+        return {"type": self.kind}
 
     def decode(self, data: bytes) -> _K:
-        """The canonical key of these bytes.
-
-        Raises:
-            Corrupt: the bytes are not exactly one key of this type.
-        """
+        """The canonical key of these bytes, which are exactly one key."""
         try:
             key, end = self._read(data, 0)
         except _READ_ERRORS as error:
@@ -100,11 +90,7 @@ class KeyCodec(ABC, Generic[_K]):
         return key
 
     def read(self, data: bytes, offset: int) -> tuple[_K, int]:
-        """The key whose bytes begin at `offset`, and the offset after them.
-
-        Raises:
-            Corrupt: the bytes there are no key of this type.
-        """
+        """The key whose bytes begin at `offset`, and the offset after them."""
         try:
             return self._read(data, offset)
         except _READ_ERRORS as error:
@@ -123,19 +109,15 @@ class KeyCodec(ABC, Generic[_K]):
         return np.fromiter(map(self.hash, keys), np.uint32, len(keys))
 
     def encode_column(self, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The ordered bytes of each value of an Arrow column, as a `large_binary` array.
-
-        Raises:
-            Invalid: the column is not of this type, or has a value or a null that does not fit.
-        """
-        return _by_part(self._encode_array, column, _take_binary, _concat_binary)
+        """The ordered bytes of each value of an Arrow column, as a `large_binary` array."""
+        parts = [
+            self._encode_array(part) if places is None else self._encode_array(part).take(places)
+            for part, places in _parts(column)
+        ]
+        return parts[0] if len(parts) == 1 else pa.concat_arrays([_NO_KEYS, *parts])
 
     def canonical_column(self, column: pa.Array | pa.ChunkedArray) -> list[_K]:
-        """`canonical` of each value of an Arrow column.
-
-        Raises:
-            Invalid: the column is not of this type, or has a value or a null that does not fit.
-        """
+        """`canonical` of each value of an Arrow column."""
         try:
             return [self.decode(data) for data in self.encode_column(column).to_pylist()]
         except Corrupt as error:
@@ -146,12 +128,12 @@ class KeyCodec(ABC, Generic[_K]):
             ) from error
 
     def hash_column(self, column: pa.Array | pa.ChunkedArray) -> Hashes:
-        """The hash of each value of an Arrow column.
-
-        Raises:
-            Invalid: the column is not of this type, or has a value or a null that does not fit.
-        """
-        return _by_part(self._hash_array, column, _take_hashes, _concat_hashes)
+        """The hash of each value of an Arrow column."""
+        parts = [
+            self._hash_array(part) if places is None else self._hash_array(part)[places.to_numpy()]
+            for part, places in _parts(column)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate([_NO_HASHES, *parts])
 
     @abstractmethod
     def _read(self, data: bytes, offset: int) -> tuple[_K, int]:
@@ -164,6 +146,13 @@ class KeyCodec(ABC, Generic[_K]):
     @abstractmethod
     def _hash_array(self, column: pa.Array) -> Hashes:
         """`hash_column` of an array that is not dictionary-encoded."""
+
+    def _exact(self, key: object, wanted: type[_T]) -> _T:
+        """The key as this builtin type, if it is one of that kind."""
+        plain = to_plain(key)
+        if type(plain) is not wanted:
+            raise self._refused(key)
+        return plain
 
     def _unreadable(self, data: bytes, offset: int, error: Exception) -> Corrupt:
         found = data[offset : offset + 32].hex(" ") or "the end"
@@ -221,46 +210,26 @@ def binary_of_rows(rows: npt.NDArray[np.uint8]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), count, buffers)
 
 
-_R = TypeVar("_R")
-
+_NO_KEYS = pa.array([], pa.large_binary())
+_NO_HASHES = np.empty(0, np.uint32)
 _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Layouts that most of Arrow's kernels refuse, and those that replace them."""
 
 
-def _by_part(
-    each: Callable[[pa.Array], _R],
+def _parts(
     column: pa.Array | pa.ChunkedArray,
-    take: Callable[[_R, pa.Array], _R],
-    concat: Callable[[list[_R]], _R],
-) -> _R:
-    """Work on plain arrays: by chunk, and of a dictionary-encoded array only on its dictionary."""
-    if isinstance(column, pa.ChunkedArray):
-        if column.num_chunks != 1:
-            return concat([_by_part(each, chunk, take, concat) for chunk in column.chunks])
-        column = column.chunk(0)
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    if column.type in _VIEWS:
-        column = column.cast(_VIEWS[column.type])
-    if not isinstance(column, pa.DictionaryArray):
-        return each(column)
-    if column.null_count or column.dictionary.null_count or len(column.dictionary) > len(column):
-        return each(column.dictionary_decode())
-    return take(each(column.dictionary), column.indices)
+) -> Iterator[tuple[pa.Array, pa.Array | None]]:
+    """The column as plain arrays: its chunks, and the dictionary of a dictionary-encoded one.
 
-
-def _take_binary(values: pa.Array, indices: pa.Array) -> pa.Array:
-    return values.take(indices)
-
-
-def _concat_binary(parts: list[pa.Array]) -> pa.Array:
-    return pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())
-
-
-def _take_hashes(values: Hashes, indices: pa.Array) -> Hashes:
-    taken: Hashes = values[indices.to_numpy()]
-    return taken
-
-
-def _concat_hashes(parts: list[Hashes]) -> Hashes:
-    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+    With a dictionary come the places in it, so that work is done only once for each entry.
+    """
+    for part in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+        plain = part.storage if isinstance(part, pa.ExtensionArray) else part
+        if plain.type in _VIEWS:
+            plain = plain.cast(_VIEWS[plain.type])
+        if not isinstance(plain, pa.DictionaryArray):
+            yield plain, None
+        elif plain.null_count or plain.dictionary.null_count or len(plain.dictionary) > len(plain):
+            yield plain.dictionary_decode(), None
+        else:
+            yield plain.dictionary, plain.indices

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from msgspec import inspect
@@ -17,11 +16,11 @@ from holdfast.backends.keys.strings import BytesKey, StrKey
 from holdfast.backends.keys.times import DateKey, DateTimeKey
 from holdfast.storage.errors import Corrupt, Invalid
 
-__all__ = ["key_codec_described", "key_codec_for"]
+__all__ = ["is_without_classes", "key_codec_described", "key_codec_for"]
 
 _K = TypeVar("_K")
 
-_SIMPLE: dict[type[inspect.Type], Callable[[], KeyCodec[Any]]] = {
+_SIMPLE: dict[type[inspect.Type], type[KeyCodec[Any]]] = {
     inspect.NoneType: NoneKey,
     inspect.BoolType: BoolKey,
     inspect.IntType: IntKey,
@@ -32,9 +31,7 @@ _SIMPLE: dict[type[inspect.Type], Callable[[], KeyCodec[Any]]] = {
     inspect.DateTimeType: DateTimeKey,
     inspect.DecimalType: DecimalKey,
 }
-_DESCRIBED: dict[str, Callable[[], KeyCodec[Any]]] = {
-    make().describe()["type"]: make for make in _SIMPLE.values()
-}
+_DESCRIBED = {codec.kind: codec for codec in _SIMPLE.values()}
 _SUPPORTED = (
     "int, str, bytes, bool, float, date, datetime, Decimal; tuples, NamedTuples and frozen "
     "dataclasses of those; T | None"
@@ -88,6 +85,15 @@ def key_codec_described(description: dict[str, Any]) -> KeyCodec[Any]:
             found=str(description),
         )
     return simple()
+
+
+def is_without_classes(description: dict[str, Any]) -> bool:
+    """Whether such keys are of no class of the user's, so that the description is enough for them.
+
+    A variable number of items is not, either: a key given as a tuple has a fixed number.
+    """
+    parts = [*description.get("items", ()), *description.get("members", ())]
+    return description["type"] not in ("record", "sequence") and all(map(is_without_classes, parts))
 
 
 class _Unsupported(Exception):

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import struct
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 
 from holdfast.backends.keys.base import KeyCodec
-from holdfast.backends.keys.hashing import Hashes, hash_bytes
+from holdfast.backends.keys.hashing import Hashes
 from holdfast.backends.values.normalizing import to_plain
 
 __all__ = ["DecimalKey"]
@@ -35,6 +34,7 @@ class DecimalKey(KeyCodec[Decimal]):
     """`decimal.Decimal`, of finite value."""
 
     name = "Decimal"
+    kind = "decimal"
 
     def canonical(self, key: object) -> Decimal:
         return self.decode(self.encode(key))
@@ -55,12 +55,6 @@ class DecimalKey(KeyCodec[Decimal]):
         pairs = bytes(int(text[place : place + 2]) + 1 for place in range(0, len(text), 2))
         size = _exponent.pack(first + _SIGN_64) + pairs + b"\x00"
         return _NEGATIVE + size.translate(_INVERTED) if is_negative else _POSITIVE + size
-
-    def hash(self, key: object) -> int:
-        return hash_bytes(self.encode(key))
-
-    def describe(self) -> dict[str, Any]:
-        return {"type": "decimal"}
 
     def _read(self, data: bytes, offset: int) -> tuple[Decimal, int]:
         sign = data[offset : offset + 1]

@@ -77,6 +77,10 @@ class KeyGroupRange:
     def __str__(self) -> str:
         return f"{self.first} to {self.last}" if self else "none"
 
+    def meets(self, first: int, last: int) -> bool:
+        """Whether it has some of the key groups from `first` to `last`."""
+        return first <= self.last and last >= self.first
+
     def covers(self, other: KeyGroupRange) -> bool:
         """Whether every key group of `other` is in this range."""
         return self.intersection(other) == other

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +39,7 @@ class NoneKey(KeyCodec[None]):
     """The key type of which there is one key: for state without a namespace."""
 
     name = "None"
+    kind = "none"
 
     def canonical(self, key: object) -> None:
         if to_plain(key) is not None:
@@ -48,13 +48,6 @@ class NoneKey(KeyCodec[None]):
     def encode(self, key: object) -> bytes:
         self.canonical(key)
         return b""
-
-    def hash(self, key: object) -> int:
-        self.canonical(key)
-        return hash_bytes(b"")
-
-    def describe(self) -> dict[str, Any]:
-        return {"type": "none"}
 
     def _read(self, data: bytes, offset: int) -> tuple[None, int]:
         return None, offset
@@ -74,22 +67,13 @@ class NoneKey(KeyCodec[None]):
 class BoolKey(KeyCodec[bool]):
     """`bool`."""
 
-    name = "bool"
+    name = kind = "bool"
 
     def canonical(self, key: object) -> bool:
-        plain = to_plain(key)
-        if type(plain) is not bool:
-            raise self._refused(key)
-        return plain
+        return self._exact(key, bool)
 
     def encode(self, key: object) -> bytes:
         return b"\x01" if self.canonical(key) else b"\x00"
-
-    def hash(self, key: object) -> int:
-        return hash_bytes(self.encode(key))
-
-    def describe(self) -> dict[str, Any]:
-        return {"type": "bool"}
 
     def _read(self, data: bytes, offset: int) -> tuple[bool, int]:
         return (False, True)[data[offset]], offset + 1
@@ -111,17 +95,18 @@ class IntKey(KeyCodec[int]):
     """`int` of 64 bits with sign, as Arrow, Parquet and Spark have it."""
 
     name = "int of 64 bits"
+    kind = "int"
     width = 8
 
     def canonical(self, key: object) -> int:
-        plain = key if type(key) is int else self._converted(key)
+        plain = key if type(key) is int else self._exact(key, int)
         if INT64_MIN <= plain <= INT64_MAX:
             return plain
         raise self._refused(key)
 
     def encode(self, key: object) -> bytes:
         if type(key) is not int:
-            key = self._converted(key)
+            key = self._exact(key, int)
         try:
             return _ordered_int.pack(key + _SIGN_64)
         except struct.error:
@@ -129,14 +114,11 @@ class IntKey(KeyCodec[int]):
 
     def hash(self, key: object) -> int:
         if type(key) is not int:
-            key = self._converted(key)
+            key = self._exact(key, int)
         try:
             return hash_bytes(_hashed_int(key))
         except struct.error:
             raise self._refused(key) from None
-
-    def describe(self) -> dict[str, Any]:
-        return {"type": "int"}
 
     def hash_many(self, keys: Sequence[int]) -> Hashes:
         return hash_fixed(np.fromiter(keys, np.int64, len(keys)))
@@ -145,12 +127,6 @@ class IntKey(KeyCodec[int]):
         if pa.types.is_signed_integer(column.type) and not column.null_count:
             return list(column.to_numpy().tolist())
         return super().canonical_column(column)
-
-    def _converted(self, key: object) -> int:
-        plain = to_plain(key)
-        if type(plain) is not int:
-            raise self._refused(key)
-        return plain
 
     def _read(self, data: bytes, offset: int) -> tuple[int, int]:
         return _ordered_int.unpack_from(data, offset)[0] - _SIGN_64, offset + 8
@@ -170,7 +146,7 @@ class IntKey(KeyCodec[int]):
 class FloatKey(KeyCodec[float]):
     """`float`."""
 
-    name = "float"
+    name = kind = "float"
     width = 8
 
     def canonical(self, key: object) -> float:
@@ -184,9 +160,6 @@ class FloatKey(KeyCodec[float]):
 
     def hash(self, key: object) -> int:
         return hash_bytes(_hashed_float(self.canonical(key)))
-
-    def describe(self) -> dict[str, Any]:
-        return {"type": "float"}
 
     def hash_many(self, keys: Sequence[float]) -> Hashes:
         return hash_fixed(np.fromiter(keys, np.float64, len(keys)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from holdfast.backends.keys.base import KeyCodec, is_any_of
 from holdfast.backends.keys.hashing import Hashes, hash_bytes, hash_variable
-from holdfast.backends.values.normalizing import to_plain
 
 __all__ = ["BytesKey", "StrKey"]
 
@@ -73,7 +72,7 @@ class _TextKey(KeyCodec[_S]):
 class StrKey(_TextKey[str]):
     """`str`."""
 
-    name = "str"
+    name = kind = "str"
     accepted = is_any_of(pa.types.is_string, pa.types.is_large_string)
 
     def canonical_column(self, column: pa.Array | pa.ChunkedArray) -> list[str]:
@@ -83,26 +82,17 @@ class StrKey(_TextKey[str]):
 
     def canonical(self, key: object) -> str:
         self._data(key)
-        return key if type(key) is str else self._converted(key)
-
-    def describe(self) -> dict[str, Any]:
-        return {"type": "str"}
+        return key if type(key) is str else self._exact(key, str)
 
     def hash_many(self, keys: Sequence[str]) -> Hashes:
         return hash_variable(pa.array(keys, pa.large_string()).cast(pa.large_binary()))
 
     def _data(self, key: object) -> bytes:
         try:
-            return (key if type(key) is str else self._converted(key)).encode()
+            return (key if type(key) is str else self._exact(key, str)).encode()
         except UnicodeEncodeError:
             fix = "Half of a surrogate pair is no character, and UTF-8 cannot hold it"
             raise self._refused(key, fix) from None
-
-    def _converted(self, key: object) -> str:
-        plain = to_plain(key)
-        if type(plain) is not str:
-            raise self._refused(key)
-        return plain
 
     def _read(self, data: bytes, offset: int) -> tuple[str, int]:
         found, end = self._read_data(data, offset)
@@ -112,7 +102,7 @@ class StrKey(_TextKey[str]):
 class BytesKey(_TextKey[bytes]):
     """`bytes`."""
 
-    name = "bytes"
+    name = kind = "bytes"
     accepted = is_any_of(
         pa.types.is_binary,
         pa.types.is_large_binary,
@@ -122,17 +112,11 @@ class BytesKey(_TextKey[bytes]):
     def canonical(self, key: object) -> bytes:
         return self._data(key)
 
-    def describe(self) -> dict[str, Any]:
-        return {"type": "bytes"}
-
     def hash_many(self, keys: Sequence[bytes]) -> Hashes:
         return hash_variable(pa.array(keys, pa.large_binary()))
 
     def _data(self, key: object) -> bytes:
-        plain = key if type(key) is bytes else to_plain(key)
-        if type(plain) is not bytes:
-            raise self._refused(key)
-        return plain
+        return key if type(key) is bytes else self._exact(key, bytes)
 
     def _read(self, data: bytes, offset: int) -> tuple[bytes, int]:
         return self._read_data(data, offset)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,6 @@ import pyarrow as pa
 from holdfast.backends.keys.base import KeyCodec, binary_of_rows
 from holdfast.backends.keys.hashing import Hashes, hash_bytes, hash_fixed
 from holdfast.backends.keys.scalars import ordered_rows
-from holdfast.backends.values.normalizing import to_plain
 
 __all__ = ["DateKey", "DateTimeKey"]
 
@@ -44,22 +42,16 @@ _hashed_microseconds = struct.Struct("<q").pack
 class DateKey(KeyCodec[dt.date]):
     """`datetime.date`."""
 
-    name = "date"
+    name = kind = "date"
 
     def canonical(self, key: object) -> dt.date:
-        plain = to_plain(key)
-        if type(plain) is not dt.date:
-            raise self._refused(key)
-        return plain
+        return self._exact(key, dt.date)
 
     def encode(self, key: object) -> bytes:
         return _ordered_days.pack(self._days(key) + _SIGN_32)
 
     def hash(self, key: object) -> int:
         return hash_bytes(_hashed_days(self._days(key)))
-
-    def describe(self) -> dict[str, Any]:
-        return {"type": "date"}
 
     def _days(self, key: object) -> int:
         return self.canonical(key).toordinal() - _FIRST_DAY
@@ -84,7 +76,7 @@ class DateKey(KeyCodec[dt.date]):
 class DateTimeKey(KeyCodec[dt.datetime]):
     """`datetime.datetime`, naive or aware."""
 
-    name = "datetime"
+    name = kind = "datetime"
 
     def canonical(self, key: object) -> dt.datetime:
         is_aware, microseconds = self._instant(key)
@@ -97,14 +89,9 @@ class DateTimeKey(KeyCodec[dt.datetime]):
     def hash(self, key: object) -> int:
         return hash_bytes(_hashed_microseconds(self._instant(key)[1]))
 
-    def describe(self) -> dict[str, Any]:
-        return {"type": "datetime"}
-
     def _instant(self, key: object) -> tuple[bool, int]:
         """Whether it is aware, and its microseconds since 1970."""
-        plain = to_plain(key)
-        if type(plain) is not dt.datetime:
-            raise self._refused(key)
+        plain = self._exact(key, dt.datetime)
         is_aware = plain.utcoffset() is not None
         try:
             if is_aware:
