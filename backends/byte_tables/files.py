@@ -48,18 +48,11 @@ class ByteTableFiles(TableFiles):
     ) -> None:
         self._tables = tables
         self._files = files
+        self.format, self.is_preferred = files.format, files.is_preferred
         self._key_groups = key_groups
         self._prefixes = prefixes
         self._restored: dict[str, KeptTable] = {}
         """By the names that tables have now."""
-
-    @property
-    def format(self) -> str:
-        return self._files.format
-
-    @property
-    def is_preferred(self) -> bool:
-        return self._files.is_preferred
 
     def freeze(self) -> TablesInFiles:
         self._tables.write_out()

@@ -37,8 +37,7 @@ from holdfast.backends.byte_tables.keys import (
     order_of,
     past,
 )
-from holdfast.backends.byte_tables.timer_keys import TimeLayout
-from holdfast.backends.byte_tables.timers import ByteTimerQueue, TimerPages
+from holdfast.backends.byte_tables.timers import ByteTimerQueue, TimeLayout, TimerPages
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.tables.contract import (
     CellForm,
@@ -82,7 +81,7 @@ class _BytesTable(Table):
 
     def addresses(self) -> Iterator[tuple[Any, Any]]:
         before: bytes | None = None
-        for key in _pages(self.entries.key_page, b"", None, _key_itself):
+        for key in _pages(self.entries.key_page, b"", None, bytes):
             if before is None or not key.startswith(before):
                 found, namespace, end = self.layout.read(key)
                 before = key[:end]
@@ -446,10 +445,6 @@ def _pages(
         if len(found) < _PAGE_ENTRIES:
             return
         first = key_of(found[-1]) + b"\x00"
-
-
-def _key_itself(key: bytes) -> bytes:
-    return key
 
 
 def _layout_named(word: str, spec: TableSpec) -> type[KeyLayout]:

@@ -1,6 +1,8 @@
 """Timers as ordered keys in a store of bytes: only those that are due first are in memory.
 
-A timer's key begins with its key group and its moment, so each group's timers are in order of time.
+A timer's key is `key group | moment | key | namespace`, with a moment of 8 ordered bytes, the map
+key of a table of timers. So the timers of each key group are in order of time.
+
 A queue keeps the first timers of each group in memory, and remembers up to which key it knows all
 of them. It reads on from there, since in many stores removed keys leave traces that a scan from the
 beginning would have to skip each time. A timer behind that key is only written.
@@ -16,34 +18,87 @@ of one moment fire here in the order of their keys, and on the heap in that of t
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
-from holdfast.backends.blocks.block import Block
-from holdfast.backends.blocks.columns import split_values
+from holdfast.backends.blocks.block import Block, Column
+from holdfast.backends.blocks.columns import encode_keys, split_values
 from holdfast.backends.byte_tables.contract import ByteTable
-from holdfast.backends.byte_tables.keys import past
-from holdfast.backends.byte_tables.timer_keys import (
-    GROUP_BYTES,
-    TimeLayout,
-    mark_from,
-    mark_of,
-    mark_up_to,
-    moment_of,
+from holdfast.backends.byte_tables.keys import (
+    KeyLayout,
+    listed_with_groups,
+    past,
+    with_groups,
 )
+from holdfast.backends.keys.groups import key_groups
+from holdfast.backends.tables.contract import TableSpec
 from holdfast.backends.tables.timer_queues import Timer, TimerQueue
-from holdfast.backends.values.normalizing import INT64_MAX
+from holdfast.backends.values.normalizing import INT64_MAX, INT64_MIN
 
-__all__ = ["ByteTimerQueue", "TimerPages"]
+__all__ = ["ByteTimerQueue", "TimeLayout", "TimerPages"]
 
+_GROUP_BYTES = 2
+_MOMENT_BYTES = 8
+_SIGN_64 = 1 << 63
+_WORTH_COLUMNS = 24
+"""Fewer timers are encoded faster one by one."""
+_moment = struct.Struct(">Q")
 _MOST_CACHED = 32 * 1024
 _LEAST_PAGE = 16
 _SPARE_MARKS = 64
 _NEVER = b"\xff" * 16
 """Above every mark."""
+
+
+class TimeLayout(KeyLayout):
+    """The keys of a table of timers, in which the rows of one address are not neighbours."""
+
+    name = "by-time"
+    start = _GROUP_BYTES + _MOMENT_BYTES
+
+    def __init__(self, spec: TableSpec, groups: Sequence[bytes]) -> None:
+        super().__init__(spec, groups)
+        self._address = b""
+        self._of_key: Any = object()
+        self._of_namespace: Any = None
+
+    def stored(self, moment: int, key: Any, namespace: Any) -> bytes:
+        """The key under which a timer is kept."""
+        if key is not self._of_key or namespace is not self._of_namespace:
+            self._address = self.address(key, namespace)
+            self._of_key, self._of_namespace = key, namespace
+        address = self._address
+        return address[:_GROUP_BYTES] + _moment.pack(moment + _SIGN_64) + address[_GROUP_BYTES:]
+
+    def stored_many(self, timers: Collection[tuple[int, Any, Any]]) -> list[bytes]:
+        """`stored` for each moment, key and namespace."""
+        if len(timers) < _WORTH_COLUMNS:
+            return [self.stored(*timer) for timer in timers]
+        moments, keys, namespaces = zip(*timers, strict=True)
+        codec = self.spec.keys
+        groups = key_groups(codec.hash_many(keys), len(self._groups))
+        assert self.spec.map_keys is not None
+        columns = [encode_keys(self.spec.map_keys, moments), encode_keys(codec, keys)]
+        if self.spec.namespaces is not None:
+            columns.append(encode_keys(self.spec.namespaces, namespaces))
+        return listed_with_groups(groups, columns)
+
+    def timer(self, stored: bytes) -> Timer:
+        """The timer that is kept under a key."""
+        key, namespace, _ = self.read(stored)
+        (moment,) = _moment.unpack_from(stored, _GROUP_BYTES)
+        return Timer(moment - _SIGN_64, key, namespace)
+
+    def of_block(self, block: Block) -> Column:
+        parts = (block.map_keys, block.keys, block.namespaces)
+        return with_groups(block.group_array, [each for each in parts if each is not None])
+
+    def map_keys_of(self, stored: Sequence[bytes], ends: Iterable[int]) -> Column:
+        return Column.of([key[_GROUP_BYTES : self.start] for key in stored])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +164,17 @@ class ByteTimerQueue(TimerQueue):
             self._take_up()
 
     def first_moment(self) -> int | None:
-        group = self._first_group(mark_up_to(INT64_MAX))
-        return None if group is None else moment_of(group.mark)
+        group = self._first_group(_mark_up_to(INT64_MAX))
+        return None if group is None else _moment_of(group.mark)
 
     def due(self, until: int) -> Iterator[Timer]:
-        timer, last = self._layout.timer, mark_up_to(until)
+        timer, last = self._layout.timer, _mark_up_to(until)
         while (group := self._first_group(last)) is not None:
             stored = group.cached[0]
             found = timer(stored)
             del group.cached[0]
             if group.cached:
-                group.mark = mark_of(group.cached[0])
+                group.mark = _mark_of(group.cached[0])
                 heapreplace(self._marks, group.mark)
             self._unwritten[stored] = False
             if len(self._unwritten) >= self._most:
@@ -149,7 +204,7 @@ class ByteTimerQueue(TimerQueue):
             elif mark > last:
                 return None
             else:
-                group = self._groups[mark[-GROUP_BYTES:]]
+                group = self._groups[mark[-_GROUP_BYTES:]]
                 if mark is not group.mark:
                     heappop(marks)
                 elif group.cached:
@@ -161,7 +216,7 @@ class ByteTimerQueue(TimerQueue):
 
     def _note_first(self, moment: int) -> None:
         self._first_noted = moment
-        self._noted_from = mark_from(moment)
+        self._noted_from = _mark_from(moment)
 
     def _take_up(self) -> None:
         """Merge the buffered timers."""
@@ -173,7 +228,7 @@ class ByteTimerQueue(TimerQueue):
         self._first_noted, self._noted_from = INT64_MAX + 1, _NEVER
         groups, unwritten = self._groups, self._unwritten
         for stored, is_there in zip(self._layout.stored_many(noted), noted.values(), strict=True):
-            group = groups.get(stored[:GROUP_BYTES]) or self._new_group(stored)
+            group = groups.get(stored[:_GROUP_BYTES]) or self._new_group(stored)
             if stored < group.unread:
                 change = self._put_in if is_there else self._take_out
                 if not change(group, stored):
@@ -209,7 +264,7 @@ class ByteTimerQueue(TimerQueue):
 
     def _mark(self, group: _Group) -> None:
         """Set the mark of a group to that of its first timer."""
-        group.mark = mark_of(group.cached[0])
+        group.mark = _mark_of(group.cached[0])
         heappush(self._marks, group.mark)
         if len(self._marks) > 2 * len(self._groups) + _SPARE_MARKS:
             self._marks = [each.mark for each in self._groups.values() if each.mark]
@@ -244,7 +299,7 @@ class ByteTimerQueue(TimerQueue):
 
     def _new_group(self, stored: bytes) -> _Group:
         """The group of a stored timer, which is the first one of it."""
-        prefix = stored[:GROUP_BYTES]
+        prefix = stored[:_GROUP_BYTES]
         group = self._groups[prefix] = _Group(prefix)
         fair = max(_LEAST_PAGE, _MOST_CACHED // len(self._groups))
         self._page = min(self._page, fair)
@@ -260,3 +315,26 @@ class ByteTimerQueue(TimerQueue):
         if removed:
             self._entries.remove_many(removed)
         self._unwritten.clear()
+
+
+def _mark_of(stored: bytes) -> bytes:
+    """The mark of a timer: its moment and its key group, as ordered bytes."""
+    return stored[_GROUP_BYTES : _GROUP_BYTES + _MOMENT_BYTES] + stored[:_GROUP_BYTES]
+
+
+def _moment_of(mark: bytes) -> int:
+    """The moment of a mark."""
+    (moment,) = _moment.unpack_from(mark)
+    return int(moment) - _SIGN_64
+
+
+def _mark_from(moment: int) -> bytes:
+    """A bound above every mark before a moment, and below all others."""
+    return _moment.pack(moment + _SIGN_64)
+
+
+def _mark_up_to(moment: int) -> bytes:
+    """A bound above every mark up to a moment, and below all later ones."""
+    if moment < INT64_MIN:
+        return b""
+    return _moment.pack(min(moment, INT64_MAX) + _SIGN_64) + b"\xff" * _GROUP_BYTES

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any, cast
 
 from rocksdict import (
     AccessType,
@@ -33,6 +34,7 @@ __all__ = [
     "is_at_end",
     "next_entries",
     "next_keys",
+    "scan_options",
     "translated",
     "translated_error",
 ]
@@ -298,6 +300,19 @@ def next_keys(iterator: RdictIter, limit: int) -> list[bytes]:
         step()
     iterator.status()
     return keys
+
+
+def scan_options(end: bytes | None = None, *, is_once: bool = False) -> ReadOptions:
+    """Options of a scan up to before `end`; one that is done once leaves the cache as it is.
+
+    The caller keeps `end` until the scan is over: the library keeps no reference to its bytes.
+    """
+    options = ReadOptions()
+    if end is not None:
+        options.set_iterate_upper_bound(end)
+    if is_once:
+        cast(Any, options).fill_cache(False)  # the stubs take no argument
+    return options
 
 
 def is_at_end(family: Family, unseen: bytes, reading: ReadOptions) -> bool:

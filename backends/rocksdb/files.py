@@ -26,11 +26,17 @@ from threading import Thread
 from typing import Any, cast
 
 import pyarrow as pa
-from rocksdict import IngestExternalFileOptions, ReadOptions, SstFileWriter, WriteBatch
+from rocksdict import IngestExternalFileOptions, SstFileWriter, WriteBatch
 
 from holdfast.backends.blocks.block import listed
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.rocksdb.database import Family, RocksDatabase, is_at_end, translated
+from holdfast.backends.rocksdb.database import (
+    Family,
+    RocksDatabase,
+    is_at_end,
+    scan_options,
+    translated,
+)
 from holdfast.backends.rocksdb.memory import SlotMemory
 from holdfast.backends.rocksdb.options import RocksOptions
 from holdfast.backends.tables.files import ByteFiles, FrozenFiles, SourceFiles, StoreFile
@@ -208,9 +214,7 @@ class RocksFiles(ByteFiles):
     def _exported(self, family: Family, bounds: tuple[bytes, bytes]) -> Iterator[Path]:
         """Files with the entries of a family, in order."""
         first, end = bounds
-        reading = ReadOptions()
-        reading.set_iterate_upper_bound(end)  # no reference is kept: `end` must outlive the scan
-        cast(Any, reading).fill_cache(False)  # this is read once; the stubs take no argument
+        reading = scan_options(end, is_once=True)
         entries: Iterator[tuple[bytes, bytes]] = iter(
             cast(Any, family.table).items(from_key=first, read_opt=reading)
         )

@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rocksdict import RdictIter, ReadOptions, WriteBatch
+from rocksdict import RdictIter, WriteBatch
 
 from holdfast.backends.byte_tables.contract import (
     ByteColumns,
@@ -39,6 +39,7 @@ from holdfast.backends.rocksdb.database import (
     is_at_end,
     next_entries,
     next_keys,
+    scan_options,
     translated,
     translated_error,
 )
@@ -201,8 +202,7 @@ class _RocksTable(ByteTable):
         return self._scan(first, end, partial(next_keys, limit=limit))
 
     def walk(self, limit: Callable[[], int]) -> Iterator[ByteColumns]:
-        options = ReadOptions()
-        cast(Any, options).fill_cache(False)  # this is read once; the stubs take no argument
+        options = scan_options(is_once=True)
         unseen = b""
         with translated(self._where):
             entries = iter(cast(Any, self._rocks).items(read_opt=options))
@@ -228,13 +228,8 @@ class _RocksTable(ByteTable):
         self, first: bytes, end: bytes | None, taken: Callable[[RdictIter], list[_T]]
     ) -> list[_T]:
         """What `taken` takes from an iterator that is at the first key from `first` on."""
-        options = ReadOptions()
-        if end is not None:
-            options.set_iterate_upper_bound(
-                end
-            )  # no reference is kept: `end` must outlive the scan
         with translated(self._where):
-            iterator = self._rocks.iter(options)
+            iterator = self._rocks.iter(scan_options(end))
             iterator.seek(first)
             return taken(iterator)
 
@@ -252,8 +247,7 @@ class _RocksTable(ByteTable):
         found: list[bytes | None] = []
         left = 2 * _WALKED * len(keys)  # twice, since the number of entries is an estimate
         end = keys[-1] + b"\x00"
-        options = ReadOptions()
-        options.set_iterate_upper_bound(end)  # no reference is kept: `end` must outlive the walk
+        options = scan_options(end)
         # Removed entries that are not yet compacted away are skipped, and in no estimate.
         options.set_max_skippable_internal_keys(_WALKED * len(keys))
         entries = iter(cast(Any, self._rocks).items(from_key=keys[0], read_opt=options))

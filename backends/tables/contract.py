@@ -281,15 +281,10 @@ class FrozenTables(ABC):
 class TableFiles(ABC):
     """The files of a store of tables. Called by the thread that owns the backend."""
 
-    @property
-    @abstractmethod
-    def format(self) -> str:
-        """As `ByteFiles.format`."""
-
-    @property
-    @abstractmethod
-    def is_preferred(self) -> bool:
-        """As `ByteFiles.is_preferred`."""
+    format: str
+    """As `ByteFiles.format`."""
+    is_preferred: bool
+    """As `ByteFiles.is_preferred`."""
 
     @abstractmethod
     def freeze(self) -> TablesInFiles:

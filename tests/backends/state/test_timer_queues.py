@@ -20,8 +20,7 @@ from hypothesis.stateful import (
 from holdfast.backends import ByteTableStore, KeyGroupRange, StateBackend, TableStore, Timer
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.byte_tables.keys import group_prefixes
-from holdfast.backends.byte_tables.timer_keys import TimeLayout
-from holdfast.backends.byte_tables.timers import ByteTimerQueue, TimerPages
+from holdfast.backends.byte_tables.timers import ByteTimerQueue, TimeLayout, TimerPages
 from holdfast.backends.hashmap.tables import ObjectTableStore
 from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.keys.codec import key_codec_for
