@@ -8,7 +8,7 @@ backend of objects decodes whole columns; a backend of bytes splits them without
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 import msgspec
@@ -165,44 +165,41 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
     def rows(self, first: int, end: int) -> Block:
         """The rows from number `first` to before `end`."""
-        part = [
-            None if each is None else each.rows(first, end, self.count)
-            for each in (self.keys, self.namespaces, self.map_keys)
-        ]
-        keys = part[0]
-        assert keys is not None
-        stamps = self.stamp_array
-        return Block(
-            count=end - first,
-            groups=self.group_array[first:end].tobytes(),
-            keys=keys,
-            namespaces=part[1],
-            map_keys=part[2],
-            values=self.values
-            and msgspec.msgpack.encode(_raw_items.decode(self.values)[first:end]),
-            stamps=None if stamps is None else stamps[first:end].tobytes(),
+        return self._picked(
+            slice(first, end), end - first, lambda column: column.rows(first, end, self.count)
         )
 
     def taken(self, places: npt.NDArray[np.int64]) -> Block:
         """The rows at these indexes, in that order."""
         picked = pa.array(places)
-        parts = [
-            None if each is None else Column.of_arrow(each.to_arrow(self.count).take(picked))
-            for each in (self.keys, self.namespaces, self.map_keys)
-        ]
-        keys = parts[0]
-        assert keys is not None
+        return self._picked(
+            places,
+            len(places),
+            lambda column: Column.of_arrow(column.to_arrow(self.count).take(picked)),
+        )
+
+    def _picked(
+        self,
+        places: slice | npt.NDArray[np.int64],
+        count: int,
+        picked: Callable[[Column], Column],
+    ) -> Block:
+        """`count` rows at some places; `picked` answers what a column has there."""
         values = self.values
         if values:
             items = _raw_items.decode(values)
-            values = msgspec.msgpack.encode([items[place] for place in places.tolist()])
+            if isinstance(places, slice):
+                items = items[places]
+            else:
+                items = [items[place] for place in places.tolist()]
+            values = msgspec.msgpack.encode(items)
         stamps = self.stamp_array
         return Block(
-            count=len(places),
+            count=count,
             groups=self.group_array[places].tobytes(),
-            keys=keys,
-            namespaces=parts[1],
-            map_keys=parts[2],
+            keys=picked(self.keys),
+            namespaces=None if self.namespaces is None else picked(self.namespaces),
+            map_keys=None if self.map_keys is None else picked(self.map_keys),
             values=values,
             stamps=None if stamps is None else stamps[places].tobytes(),
         )

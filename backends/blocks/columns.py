@@ -1,7 +1,8 @@
 """Conversion of keys and values to columns of blocks and back, vectorised where the type allows it.
 
 The values of a column are one MessagePack array. Each item is what the codec writes for one value,
-so a column can be split and joined without decoding; pickles are items of type bytes.
+so a column can be split and joined without decoding; pickles are items of type bytes. Bytes that
+are no keys or values of the type raise `Corrupt`.
 """
 
 from __future__ import annotations
@@ -69,11 +70,7 @@ def encode_keys(codec: KeyCodec[Any], keys: Sequence[Any] | npt.NDArray[Any] | p
 
 
 def decode_keys(codec: KeyCodec[Any], column: Column, count: int) -> list[Any]:
-    """The keys of a column.
-
-    Raises:
-        Corrupt: the bytes are not keys of this type.
-    """
+    """The keys of a column."""
     if isinstance(codec, IntKey) and column.width == struct.calcsize("q"):
         numbers = np.frombuffer(column.data, ">u8").astype(np.uint64) ^ _SIGN_64
         listed: list[Any] = numbers.view(np.int64).tolist()
@@ -93,11 +90,7 @@ def encode_values(codec: ValueCodec[Any], values: Sequence[Any]) -> bytes:
 
 
 def decode_values(codec: ValueCodec[Any], data: bytes, where: str) -> list[Any]:
-    """The values of a column.
-
-    Raises:
-        Corrupt: the bytes are not those of values of this type.
-    """
+    """The values of a column."""
     typed = _TYPED_ITEMS.get(codec.describe()["type"])
     if typed is None:
         return codec.decode_many(split_values(codec, data, where))
@@ -133,11 +126,7 @@ def join_packed(items: pa.Array) -> bytes:
 
 
 def split_values(codec: ValueCodec[Any], data: bytes, where: str) -> list[bytes]:
-    """The bytes of each value of a column.
-
-    Raises:
-        Corrupt: the bytes are not those of a column.
-    """
+    """The bytes of each value of a column."""
     if _is_pickled(codec):
         return _decoded(_bytes_items, data, where)
     numbers = _numbers(data)
@@ -147,11 +136,7 @@ def split_values(codec: ValueCodec[Any], data: bytes, where: str) -> list[bytes]
 
 
 def split_column(codec: ValueCodec[Any], data: bytes, count: int, where: str) -> Column:
-    """The bytes of each value as a column, of `count` values.
-
-    Raises:
-        Corrupt: the bytes are not a column of `count` values.
-    """
+    """The bytes of each value as a column, of exactly `count` values."""
     if _is_pickled(codec):
         pickled = _decoded(_bytes_items, data, where)
         found, column = len(pickled), Column.of(pickled)

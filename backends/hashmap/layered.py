@@ -24,7 +24,6 @@ from typing import Any
 __all__ = ["FrozenDict", "LayeredDict"]
 
 _FOLD_ENTRIES = 4096
-_Entry = tuple[Any, Any]
 
 
 class LayeredDict:
@@ -64,7 +63,7 @@ class LayeredDict:
         """Set the value."""
         self.hot[address] = value
 
-    def put_many(self, entries: Iterable[_Entry]) -> None:
+    def put_many(self, entries: Iterable[tuple[Any, Any]]) -> None:
         """Set many values."""
         self.hot.update(entries)
 
@@ -84,15 +83,11 @@ class LayeredDict:
                 value = self.hot[address] = copy(value)
         return value
 
-    def items(self) -> list[_Entry]:
-        """Every entry, for the owner. A fold waits meanwhile; the owner may wait for one chunk."""
-        with self._walk:
-            return list(_merged((*self._frozen, self.hot)))
-
     def addresses(self) -> list[Any]:
-        """The address of every entry; as `items`."""
+        """The address of every entry. A fold waits meanwhile; the owner may wait for one chunk."""
         with self._walk:
-            return [address for address, _ in _merged((*self._frozen, self.hot))]
+            pieces = _pieces((*self._frozen, self.hot), _FOLD_ENTRIES)
+            return [address for addresses, _ in pieces for address in addresses]
 
     def __len__(self) -> int:
         """At least the number of entries; more while layers overlap."""
@@ -146,10 +141,6 @@ class FrozenDict:
         self._owner = owner
         self._layers = layers
 
-    def items(self) -> Iterator[_Entry]:
-        """Every entry."""
-        return _merged(self._layers)
-
     def pieces(self, rows: int) -> Iterator[tuple[list[Any], list[Any]]]:
         """All addresses and all values in the same order, at most `rows` at a time."""
         return _pieces(self._layers, rows)
@@ -160,14 +151,11 @@ class FrozenDict:
         self._owner._release()
 
 
-def _merged(layers: tuple[dict[Any, Any], ...]) -> Iterator[_Entry]:
-    """The entries that upper layers do not hide and that are not removed."""
-    for addresses, values in _pieces(layers, _FOLD_ENTRIES):
-        yield from zip(addresses, values, strict=True)
-
-
 def _pieces(layers: tuple[dict[Any, Any], ...], rows: int) -> Iterator[tuple[list[Any], list[Any]]]:
-    """The same in columns, some rows at a time; the work for each row is done in C."""
+    """The entries that upper layers do not hide and that are not removed, in columns.
+
+    Some rows at a time; the work for each row is done in C.
+    """
     for number, layer in enumerate(layers):
         walked, beside = iter(layer), iter(layer.values())
         while addresses := list(islice(walked, rows)):

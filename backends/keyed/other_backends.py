@@ -17,7 +17,7 @@ from holdfast.backends.snapshots.restores import FilesToRestore, PendingOutside
 from holdfast.backends.tables.contract import TableSpec, TableStore
 from holdfast.storage import StateFolder
 
-__all__ = ["OpenStore", "OtherStores", "PendingInOther"]
+__all__ = ["OpenStore", "OtherStores"]
 
 OpenStore = Callable[[str, str, KeyGroupRange, int], TableStore]
 """Opens a store of the backend of a name, to be read once; the rest as `StateBackend.open_store`.
@@ -26,35 +26,28 @@ Passed in, since the registry knows the contract of backends, which is built on 
 
 
 class _OtherStore:
-    """A store that stays open as long as one of its tables is wanted."""
+    """A store that is closed once all that was wanted of it is loaded."""
 
     def __init__(self, store: TableStore) -> None:
-        self._store: TableStore | None = store
-        self._wanted = 0
-
-    def want(self) -> None:
-        """Count another table that is wanted."""
-        self._wanted += 1
+        self.store = store
+        self.wanted = 0
+        self._is_closed = False
 
     def loaded(self) -> None:
-        """Count a table that is not wanted any more; the last one closes the store."""
-        self._wanted -= 1
-        self.close_if_unwanted()
-
-    def close_if_unwanted(self) -> None:
-        """Close it, unless a table of it is wanted."""
-        if not self._wanted:
+        """Count what is not wanted any more."""
+        self.wanted -= 1
+        if not self.wanted:
             self.close()
 
     def close(self) -> None:
         """Close it; later calls do nothing."""
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self.store.close()
 
 
 @dataclass(slots=True)
-class PendingInOther(PendingOutside):
+class _PendingInOther(PendingOutside):
     """A pending table in files of another backend, which a store of that backend has open."""
 
     info: TableInfo
@@ -102,26 +95,25 @@ class OtherStores:
 
     def restore(
         self, snapshots: Sequence[FilesToRestore], storage: StateFolder
-    ) -> dict[str, list[PendingInOther]]:
+    ) -> dict[str, list[PendingOutside]]:
         """The tables of these snapshots, by the name of the state.
 
         Raises:
             Invalid: the backend is not installed, or not in the version that wrote the files.
-            Corrupt: a file is missing or damaged; names it.
-            Unavailable: the storage did not answer, or there is no room on this machine.
+            Unavailable: there is no room on this machine.
         """
-        found: dict[str, list[PendingInOther]] = {}
+        found: dict[str, list[PendingOutside]] = {}
         for name in sorted({each.backend for each in snapshots}):
             store = self._open_store(name, self._uid, self._key_groups, self._max_parallelism)
             through = _OtherStore(store)
             self._open.append(through)
+            through.wanted = 1  # the list of its tables, so that it is closed if there are none
             own = [each for each in snapshots if each.backend == name]
             for state, tables in restore_files(own, store, storage).tables.items():
-                for inner in tables:
-                    through.want()
-                    pending = PendingInOther(inner.info, inner, through)
-                    found.setdefault(state, []).append(pending)
-            through.close_if_unwanted()
+                through.wanted += len(tables)
+                pending = [_PendingInOther(inner.info, inner, through) for inner in tables]
+                found.setdefault(state, []).extend(pending)
+            through.loaded()
         return found
 
     def close(self) -> None:

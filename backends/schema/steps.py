@@ -73,10 +73,6 @@ def step_between(writer: Schema, reader: Schema) -> Step:
     return _Walk().step(writer, reader, "")
 
 
-def _int_of_bool(value: Any) -> Any:
-    return int(value)
-
-
 def _float_of_int(value: Any) -> Any:
     if int(float(value)) != value:
         raise Invalid(
@@ -90,7 +86,7 @@ def _float_of_int(value: Any) -> Any:
 
 _AS_IT_IS = Step()
 _WIDENED: dict[tuple[str, str], _Convert] = {
-    ("bool", "int"): _int_of_bool,
+    ("bool", "int"): int,
     ("int", "float"): _float_of_int,
     ("int", "decimal"): str,
 }

@@ -12,7 +12,7 @@ import operator
 import uuid
 from array import array
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -177,17 +177,10 @@ def _one_datetime(value: Any) -> dt.datetime:
         raise Misfit("datetime", value, fix) from None
 
 
-def _one_bytearray(value: Any) -> bytearray:
-    if type(value) is not bytearray:
-        raise Misfit("bytearray", value)
-    return value
-
-
 def _one_time(value: Any) -> dt.time:
-    plain = value
-    if type(plain) is not dt.time or plain.tzinfo is not None:
+    if type(value) is not dt.time or value.tzinfo is not None:
         raise Misfit("time without a time zone", value)
-    return plain.replace(fold=0) if plain.fold else plain
+    return value.replace(fold=0) if value.fold else value
 
 
 SCALAR_CHECKS: dict[type[inspect.Type], Check] = {
@@ -197,14 +190,7 @@ SCALAR_CHECKS: dict[type[inspect.Type], Check] = {
     inspect.FloatType: Check("float", frozenset({float}), _one_float, of_types(float), exact=float),
     inspect.StrType: Check("str", frozenset({str}), _one_str, _many_strs),
     inspect.BytesType: _simple(bytes),
-    inspect.ByteArrayType: Check(
-        "bytearray",
-        frozenset({bytearray}),
-        _one_bytearray,
-        of_types(bytearray),
-        is_immutable=False,
-        exact=bytearray,
-    ),
+    inspect.ByteArrayType: replace(_simple(bytearray), is_immutable=False),
     inspect.DateTimeType: Check("datetime", frozenset({dt.datetime}), _one_datetime, never_many),
     inspect.DateType: _simple(dt.date),
     inspect.TimeType: Check("time", frozenset({dt.time}), _one_time, never_many),

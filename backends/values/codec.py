@@ -43,7 +43,11 @@ pack_value = msgspec.msgpack.Encoder(uuid_format="bytes", decimal_format="string
 
 
 class ValueCodec(ABC, Generic[_V]):
-    """One type of values. A codec has no state beside its type, so threads may share it."""
+    """One type of values. A codec has no state beside its type, so threads may share it.
+
+    What is no value of the type is refused with `Invalid`, which names the place in the value, what
+    was expected and what was found. Bytes that are no value are `Corrupt`.
+    """
 
     name: str
     """The type, as errors name it."""
@@ -60,25 +64,17 @@ class ValueCodec(ABC, Generic[_V]):
         """The value, converted to the exact types that `decode` returns.
 
         Answers the same object if nothing had to be converted.
-
-        Raises:
-            Invalid: not a value of this type; names the part, what was expected and found.
         """
 
     @abstractmethod
     def encode(self, value: object) -> bytes:
-        """`check` the value, then write it.
-
-        Raises:
-            Invalid: not a value of this type; names the place in it, what was expected and found.
-        """
+        """`check` the value, then write it."""
 
     @abstractmethod
     def decode(self, data: bytes) -> _V:
         """The value that was written.
 
         Raises:
-            Corrupt: the bytes are not a value of this type.
             Invalid: the bytes are a pickle, and reading pickles is not allowed.
         """
 
