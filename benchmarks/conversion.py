@@ -27,12 +27,12 @@ from holdfast.backends.blocks.block import Block
 from holdfast.backends.interface import usual_backend
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_groups
-from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.snapshots.neutral import TableInfo, TableToWrite
 from holdfast.backends.values.codec import pack_value
 from holdfast.runtime.spark.state_frames.conversion import spark_runner
 from holdfast.savepoints import find_snapshot
 from holdfast.savepoints.conversion import Conversion, ConversionOptions, InProcess, Runner
-from holdfast.savepoints.writing.keyed_writer import KeyedWriter, TableToWrite
+from holdfast.savepoints.writing.keyed_writer import KeyedWriter
 from holdfast.storage import (
     CheckpointMetadata,
     OperatorState,

@@ -41,6 +41,7 @@ from holdfast.backends.snapshots.neutral import (
     SnapshotForm,
     SnapshotFuture,
     SnapshotTarget,
+    keyed_snapshot,
 )
 from holdfast.backends.snapshots.snapshotter import (
     Restoration,
@@ -261,11 +262,9 @@ class ChangelogSnapshots(Snapshots):
         attributes = KeyedAttributes(
             uid=self._what.uid, max_parallelism=self._what.max_parallelism, keys=None, tables=()
         )
-        groups = self._what.key_groups.first, self._what.key_groups.last
-        snapshot = StateSnapshot(
-            kind=ENTRIES_KIND, attributes=msgspec.to_builtins(attributes), key_groups=groups
+        return _Base(
+            keyed_snapshot(ENTRIES_KIND, attributes, {}, self._what.key_groups), 0, None, 0
         )
-        return _Base(snapshot, 0, None, 0)
 
     def _seal(self, request: SnapshotRequest) -> None:
         if self._store.rows:
@@ -456,14 +455,12 @@ class ChangelogSnapshots(Snapshots):
             base=base.attributes,
             logs=logs,
         )
-        return StateSnapshot(
-            kind=LOGGED_KIND,
-            handles={
-                **{BASE_HANDLES + name: handle for name, handle in base.handles.items()},
-                **handles,
-            },
-            attributes=msgspec.to_builtins(attributes),
-            key_groups=(self._what.key_groups.first, self._what.key_groups.last),
+        of_base = {BASE_HANDLES + name: handle for name, handle in base.handles.items()}
+        return keyed_snapshot(
+            LOGGED_KIND,
+            attributes,
+            {**of_base, **handles},
+            self._what.key_groups,
             begun_from=begun_from,
         )
 

@@ -20,8 +20,8 @@ from holdfast.backends.snapshots.neutral import (
     SnapshotFuture,
     SnapshotTarget,
     TableInfo,
+    restoring,
 )
-from holdfast.backends.snapshots.restore_errors import restoring
 from holdfast.backends.snapshots.restores import Restored, read_snapshots
 from holdfast.backends.snapshots.snapshotter import (
     FrozenTable,
@@ -97,7 +97,10 @@ class Opening:
 
 
 class KeyedStateBackend(OwnedByOneThread):
-    """Live keyed state of one operator in one slot; from `StateBackend.open`."""
+    """Live keyed state of one operator in one slot; from `StateBackend.open`.
+
+    Methods raise `Invalid` in a thread other than the one that opened it, and after `close`.
+    """
 
     def __init__(
         self,
@@ -314,7 +317,6 @@ class KeyedStateBackend(OwnedByOneThread):
         snapshot needs no notification that it is complete or aborted.
 
         Raises:
-            Invalid: the backend is closed, or the call is from another thread.
             Corrupt: a file of the restored snapshot with state that is not declared yet is missing
                 or damaged.
             Unavailable: the storage did not answer.
@@ -331,7 +333,6 @@ class KeyedStateBackend(OwnedByOneThread):
         first; call again soon.
 
         Raises:
-            Invalid: the backend is closed, or the call is from another thread.
             HoldfastError: the work between checkpoints cannot be done any more.
         """
         self.check_thread()
@@ -357,11 +358,7 @@ class KeyedStateBackend(OwnedByOneThread):
         self._snapshots.aborted(checkpoint_id)
 
     def metrics(self) -> StateMetrics:
-        """Metrics of the state, from the backend; timers are listed under their tables.
-
-        Raises:
-            Invalid: the backend is closed, or the call is from another thread.
-        """
+        """Metrics of the state, from the backend; timers are listed under their tables."""
         self.check_thread()
         metrics = self.store.metrics()
         more = self._snapshots.metrics()

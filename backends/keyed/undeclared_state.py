@@ -20,9 +20,8 @@ from holdfast.backends.blocks.changes import Added, Change
 from holdfast.backends.snapshots.file_restores import PendingInStore, take_in
 from holdfast.backends.snapshots.logs import PendingChanges
 from holdfast.backends.snapshots.migration import Loader
-from holdfast.backends.snapshots.neutral import TableInfo
+from holdfast.backends.snapshots.neutral import TableInfo, restoring
 from holdfast.backends.snapshots.raw_tables import raw_spec
-from holdfast.backends.snapshots.restore_errors import restoring
 from holdfast.backends.snapshots.restores import PendingOutside, PendingTable
 from holdfast.backends.tables.contract import ListTable, Table, TableSpec, TableStore
 from holdfast.backends.tables.timer_queues import TimerQueue
@@ -70,8 +69,6 @@ class UndeclaredState:
 
         Raises:
             Invalid: it cannot be read as it is declared now.
-            Corrupt: a file is missing or damaged; names it.
-            Unavailable: the storage did not answer.
         """
         self._check_whole()
         spec = loader.spec
@@ -122,10 +119,6 @@ class UndeclaredState:
 
         Goes into the store, if that keeps files or if there are changes to replay; the rest is held
         in memory and is returned.
-
-        Raises:
-            Corrupt: a file is missing or damaged; names it.
-            Unavailable: the storage did not answer.
         """
         self._check_whole()
         for name in list(self._changes):
@@ -146,12 +139,7 @@ class UndeclaredState:
         return found
 
     def replay(self, name: str, keys: Schema | None) -> None:
-        """Apply the logged changes of this name: the result is kept in the store.
-
-        Raises:
-            Corrupt: a file is missing or damaged; names it.
-            Unavailable: the storage did not answer.
-        """
+        """Apply the logged changes of this name: the result is kept in the store."""
         if self._changes.get(name):
             with restoring(self._state(name)):
                 self._take_in_changed(name, self._changes[name], keys)

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from holdfast.backends.blocks.block import Block
-from holdfast.backends.operator_state.canonical import CanonicalState, write_canonical_states
 from holdfast.backends.operator_state.forms import OperatorForm
 from holdfast.backends.operator_state.redistribution import Mode
 from holdfast.backends.operator_state.restores import PendingState, read_operator_snapshots
 from holdfast.backends.operator_state.snapshots import (
     OperatorSlot,
-    OperatorTable,
-    write_operator_snapshot,
+    OperatorWriter,
+    StateToWrite,
 )
 from holdfast.backends.operator_state.states import BroadcastState, OperatorListState
 from holdfast.backends.snapshots.migration import Reading
@@ -51,18 +51,19 @@ class _Registered:
     cells: list[Any] | dict[Any, Any]
     state: Any
 
-    def frozen(self) -> tuple[OperatorForm, list[Any] | None, list[Any]]:
-        """The state as it is now: its form, its map keys if it is a map, its cells."""
+    def frozen(self) -> StateToWrite:
+        """The state as it is now: a copy of references, which is encoded when it is written."""
         if isinstance(self.cells, dict):
-            return self.form, list(self.cells), list(self.cells.values())
-        return self.form, None, list(self.cells)
+            blocks = self.form.blocks(list(self.cells), list(self.cells.values()))
+        else:
+            blocks = self.form.blocks(None, list(self.cells))
+        return StateToWrite(self.form.table, blocks, self.form.values)
 
 
 class OperatorStateBackend(OwnedByOneThread):
     """Live operator state of one operator in one slot; from `open`.
 
-    It is kept in memory with every backend. A snapshot in the background writes a copy of the
-    references, made at the barrier.
+    Methods raise `Invalid` in a thread other than the one that opened it, and after `close`.
     """
 
     def __init__(
@@ -144,38 +145,26 @@ class OperatorStateBackend(OwnedByOneThread):
         one has a compression of its own.
 
         Raises:
-            Invalid: the backend is closed, or the call is from another thread.
             Corrupt: a file of a state that is not declared yet is missing or damaged.
             Unavailable: the storage did not answer when such a state was read.
         """
         self.check_thread()
         for pending in self._pending.values():
             pending.hold()
-        frozen = [each.frozen() for each in self._states.values()]
-        carried = [table for each in self._pending.values() for table in each.passed_on()]
-
-        def write_canonical(future: SnapshotFuture) -> StateSnapshot:
-            states = [
-                CanonicalState(each.table, each.blocks(keys, cells), each.values)
-                for each, keys, cells in frozen
-            ]
-            states += [CanonicalState(table, blocks) for table, blocks in carried]
-            return write_canonical_states(self._place, states, (target, checkpoint_id), future)
-
-        def write(future: SnapshotFuture) -> StateSnapshot:
-            tables = [(each.table, each.blocks(keys, cells)) for each, keys, cells in frozen]
-            with target.segments(checkpoint_id, self.uid, compression=compression) as writer:
-                return write_operator_snapshot(writer, self._place, [*tables, *carried], future)
-
-        writes = write_canonical if form is SnapshotForm.CANONICAL else write
-        return self._worker.submit(writes, is_savepoint=form is not SnapshotForm.OWN)
+        states = [each.frozen() for each in self._states.values()]
+        states += [state for each in self._pending.values() for state in each.passed_on()]
+        writer = OperatorWriter(
+            self._place,
+            target,
+            checkpoint_id,
+            is_canonical=form is SnapshotForm.CANONICAL,
+            compression=compression,
+        )
+        is_savepoint = form is not SnapshotForm.OWN
+        return self._worker.submit(partial(writer.write, states), is_savepoint=is_savepoint)
 
     def metrics(self) -> StateMetrics:
-        """How many entries each state has: elements of a list, or entries of a map.
-
-        Raises:
-            Invalid: the backend is closed, or the call is from another thread.
-        """
+        """How many entries each state has: elements of a list, or entries of a map."""
         self.check_thread()
         return StateMetrics(
             states={
@@ -248,7 +237,9 @@ class OperatorStateBackend(OwnedByOneThread):
             pending = self._pending[name]
             reading = Reading(form.name, self._where, self._allow_pickle)
             for piece in pending.pieces:
-                _check(reading, piece.table, form)
+                table = piece.table
+                keys = {"the map keys": (table.map_keys, form.map_keys)}
+                reading.check((table.mode, form.mode), keys, (table.values, form.values))
             for piece, blocks in pending.loaded():
                 migrate = reading.migration(piece.table.values, form.values)
                 for block in blocks:
@@ -263,14 +254,3 @@ class OperatorStateBackend(OwnedByOneThread):
         entries = dict(zip(map_keys, cells, strict=True))
         broadcast = BroadcastState[Any, Any](form, entries, self.check_thread)
         return _Registered(descriptor, form, entries, broadcast)
-
-
-def _check(reading: Reading, table: OperatorTable, form: OperatorForm) -> None:
-    """Check that a stored state can be read as it is declared.
-
-    Raises:
-        Invalid: it cannot; names both schemas.
-    """
-    reading.check_kind(table.mode, form.mode)
-    reading.check_keys("the map keys", table.map_keys, form.map_keys)
-    reading.check_values(table.values, form.values)

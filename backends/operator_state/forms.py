@@ -33,7 +33,10 @@ _FIRST_BLOCK_ROWS = 4
 
 @dataclass(frozen=True, slots=True)
 class OperatorForm:
-    """One state: its name, how it is redistributed, and its types; `where` names the operator."""
+    """One state: its name, how it is redistributed, and its types; `where` names the operator.
+
+    What does not fit a type is refused with `Invalid`, which names the state and the operator.
+    """
 
     name: str
     mode: Mode
@@ -52,11 +55,7 @@ class OperatorForm:
         )
 
     def cell(self, value: Any) -> Any:
-        """The representation of a value in memory.
-
-        Raises:
-            Invalid: it does not fit its type; names the state and the operator.
-        """
+        """The representation of a value in memory."""
         codec = self.values
         try:
             return codec.check(value) if codec.is_immutable else codec.encode(value)
@@ -64,7 +63,7 @@ class OperatorForm:
             raise self._misfit("a value", error) from None
 
     def cells(self, values: Sequence[Any]) -> list[Any]:
-        """The representation of many values; raises as `cell` does."""
+        """The representation of many values."""
         codec = self.values
         try:
             return codec.check_many(values) if codec.is_immutable else codec.encode_many(values)
@@ -80,11 +79,7 @@ class OperatorForm:
         return list(cells) if self.values.is_immutable else self.values.decode_many(cells)
 
     def map_key(self, map_key: Any) -> Any:
-        """The canonical form of a map key.
-
-        Raises:
-            Invalid: it does not fit its type; names the state and the operator.
-        """
+        """The canonical form of a map key."""
         assert self.map_keys is not None
         try:
             return self.map_keys.canonical(map_key)
@@ -103,11 +98,7 @@ class OperatorForm:
             rows.learn(block.count, size_bytes)
 
     def rows(self, block: Block) -> tuple[list[Any], list[Any]]:
-        """The map keys (none where the state is no map) and the cells of a block.
-
-        Raises:
-            Corrupt: the bytes are not those of keys and values of these types.
-        """
+        """The map keys (none where the state is no map) and the cells of a block."""
         map_keys: list[Any] = []
         if self.map_keys is not None and block.map_keys is not None:
             map_keys = decode_keys(self.map_keys, block.map_keys, block.count)

@@ -83,9 +83,9 @@ class Extent:
 class Share:
     """The part of a state that one slot gets.
 
-    `loaded` is what it has once the job asks for the state. `carried` is what it writes into its
+    `loaded` is what it has once the job asks for the state. `passed_on` is what it writes into its
     next snapshot when the job does not: over all slots each element once, or one copy a slot.
-    Everything carried is in what is loaded.
+    Everything passed on is in what is loaded.
     """
 
     loaded: tuple[Extent, ...]

@@ -14,7 +14,6 @@ from itertools import groupby
 import msgspec
 
 from holdfast.backends.blocks.block import Block, decode_blocks
-from holdfast.backends.operator_state.canonical import typed_state
 from holdfast.backends.operator_state.redistribution import (
     Extent,
     Mode,
@@ -31,10 +30,15 @@ from holdfast.backends.operator_state.snapshots import (
     OperatorAttributes,
     OperatorSlot,
     OperatorTable,
+    StateToWrite,
+    typed_state,
 )
-from holdfast.backends.snapshots.neutral import not_as_described, read_attributes
+from holdfast.backends.snapshots.neutral import (
+    not_as_described,
+    read_attributes,
+    restoring,
+)
 from holdfast.backends.snapshots.parquet import read_part
-from holdfast.backends.snapshots.restore_errors import restoring
 from holdfast.storage import Corrupt, Handle, Invalid, StateFolder, StateSnapshot
 
 __all__ = ["PendingPiece", "PendingState", "of_all_slots", "read_operator_snapshots"]
@@ -54,12 +58,7 @@ class PendingPiece:
     """The number of the first element that is held, and the blocks from there."""
 
     def blocks(self, first: int, end: int) -> Iterator[Block]:
-        """The elements from number `first` to before `end`; other segments are not read.
-
-        Raises:
-            Corrupt: a file is missing or damaged; names it, the state and the operator.
-            Unavailable: the storage did not answer.
-        """
+        """The elements from number `first` to before `end`; other segments are not read."""
         if self.held is not None:
             start, held = self.held
             yield from _cut(held, first - start, end - start)
@@ -116,13 +115,13 @@ class PendingState:
     share: Share
 
     def loaded(self) -> Iterator[tuple[PendingPiece, Iterator[Block]]]:
-        """The slot's part of the state, piece by piece; raises as `PendingPiece.blocks` does."""
+        """The slot's part of the state, piece by piece."""
         return ((piece, piece.blocks(first, end)) for piece, first, end in self._of_loaded())
 
-    def passed_on(self) -> Iterator[tuple[OperatorTable, Iterator[Block]]]:
+    def passed_on(self) -> Iterator[StateToWrite]:
         """The part that the slot writes while the state is not declared, in few tables."""
         for table, extents in groupby(self.share.passed_on, self._types):
-            yield table, self._blocks(list(extents))
+            yield StateToWrite(table, self._blocks(list(extents)))
 
     def hold(self) -> None:
         """Read the slot's part into memory: its files may be deleted from now on."""

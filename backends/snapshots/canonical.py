@@ -13,17 +13,15 @@ missing field is null, and where null could also mean None, the whole record sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import msgspec
 
 from holdfast.backends.arrow.rows import TYPES, RowForm, TypedTable
 from holdfast.backends.arrow.values import may_lack_fields
-from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.snapshots.neutral import (
     PARQUET_KIND,
@@ -33,37 +31,16 @@ from holdfast.backends.snapshots.neutral import (
     SnapshotFuture,
     SnapshotTarget,
     TableInfo,
+    TableToWrite,
+    keyed_snapshot,
 )
 from holdfast.backends.snapshots.parquet import ParquetPart, write_parts
-from holdfast.backends.snapshots.raw_tables import is_raw
-from holdfast.backends.tables.contract import TableSpec
-from holdfast.backends.values.codec import ValueCodec
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.storage import Corrupt, Handle, StateSnapshot, names
 
-__all__ = ["CanonicalTable", "CanonicalWriter", "typed_table"]
+__all__ = ["CanonicalWriter", "typed_table"]
 
 _TIMERS = "_timers/"
-
-
-@dataclass(frozen=True, slots=True)
-class CanonicalTable:
-    """A table to be written; `codec` is that of its values, if the job has declared the state.
-
-    Without a codec, `whole` says that all records are known to have all their fields.
-    """
-
-    info: TableInfo
-    blocks: Callable[[], Iterator[Block]]
-    codec: ValueCodec[Any] | None = None
-    whole: bool = False
-
-    @classmethod
-    def of(
-        cls, spec: TableSpec, info: TableInfo, blocks: Callable[[], Iterator[Block]]
-    ) -> CanonicalTable:
-        """A table of the store."""
-        return cls(info, blocks, None if is_raw(spec) else spec.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +54,7 @@ class CanonicalWriter:
     target: SnapshotTarget
     checkpoint_id: int
 
-    def write(self, tables: Sequence[CanonicalTable], future: SnapshotFuture) -> StateSnapshot:
+    def write(self, tables: Sequence[TableToWrite], future: SnapshotFuture) -> StateSnapshot:
         """Write the tables; the snapshot is valid at once.
 
         Raises:
@@ -103,15 +80,10 @@ class CanonicalWriter:
             keys=self.keys,
             tables=tuple(infos),
         )
-        return StateSnapshot(
-            kind=PARQUET_KIND,
-            handles=handles,
-            attributes=msgspec.to_builtins(attributes),
-            key_groups=(self.key_groups.first, self.key_groups.last),
-        )
+        return keyed_snapshot(PARQUET_KIND, attributes, handles, self.key_groups)
 
     def _parts(
-        self, table: CanonicalTable, others: int, future: SnapshotFuture
+        self, table: TableToWrite, others: int, future: SnapshotFuture
     ) -> Iterator[ParquetPart]:
         blocks = (block for block in table.blocks() if block.count)
         first = next(blocks, None)

@@ -65,8 +65,7 @@ def restore_files(
 
     Raises:
         Invalid: they are files of another kind of store.
-        Corrupt: a file is missing or damaged; names it.
-        Unavailable: the storage did not answer, or there is no room on this machine.
+        Unavailable: there is no room on this machine.
     """
     restored = FilesRestored()
     if not snapshots:
@@ -101,8 +100,7 @@ def take_in(
     table is of an unknown kind. A failure leaves nothing behind.
 
     Raises:
-        Corrupt: a file of it is missing or damaged.
-        Unavailable: the storage did not answer, or there is no room on this machine.
+        Unavailable: there is no room on this machine.
     """
     info = msgspec.structs.replace(pending.info, segments=())
     if store.files is None or keys is None or not is_known_kind(info):

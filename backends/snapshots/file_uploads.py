@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +15,7 @@ from holdfast.storage import Handle
 
 __all__ = [
     "ConfirmedFiles",
-    "FileHandles",
     "FilesAttributes",
-    "FilesTarget",
     "KeptInfo",
     "handle_name",
     "write_files",
@@ -95,50 +92,38 @@ class ConfirmedFiles:
 
 
 def write_files(
-    files: Sequence[StoreFile], base: Mapping[str, Handle], upload: FilesTarget
-) -> FileHandles:
-    """Upload the files that `base` does not have; answers the handles of all.
+    files: Sequence[StoreFile],
+    base: Mapping[str, Handle],
+    *,
+    own: Segments,
+    shared: Callable[[], Segments],
+    check: Check,
+) -> tuple[dict[str, Handle], dict[str, Handle]]:
+    """Upload the files that `base` does not have.
 
-    Small files and those that do not last go into the slot's own file, the others in parallel into
-    a file each.
+    Small files and those that do not last go into the slot's `own` file, the others in parallel
+    into a file each, which `shared` begins. Answers the handles of lasting files, to which later
+    snapshots may refer, and those of the other files.
 
     Raises:
         CancelledError: the snapshot was cancelled.
         HoldfastError: a file could not be read or written; uploaded files are orphans.
     """
-    handles: dict[str, Handle] = {}
+
+    def write_shared(path: Path, check: Check) -> Handle:
+        with shared() as segments:
+            return send_file(path, segments, check)
+
+    others: dict[str, Handle] = {}
     lasting: dict[str, Handle] = {}
     missing: list[StoreFile] = []
     for file in files:
         if not file.is_lasting or file.size_bytes < _SHARED_FROM_BYTES:
-            handles[file.name] = send_file(file.path, upload.own, upload.check)
+            others[file.name] = send_file(file.path, own, check)
         elif file.name in base:
             lasting[file.name] = base[file.name]
         else:
             missing.append(file)
-    tasks = [partial(_write_shared, upload, file.path) for file in missing]
-    sent = side_by_side(tasks, upload.check)
+    sent = side_by_side([partial(write_shared, file.path) for file in missing], check)
     lasting |= {file.name: handle for file, handle in zip(missing, sent, strict=True)}
-    return FileHandles(handles | lasting, lasting)
-
-
-@dataclass(frozen=True, slots=True)
-class FilesTarget:
-    """Where the files of a snapshot are uploaded: `own` is the slot's, `shared` begins another."""
-
-    own: Segments
-    shared: Callable[[], Segments]
-    check: Check
-
-
-@dataclass(frozen=True, slots=True)
-class FileHandles:
-    """The handles of all files of a snapshot, and of those that later ones may refer to."""
-
-    handles: Mapping[str, Handle]
-    lasting: Mapping[str, Handle]
-
-
-def _write_shared(upload: FilesTarget, path: Path, check: Check) -> Handle:
-    with upload.shared() as segments:
-        return send_file(path, segments, check)
+    return lasting, others

@@ -131,15 +131,14 @@ class PendingChanges:
         self.sources.append(_Source(log, handles))
 
     def changes(self) -> Iterator[Change]:
-        """The changes in the wanted key groups, in order.
-
-        Raises:
-            Corrupt: a file is missing or damaged; names it.
-            Unavailable: the storage did not answer.
-        """
+        """The changes in the wanted key groups, in order."""
         groups = self.key_groups
         for source in self.sources:
-            wanted = [each for each in source.log.segments if self._is_wanted(each)]
+            wanted = [
+                each
+                for each in source.log.segments
+                if groups.meets(each.first_group, each.last_group)
+            ]
             contents = self.storage.read_all([source.handles[each.handle] for each in wanted])
             for segment, content in zip(wanted, contents, strict=True):
                 head = SetHead(source.log.log, self.info.name, segment.first)
@@ -148,7 +147,3 @@ class PendingChanges:
                 for change in decode_sets((content,), head, segment.sets, where=where):
                     for block in change.block.within(groups.first, groups.last):
                         yield Added(block) if isinstance(change, Added) else Removed(block)
-
-    def _is_wanted(self, segment: LogSegment) -> bool:
-        wanted = self.key_groups
-        return segment.first_group <= wanted.last and segment.last_group >= wanted.first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,43 +33,48 @@ __all__ = ["Loader", "Reading"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Reads one state as it is declared now; `where` names the operator.
-
-    Each method raises `Invalid` for what cannot be read, with both schemas.
-    """
+    """Reads one state as it is declared now; `where` names the operator."""
 
     name: str
     where: str
     allow_pickle: bool
 
-    def check_kind(self, written: str, declared: str) -> None:
-        """Check that it is the same kind of state."""
-        if written != declared:
+    def check(
+        self,
+        kinds: tuple[str, str],
+        keys: Mapping[str, tuple[Schema | None, KeyCodec[Any] | None]],
+        values: tuple[Schema, ValueCodec[Any]],
+    ) -> None:
+        """Check that the state can be read: of each part, what is written and what is declared.
+
+        `keys` are map keys and namespaces, whose types cannot change.
+
+        Raises:
+            Invalid: it cannot; has both schemas.
+        """
+        what = f"state {self.name!r}"
+        if kinds[0] != kinds[1]:
             raise Invalid(
-                f"{self._what} is of another kind in the snapshot",
+                f"{what} is of another kind in the snapshot",
                 where=self.where,
-                expected=written,
-                found=declared,
+                expected=kinds[0],
+                found=kinds[1],
                 fix="Declare it as it was, or under another name",
             )
-
-    def check_keys(self, part: str, written: Schema | None, codec: KeyCodec[Any] | None) -> None:
-        """Check that the type of its map keys, or of its namespaces, is unchanged."""
-        declared = None if codec is None else codec.describe()
-        if (written is None) != (declared is None):
-            raise Invalid(
-                f"{part} of {self._what} are not as in the snapshot",
-                where=self.where,
-                expected=str(written or "none"),
-                found=str(declared or "none"),
-            )
-        if written is not None and declared is not None:
-            compare_keys(written, declared).require(f"{part} of {self._what}", where=self.where)
-
-    def check_values(self, written: Schema, codec: ValueCodec[Any]) -> None:
-        """Check that its values may be read, and can be converted to the declared type."""
-        check_pickle_allowed(written, allowed=self.allow_pickle, what=self._what, where=self.where)
-        compare_values(written, codec.describe()).require(self._what, where=self.where)
+        for part, (written, codec) in keys.items():
+            declared = None if codec is None else codec.describe()
+            if written is not None and declared is not None:
+                compare_keys(written, declared).require(f"{part} of {what}", where=self.where)
+            elif written is not declared:
+                raise Invalid(
+                    f"{part} of {what} are not as in the snapshot",
+                    where=self.where,
+                    expected=str(written or "none"),
+                    found=str(declared or "none"),
+                )
+        schema, values_codec = values
+        check_pickle_allowed(schema, allowed=self.allow_pickle, what=what, where=self.where)
+        compare_values(schema, values_codec.describe()).require(what, where=self.where)
 
     def migration(self, written: Schema, codec: ValueCodec[Any]) -> Callable[[Block], Block] | None:
         """The conversion of blocks to the declared type; None if the bytes are the same.
@@ -81,15 +86,12 @@ class Reading:
         convert = migration_for(written, codec)
 
         def migrate(block: Block) -> Block:
-            items: list[Any] = list(map(convert, split_values(codec, block.values, self._what)))
+            what = f"state {self.name!r}"
+            items: list[Any] = list(map(convert, split_values(codec, block.values, what)))
             values = join_values(codec, codec.encode_many(items))
             return msgspec.structs.replace(block, values=values)
 
         return migrate
-
-    @property
-    def _what(self) -> str:
-        return f"state {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +141,12 @@ class Loader:
         Raises:
             Invalid: it cannot; names both schemas.
         """
-        spec, reading = self.spec, self._reading
-        reading.check_kind(info.kind, self.kind)
-        reading.check_keys("the namespaces", info.namespaces, spec.namespaces)
-        reading.check_keys("the map keys", info.map_keys, spec.map_keys)
-        reading.check_values(info.values, spec.values)
+        spec = self.spec
+        keys = {
+            "the namespaces": (info.namespaces, spec.namespaces),
+            "the map keys": (info.map_keys, spec.map_keys),
+        }
+        self._reading.check((info.kind, self.kind), keys, (info.values, spec.values))
 
     @property
     def _reading(self) -> Reading:

@@ -7,8 +7,10 @@ also what all forms share: where snapshots are written to, and their future.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -17,6 +19,8 @@ import msgspec
 import numpy as np
 
 from holdfast.backends.blocks.block import Block, encode_block
+from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.values.codec import ValueCodec
 from holdfast.backends.values.type_descriptions import Schema, are_alike
 from holdfast.storage import Buffer, Corrupt, Handle, Invalid, SegmentStream, StateSnapshot
 
@@ -31,9 +35,13 @@ __all__ = [
     "SnapshotFuture",
     "SnapshotTarget",
     "TableInfo",
+    "TableToWrite",
+    "keyed_snapshot",
     "not_as_described",
     "read_attributes",
+    "restoring",
     "write_table",
+    "write_tables",
 ]
 
 ENTRIES_KIND = "holdfast.keyed-entries/1"
@@ -166,6 +174,20 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TableToWrite:
+    """A table to be written, with its rows by ascending key group.
+
+    `codec` is that of its values, if the job has declared the state. Without it, `whole` says that
+    all records are known to have all their fields. Both count for the canonical form only.
+    """
+
+    info: TableInfo
+    blocks: Callable[[], Iterator[Block]]
+    codec: ValueCodec[Any] | None = None
+    whole: bool = False
+
+
 class KeyedAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The attributes of a snapshot of keyed state in the neutral form."""
 
@@ -173,6 +195,24 @@ class KeyedAttributes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_parallelism: int
     keys: Schema | None
     tables: tuple[TableInfo, ...]
+
+
+def keyed_snapshot(
+    kind: str,
+    attributes: KeyedAttributes,
+    handles: Mapping[str, Handle],
+    key_groups: KeyGroupRange,
+    *,
+    begun_from: int | None = None,
+) -> StateSnapshot:
+    """A snapshot of keyed state in some key groups."""
+    return StateSnapshot(
+        kind=kind,
+        handles=dict(handles),
+        attributes=msgspec.to_builtins(attributes),
+        key_groups=(key_groups.first, key_groups.last),
+        begun_from=begun_from,
+    )
 
 
 def read_attributes(
@@ -199,6 +239,19 @@ def read_attributes(
             expected=snapshot.kind,
             found=str(error),
         ) from error
+
+
+@contextmanager
+def restoring(what: str) -> Iterator[None]:
+    """Errors from inside say that `what`, some state of an operator, cannot be restored.
+
+    State is read in the middle of a user's `open`, where nothing else names it. Partly loaded
+    tables are dropped on such an error, so the backend stays usable.
+    """
+    try:
+        yield
+    except (Corrupt, Invalid) as error:
+        raise error.replaced(what=f"{what} cannot be restored: {error.what}") from error
 
 
 def not_as_described(where: str, *, expected: str, found: str) -> Corrupt:
@@ -274,6 +327,22 @@ def write_table(
         handle = f"{name}/{first_number + len(infos)}"
         handles[handle] = segment.handle
         infos.append(SegmentInfo(handle, first, last, rows))
+    return handles, tuple(infos)
+
+
+def write_tables(
+    writer: Segments, tables: Sequence[TableToWrite], future: SnapshotFuture
+) -> tuple[dict[str, Handle], tuple[TableInfo, ...]]:
+    """Write tables in the neutral form; answers all handles, and their descriptions."""
+    handles: dict[str, Handle] = {}
+    infos: list[TableInfo] = []
+    for number, table in enumerate(tables):
+        name = table.info.name
+        if any(name == other.name for other in infos):  # no table's name begins with _more/
+            name = f"_more/{number}/{name}"
+        its_handles, segments = write_table(writer, table.blocks(), name, future)
+        handles |= its_handles
+        infos.append(msgspec.structs.replace(table.info, segments=segments))
     return handles, tuple(infos)
 
 

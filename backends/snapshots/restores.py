@@ -98,12 +98,7 @@ class PendingOutside(PendingTable):
 
     @abstractmethod
     def hold(self) -> None:
-        """Read its blocks into memory: its source may be deleted from now on.
-
-        Raises:
-            Corrupt: a file is missing or damaged; names it.
-            Unavailable: the storage did not answer.
-        """
+        """Read its blocks into memory: its source may be deleted from now on."""
 
 
 @dataclass(slots=True)
@@ -159,7 +154,7 @@ class PendingEntries(PendingOutside):
             (source, segment)
             for source in self.sources
             for segment in source.info.segments
-            if regrouping or _has_some(segment, wanted)
+            if regrouping or wanted.meets(segment.first_group, segment.last_group)
         ]
         for typed, found in groupby(listed, lambda each: each[0].typed):
             if typed is None:
@@ -170,10 +165,6 @@ class PendingEntries(PendingOutside):
             for source, segment in found:
                 handle = source.handle(segment, where)
                 yield from read_part(self.storage, handle, typed, rows=segment.rows, groups=groups)
-
-
-def _has_some(segment: SegmentInfo, wanted: KeyGroupRange) -> bool:
-    return segment.first_group <= wanted.last and segment.last_group >= wanted.first
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,18 @@ of a store. The changelog has another implementation.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.snapshots.canonical import CanonicalTable, CanonicalWriter
+from holdfast.backends.snapshots.canonical import CanonicalWriter
 from holdfast.backends.snapshots.file_uploads import (
     ConfirmedFiles,
     FilesAttributes,
-    FilesTarget,
     KeptInfo,
     handle_name,
     write_files,
@@ -34,11 +32,14 @@ from holdfast.backends.snapshots.neutral import (
     SnapshotFuture,
     SnapshotTarget,
     TableInfo,
-    write_table,
+    TableToWrite,
+    keyed_snapshot,
+    write_tables,
 )
+from holdfast.backends.snapshots.raw_tables import is_raw
 from holdfast.backends.snapshots.restores import PendingTable
 from holdfast.backends.snapshots.workers import SnapshotWorker
-from holdfast.backends.tables.contract import FrozenTables, TableFiles, TableSpec, TableStore
+from holdfast.backends.tables.contract import TableSpec, TableStore
 from holdfast.backends.tables.files import TablesInFiles
 from holdfast.storage import Handle, StateSnapshot
 
@@ -50,7 +51,6 @@ __all__ = [
     "Snapshots",
     "Snapshotter",
     "info_of",
-    "write_blocks",
 ]
 
 
@@ -162,11 +162,6 @@ class Snapshots(ABC):
         """Cancel all snapshots, and wait until their threads have ended."""
 
 
-_WriteEntries = Callable[
-    [SnapshotRequest, SnapshotContent, FrozenTables, SnapshotFuture], StateSnapshot
-]
-
-
 class Snapshotter(Snapshots):
     """Writes all tables of the store."""
 
@@ -191,10 +186,22 @@ class Snapshotter(Snapshots):
         content = request.content()
         files = self._store.files
         if files is not None and files.is_preferred and request.form in _OWN_FORMS:
-            return self._begin_files(request, content, files, base)
+            there = files.freeze()
+            write = partial(self._write_files, request, content, there, base, files.format)
+            return self._submit(request, write, there.frozen.release)
+        frozen = self._store.freeze()
+        tables = [
+            TableToWrite(
+                table.info,
+                partial(frozen.blocks, table.spec, table.keep_from_ms),
+                None if is_raw(table.spec) else table.spec.values,
+            )
+            for table in content.tables
+        ]
+        tables += _pending(content)
         is_canonical = request.form is SnapshotForm.CANONICAL
-        write = self._write_canonical if is_canonical else self._write_entries
-        return self._begin_entries(request, content, write)
+        writes = self._write_canonical if is_canonical else self._write_entries
+        return self._submit(request, partial(writes, request, tables), frozen.release)
 
     def build_on(self, restored: Restoration) -> None:
         self._confirmed = ConfirmedFiles(restored.files)
@@ -208,65 +215,29 @@ class Snapshotter(Snapshots):
     def close(self) -> None:
         self._worker.close()
 
-    def _begin_entries(
-        self, request: SnapshotRequest, content: SnapshotContent, write: _WriteEntries
-    ) -> SnapshotFuture:
-        frozen = self._store.freeze()
-
-        def ended(stop: Callable[[], bool]) -> None:
-            frozen.release()
-            self._store.settle(stop)
-
-        writes = partial(write, request, content, frozen)
-        return self._worker.submit(writes, ended, is_savepoint=request.is_savepoint)
-
-    def _begin_files(
+    def _submit(
         self,
         request: SnapshotRequest,
-        content: SnapshotContent,
-        files: TableFiles,
-        base: Mapping[str, Handle],
+        write: Callable[[SnapshotFuture], StateSnapshot],
+        release: Callable[[], None],
     ) -> SnapshotFuture:
-        there = files.freeze()
-
-        def write(future: SnapshotFuture) -> StateSnapshot:
-            return self._write_files(request, content, there, base, files.format, future)
-
         def ended(stop: Callable[[], bool]) -> None:
-            there.frozen.release()
+            release()
             self._store.settle(stop)
 
         return self._worker.submit(write, ended, is_savepoint=request.is_savepoint)
 
     def _write_entries(
-        self,
-        request: SnapshotRequest,
-        content: SnapshotContent,
-        frozen: FrozenTables,
-        future: SnapshotFuture,
+        self, request: SnapshotRequest, tables: Sequence[TableToWrite], future: SnapshotFuture
     ) -> StateSnapshot:
         with self._segments(request) as writer:
-            tables: list[tuple[TableInfo, Callable[[], Iterator[Block]]]] = [
-                (table.info, partial(frozen.blocks, table.spec, table.keep_from_ms))
-                for table in content.tables
-            ]
-            tables += [(pending.info, pending.blocks) for pending in content.pending]
-            handles, infos = write_blocks(writer, tables, future)
+            handles, infos = write_tables(writer, tables, future)
             future.check()
         return self._snapshot(ENTRIES_KIND, handles, self._attributes(request, infos), request)
 
     def _write_canonical(
-        self,
-        request: SnapshotRequest,
-        content: SnapshotContent,
-        frozen: FrozenTables,
-        future: SnapshotFuture,
+        self, request: SnapshotRequest, tables: Sequence[TableToWrite], future: SnapshotFuture
     ) -> StateSnapshot:
-        tables = []
-        for table in content.tables:
-            blocks = partial(frozen.blocks, table.spec, table.keep_from_ms)
-            tables.append(CanonicalTable.of(table.spec, table.info, blocks))
-        tables += [CanonicalTable(pending.info, pending.blocks) for pending in content.pending]
         writer = CanonicalWriter(
             uid=self._uid,
             key_groups=self._key_groups,
@@ -289,17 +260,17 @@ class Snapshotter(Snapshots):
     ) -> StateSnapshot:
         number, compression = request.checkpoint_id, request.compression
         with self._segments(request) as writer:
-            beside = [(pending.info, pending.blocks) for pending in content.pending]
-            handles, infos = write_blocks(writer, beside, future)
+            handles, infos = write_tables(writer, _pending(content), future)
             shared = partial(
                 request.target.shared_segments, number, self._uid, compression=compression
             )
-            upload = FilesTarget(writer, shared, future.check)
-            written = write_files(there.frozen.files, base, upload)
+            lasting, others = write_files(
+                there.frozen.files, base, own=writer, shared=shared, check=future.check
+            )
             future.check()
         if request.form is SnapshotForm.OWN:
-            self._confirmed.written(number, written.lasting)
-        handles |= {handle_name(file): handle for file, handle in written.handles.items()}
+            self._confirmed.written(number, lasting)
+        handles |= {handle_name(file): handle for file, handle in (others | lasting).items()}
         attributes = FilesAttributes(
             **msgspec.structs.asdict(self._attributes(request, infos)),
             format=file_format,
@@ -332,28 +303,10 @@ class Snapshotter(Snapshots):
         attributes: KeyedAttributes,
         request: SnapshotRequest,
     ) -> StateSnapshot:
-        return StateSnapshot(
-            kind=kind,
-            handles=handles,
-            attributes=msgspec.to_builtins(attributes),
-            key_groups=(self._key_groups.first, self._key_groups.last),
-            begun_from=request.begun_from,
+        return keyed_snapshot(
+            kind, attributes, handles, self._key_groups, begun_from=request.begun_from
         )
 
 
-def write_blocks(
-    writer: Segments,
-    tables: Sequence[tuple[TableInfo, Callable[[], Iterator[Block]]]],
-    future: SnapshotFuture,
-) -> tuple[dict[str, Handle], tuple[TableInfo, ...]]:
-    """Write tables in the neutral form; answers all handles, and their descriptions."""
-    handles: dict[str, Handle] = {}
-    infos: list[TableInfo] = []
-    for number, (info, blocks) in enumerate(tables):
-        name = info.name
-        if any(name == other.name for other in infos):  # no table's name begins with _more/
-            name = f"_more/{number}/{name}"
-        its_handles, segments = write_table(writer, blocks(), name, future)
-        handles |= its_handles
-        infos.append(msgspec.structs.replace(info, segments=segments))
-    return handles, tuple(infos)
+def _pending(content: SnapshotContent) -> list[TableToWrite]:
+    return [TableToWrite(pending.info, pending.blocks) for pending in content.pending]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from holdfast.backends.arrow.values import ValueForm, is_plain, may_lack_fields
-from holdfast.backends.operator_state.canonical import CanonicalState, write_canonical_states
 from holdfast.backends.operator_state.redistribution import Mode
 from holdfast.backends.operator_state.restores import of_all_slots, read_operator_snapshots
 from holdfast.backends.operator_state.snapshots import (
     OPERATOR_KINDS,
     OperatorSlot,
-    write_operator_snapshot,
+    OperatorWriter,
 )
 from holdfast.backends.snapshots.neutral import SnapshotFuture
 from holdfast.savepoints.reading.readers import OperatorReader
@@ -63,18 +62,16 @@ class PartCopier:
         for slot in range(parallelism if own else 0):
             place = OperatorSlot(uid, slot, parallelism)
             states = read_operator_snapshots(own, self.source, place).values()
-            carried = [table for state in states for table in state.passed_on()]
+            carried = [each for state in states for each in state.passed_on()]
             if self.is_canonical:
-                listed = [
-                    CanonicalState(table, blocks, whole=not may_lack_fields(table.values))
-                    for table, blocks in carried
+                carried = [
+                    replace(each, whole=not may_lack_fields(each.table.values)) for each in carried
                 ]
-                target = (AttemptTarget.begin(self.folder), self.checkpoint_id)
-                part = write_canonical_states(place, listed, target, SnapshotFuture())
-            else:
-                with self.folder.segments(self.checkpoint_id, uid) as writer:
-                    part = write_operator_snapshot(writer, place, carried, SnapshotFuture())
-            written.append(part)
+            target = AttemptTarget.begin(self.folder) if self.is_canonical else self.folder
+            writer = OperatorWriter(
+                place, target, self.checkpoint_id, is_canonical=self.is_canonical
+            )
+            written.append(writer.write(carried, SnapshotFuture()))
         return written
 
 

@@ -19,6 +19,7 @@ from holdfast.backends import StateBackend
 from holdfast.backends.arrow.values import ValueForm, is_plain, may_lack_fields
 from holdfast.backends.blocks.block import Block, decode_blocks, encode_block
 from holdfast.backends.keys.groups import KeyGroupRange
+from holdfast.backends.snapshots.neutral import TableToWrite
 from holdfast.backends.snapshots.regrouping import Regrouping, in_order
 from holdfast.savepoints.conversion.journal import (
     FOLDER,
@@ -33,7 +34,7 @@ from holdfast.savepoints.reading.readers import KeyedReader, OpenTables
 from holdfast.savepoints.reading.row_sums import RowCounter
 from holdfast.savepoints.reading.tables import KeyedTable
 from holdfast.savepoints.writing.assembly import AttemptTarget
-from holdfast.savepoints.writing.keyed_writer import KeyedWriter, TableToWrite
+from holdfast.savepoints.writing.keyed_writer import KeyedWriter
 from holdfast.storage import Corrupt, Handle, SavepointFolder, SegmentWriter, StateSnapshot
 
 __all__ = ["PiecePhase", "PieceTask", "PieceWorker", "whole_tables"]
@@ -148,7 +149,7 @@ class PieceWorker:
                     partial(self._aside, task, number)
                     if plan.spread
                     else partial(_counted, tables, table, counter),
-                    self._is_whole(plan, number),
+                    whole=self._is_whole(plan, number),
                 )
                 for number, (table, counter) in enumerate(zip(found.tables, counters, strict=True))
             ]

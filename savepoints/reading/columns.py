@@ -21,7 +21,7 @@ from holdfast.backends.arrow.rows import RowForm
 from holdfast.backends.arrow.values import may_lack_fields
 from holdfast.backends.blocks.block import Block, Column
 from holdfast.backends.keys.groups import KeyGroupRange, key_groups
-from holdfast.backends.operator_state.canonical import typed_state
+from holdfast.backends.operator_state.snapshots import typed_state
 from holdfast.backends.snapshots.neutral import ENTRIES_KIND, PARQUET_KIND, SegmentInfo, TableInfo
 from holdfast.backends.snapshots.parquet import is_complete_part, read_part_columns
 from holdfast.backends.snapshots.restores import attributes_of

@@ -25,7 +25,6 @@ from holdfast.backends.blocks.block import Block
 from holdfast.backends.interface import OpenBackend, replaying_backend, usual_backend
 from holdfast.backends.keyed.undeclared_state import UndeclaredState
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.operator_state.canonical import typed_state
 from holdfast.backends.operator_state.restores import (
     PendingPiece,
     of_all_slots,
@@ -36,6 +35,7 @@ from holdfast.backends.operator_state.snapshots import (
     OPERATOR_PARQUET_KIND,
     OperatorSlot,
     OperatorTable,
+    typed_state,
 )
 from holdfast.backends.snapshots.canonical import typed_table
 from holdfast.backends.snapshots.file_restores import restore_files

@@ -11,14 +11,19 @@ import pyarrow as pa
 
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.operator_state.canonical import CanonicalState, write_canonical_states
-from holdfast.backends.operator_state.snapshots import OperatorSlot, OperatorTable
+from holdfast.backends.operator_state.snapshots import (
+    OperatorSlot,
+    OperatorTable,
+    OperatorWriter,
+    StateToWrite,
+)
 from holdfast.backends.snapshots.neutral import (
     PARQUET_KIND,
     KeyedAttributes,
     SnapshotFuture,
     SnapshotTarget,
     TableInfo,
+    keyed_snapshot,
 )
 from holdfast.savepoints.writing.changes import OperatorChanges
 from holdfast.savepoints.writing.keyed_rows import RowColumns
@@ -97,14 +102,7 @@ def join_parts(
         there = {table.name for table in tables}
         tables += [table for table in attributes.tables if table.name not in there]
         whole = msgspec.structs.replace(attributes, tables=tuple(tables))
-        parts.append(
-            StateSnapshot(
-                kind=PARQUET_KIND,
-                handles=handles,
-                attributes=msgspec.to_builtins(whole),
-                key_groups=(groups.first, groups.last),
-            )
-        )
+        parts.append(keyed_snapshot(PARQUET_KIND, whole, handles, groups))
     return tuple(parts)
 
 
@@ -129,12 +127,12 @@ def write_unkeyed(
     dealt = [(state.table, state.dealt(rows, columns, slots)) for state, rows, columns in new]
     parts = []
     for slot in range(slots):
-        states = [CanonicalState(table, blocks[slot], whole=True) for table, blocks in dealt]
+        states = [StateToWrite(table, blocks[slot], whole=True) for table, blocks in dealt]
         for table, its in kept:
-            states.append(CanonicalState(its, _kept(operator, table.info, slot)))
+            states.append(StateToWrite(its, _kept(operator, table.info, slot)))
         place = OperatorSlot(operator.uid, slot, slots)
-        future = SnapshotFuture()
-        parts.append(write_canonical_states(place, states, (target, checkpoint_id), future))
+        writer = OperatorWriter(place, target, checkpoint_id, is_canonical=True)
+        parts.append(writer.write(states, SnapshotFuture()))
     return tuple(parts)
 
 

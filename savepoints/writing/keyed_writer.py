@@ -6,15 +6,13 @@ opened, filled and closed, in the memory that its backend is configured for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import msgspec
 
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.interface import StateBackend
 from holdfast.backends.keys.groups import KeyGroupRange
-from holdfast.backends.snapshots.canonical import CanonicalTable, CanonicalWriter
+from holdfast.backends.snapshots.canonical import CanonicalWriter
 from holdfast.backends.snapshots.neutral import (
     ENTRIES_KIND,
     KeyedAttributes,
@@ -22,6 +20,9 @@ from holdfast.backends.snapshots.neutral import (
     SnapshotFuture,
     SnapshotTarget,
     TableInfo,
+    TableToWrite,
+    keyed_snapshot,
+    write_tables,
 )
 from holdfast.backends.snapshots.raw_tables import raw_spec
 from holdfast.backends.snapshots.snapshotter import (
@@ -29,25 +30,15 @@ from holdfast.backends.snapshots.snapshotter import (
     SnapshotContent,
     SnapshotRequest,
     Snapshotter,
-    write_blocks,
 )
 from holdfast.backends.tables.contract import Table
 from holdfast.backends.values.type_descriptions import Schema
-from holdfast.storage import Handle, Invalid, StateSnapshot
+from holdfast.storage import Invalid, StateSnapshot
 
-__all__ = ["KeyedWriter", "TableToWrite", "check_holds", "load_in_bulk"]
+__all__ = ["KeyedWriter", "check_holds", "load_in_bulk"]
 
 _BULK_ROWS = 128 * 1024
 _BULK_BYTES = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class TableToWrite:
-    """A table with its rows by ascending key group; see `CanonicalTable` for `whole`."""
-
-    info: TableInfo
-    blocks: Callable[[], Iterator[Block]]
-    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +80,17 @@ class KeyedWriter:
             target=self.target,
             checkpoint_id=self.checkpoint_id,
         )
-        listed = [CanonicalTable(each.info, each.blocks, whole=each.whole) for each in tables]
-        return writer.write(listed, SnapshotFuture())
+        return writer.write(tables, SnapshotFuture())
 
     def _entries(self, tables: Sequence[TableToWrite]) -> StateSnapshot:
         with self.target.segments(
             self.checkpoint_id, self.uid, compression=self.compression
         ) as segments:
-            handles, infos = write_blocks(
-                segments, [(each.info, each.blocks) for each in tables], SnapshotFuture()
-            )
-        return self._snapshot(handles, infos)
+            handles, infos = write_tables(segments, tables, SnapshotFuture())
+        attributes = KeyedAttributes(
+            uid=self.uid, max_parallelism=self.max_parallelism, keys=self.keys, tables=infos
+        )
+        return keyed_snapshot(ENTRIES_KIND, attributes, handles, self.key_groups)
 
     def _files(self, backend: StateBackend, tables: Sequence[TableToWrite]) -> StateSnapshot:
         store = backend.open_store(self.uid, self.key_groups, self.max_parallelism)
@@ -126,17 +117,6 @@ class KeyedWriter:
                 snapshots.close()
         finally:
             store.close()
-
-    def _snapshot(self, handles: dict[str, Handle], infos: tuple[TableInfo, ...]) -> StateSnapshot:
-        attributes = KeyedAttributes(
-            uid=self.uid, max_parallelism=self.max_parallelism, keys=self.keys, tables=infos
-        )
-        return StateSnapshot(
-            kind=ENTRIES_KIND,
-            handles=handles,
-            attributes=msgspec.to_builtins(attributes),
-            key_groups=(self.key_groups.first, self.key_groups.last),
-        )
 
 
 def load_in_bulk(table: Table, blocks: Iterable[Block]) -> None:

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from holdfast.backends.blocks.block import Block
 from holdfast.backends.keys.groups import KeyGroupRange, key_groups_of_slot
-from holdfast.backends.snapshots.canonical import CanonicalTable, CanonicalWriter
-from holdfast.backends.snapshots.neutral import SnapshotFuture, TableInfo
+from holdfast.backends.snapshots.canonical import CanonicalWriter
+from holdfast.backends.snapshots.neutral import SnapshotFuture, TableInfo, TableToWrite
 from holdfast.backends.state.from_descriptors import shape_of
 from holdfast.backends.values.type_descriptions import Schema
 from holdfast.runtime.spark.launching.pickling import ByValue
@@ -108,7 +108,7 @@ class Writer:
             codec = shape_of(self.state.value.descriptor, allow_pickle=False).values
         now_ms = SystemClock().now_ms()
         blocks: Iterator[Block] = blocks_of(batches, info, self.to.keys, now_ms=now_ms)
-        table = CanonicalTable(info, lambda: blocks, codec)
+        table = TableToWrite(info, lambda: blocks, codec)
         return self.to.writer(part).write([table], SnapshotFuture())
 
 
@@ -128,7 +128,7 @@ class Carrier:
     def _write(self, part: int) -> StateSnapshot:
         with self.reader.open(self.to.key_groups(part)) as opened:
             tables = [
-                CanonicalTable(
+                TableToWrite(
                     info,
                     partial(opened.blocks, table),
                     whole=KeyedColumns(self.reader, table).is_complete,

@@ -13,7 +13,7 @@ from holdfast.backends import (
     ValueStateDescriptor,
 )
 from holdfast.backends.arrow.rows import RowForm
-from holdfast.backends.operator_state.canonical import typed_state
+from holdfast.backends.operator_state.snapshots import typed_state
 from holdfast.savepoints.writing.keyed_rows import RowColumns
 from holdfast.savepoints.writing.unkeyed_rows import UnkeyedRows
 from holdfast.storage import Invalid
