@@ -47,8 +47,11 @@ _SIGN_64 = 1 << 63
 _WORTH_COLUMNS = 24
 """Fewer timers are encoded faster one by one."""
 _moment = struct.Struct(">Q")
+# All groups together keep about so many timers in memory, but each at least a short page, so that
+# many groups do not read one timer at a time.
 _MOST_CACHED = 32 * 1024
 _LEAST_PAGE = 16
+# The heap keeps outdated marks, and is made anew only when they are far more than the groups.
 _SPARE_MARKS = 64
 _NEVER = b"\xff" * 16
 """Above every mark."""

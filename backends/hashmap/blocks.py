@@ -43,6 +43,7 @@ class _Null(Enum):
 NULL = _Null.NULL
 """The cell of a map's entry whose value is None: a None in a table means absent."""
 
+# Calls for a piece are made in C and hold the interpreter: the processing thread waits that long.
 _PIECE_ROWS = 16 * 1024
 
 

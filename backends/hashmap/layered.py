@@ -23,6 +23,7 @@ from typing import Any
 
 __all__ = ["FrozenDict", "LayeredDict"]
 
+# The owner waits for one chunk at most when it walks the layers while they are folded.
 _FOLD_ENTRIES = 4096
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from holdfast.backends.keyed.current_key import NoKey, OperatorKeys
 from holdfast.backends.keyed.other_backends import OpenStore, OtherStores
 from holdfast.backends.keyed.undeclared_state import UndeclaredState
+from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import KeyGroupRange, check_max_parallelism
 from holdfast.backends.snapshots.file_restores import FilesRestored, restore_files
@@ -213,7 +214,7 @@ class KeyedStateBackend(OwnedByOneThread):
         spec = TableSpec(
             name=descriptor.name,
             kind=shape.table,
-            key_type=self._keys,
+            key_type=self._key_codec,
             namespaces=None if namespace_type is None else key_codec_for(namespace_type),
             map_keys=shape.map_keys,
             values=shape.values,
@@ -239,7 +240,7 @@ class KeyedStateBackend(OwnedByOneThread):
         self.check_thread()
         if name not in self._timers:
             namespaces = None if namespace_type is None else key_codec_for(namespace_type)
-            event, processing = timer_specs(name, self._keys, namespaces)
+            event, processing = timer_specs(name, self._key_codec, namespaces)
             queues = [
                 (spec, self._filled(spec, "timers", [spec.name], partial(timer_queue, self.store)))
                 for spec in (event, processing)
@@ -367,6 +368,9 @@ class KeyedStateBackend(OwnedByOneThread):
     def keys_of(self, keys: Any) -> Sequence[Any]:
         """Canonical keys of a column or a sequence; see `OperatorKeys.admit_many`."""
         return self._keys.admit_many(keys)
+
+    def _key_codec(self) -> KeyCodec[Any]:
+        return self._keys.codec
 
     def _release(self) -> None:
         self.key = NoKey("the state backend is closed", where=self._where, fix="Open another one")

@@ -14,7 +14,7 @@ from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.snapshots.file_restores import PendingInStore, restore_files
 from holdfast.backends.snapshots.neutral import TableInfo
 from holdfast.backends.snapshots.restores import FilesToRestore, PendingOutside
-from holdfast.backends.tables.contract import TableSpec, TableStore
+from holdfast.backends.tables.contract import TableStore
 from holdfast.storage import StateFolder
 
 __all__ = ["OpenStore", "OtherStores"]
@@ -58,9 +58,6 @@ class _PendingInOther(PendingOutside):
 
     def blocks(self) -> Iterator[Block]:
         yield from self.inner.blocks() if self.held is None else self.held
-
-    def claim(self, spec: TableSpec) -> bool:
-        return False
 
     def loaded(self) -> None:
         self.held = None

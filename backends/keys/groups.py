@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 MAX_PARALLELISM_LIMIT = 32768
+# As in Flink: room to raise the parallelism of small jobs, since existing state keeps this number.
 _LEAST_DEFAULT = 128
 _NO_SIGN = 0x7FFFFFFF
 _32_BITS = 0xFFFFFFFF

@@ -28,6 +28,7 @@ from holdfast.storage import Invalid
 
 __all__ = ["OperatorForm"]
 
+# Few at first: a single element may be long. Blocks grow by the length of the rows so far.
 _FIRST_BLOCK_ROWS = 4
 
 

@@ -262,6 +262,7 @@ def translated_error(error: Exception, where: str, *, is_brought: bool = False) 
     return Unavailable("RocksDB could not do its work", where=where, found=text, fix=fix)
 
 
+# On average up to here, values are short: taking many more at once cannot fill a page by far.
 _SHORT_BYTES = 1024
 _MOST_AT_ONCE = 256
 

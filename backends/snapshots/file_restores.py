@@ -83,7 +83,7 @@ def restore_files(
     taken_over = files.restore(sources)
     if taken_over is not None:
         restored.handles = _files_of(snapshots[sources.index(taken_over)])
-    for info, name in names.given:
+    for info, _, name in names.given:
         spec = raw_spec(name, info, _keys(snapshots))
         store.table(spec)  # at once, since it raises if the layout of keys is unknown
         pending = PendingInStore(info, spec, store)
@@ -120,17 +120,16 @@ class _Names:
     """Names of restored tables: the same name for tables of the same types and layout."""
 
     def __init__(self) -> None:
-        self.given: list[tuple[TableInfo, str]] = []
-        self._layouts: list[str] = []
+        self.given: list[tuple[TableInfo, str, str]] = []
+        """Description, layout and name of each."""
 
     def of(self, info: TableInfo, layout: str, taken: Collection[str]) -> str:
         """The name for a table of a snapshot, other tables of which have the names `taken`."""
-        for (other, name), its_layout in zip(self.given, self._layouts, strict=True):
-            if (info, layout) == (other, its_layout) and name not in taken:
+        for *alike, name in self.given:
+            if alike == [info, layout] and name not in taken:
                 return name
         name = f"_restored/{len(self.given)}/{info.name}"
-        self.given.append((info, name))
-        self._layouts.append(layout)
+        self.given.append((info, layout, name))
         return name
 
 

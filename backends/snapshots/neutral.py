@@ -53,7 +53,9 @@ FILES_KIND = "holdfast.keyed-files/1"
 PARQUET_KIND = "holdfast.keyed-parquet/1"
 """The kind of a snapshot in the canonical form: typed columns in Parquet files."""
 
+# A restore of some key groups fetches whole segments; each also has a line in the metadata.
 _SEGMENT_BYTES = 4 * 1024 * 1024
+# How long a snapshot that waits for another one may not notice that it was cancelled.
 _LOOK_S = 0.05
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 

@@ -30,6 +30,7 @@ from holdfast.storage.errors import UNREADABLE
 __all__ = ["ParquetPart", "is_complete_part", "read_part", "read_part_columns", "write_parts"]
 
 _PART_BYTES = 64 * 1024 * 1024
+# Writing and reading take memory for one row group; a reader of few key groups reads whole ones.
 _ROW_GROUP_BYTES = 8 * 1024 * 1024
 _ROW_GROUP_ROWS = 128 * 1024
 _BATCH_ROWS = 8 * 1024

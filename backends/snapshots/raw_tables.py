@@ -31,22 +31,6 @@ _KINDS: Mapping[str, StateKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _RawKeys:
-    schema: Schema | None
-    name: str
-
-    @property
-    def codec(self) -> KeyCodec[Any]:
-        if self.schema is None:
-            raise Corrupt(
-                "a snapshot has state and does not say of which type its keys are",
-                where=f"table {self.name!r}",
-                fix="Restore another checkpoint",
-            )
-        return key_codec_described(self.schema)
-
-
-@dataclass(frozen=True, slots=True)
 class _RawValues(ValueCodec[bytes]):
     """Values that stay the stored bytes."""
 
@@ -92,10 +76,20 @@ def raw_spec(name: str, info: TableInfo, keys: Schema | None) -> TableSpec:
             expected=", ".join(_KINDS),
             found=info.kind,
         )
+
+    def key_codec() -> KeyCodec[Any]:
+        if keys is None:
+            raise Corrupt(
+                "a snapshot has state and does not say of which type its keys are",
+                where=f"table {info.name!r}",
+                fix="Restore another checkpoint",
+            )
+        return key_codec_described(keys)
+
     return TableSpec(
         name=name,
         kind=kind,
-        key_type=_RawKeys(keys, info.name),
+        key_type=key_codec,
         namespaces=None if info.namespaces is None else key_codec_described(info.namespaces),
         map_keys=None if info.map_keys is None else key_codec_described(info.map_keys),
         values=_RawValues(info.values),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.backends.blocks.block import Block
-from holdfast.backends.tables.contract import TableSpec, TableStore
+from holdfast.backends.tables.contract import MapTable, TableSpec, TableStore
 from holdfast.backends.tables.timer_queues import Timer, TimerQueue
 
 __all__ = ["HeapTimerQueue"]
@@ -23,7 +23,9 @@ class HeapTimerQueue(TimerQueue):
     def __init__(self, store: TableStore, spec: TableSpec) -> None:
         self._store = store
         self._spec = spec
-        self._table = store.map_table(spec)
+        table = store.table(spec)
+        assert isinstance(table, MapTable)
+        self._table = table
         self._cell = store.form(spec).encode(True)
         self._moments: list[int] = []
         self._at: dict[int, dict[tuple[Any, Any], None]] = {}

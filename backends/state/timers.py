@@ -6,20 +6,14 @@ are in its snapshots, and move with their keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.state.base import KeyContext
 from holdfast.backends.state.heap_timers import HeapTimerQueue
-from holdfast.backends.tables.contract import (
-    NO_NAMESPACE,
-    KeyType,
-    StateKind,
-    TableSpec,
-    TableStore,
-)
+from holdfast.backends.tables.contract import NO_NAMESPACE, StateKind, TableSpec, TableStore
 from holdfast.backends.tables.timer_queues import Timer, TimerQueue
 from holdfast.backends.values.codec import value_codec_for
 from holdfast.backends.values.normalizing import shown
@@ -37,14 +31,14 @@ def timer_table(name: str, domain: str) -> str:
 
 
 def timer_specs(
-    name: str, keys: KeyType, namespaces: KeyCodec[Any] | None
+    name: str, key_type: Callable[[], KeyCodec[Any]], namespaces: KeyCodec[Any] | None
 ) -> tuple[TableSpec, TableSpec]:
     """The tables of a service's event-time and processing-time timers."""
     event, processing = (
         TableSpec(
             name=timer_table(name, domain),
             kind=StateKind.MAP,
-            key_type=keys,
+            key_type=key_type,
             namespaces=namespaces,
             map_keys=key_codec_for(int),
             values=value_codec_for(bool),

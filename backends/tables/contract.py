@@ -37,7 +37,6 @@ __all__ = [
     "CellForm",
     "FrozenTables",
     "HotEntries",
-    "KeyType",
     "ListTable",
     "MapTable",
     "Rows",
@@ -68,26 +67,15 @@ class StateKind(Enum):
     MAP = "map"
 
 
-class KeyType(Protocol):
-    """The type of an operator's keys, which may become known only with the first key."""
-
-    @property
-    def codec(self) -> KeyCodec[Any]:
-        """The codec of the keys.
-
-        Raises:
-            Invalid: the type is not known yet.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
     """One table: its name, what is in it, and how that is written."""
 
     name: str
     kind: StateKind
-    key_type: KeyType
+    key_type: Callable[[], KeyCodec[Any]]
+    """Answers the codec of the operator's keys, or raises `Invalid`: their type may become known
+    only with the first key."""
     namespaces: KeyCodec[Any] | None
     map_keys: KeyCodec[Any] | None
     values: ValueCodec[Any]
@@ -99,7 +87,7 @@ class TableSpec:
     @property
     def keys(self) -> KeyCodec[Any]:
         """The codec of the operator's keys."""
-        return self.key_type.codec
+        return self.key_type()
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,24 +337,6 @@ class TableStore(ABC):
     @abstractmethod
     def table(self, spec: TableSpec) -> Table:
         """Make a table of this name, or open the one that there is; of the kind in the spec."""
-
-    def value_table(self, spec: TableSpec) -> ValueTable:
-        """`table`, where the kind is a value."""
-        table = self.table(spec)
-        assert isinstance(table, ValueTable)
-        return table
-
-    def list_table(self, spec: TableSpec) -> ListTable:
-        """`table`, where the kind is a list."""
-        table = self.table(spec)
-        assert isinstance(table, ListTable)
-        return table
-
-    def map_table(self, spec: TableSpec) -> MapTable:
-        """`table`, where the kind is a map."""
-        table = self.table(spec)
-        assert isinstance(table, MapTable)
-        return table
 
     def timer_queue(self, spec: TableSpec) -> TimerQueue | None:
         """Make a queue of timers of this name, or open the one that there is.

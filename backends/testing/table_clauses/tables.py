@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast.backends.blocks.block import Block
@@ -19,13 +18,9 @@ from holdfast.backends.tables.contract import (
     NO_NAMESPACE,
     CellForm,
     FrozenTables,
-    ListTable,
-    MapTable,
     StateKind,
-    Table,
     TableSpec,
     TableStore,
-    ValueTable,
 )
 from holdfast.backends.testing.place import Place
 from holdfast.backends.values.codec import value_codec_for
@@ -61,11 +56,10 @@ class Row(NamedTuple):
 class Cells:
     """Base: one table by keys and values."""
 
-    table: Table
-
     def __init__(self, store: TableStore, spec: TableSpec) -> None:
         self.store = store
         self.spec = spec
+        self.table: Any = store.table(spec)
         self.form: CellForm = store.form(spec)
 
     @property
@@ -144,10 +138,6 @@ class Cells:
 class Values(Cells):
     """A value table."""
 
-    def __init__(self, store: TableStore, spec: TableSpec) -> None:
-        super().__init__(store, spec)
-        self.table: ValueTable = store.value_table(spec)
-
     def put(self, key: Any, value: Any, namespace: Any = NO_NAMESPACE) -> None:
         """Set the value of a key."""
         self.table.put(self.at(key, namespace), self.cell(value))
@@ -177,10 +167,6 @@ class Values(Cells):
 class Lists(Cells):
     """A list table."""
 
-    def __init__(self, store: TableStore, spec: TableSpec) -> None:
-        super().__init__(store, spec)
-        self.table: ListTable = store.list_table(spec)
-
     def put(self, key: Any, values: Iterable[Any], namespace: Any = NO_NAMESPACE) -> None:
         """Replace the list of a key."""
         self.table.put(self.at(key, namespace), self.cells(values))
@@ -202,10 +188,6 @@ class Lists(Cells):
 
 class Maps(Cells):
     """A map table."""
-
-    def __init__(self, store: TableStore, spec: TableSpec) -> None:
-        super().__init__(store, spec)
-        self.table: MapTable = store.map_table(spec)
 
     def put(self, key: Any, map_key: Any, value: Any, namespace: Any = NO_NAMESPACE) -> None:
         """Set the value of a map key."""
@@ -238,13 +220,6 @@ class Maps(Cells):
     def fill(self, key: Any, value: Any, namespace: Any = NO_NAMESPACE) -> None:
         """Set the value of the map key "m"."""
         self.put(key, "m", value, namespace)
-
-
-@dataclass(frozen=True)
-class _Keys:
-    """The type of keys, known from the start."""
-
-    codec: KeyCodec[Any]
 
 
 class Tables:
@@ -290,10 +265,11 @@ class Tables:
         def codec(annotation: Any) -> KeyCodec[Any] | None:
             return None if annotation is NO_NAMESPACE else key_codec_for(annotation)
 
+        known = key_codec_for(keys)
         return TableSpec(
             name=name,
             kind=kind,
-            key_type=_Keys(key_codec_for(keys)),
+            key_type=lambda: known,
             namespaces=codec(namespaces),
             map_keys=codec(map_keys),
             values=value_codec_for(values),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -81,7 +83,7 @@ def test_sets_may_be_empty() -> None:
 
 def test_a_change_has_all_of_its_rows() -> None:
     log = table_log(ListStateDescriptor("table", str))
-    lists = log.store.list_table(log.spec)
+    lists: Any = log.store.table(log.spec)
     rows = Rows([0, 1, 0, 0], None, ["a", "b", "c", "a"])
     every: list[Change] = [Added(block) for block in log.store.blocks(log.spec, rows)]
     for change in decoded(encoded([every]), 1):

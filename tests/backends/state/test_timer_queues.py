@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from holdfast.backends.blocks.block import Block
 from holdfast.backends.byte_tables.keys import group_prefixes
 from holdfast.backends.byte_tables.timers import ByteTimerQueue, TimeLayout, TimerPages
 from holdfast.backends.hashmap.tables import ObjectTableStore
-from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_group
 from holdfast.backends.state.timers import timer_queue, timer_specs
@@ -38,14 +36,9 @@ SPACES = ("", "a", "a\0", "b")
 GROUPS = 4
 
 
-@dataclass(frozen=True)
-class Keys:
-    codec: KeyCodec[Any]
-
-
 def spec_of(keys: Any = int, namespaces: Any = None, name: str = "t") -> TableSpec:
-    codec = None if namespaces is None else key_codec_for(namespaces)
-    return timer_specs(name, Keys(key_codec_for(keys)), codec)[0]
+    codec, known = None if namespaces is None else key_codec_for(namespaces), key_codec_for(keys)
+    return timer_specs(name, lambda: known, codec)[0]
 
 
 def order_of(spec: TableSpec, groups: int = GROUPS) -> Callable[[Timer], Any]:
@@ -356,7 +349,7 @@ def test_a_byte_store_says_how_it_lays_tables_out() -> None:
     plain = TableSpec(
         name="m",
         kind=StateKind.MAP,
-        key_type=Keys(key_codec_for(int)),
+        key_type=lambda: key_codec_for(int),
         namespaces=None,
         map_keys=key_codec_for(int),
         values=value_codec_for(bool),

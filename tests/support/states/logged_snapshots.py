@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.backends import HashMapStateBackend, StateDescriptor
 from holdfast.backends.blocks.changes import Added, Change, Removed, SetHead, encode_set
-from holdfast.backends.keys.base import KeyCodec
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.snapshots.logs import (
     BASE_HANDLES,
@@ -28,11 +27,6 @@ from holdfast.storage import Handle, JobStorage, StateSnapshot
 from support.states.logged_steps import ALL, GROUPS, NOW_MS, STATES, TIMERS, UID, Step
 
 __all__ = ["TableLog", "logged", "logs_of", "table_log", "timer_log"]
-
-
-@dataclass(frozen=True)
-class _Keys:
-    codec: KeyCodec[Any]
 
 
 @dataclass
@@ -122,11 +116,11 @@ def table_log(
     **options: Any,
 ) -> TableLog:
     """A log of a state's table, maybe under another name."""
-    shape = shape_of(descriptor, allow_pickle=True)
+    shape, keys = shape_of(descriptor, allow_pickle=True), key_codec_for(key_type)
     spec = TableSpec(
         name=name or descriptor.name,
         kind=shape.table,
-        key_type=_Keys(key_codec_for(key_type)),
+        key_type=lambda: keys,
         namespaces=None if namespace_type is None else key_codec_for(namespace_type),
         map_keys=shape.map_keys,
         values=shape.values,
@@ -137,7 +131,8 @@ def table_log(
 
 def timer_log(name: str, *, key_type: Any = int, **options: Any) -> TableLog:
     """A log of timers of event time, with namespaces that are texts."""
-    event, _ = timer_specs(name, _Keys(key_codec_for(key_type)), key_codec_for(str))
+    keys = key_codec_for(key_type)
+    event, _ = timer_specs(name, lambda: keys, key_codec_for(str))
     return TableLog(event, "timers", **options)
 
 

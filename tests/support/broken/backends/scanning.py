@@ -7,7 +7,7 @@ from itertools import count, islice
 from typing import Any
 
 from holdfast.backends.hashmap.tables import ObjectTable
-from holdfast.backends.tables.contract import TableSpec, ValueTable
+from holdfast.backends.tables.contract import Table, TableSpec
 from support.broken.backends.register import Lists, Maps, Store, Values, breaks
 
 
@@ -90,9 +90,9 @@ class DropsNothing(Store):
 
 @breaks("a_table_is_opened_again_as_it_is", says="tables that were opened again")
 class BeginsAnew(Store):
-    def value_table(self, spec: TableSpec) -> ValueTable:
+    def table(self, spec: TableSpec) -> Table:
         self._tables.pop(spec.name, None)
-        return super().value_table(spec)
+        return super().table(spec)
 
 
 _kept: dict[str, ObjectTable] = {}
