@@ -61,11 +61,9 @@ class LayeredDict:
         return list(found)
 
     def put(self, address: Any, value: Any) -> None:
-        """Set the value."""
         self.hot[address] = value
 
     def put_many(self, entries: Iterable[tuple[Any, Any]]) -> None:
-        """Set many values."""
         self.hot.update(entries)
 
     def remove(self, address: Any) -> None:

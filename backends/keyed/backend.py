@@ -159,12 +159,10 @@ class KeyedStateBackend(OwnedByOneThread):
 
     @property
     def uid(self) -> str:
-        """The operator's uid."""
         return self._uid
 
     @property
     def key_groups(self) -> KeyGroupRange:
-        """The key groups of this state."""
         return self._keys.key_groups
 
     def set_current_key(self, key: Any) -> None:

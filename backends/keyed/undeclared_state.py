@@ -51,12 +51,10 @@ class UndeclaredState:
         self.changed = 0
 
     def add_tables(self, tables: Mapping[str, Iterable[PendingTable]]) -> None:
-        """Add tables of snapshots, by name."""
         for name, pending in tables.items():
             self._tables.setdefault(name, []).extend(pending)
 
     def add_changes(self, changes: Mapping[str, list[PendingChanges]]) -> None:
-        """Add logged changes of tables, by name."""
         self._changes.update(changes)
 
     def fill(

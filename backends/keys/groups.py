@@ -87,7 +87,6 @@ class KeyGroupRange:
         return self.intersection(other) == other
 
     def intersection(self, other: KeyGroupRange) -> KeyGroupRange:
-        """The key groups that are in both."""
         first, last = max(self.first, other.first), min(self.last, other.last)
         return KeyGroupRange(first, last) if first <= last else KeyGroupRange.empty()
 

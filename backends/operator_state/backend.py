@@ -104,7 +104,6 @@ class OperatorStateBackend(OwnedByOneThread):
 
     @property
     def uid(self) -> str:
-        """The operator's uid."""
         return self._place.uid
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState[Any]:

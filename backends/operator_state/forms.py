@@ -64,7 +64,6 @@ class OperatorForm:
             raise self._misfit("a value", error) from None
 
     def cells(self, values: Sequence[Any]) -> list[Any]:
-        """The representation of many values."""
         codec = self.values
         try:
             return codec.check_many(values) if codec.is_immutable else codec.encode_many(values)
@@ -72,7 +71,6 @@ class OperatorForm:
             raise self._misfit("a value", error) from None
 
     def value(self, cell: Any) -> Any:
-        """The value of a cell."""
         return cell if self.values.is_immutable else self.values.decode(cell)
 
     def listed(self, cells: Sequence[Any]) -> list[Any]:

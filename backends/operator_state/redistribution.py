@@ -66,7 +66,6 @@ class Rescale:
 
     @property
     def is_none(self) -> bool:
-        """Whether the parallelism is unchanged."""
         return self.old_parallelism == self.parallelism
 
 

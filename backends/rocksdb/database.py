@@ -152,7 +152,6 @@ class RocksDatabase:
             self._unclosed.append(family)
 
     def write(self, batch: WriteBatch, family: Family) -> None:
-        """Write to a family."""
         self._database.write(batch)
         self.make_room(family)
 

@@ -156,7 +156,6 @@ class TableInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
         return sum(segment.rows for segment in self.segments)
 
     def is_alike(self, other: TableInfo) -> bool:

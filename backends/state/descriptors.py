@@ -101,7 +101,6 @@ class StateTtlConfig:
 
     @property
     def ttl_ms(self) -> int:
-        """The time to live in milliseconds."""
         return self.ttl // timedelta(milliseconds=1)
 
 

@@ -25,26 +25,22 @@ class Gate:
     def segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
-        """As the job's, after the gate was opened."""
         self._pass()
         return self.job.segments(checkpoint_id, label, compression=compression)
 
     def shared_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
-        """As the job's, after the gate was opened."""
         self._pass()
         return self.job.shared_segments(checkpoint_id, label, compression=compression)
 
     def log_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
-        """As the job's, after the gate was opened."""
         self._pass()
         return self.job.log_segments(checkpoint_id, label, compression=compression)
 
     def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
-        """As the job's, after the gate was opened."""
         self._pass()
         return self.job.table_file(checkpoint_id, path)
 

@@ -85,7 +85,6 @@ class Fleet:
                 self.slots[-1].build_on_restored()
 
     def declare(self, name: str) -> None:
-        """Ask for a state in every slot."""
         for slot in self.slots:
             self._state(slot, name)
 
@@ -116,7 +115,6 @@ class Fleet:
     def apply_to_all_keys(
         self, name: str, namespace: Any, function: Callable[[Any, Any], None]
     ) -> None:
-        """Call the function in every slot."""
         subject = self._subjects[name]
         for slot in self.slots:
             slot.apply_to_all_keys(
@@ -129,38 +127,31 @@ class Fleet:
     def begin(
         self, checkpoint_id: int, target: SnapshotTarget, *, compression: str, form: SnapshotForm
     ) -> list[SnapshotFuture]:
-        """Begin a snapshot in every slot."""
         return [
             slot.snapshot(checkpoint_id, target, compression=compression, form=form)
             for slot in self.slots
         ]
 
     def tend(self) -> None:
-        """Let every slot do what is due between two checkpoints."""
         for slot in self.slots:
             slot.tend()
 
     def completed(self, checkpoint_id: int) -> None:
-        """Tell every slot that the checkpoint is completed."""
         for slot in self.slots:
             slot.notify_checkpoint_complete(checkpoint_id)
 
     def aborted(self, checkpoint_id: int) -> None:
-        """Tell every slot that it will not be."""
         for slot in self.slots:
             slot.notify_checkpoint_aborted(checkpoint_id)
 
     def load_timers(self) -> None:
-        """Ask for the timers in every slot."""
         for slot in self.slots:
             self._timers(slot)
 
     def register(self, timer: ModelTimer) -> None:
-        """Register a timer."""
         self._change("register", timer)
 
     def delete(self, timer: ModelTimer) -> None:
-        """Take a timer back."""
         self._change("delete", timer)
 
     def fire(self, domain: str, until: int, again: int) -> list[ModelTimer]:
@@ -186,7 +177,6 @@ class Fleet:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def close(self) -> None:
-        """Close every slot."""
         for slot in self.slots:
             slot.close()
 

@@ -97,7 +97,6 @@ class _ModelState:
         return copy.deepcopy(seen)
 
     def write(self, address: _Address, entries: Mapping[Any, Any]) -> None:
-        """Set entries, as of now."""
         cells = self.cells.setdefault(address, {})
         for each, value in entries.items():
             cells[each] = (self.now_ms, copy.deepcopy(value))
@@ -278,12 +277,10 @@ class Model:
         self.advance(now_ms)
 
     def advance(self, now_ms: int) -> None:
-        """It is later."""
         for state in self._states.values():
             state.now_ms = now_ms
 
     def declare(self, name: str) -> None:
-        """The job asks for a state."""
         self._states[name].declare()
 
     def is_declared(self, name: str) -> bool:
@@ -338,7 +335,6 @@ class Model:
         self._timers.add(timer)
 
     def delete(self, timer: ModelTimer) -> None:
-        """Take it back, if it is there."""
         self._timers.discard(timer)
 
     def fire(self, domain: str, until: int, again: int) -> list[ModelTimer]:
@@ -353,7 +349,6 @@ class Model:
         return fired
 
     def timers(self, domain: str) -> list[ModelTimer]:
-        """The timers that are registered."""
         return [each for each in self._timers if each.domain == domain]
 
     def size(self) -> int:

@@ -145,12 +145,10 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The state's name."""
         return self.descriptor.name
 
     @property
     def ttl(self) -> StateTtlConfig | None:
-        """The time to live of its entries."""
         return self.descriptor.ttl
 
 

@@ -68,7 +68,6 @@ class Cells:
         return f"{self.spec.kind.value}s"
 
     def at(self, key: Any, namespace: Any = NO_NAMESPACE) -> Any:
-        """The address of a key."""
         if self.spec.namespaces is not None:
             namespace = self.spec.namespaces.canonical(namespace)
         return self.store.address(self.spec, self.spec.keys.canonical(key), namespace)
@@ -81,7 +80,6 @@ class Cells:
         return self.form.encode(value)
 
     def cells(self, values: Iterable[Any]) -> list[Any]:
-        """The cell of each value."""
         return list(map(self.cell, values))
 
     def value(self, cell: Any) -> Any:
@@ -94,7 +92,6 @@ class Cells:
         return self.form.decode(cell)
 
     def remove(self, key: Any, namespace: Any = NO_NAMESPACE) -> None:
-        """Remove everything at a key."""
         self.table.remove(self.at(key, namespace))
 
     def owners(self) -> list[tuple[Any, Any]]:
@@ -125,12 +122,10 @@ class Cells:
         raise NotImplementedError
 
     def load(self, blocks: Iterable[Block]) -> None:
-        """Load each block."""
         for block in blocks:
             self.table.load(block)
 
     def unload(self, blocks: Iterable[Block]) -> None:
-        """Unload each block."""
         for block in blocks:
             self.table.unload(block)
 
@@ -139,7 +134,6 @@ class Values(Cells):
     """A value table."""
 
     def put(self, key: Any, value: Any, namespace: Any = NO_NAMESPACE) -> None:
-        """Set the value of a key."""
         self.table.put(self.at(key, namespace), self.cell(value))
 
     def get(self, key: Any, namespace: Any = NO_NAMESPACE) -> Any:
@@ -147,7 +141,6 @@ class Values(Cells):
         return self.value(self.table.get(self.at(key, namespace)))
 
     def put_many(self, pairs: Sequence[tuple[Any, Any]]) -> None:
-        """Set many values in one call."""
         addresses = [self.at(key) for key, _ in pairs]
         self.table.put_many(addresses, self.cells(value for _, value in pairs))
 
@@ -158,7 +151,6 @@ class Values(Cells):
         return list(map(self.value, self.table.get_many([self.at(key) for key in keys])))
 
     def remove_many(self, keys: Iterable[Any]) -> None:
-        """Remove many in one call."""
         self.table.remove_many([self.at(key) for key in keys])
 
     read = get
@@ -168,15 +160,12 @@ class Lists(Cells):
     """A list table."""
 
     def put(self, key: Any, values: Iterable[Any], namespace: Any = NO_NAMESPACE) -> None:
-        """Replace the list of a key."""
         self.table.put(self.at(key, namespace), self.cells(values))
 
     def extend(self, key: Any, values: Iterable[Any], namespace: Any = NO_NAMESPACE) -> None:
-        """Append to the list of a key."""
         self.table.extend(self.at(key, namespace), self.cells(values))
 
     def get(self, key: Any, namespace: Any = NO_NAMESPACE) -> list[Any]:
-        """The list of a key."""
         return list(map(self.value, self.table.get(self.at(key, namespace))))
 
     read = get
@@ -190,11 +179,9 @@ class Maps(Cells):
     """A map table."""
 
     def put(self, key: Any, map_key: Any, value: Any, namespace: Any = NO_NAMESPACE) -> None:
-        """Set the value of a map key."""
         self.table.put(self.at(key, namespace), map_key, self.cell(value))
 
     def put_all(self, key: Any, pairs: Any, namespace: Any = NO_NAMESPACE) -> None:
-        """Set the values of many map keys in one call."""
         pairs = pairs.items() if isinstance(pairs, dict) else pairs
         entries = [(map_key, self.cell(value)) for map_key, value in pairs]
         self.table.put_all(self.at(key, namespace), entries)
@@ -204,7 +191,6 @@ class Maps(Cells):
         return self.value(self.table.get(self.at(key, namespace), map_key))
 
     def remove_entry(self, key: Any, map_key: Any, namespace: Any = NO_NAMESPACE) -> None:
-        """Remove a map key."""
         self.table.remove_entry(self.at(key, namespace), map_key)
 
     def items(self, key: Any, namespace: Any = NO_NAMESPACE) -> list[tuple[Any, Any]]:
