@@ -179,10 +179,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def _picked(
-        self,
-        places: slice | npt.NDArray[np.int64],
-        count: int,
-        picked: Callable[[Column], Column],
+        self, places: slice | npt.NDArray[np.int64], count: int, picked: Callable[[Column], Column]
     ) -> Block:
         """`count` rows at some places; `picked` answers what a column has there."""
         values = self.values

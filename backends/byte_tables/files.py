@@ -10,12 +10,7 @@ import msgspec
 
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.tables.contract import TableFiles, TableSpec
-from holdfast.backends.tables.files import (
-    ByteFiles,
-    KeptTable,
-    SourceFiles,
-    TablesInFiles,
-)
+from holdfast.backends.tables.files import ByteFiles, KeptTable, SourceFiles, TablesInFiles
 
 __all__ = ["ByteTableFiles", "KeepsTables"]
 

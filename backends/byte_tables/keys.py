@@ -195,9 +195,7 @@ def in_places(items: Sequence[bytes], places: npt.NDArray[Any]) -> list[Any]:
     return taken
 
 
-def _as_numbers(
-    column: pa.LargeBinaryArray,
-) -> tuple[npt.NDArray[np.uint64] | None, bool]:
+def _as_numbers(column: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.uint64] | None, bool]:
     """Numbers that order byte strings of one length, and whether equal numbers mean equal keys.
 
     They do not where keys differ in more bytes than a number has. None if lengths differ.

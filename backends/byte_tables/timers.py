@@ -28,12 +28,7 @@ from typing import Any
 from holdfast.backends.blocks.block import Block, Column
 from holdfast.backends.blocks.columns import encode_keys, split_values
 from holdfast.backends.byte_tables.contract import ByteTable
-from holdfast.backends.byte_tables.keys import (
-    KeyLayout,
-    listed_with_groups,
-    past,
-    with_groups,
-)
+from holdfast.backends.byte_tables.keys import KeyLayout, listed_with_groups, past, with_groups
 from holdfast.backends.keys.groups import key_groups
 from holdfast.backends.tables.contract import TableSpec
 from holdfast.backends.tables.timer_queues import Timer, TimerQueue

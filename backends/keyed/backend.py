@@ -431,11 +431,7 @@ class KeyedStateBackend(OwnedByOneThread):
         return tables
 
     def _filled(
-        self,
-        spec: TableSpec,
-        kind: str,
-        names: Iterable[str],
-        make: Callable[[TableSpec], _Filled],
+        self, spec: TableSpec, kind: str, names: Iterable[str], make: Callable[[TableSpec], _Filled]
     ) -> _Filled:
         """The table that `make` makes, with the state of the snapshots under these names."""
         loader = Loader(spec, kind, self._where, self._allow_pickle, self._clock.now_ms())

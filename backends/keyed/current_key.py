@@ -10,11 +10,7 @@ import pyarrow as pa
 
 from holdfast.backends.arrow.batches import to_list
 from holdfast.backends.keys.base import KeyCodec
-from holdfast.backends.keys.codec import (
-    is_without_classes,
-    key_codec_described,
-    key_codec_for,
-)
+from holdfast.backends.keys.codec import is_without_classes, key_codec_described, key_codec_for
 from holdfast.backends.keys.groups import KeyGroupRange, key_group, key_groups
 from holdfast.backends.schema.evolution import compare_keys
 from holdfast.backends.values.codec import misfit_in

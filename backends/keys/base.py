@@ -216,9 +216,7 @@ _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary
 """Layouts that most of Arrow's kernels refuse, and those that replace them."""
 
 
-def _parts(
-    column: pa.Array | pa.ChunkedArray,
-) -> Iterator[tuple[pa.Array, pa.Array | None]]:
+def _parts(column: pa.Array | pa.ChunkedArray) -> Iterator[tuple[pa.Array, pa.Array | None]]:
     """The column as plain arrays: its chunks, and the dictionary of a dictionary-encoded one.
 
     With a dictionary come the places in it, so that work is done only once for each entry.

@@ -102,9 +102,7 @@ class _Unsupported(Exception):
 
 def _unsupported(annotation: Any, why: str) -> Invalid:
     return Invalid(
-        "a type of keys is not supported",
-        expected=_SUPPORTED,
-        found=f"{annotation!r}: {why}",
+        "a type of keys is not supported", expected=_SUPPORTED, found=f"{annotation!r}: {why}"
     )
 
 

@@ -104,9 +104,7 @@ class BytesKey(_TextKey[bytes]):
 
     name = kind = "bytes"
     accepted = is_any_of(
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_fixed_size_binary,
+        pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary
     )
 
     def canonical(self, key: object) -> bytes:

@@ -20,11 +20,7 @@ from holdfast.backends.blocks.block import Block
 from holdfast.backends.operator_state.forms import OperatorForm
 from holdfast.backends.operator_state.redistribution import Mode
 from holdfast.backends.operator_state.restores import PendingState, read_operator_snapshots
-from holdfast.backends.operator_state.snapshots import (
-    OperatorSlot,
-    OperatorWriter,
-    StateToWrite,
-)
+from holdfast.backends.operator_state.snapshots import OperatorSlot, OperatorWriter, StateToWrite
 from holdfast.backends.operator_state.states import BroadcastState, OperatorListState
 from holdfast.backends.snapshots.migration import Reading
 from holdfast.backends.snapshots.neutral import SnapshotForm, SnapshotFuture, SnapshotTarget

@@ -33,11 +33,7 @@ from holdfast.backends.operator_state.snapshots import (
     StateToWrite,
     typed_state,
 )
-from holdfast.backends.snapshots.neutral import (
-    not_as_described,
-    read_attributes,
-    restoring,
-)
+from holdfast.backends.snapshots.neutral import not_as_described, read_attributes, restoring
 from holdfast.backends.snapshots.parquet import read_part
 from holdfast.storage import Corrupt, Handle, Invalid, StateFolder, StateSnapshot
 

@@ -64,12 +64,7 @@ class RocksFiles(ByteFiles):
     format = "rocksdb/1"
 
     def __init__(
-        self,
-        directory: Path,
-        options: RocksOptions,
-        memory: SlotMemory,
-        *,
-        is_preferred: bool,
+        self, directory: Path, options: RocksOptions, memory: SlotMemory, *, is_preferred: bool
     ) -> None:
         self.is_preferred = is_preferred
         self._directory = directory
@@ -257,10 +252,7 @@ class _Clips:
     def outside(self, key_groups: KeyGroupRange) -> list[tuple[bytes, bytes]]:
         """The bounds of the other keys of these key groups."""
         first, end = self.inside(key_groups)
-        ranges = (
-            (self._starts[key_groups.first], first),
-            (end, self._starts[key_groups.last + 1]),
-        )
+        ranges = ((self._starts[key_groups.first], first), (end, self._starts[key_groups.last + 1]))
         return [(start, stop) for start, stop in ranges if start < stop]
 
 

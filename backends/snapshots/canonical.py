@@ -75,10 +75,7 @@ class CanonicalWriter:
             infos.append(msgspec.structs.replace(table.info, segments=tuple(segments)))
         future.check()
         attributes = KeyedAttributes(
-            uid=self.uid,
-            max_parallelism=self.max_parallelism,
-            keys=self.keys,
-            tables=tuple(infos),
+            uid=self.uid, max_parallelism=self.max_parallelism, keys=self.keys, tables=tuple(infos)
         )
         return keyed_snapshot(PARQUET_KIND, attributes, handles, self.key_groups)
 

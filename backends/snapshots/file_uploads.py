@@ -13,13 +13,7 @@ from holdfast.backends.snapshots.transfers import Check, send_file, side_by_side
 from holdfast.backends.tables.files import KeptTable, StoreFile
 from holdfast.storage import Handle
 
-__all__ = [
-    "ConfirmedFiles",
-    "FilesAttributes",
-    "KeptInfo",
-    "handle_name",
-    "write_files",
-]
+__all__ = ["ConfirmedFiles", "FilesAttributes", "KeptInfo", "handle_name", "write_files"]
 
 _SHARED_FROM_BYTES = 64 * 1024
 """Smaller files are written into the slot's own file each time: an object of their own would cost

@@ -48,10 +48,7 @@ class ParquetPart:
 
 
 def write_parts(
-    begin: Callable[[int], Segments],
-    form: RowForm,
-    blocks: Iterable[Block],
-    future: SnapshotFuture,
+    begin: Callable[[int], Segments], form: RowForm, blocks: Iterable[Block], future: SnapshotFuture
 ) -> Iterator[ParquetPart]:
     """Write the blocks of a table; `begin` begins the file of each number, from 0 on.
 
@@ -190,12 +187,7 @@ def read_part(
 
 
 def read_part_columns(
-    storage: StateFolder,
-    handle: Handle,
-    table: TypedTable,
-    *,
-    rows: int,
-    groups: tuple[int, int],
+    storage: StateFolder, handle: Handle, table: TypedTable, *, rows: int, groups: tuple[int, int]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of these key groups in one file of keyed state, in the file's own columns.
 

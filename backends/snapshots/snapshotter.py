@@ -166,11 +166,7 @@ class Snapshotter(Snapshots):
     """Writes all tables of the store."""
 
     def __init__(
-        self,
-        store: TableStore,
-        uid: str,
-        key_groups: KeyGroupRange,
-        max_parallelism: int,
+        self, store: TableStore, uid: str, key_groups: KeyGroupRange, max_parallelism: int
     ) -> None:
         self._store = store
         self._uid = uid
@@ -290,10 +286,7 @@ class Snapshotter(Snapshots):
         self, request: SnapshotRequest, infos: tuple[TableInfo, ...]
     ) -> KeyedAttributes:
         return KeyedAttributes(
-            uid=self._uid,
-            max_parallelism=self._max_parallelism,
-            keys=request.keys,
-            tables=infos,
+            uid=self._uid, max_parallelism=self._max_parallelism, keys=request.keys, tables=infos
         )
 
     def _snapshot(

@@ -75,8 +75,7 @@ class State(Generic[_V]):
         """
         if self._spec.namespaces is None:
             raise Invalid(
-                f"state {self.name!r} has no namespaces",
-                fix="Pass namespace_type to get_state",
+                f"state {self.name!r} has no namespaces", fix="Pass namespace_type to get_state"
             )
         try:
             self.namespace = self._spec.namespaces.canonical(namespace)

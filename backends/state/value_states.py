@@ -15,13 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from holdfast.backends.arrow.batches import (
-    Numbers,
-    grouped,
-    reduced_numbers,
-    to_arrow,
-    to_list,
-)
+from holdfast.backends.arrow.batches import Numbers, grouped, reduced_numbers, to_arrow, to_list
 from holdfast.backends.state.base import KeyContext, State
 from holdfast.backends.state.descriptors import (
     AggregatingStateDescriptor,

@@ -25,14 +25,7 @@ import msgspec
 
 from holdfast.backends.keys.groups import KeyGroupRange
 
-__all__ = [
-    "ByteFiles",
-    "FrozenFiles",
-    "KeptTable",
-    "SourceFiles",
-    "StoreFile",
-    "TablesInFiles",
-]
+__all__ = ["ByteFiles", "FrozenFiles", "KeptTable", "SourceFiles", "StoreFile", "TablesInFiles"]
 
 
 @dataclass(frozen=True, slots=True)

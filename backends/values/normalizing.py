@@ -16,15 +16,7 @@ import pyarrow as pa
 
 from holdfast.storage.errors import Invalid
 
-__all__ = [
-    "INT64_MAX",
-    "INT64_MIN",
-    "full_name",
-    "has_none",
-    "has_surrogates",
-    "shown",
-    "to_plain",
-]
+__all__ = ["INT64_MAX", "INT64_MIN", "full_name", "has_none", "has_surrogates", "shown", "to_plain"]
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1

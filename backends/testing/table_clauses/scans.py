@@ -24,10 +24,7 @@ __all__ = ["NeighbourClauses", "ScanClauses"]
 
 _MANY = 300
 _LIMIT = 7
-_SPACES: tuple[tuple[Any, Sequence[Any]], ...] = (
-    (NO_NAMESPACE, [NO_NAMESPACE]),
-    (str, PREFIXES),
-)
+_SPACES: tuple[tuple[Any, Sequence[Any]], ...] = ((NO_NAMESPACE, [NO_NAMESPACE]), (str, PREFIXES))
 """Types of namespaces, with namespaces that are alike."""
 
 

@@ -164,10 +164,7 @@ def _naming(cells: Cells, *, entries: bool = False) -> list[Block]:
     """Blocks that name what is in a table: its addresses, or the entries of its maps."""
     return [
         msgspec.structs.replace(
-            block,
-            values=NO_VALUES,
-            stamps=None,
-            map_keys=block.map_keys if entries else None,
+            block, values=NO_VALUES, stamps=None, map_keys=block.map_keys if entries else None
         )
         for block in blocks_of(cells)
     ]
