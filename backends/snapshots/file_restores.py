@@ -32,10 +32,6 @@ class PendingInStore(PendingTable):
     """Its spec with raw values."""
     store: TableStore
 
-    @property
-    def is_empty(self) -> bool:
-        return not any(block.count for block in self.blocks())
-
     def blocks(self) -> Iterator[Block]:
         self.store.table(self.spec)
         yield from self.store.walk(self.spec)

@@ -73,12 +73,12 @@ class PendingTable(ABC):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known to have no rows, so that its types do not matter.
+        """Whether it has no rows, so that its types do not matter.
 
         Slots that have no rows of a state and have not declared it keep describing it by its old
         types, beside tables that other slots have written in newer types.
         """
-        return False
+        return not any(block.count for block in self.blocks())
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +136,30 @@ def test_undeclared_state_is_carried_into_later_snapshots(
     for each in later:
         with opened(other, each, job=job) as state:
             assert content(state) == expected
+
+
+def test_a_table_without_rows_may_be_of_older_types(
+    other: StateBackend, job: JobStorage, quick_path: Path
+) -> None:
+    """A slot that has no rows of a state goes on describing it as it was restored."""
+    rocksdb = rocksdb_in(quick_path / "state")
+    older, newer = ValueStateDescriptor("typed", int), ValueStateDescriptor("typed", str)
+    with opened(rocksdb) as state:
+        state.get_state(older)
+        empty = state.snapshot(1, job).result(30)
+    with opened(rocksdb, empty, job=job, key_groups=HIGH) as state:
+        parts = [state.snapshot(2, job).result(30)]
+    with opened(rocksdb, empty, job=job, key_groups=LOW) as state:
+        typed = state.get_state(newer)
+        for key in range(50):
+            with suppress(Invalid):
+                state.set_current_key(key)
+                typed.update("text")
+        keys = list(state.keys("typed"))
+        parts.append(state.snapshot(3, job).result(30))
+    assert keys
+    with opened(other, *parts, job=job) as state:
+        assert state.get_state(newer).get_many(keys).to_pylist() == ["text"] * len(keys)
 
 
 def test_files_and_entries_of_two_slots_come_together(
