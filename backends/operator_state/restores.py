@@ -33,7 +33,13 @@ from holdfast.backends.operator_state.snapshots import (
     StateToWrite,
     typed_state,
 )
-from holdfast.backends.snapshots.neutral import not_as_described, read_attributes, restoring
+from holdfast.backends.snapshots.neutral import (
+    handle_of,
+    not_as_described,
+    read_attributes,
+    restoring,
+    storage_for,
+)
 from holdfast.backends.snapshots.parquet import read_part
 from holdfast.storage import Corrupt, Handle, Invalid, StateFolder, StateSnapshot
 
@@ -81,25 +87,21 @@ class PendingPiece:
     def _read(self, handle: str, wanted: range) -> Iterator[Block]:
         count = 0
         with self.naming():
-            if handle not in self.handles:
-                raise self._damaged(f"a handle {handle!r}", "no such handle")
             blocks = self._segment(handle)
             for block in _cut(blocks, wanted.start, wanted.stop):
                 count += block.count
                 yield block
             if count != len(wanted):
-                raise self._damaged(f"{len(wanted)} elements more", f"{count}, in {handle!r}")
+                expected, found = f"{len(wanted)} elements more", f"{count}, in {handle!r}"
+                raise not_as_described(self.storage.url, expected=expected, found=found)
 
     def _segment(self, name: str) -> Iterator[Block]:
-        handle = self.handles[name]
+        handle = handle_of(self.handles, name, self.storage.url)
         if not self.is_canonical:
             return decode_blocks(self.storage.stream(handle), where=self.storage.url)
         typed = typed_state(self.place.uid, self.slot, self.table)
         rows = next(each.elements for each in self.table.segments if each.handle == name)
         return read_part(self.storage, handle, typed, rows=rows, groups=None)
-
-    def _damaged(self, expected: str, found: str) -> Corrupt:
-        return not_as_described(self.storage.url, expected=expected, found=found)
 
 
 @dataclass(slots=True)
@@ -165,12 +167,7 @@ def read_operator_snapshots(
     """
     if not snapshots:
         return {}
-    if storage is None:
-        raise Invalid(
-            f"{place} is restored without a storage",
-            expected="the job's folder that the snapshots were written to",
-            fix="Pass storage=",
-        )
+    folder = storage_for(storage, str(place))
     found = [(snapshot, _attributes(snapshot, place)) for snapshot in snapshots]
     found.sort(key=lambda each: _slot_of(each[0], place))
     old_parallelism = _old_parallelism(found, place)
@@ -181,7 +178,7 @@ def read_operator_snapshots(
                 table,
                 _slot_of(snapshot, place),
                 snapshot.handles,
-                storage,
+                folder,
                 place,
                 is_canonical=snapshot.kind == OPERATOR_PARQUET_KIND,
             )

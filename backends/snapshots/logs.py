@@ -23,7 +23,7 @@ from holdfast.backends.snapshots.neutral import (
     ENTRIES_KIND,
     KeyedAttributes,
     TableInfo,
-    not_as_described,
+    handle_of,
 )
 from holdfast.storage import Corrupt, Handle, StateFolder, StateSnapshot
 
@@ -125,9 +125,7 @@ class PendingChanges:
                     fix="Restore another checkpoint",
                 )
         for segment in log.segments:
-            if segment.handle not in handles:
-                expected = f"a handle {segment.handle!r}"
-                raise not_as_described(where, expected=expected, found="no such handle")
+            handle_of(handles, segment.handle, where)
         self.sources.append(_Source(log, handles))
 
     def changes(self) -> Iterator[Change]:

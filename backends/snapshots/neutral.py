@@ -22,7 +22,15 @@ from holdfast.backends.blocks.block import Block, encode_block
 from holdfast.backends.keys.groups import KeyGroupRange
 from holdfast.backends.values.codec import ValueCodec
 from holdfast.backends.values.type_descriptions import Schema, are_alike
-from holdfast.storage import Buffer, Corrupt, Handle, Invalid, SegmentStream, StateSnapshot
+from holdfast.storage import (
+    Buffer,
+    Corrupt,
+    Handle,
+    Invalid,
+    SegmentStream,
+    StateFolder,
+    StateSnapshot,
+)
 
 __all__ = [
     "ENTRIES_KIND",
@@ -36,10 +44,12 @@ __all__ = [
     "SnapshotTarget",
     "TableInfo",
     "TableToWrite",
+    "handle_of",
     "keyed_snapshot",
     "not_as_described",
     "read_attributes",
     "restoring",
+    "storage_for",
     "write_table",
     "write_tables",
 ]
@@ -253,6 +263,24 @@ def restoring(what: str) -> Iterator[None]:
         yield
     except (Corrupt, Invalid) as error:
         raise error.replaced(what=f"{what} cannot be restored: {error.what}") from error
+
+
+def storage_for(storage: StateFolder | None, of: str) -> StateFolder:
+    """The storage to restore from, or `Invalid` if there is none; `of` names the operator."""
+    if storage is None:
+        raise Invalid(
+            f"{of} is restored without a storage",
+            expected="the job's folder that the snapshots were written to",
+            fix="Pass storage=",
+        )
+    return storage
+
+
+def handle_of(handles: Mapping[str, Handle], name: str, where: str) -> Handle:
+    """The handle of a segment, or `Corrupt` if there is none of this name."""
+    if name not in handles:
+        raise not_as_described(where, expected=f"a handle {name!r}", found="no such handle")
+    return handles[name]
 
 
 def not_as_described(where: str, *, expected: str, found: str) -> Corrupt:

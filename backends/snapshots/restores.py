@@ -22,10 +22,10 @@ from holdfast.backends.snapshots.neutral import (
     FILES_KIND,
     PARQUET_KIND,
     KeyedAttributes,
-    SegmentInfo,
     TableInfo,
-    not_as_described,
+    handle_of,
     read_attributes,
+    storage_for,
 )
 from holdfast.backends.snapshots.parquet import read_part
 from holdfast.backends.snapshots.regrouping import Regrouping, in_order
@@ -54,12 +54,6 @@ class _Source:
     info: TableInfo
     handles: dict[str, Handle]
     typed: TypedTable | None = None
-
-    def handle(self, segment: SegmentInfo, where: str) -> Handle:
-        if segment.handle not in self.handles:
-            expected = f"a handle {segment.handle!r}"
-            raise not_as_described(where, expected=expected, found="no such handle")
-        return self.handles[segment.handle]
 
 
 class PendingTable(ABC):
@@ -156,12 +150,14 @@ class PendingEntries(PendingOutside):
         ]
         for typed, found in groupby(listed, lambda each: each[0].typed):
             if typed is None:
-                handles = [source.handle(segment, where) for source, segment in found]
+                handles = [
+                    handle_of(source.handles, segment.handle, where) for source, segment in found
+                ]
                 for pieces in self.storage.stream_all(handles):
                     yield from decode_blocks(pieces, where=where)
                 continue
             for source, segment in found:
-                handle = source.handle(segment, where)
+                handle = handle_of(source.handles, segment.handle, where)
                 yield from read_part(self.storage, handle, typed, rows=segment.rows, groups=groups)
 
 
@@ -224,13 +220,8 @@ def read_snapshots(
     seen: list[KeyGroupRange] = []
     wanted = key_groups
     for snapshot in snapshots:
-        if storage is None:
-            raise Invalid(
-                f"operator {uid!r} is restored without a storage",
-                expected="the job's folder that the snapshot was written to",
-                fix="Pass storage=",
-            )
-        reader = _Reader(restored, storage, uid, key_groups, max_parallelism)
+        folder = storage_for(storage, f"operator {uid!r}")
+        reader = _Reader(restored, folder, uid, key_groups, max_parallelism)
         attributes = reader.read(snapshot)
         _check_apart(snapshot, seen, uid)
         if attributes.max_parallelism != max_parallelism:
