@@ -69,7 +69,7 @@ class LayeredDict:
     def remove(self, address: Any) -> None:
         """Remove the entry, if there is one."""
         if self._frozen and self._below(address) is not None:
-            self.hot[address] = None
+            self.hot[address] = None  # hides the entry below, which a view may still show
         else:
             self.hot.pop(address, None)
 
@@ -78,6 +78,7 @@ class LayeredDict:
         value = self.hot.get(address)
         if value is None and self._frozen and address not in self.hot:
             value = self._below(address)
+            # Without a view no other thread reads lower layers: it may be changed where it is.
             if value is not None and self._views:
                 value = self.hot[address] = copy(value)
         return value

@@ -132,7 +132,7 @@ class PendingEntries(PendingOutside):
     def hold(self) -> None:
         if self.held is None:
             blocks = list(self.blocks())
-            if self.regrouping is None:
+            if self.regrouping is None:  # sources come slot by slot, each with its own key groups
                 self.held = sorted(blocks, key=lambda block: int(block.group_array[0]))
             else:  # in their order: a list may continue in the next block
                 self.held = in_order(blocks)

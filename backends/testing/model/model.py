@@ -114,88 +114,74 @@ class _ModelState:
 class _ModelSingle(_ModelState):
     """One value at an address."""
 
-    def get_one(self, address: _Address) -> Any:
+    def value(self, address: _Address) -> Any:
         return self.read(address).get(None)
 
-    def set_one(self, address: _Address, value: Any) -> None:
+    def update(self, address: _Address, value: Any) -> None:
         if value is None:
             self.clear(address)
         else:
             self.write(address, {None: value})
 
-    def merge_with(self, merge: Any, target: _Address, sources: Sequence[_Address]) -> None:
-        merged = None
-        for source in (target, *sources):
-            found = self.get_one(source)
-            if found is not None:
-                merged = found if merged is None else merge(merged, found)
-                self.clear(source)
-        self.set_one(target, merged)
+    def get_many(self, addresses: Sequence[_Address]) -> list[Any]:
+        found = {address: self.value(address) for address in dict.fromkeys(addresses)}
+        return [found[address] for address in addresses]
+
+    def put_many(self, addresses: Sequence[_Address], values: Sequence[Any]) -> None:
+        for address, value in zip(addresses, values, strict=True):
+            self.update(address, value)
 
     def clear_many(self, addresses: Sequence[_Address]) -> None:
         for address in addresses:
             self.clear(address)
 
-    def _many(self, addresses: Sequence[_Address]) -> list[Any]:
-        found = {address: self.get_one(address) for address in dict.fromkeys(addresses)}
-        return [found[address] for address in addresses]
-
-
-class _ModelValue(_ModelSingle):
-    def value(self, address: _Address) -> Any:
-        return self.get_one(address)
-
-    def update(self, address: _Address, value: Any) -> None:
-        self.set_one(address, value)
-
-    def get_many(self, addresses: Sequence[_Address]) -> list[Any]:
-        return self._many(addresses)
-
-    def put_many(self, addresses: Sequence[_Address], values: Sequence[Any]) -> None:
-        for address, value in zip(addresses, values, strict=True):
-            self.set_one(address, value)
-
 
 class _ModelReducing(_ModelSingle):
+    """One value, to which others are added."""
+
     def get(self, address: _Address) -> Any:
-        return self.get_one(address)
+        return self.value(address)
 
     def add(self, address: _Address, value: Any) -> None:
-        there = self.get_one(address)
-        self.set_one(address, value if there is None else self._reduce(there, value))
-
-    def get_many(self, addresses: Sequence[_Address]) -> list[Any]:
-        return self._many(addresses)
+        self.update(address, self._added(self.value(address), value))
 
     def reduce_many(self, addresses: Sequence[_Address], values: Sequence[Any]) -> None:
         for address, value in zip(addresses, values, strict=True):
             self.add(address, value)
 
     def merge_namespaces(self, target: _Address, sources: Sequence[_Address]) -> None:
-        self.merge_with(self._reduce, target, sources)
+        merged = None
+        for source in (target, *sources):
+            found = self.value(source)
+            if found is not None:
+                merged = found if merged is None else self._merge(merged, found)
+                self.clear(source)
+        self.update(target, merged)
 
-    def _reduce(self, old: Any, new: Any) -> Any:
-        return self.subject.descriptor.reduce(old, new)  # type: ignore[attr-defined]
+    def _added(self, there: Any, value: Any) -> Any:
+        return value if there is None else self._merge(there, value)
+
+    def _merge(self, first: Any, second: Any) -> Any:
+        return self.subject.descriptor.reduce(first, second)  # type: ignore[attr-defined]
 
 
-class _ModelAggregating(_ModelSingle):
+class _ModelAggregating(_ModelReducing):
+    """The same with an accumulator."""
+
+    add_many = _ModelReducing.reduce_many
+
     def get(self, address: _Address) -> Any:
-        return self._result(self.get_one(address))
-
-    def add(self, address: _Address, value: Any) -> None:
-        there = self.get_one(address)
-        there = self._function.create_accumulator() if there is None else there
-        self.set_one(address, self._function.add(value, there))
+        return self._result(self.value(address))
 
     def get_many(self, addresses: Sequence[_Address]) -> list[Any]:
-        return list(map(self._result, self._many(addresses)))
+        return list(map(self._result, super().get_many(addresses)))
 
-    def add_many(self, addresses: Sequence[_Address], values: Sequence[Any]) -> None:
-        for address, value in zip(addresses, values, strict=True):
-            self.add(address, value)
+    def _added(self, there: Any, value: Any) -> Any:
+        there = self._function.create_accumulator() if there is None else there
+        return self._function.add(value, there)
 
-    def merge_namespaces(self, target: _Address, sources: Sequence[_Address]) -> None:
-        self.merge_with(self._function.merge, target, sources)
+    def _merge(self, first: Any, second: Any) -> Any:
+        return self._function.merge(first, second)
 
     @property
     def _function(self) -> Any:
@@ -260,7 +246,7 @@ class _ModelMap(_ModelState):
 
 
 _STATES: dict[str, type[_ModelState]] = {
-    "value": _ModelValue,
+    "value": _ModelSingle,
     "list": _ModelList,
     "map": _ModelMap,
     "reducing": _ModelReducing,

@@ -132,7 +132,7 @@ KEY_KINDS: dict[str, KeyKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Subject:
     """A state that is tried."""
 
@@ -194,38 +194,38 @@ def subjects_of(ttls: Sequence[StateTtlConfig | None]) -> dict[str, Subject]:
     """Every state that is tried, by name, with these times to live (`SUBJECT_COUNT` of them)."""
     a, b, c, d, e, f, g, h, i, j, k = ttls
     listed = (
-        _subject("value", ValueStateDescriptor("count", int, ttl=a), (None, *_INTS)),
-        _subject("value", ValueStateDescriptor("account", Account, ttl=b), _ACCOUNTS, **_SPACES),
-        _subject(
+        Subject("value", ValueStateDescriptor("count", int, ttl=a), (None, *_INTS)),
+        Subject("value", ValueStateDescriptor("account", Account, ttl=b), _ACCOUNTS, **_SPACES),
+        Subject(
             "value",
             ValueStateDescriptor("pickled", object, ttl=c, pickle=True),
             ({1, 2}, frozenset("x"), 1 + 2j, None),
         ),
-        _subject("list", ListStateDescriptor("texts", str | None, ttl=d), (None, *_TEXTS)),
-        _subject("list", ListStateDescriptor("accounts", Account, ttl=e), _ACCOUNTS, **_WINDOWS),
-        _subject(
+        Subject("list", ListStateDescriptor("texts", str | None, ttl=d), (None, *_TEXTS)),
+        Subject("list", ListStateDescriptor("accounts", Account, ttl=e), _ACCOUNTS, **_WINDOWS),
+        Subject(
             "map",
             MapStateDescriptor("numbers", str, int, ttl=f),
             (None, *_INTS),
             map_keys=("", "a", "a\x00", "ü"),
         ),
-        _subject(
+        Subject(
             "map",
             MapStateDescriptor("lists", tuple[int, str], list[int], ttl=g),
             (None, [], [1], [2, 3]),
             map_keys=((0, ""), (-1, "a"), (0, "a")),
             **_WINDOWS,
         ),
-        _subject("reducing", ReducingStateDescriptor("sum", operator.add, int, ttl=h), (1, -2, 30)),
-        _subject(
+        Subject("reducing", ReducingStateDescriptor("sum", operator.add, int, ttl=h), (1, -2, 30)),
+        Subject(
             "reducing", ReducingStateDescriptor("ends", ends_of, str, ttl=i), ("a", "bc"), **_SPACES
         ),
-        _subject(
+        Subject(
             "aggregating",
             AggregatingStateDescriptor("mean", Mean(), tuple[int, int], ttl=j),
             (1, 2, -9),
         ),
-        _subject(
+        Subject(
             "aggregating",
             AggregatingStateDescriptor("distinct", Distinct(), list[str], ttl=k),
             ("", "a", "b"),
@@ -233,12 +233,6 @@ def subjects_of(ttls: Sequence[StateTtlConfig | None]) -> dict[str, Subject]:
         ),
     )
     return {subject.name: subject for subject in listed}
-
-
-def _subject(
-    kind: str, descriptor: StateDescriptor, values: tuple[Any, ...], **more: Any
-) -> Subject:
-    return Subject(kind=kind, descriptor=descriptor, values=values, **more)
 
 
 _VERBS: dict[str, dict[str, str]] = {
