@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import add, le
 from typing import Any
@@ -20,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.backends.blocks.block import Block, Column
+from holdfast.backends.blocks.block import NO_VALUES, Block, Column
 from holdfast.backends.blocks.columns import encode_keys
 from holdfast.backends.keys.groups import key_group, key_groups
 from holdfast.backends.tables.contract import NO_NAMESPACE, StateKind, TableSpec
@@ -28,7 +27,6 @@ from holdfast.backends.tables.contract import NO_NAMESPACE, StateKind, TableSpec
 __all__ = [
     "WORTH_SORTING",
     "KeyLayout",
-    "KeyParts",
     "group_prefixes",
     "in_places",
     "is_in_order",
@@ -47,16 +45,6 @@ _FEW_EQUAL = 16
 _GROUP_BYTES = 2
 _NUMBER_BYTES = 8
 _group = struct.Struct(">H").pack
-
-
-@dataclass(frozen=True, slots=True)
-class KeyParts:
-    """The parts of many keys, in columns as blocks have them."""
-
-    groups: npt.NDArray[np.uint16]
-    keys: Column
-    namespaces: Column | None
-    map_keys: Column | None
 
 
 def group_prefixes(max_parallelism: int) -> list[bytes]:
@@ -112,24 +100,30 @@ class KeyLayout:
             return key, NO_NAMESPACE, end
         return key, *self.spec.namespaces.read(stored, end)
 
-    def split(self, stored: pa.LargeBinaryArray) -> KeyParts:
-        """The parts of many keys, as bytes."""
+    def block(self, stored: pa.LargeBinaryArray) -> Block:
+        """The rows of these keys, without values."""
         spec = self.spec
         prefixes, rest = Column.cut(stored, _GROUP_BYTES)
-        groups = prefixes.view(">u2").ravel().astype(np.uint16)
-        if spec.kind is StateKind.VALUE and spec.namespaces is None:
-            return KeyParts(groups, rest, None, None)
-        listed = Column.of_arrow(stored).to_list(len(stored))
-        starts: Iterable[int] = [self.start] * len(listed)
-        parts: list[Column] = []
-        for codec in (spec.keys, spec.namespaces):
-            if codec is not None:
-                ends = list(map(codec.end, listed, starts))
-                parts.append(_cut(listed, starts, ends))
-                starts = ends
-        map_keys = self.map_keys_of(listed, starts)
-        namespaces = parts[1] if spec.namespaces is not None else None
-        return KeyParts(groups, parts[0], namespaces, map_keys)
+        parts, map_keys = [rest], None
+        if spec.kind is not StateKind.VALUE or spec.namespaces is not None:
+            listed = Column.of_arrow(stored).to_list(len(stored))
+            starts: Iterable[int] = [self.start] * len(listed)
+            parts = []
+            for codec in (spec.keys, spec.namespaces):
+                if codec is not None:
+                    ends = list(map(codec.end, listed, starts))
+                    parts.append(_cut(listed, starts, ends))
+                    starts = ends
+            map_keys = self.map_keys_of(listed, starts)
+        return Block(
+            count=len(stored),
+            groups=prefixes.view(">u2").ravel().astype(np.uint16).tobytes(),
+            keys=parts[0],
+            namespaces=None if spec.namespaces is None else parts[1],
+            map_keys=map_keys,
+            values=NO_VALUES,
+            stamps=None,
+        )
 
     def _namespace(self, namespace: Any) -> bytes:
         codec = self.spec.namespaces

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.backends.blocks.block import NO_VALUES, Block, BlockRows, Column
+from holdfast.backends.blocks.block import Block, BlockRows, Column
 from holdfast.backends.blocks.columns import join_column, split_column
 from holdfast.backends.byte_tables.contract import (
     ByteEntry,
@@ -289,7 +289,9 @@ class ByteTableStore(TableStore):
         while start < len(column):
             keys = column.slice(start, sizes.count)
             if cells is None:
-                block = _rows_without_values(layout, keys, has_map_keys=rows.map_keys is not None)
+                block = layout.block(keys)
+                if rows.map_keys is None:  # the rows name whole addresses
+                    block = msgspec.structs.replace(block, map_keys=None)
             else:
                 block = _block(spec, layout, keys, cells.slice(start, sizes.count), None)
             yield block
@@ -408,23 +410,7 @@ def _block(
             numbers, values = _unstamped_many(cells)
         stamps = numbers.tobytes()
     joined = join_column(spec.values, values, len(stored))
-    rows = _rows_without_values(layout, stored, has_map_keys=True)
-    return msgspec.structs.replace(rows, values=joined, stamps=stamps)
-
-
-def _rows_without_values(
-    layout: KeyLayout, stored: pa.LargeBinaryArray, *, has_map_keys: bool
-) -> Block:
-    parts = layout.split(stored)
-    return Block(
-        count=len(stored),
-        groups=parts.groups.tobytes(),
-        keys=parts.keys,
-        namespaces=parts.namespaces,
-        map_keys=parts.map_keys if has_map_keys else None,
-        values=NO_VALUES,
-        stamps=None,
-    )
+    return msgspec.structs.replace(layout.block(stored), values=joined, stamps=stamps)
 
 
 def _size_bytes(column: pa.LargeBinaryArray) -> int:

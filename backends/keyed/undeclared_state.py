@@ -70,7 +70,9 @@ class UndeclaredState:
         """
         self._check_whole()
         spec = loader.spec
-        found = [name for name in dict.fromkeys(names) if self._has(name)]
+        found = [
+            name for name in dict.fromkeys(names) if name in self._tables or name in self._changes
+        ]
         tables = [table for name in found for table in self._tables.get(name, ())]
         changes = [change for name in found for change in self._changes.get(name, ())]
         infos = [table.info for table in tables] + [change.info for change in changes]
@@ -146,9 +148,6 @@ class UndeclaredState:
     def pending(self, name: str) -> Sequence[PendingTable]:
         """The pending tables of this name, which has no changes left to replay."""
         return tuple(self._tables.get(name, ()))
-
-    def _has(self, name: str) -> bool:
-        return name in self._tables or name in self._changes
 
     def _state(self, name: str) -> str:
         return f"state {name!r} of {self._where}"

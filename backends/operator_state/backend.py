@@ -133,15 +133,9 @@ class OperatorStateBackend(OwnedByOneThread):
         compression: str = "",
         form: SnapshotForm = SnapshotForm.OWN,
     ) -> SnapshotFuture:
-        """Begin a snapshot of the state as it is now.
+        """Begin a snapshot, as `KeyedStateBackend.snapshot` does.
 
-        Processing waits for this call only; the rest is done in the background. The future has the
-        snapshot, and can be cancelled. All forms but the canonical one are the same; the canonical
-        one has a compression of its own.
-
-        Raises:
-            Corrupt: a file of a state that is not declared yet is missing or damaged.
-            Unavailable: the storage did not answer when such a state was read.
+        All forms but the canonical one are the same.
         """
         self.check_thread()
         for pending in self._pending.values():

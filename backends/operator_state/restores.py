@@ -16,7 +16,6 @@ import msgspec
 from holdfast.backends.blocks.block import Block, decode_blocks
 from holdfast.backends.operator_state.redistribution import (
     Extent,
-    Mode,
     Rescale,
     Share,
     SlotElements,
@@ -108,7 +107,6 @@ class PendingPiece:
 class PendingState:
     """A state of the snapshots that the job has not declared yet."""
 
-    mode: Mode
     pieces: list[PendingPiece]
     share: Share
 
@@ -185,10 +183,7 @@ def read_operator_snapshots(
             pieces.setdefault(table.name, []).append(piece)
     written = {name: _written(name, its_pieces, place) for name, its_pieces in pieces.items()}
     shares = shares_of(written, Rescale(old_parallelism, place.parallelism, place.slot))
-    return {
-        name: PendingState(written[name].mode, its_pieces, shares[name])
-        for name, its_pieces in pieces.items()
-    }
+    return {name: PendingState(its_pieces, shares[name]) for name, its_pieces in pieces.items()}
 
 
 def _attributes(snapshot: StateSnapshot, place: OperatorSlot) -> OperatorAttributes:

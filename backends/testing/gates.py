@@ -25,29 +25,27 @@ class Gate:
     def segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
-        self._pass()
-        return self.job.segments(checkpoint_id, label, compression=compression)
+        return self._passed().segments(checkpoint_id, label, compression=compression)
 
     def shared_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
-        self._pass()
-        return self.job.shared_segments(checkpoint_id, label, compression=compression)
+        return self._passed().shared_segments(checkpoint_id, label, compression=compression)
 
     def log_segments(
         self, checkpoint_id: int, label: str = "slot", *, compression: str = ""
     ) -> SegmentWriter:
-        self._pass()
-        return self.job.log_segments(checkpoint_id, label, compression=compression)
+        return self._passed().log_segments(checkpoint_id, label, compression=compression)
 
     def table_file(self, checkpoint_id: int, path: str) -> SegmentWriter:
-        self._pass()
-        return self.job.table_file(checkpoint_id, path)
+        return self._passed().table_file(checkpoint_id, path)
 
-    def _pass(self) -> None:
+    def _passed(self) -> JobStorage | SavepointFolder:
+        """The job, after the gate was opened."""
         self.entered.set()
         if not self.open.wait(WAIT_S):
             raise AssertionError("a snapshot was waited for before its gate was opened")
+        return self.job
 
     def __enter__(self) -> Self:
         return self

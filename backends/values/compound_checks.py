@@ -164,14 +164,11 @@ def _collection(cls: Any, item: Check) -> Check:
 
 def _as_instance(cls: Any, name: str, value: Any) -> Any:
     plain = to_plain(value)
-    if isinstance(plain, cls) and not _is_record(plain):
+    # The names of a NamedTuple would be lost.
+    is_record = isinstance(plain, tuple) and hasattr(plain, "_fields")
+    if isinstance(plain, cls) and not is_record:
         return cls(plain)
     raise Misfit(name, value)
-
-
-def _is_record(value: Any) -> bool:
-    """Whether it is a NamedTuple: a tuple whose names would be lost."""
-    return isinstance(value, tuple) and hasattr(value, "_fields")
 
 
 def _tuple(items: list[Check]) -> Check:
