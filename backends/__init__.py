@@ -18,7 +18,7 @@ A library of its own, without Spark. It imports `holdfast.storage` only. Folders
 """
 
 from holdfast.backends.byte_tables.contract import ByteEntry, ByteStore, ByteTable, FrozenBytes
-from holdfast.backends.byte_tables.tables import ByteTableStore
+from holdfast.backends.byte_tables.store import ByteTableStore
 from holdfast.backends.hashmap import HashMapStateBackend
 from holdfast.backends.interface import (
     BackendCapabilities,

@@ -9,7 +9,7 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, Self
 
-from holdfast.backends.byte_tables.tables import ByteTableStore
+from holdfast.backends.byte_tables.store import ByteTableStore
 from holdfast.backends.byte_tables.timers import TimerPages
 from holdfast.backends.interface import BackendCapabilities, StateBackend
 from holdfast.backends.keys.groups import KeyGroupRange

@@ -22,7 +22,7 @@ from holdfast.backends import (
     ValueStateDescriptor,
     key_groups_of_slots,
 )
-from holdfast.backends.byte_tables.tables import ByteTableStore
+from holdfast.backends.byte_tables.store import ByteTableStore
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.rocksdb.files import RocksFiles
 from holdfast.backends.rocksdb.memory import SlotMemory

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.backends import KeyedStateBackend
-from holdfast.backends.byte_tables.tables import ByteTableStore
+from holdfast.backends.byte_tables.store import ByteTableStore
 from holdfast.backends.keys.codec import key_codec_for
 from holdfast.backends.keys.groups import key_group
 from holdfast.backends.rocksdb.database import Family

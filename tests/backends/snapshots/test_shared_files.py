@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.backends.byte_tables.files import ByteTableFiles
+from holdfast.backends.byte_tables.store import ByteTableFiles
 from holdfast.backends.snapshots.file_uploads import ConfirmedFiles
 from holdfast.backends.tables.files import SourceFiles
 from holdfast.storage import Handle, HoldfastError
@@ -144,7 +144,7 @@ BROKEN = {
     "keeps an old base": Broken(_CONFIRMED, KeepsAnOldBase, found_by=1_027),
     "forgets what is aborted": Broken(_CONFIRMED, ForgetsWhatIsAborted),
     "restored from another slot": Broken(
-        "holdfast.backends.byte_tables.files.ByteTableFiles.restore", taken_from_another_slot
+        "holdfast.backends.byte_tables.store.ByteTableFiles.restore", taken_from_another_slot
     ),
     "retention does not wait": Broken(rules=Rules(retains_since=False)),
     "barriers do not tell": Broken(rules=Rules(barriers_tell=False), found_by=1_013),

@@ -19,7 +19,7 @@ from holdfast.backends import (
     ValueState,
     ValueStateDescriptor,
 )
-from holdfast.backends.byte_tables.tables import ByteTableStore
+from holdfast.backends.byte_tables.store import ByteTableStore
 from holdfast.backends.rocksdb import RocksDBStateBackend
 from holdfast.backends.rocksdb.memory import SlotMemory
 from holdfast.backends.rocksdb.store import RocksStore
