@@ -138,6 +138,7 @@ class OperatorStateBackend(OwnedByOneThread):
         All forms but the canonical one are the same.
         """
         self.check_thread()
+        # Once this checkpoint is completed, files of the restored one may be deleted.
         for pending in self._pending.values():
             pending.hold()
         states = [each.frozen() for each in self._states.values()]

@@ -224,7 +224,7 @@ def read_snapshots(
         reader = _Reader(restored, folder, uid, key_groups, max_parallelism)
         attributes = reader.read(snapshot)
         _check_apart(snapshot, seen, uid)
-        if attributes.max_parallelism != max_parallelism:
+        if attributes.max_parallelism != max_parallelism:  # a key of any group may be this slot's
             wanted = KeyGroupRange(0, attributes.max_parallelism - 1)
     _check_alike(snapshots, uid)
     if snapshots:

@@ -179,7 +179,7 @@ class Snapshotter(Snapshots):
         base = self._confirmed.begin(request.checkpoint_id)
         if request.form is SnapshotForm.NATIVE:
             base = {}
-        content = request.content()
+        content = request.content()  # before the freeze: it may put pending tables into the store
         files = self._store.files
         if files is not None and files.is_preferred and request.form in _OWN_FORMS:
             there = files.freeze()
