@@ -148,11 +148,11 @@ class ByteTableStore(TableStore):
         is_by_time = spec.is_timers and self._timers is not None
         return TimeLayout.name if is_by_time else KeyLayout.name
 
-    def kept(self, name: str) -> KeptTable | None:
-        """How the open table of this name is kept, without its place; None if it is not open."""
+    def kept(self, name: str) -> KeptTable:
+        """How the table of this name is kept, which is open or restored; its place may be old."""
         table = self._tables.get(name)
         if table is None:
-            return None
+            return self.restored[name]
         number = table.next_number if isinstance(table, EncodedListTable) else 0
         return KeptTable(place="", layout=table.layout.name, next_number=number)
 
@@ -217,9 +217,11 @@ class ByteTableFiles(TableFiles):
     def freeze(self) -> TablesInFiles:
         self._store.write_out()
         frozen = self._files.freeze()
-        return TablesInFiles(
-            frozen, {name: self._kept(name, place) for name, place in frozen.places.items()}
-        )
+        tables = {
+            name: msgspec.structs.replace(self._store.kept(name), place=place)
+            for name, place in frozen.places.items()
+        }
+        return TablesInFiles(frozen, tables)
 
     def directory(self) -> Path:
         return self._files.directory()
@@ -234,17 +236,13 @@ class ByteTableFiles(TableFiles):
         return taken_over
 
     def claim(self, name: str, spec: TableSpec) -> bool:
-        kept = self._store.kept(name) or self._store.restored[name]
+        kept = self._store.kept(name)
         if kept.layout != self._store.layout_of(spec):
             return False
         self._files.rename(name, spec.name)
         self._store.restored.pop(name, None)
         self._store.restored[spec.name] = kept
         return True
-
-    def _kept(self, name: str, place: str) -> KeptTable:
-        kept = self._store.kept(name) or self._store.restored[name]
-        return msgspec.structs.replace(kept, place=place)
 
 
 class _FrozenTables(FrozenTables):
