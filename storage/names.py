@@ -88,9 +88,12 @@ METADATA_NAME = "_metadata"
 CHECKPOINTS_PREFIX, SHARED_PREFIX, OWNERS_PREFIX = "chk-", "shared/", "owner-"
 """Of what checkpoints own, of files that several use, and of owners' records, in a job's folder."""
 RecordKind = Literal["claim", "start", "result", "held", "void", "claimed"]
-_DIGITS = 20
+_DIGITS = 20  # as many as the largest number of 64 bits has
+# A name in a directory may have 255 bytes, and a hidden one has 29 more than its own.
 _MAX_PART = 200
+# A key of S3 may have 1,024 bytes, and a place has a path before it.
 _MAX_NAME = 900
+# What numbers, tokens and hashes leave of a part.
 _MAX_TABLE = 120
 _MAX_LABEL = 80
 _CUT = "~-"

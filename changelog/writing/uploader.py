@@ -33,6 +33,7 @@ from holdfast.storage import (
 __all__ = ["LogUploader", "QueuedSets", "UploadStatistics"]
 
 _logger = logging.getLogger(__name__)
+# Bounds of what is remembered of uploads: a job may run for months.
 _LATENCIES = 1000
 _SIZES = 10_000
 _LOOK_S = 0.5
