@@ -172,6 +172,7 @@ class CallHandler(BaseHTTPRequestHandler):
             lambda: carry_out(request, job.handle, job.registration), is_awaited_at_exit=False
         )
         while not _is_done(outcome, _PULSE_S):
+            # The endpoint closes when the job has ended: what waited for that is about to be done.
             if job.is_ending.is_set() and not _is_done(outcome, _PULSE_S / 2):
                 raise Unavailable(
                     "the driver of the job ends, and whether it was done is not known",

@@ -263,6 +263,7 @@ class JobEndpoint:
             expected=f"at most {_MOST_CALLS} at once",
             fix="Try again later",
         )
+        # Nothing is read: this is the thread that accepts, and a caller may be slow.
         with connection, suppress(OSError):
             CallHandler(connection, self._job, refusal)
 

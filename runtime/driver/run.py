@@ -121,7 +121,7 @@ class JobRun:
     def cancel(self) -> None:
         """Stop the job without a last checkpoint."""
         self._cancel.set()
-        self._parts.keeper.give_up()
+        self._parts.keeper.give_up()  # the end waits for what is being stored
         events = self._events
         if events is not None:
             events.put(CancelWanted())
@@ -205,7 +205,7 @@ class JobRun:
                 failure = self._failed(outcome, repeat)
                 is_fatal = outcome.is_fatal or repeat.is_final
                 delay_ms = self._delay_ms(decider, failure, is_fatal=is_fatal)
-            self._settle()
+            self._settle()  # only then it is known which orders are stored
             self._answer(self._given, outcome)
             self._cancel_if_ordered(outcome)
             if not isinstance(outcome, Succeeded):

@@ -175,7 +175,7 @@ class CheckpointKeeper:
 
     def settle(self) -> None:
         """Return when the result of every store that was submitted is known."""
-        self._thread.submit(lambda: None).result()
+        self._thread.submit(lambda: None).result()  # one thread, so after all before it
         self._savepoints.settle()
 
     def finish_deleting(self) -> None:

@@ -38,12 +38,9 @@ class StartNotes:
     def log(self, job_id: str, start: str) -> None:
         """Log all notes, after the line `start` about the start itself."""
         _logger.info("job %r starts: %s", job_id, start)
-        if self.overridden:
-            _logger.warning("job %r: %s", job_id, self.overridden)
-        for fact in self.facts:
-            _logger.info("job %r: %s", job_id, fact)
-        for each in self.missing:
-            _logger.warning("job %r: %s", job_id, each)
+        for note in self.all:
+            level = logging.INFO if note in self.facts else logging.WARNING
+            _logger.log(level, "job %r: %s", job_id, note)
 
 
 def checkpointing_note(url: str, config: CheckpointConfig) -> str:
